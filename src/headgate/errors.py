@@ -1,0 +1,155 @@
+"""All exceptions of Headgate, one tree.
+
+    HeadgateError
+    ├── FilterError            a filter that cannot be used: dialect, text, span, reason
+    │   ├── FilterSyntaxError      the text does not fit the grammar of its dialect
+    │   ├── FilterTypeError        it parses, but an operator is given what it cannot take
+    │   └── FilterLimitError       longer, deeper or more tokens than the dialect allows
+    ├── MessageError           bytes that are no AMQP 1.0 message: position, reason
+    ├── LogError               a stream on disk: path, position
+    │   ├── StreamNotFoundError    no stream of that name or at that path
+    │   ├── StreamExistsError      a stream of that name is there already
+    │   ├── CorruptChunkError      chunk, index or file head that does not check
+    │   ├── OffsetOutOfRangeError  the offset asked for was deleted by retention
+    │   ├── StreamLockedError      another writer holds the stream; names the holder
+    │   ├── StreamReadOnlyError    a foreign folder that was not adopted, or a file system that refuses writing
+    │   └── StorageFullError       the file system or the file-size limit refuses more bytes
+    ├── ConfigError            a wrong option, key or argument: names it, says what is expected
+    └── SparkSetupError        Spark or its Java cannot be started: says what was found and both ways out
+
+Evaluating a filter over a message never raises any of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class HeadgateError(Exception):
+    """Base of everything that Headgate raises on purpose."""
+
+
+class FilterError(HeadgateError):
+    """A filter that is refused when it is given; `str()` shows the text with a caret under the span."""
+
+    def __init__(self, reason: str, *, dialect: str, text: str, span: tuple[int, int] = (0, 0)) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.dialect = dialect
+        self.text = text
+        self.span = span
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_filter_error, (type(self), self.reason, self.dialect, self.text, self.span)
+
+    def __str__(self) -> str:
+        return f"{self.dialect} filter refused: {self.reason}\n{caret_display(self.text, self.span)}"
+
+
+def _rebuild_filter_error(
+    kind: type[FilterError], reason: str, dialect: str, text: str, span: tuple[int, int]
+) -> FilterError:
+    return kind(reason, dialect=dialect, text=text, span=span)
+
+
+def caret_display(text: str, span: tuple[int, int]) -> str:
+    """The line of `text` that holds the start of `span`, with carets under the span; long lines are cut around it."""
+    start, stop = span
+    line_start = text.rfind("\n", 0, start) + 1
+    line_stop = text.find("\n", start)
+    if line_stop < 0:
+        line_stop = len(text)
+    cut = max(line_start, start - 60)
+    line = text[cut : min(line_stop, cut + 120)]
+    shown = "".join(character if character.isprintable() else "·" for character in line)
+    prefix = "…" if cut > line_start else ""
+    width = max(1, min(stop, cut + 120, max(line_stop, start + 1)) - start)
+    return f"  {prefix}{shown}\n  {' ' * (len(prefix) + start - cut)}{'^' * width}"
+
+
+class FilterSyntaxError(FilterError):
+    """The text does not fit the grammar of its dialect."""
+
+
+class FilterTypeError(FilterError):
+    """The text parses, but a name or an operand cannot be what it is used as."""
+
+
+class FilterLimitError(FilterError):
+    """The filter is longer, deeper or has more tokens than the dialect allows."""
+
+
+class MessageError(HeadgateError):
+    """Bytes that are no AMQP 1.0 message; `position` counts from the start of the message."""
+
+    def __init__(self, reason: str, *, position: int) -> None:
+        super().__init__(reason, position)
+        self.reason = reason
+        self.position = position
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_message_error, (self.reason, self.position)
+
+    def __str__(self) -> str:
+        return f"malformed AMQP 1.0 message at byte {self.position}: {self.reason}"
+
+
+def _rebuild_message_error(reason: str, position: int) -> MessageError:
+    return MessageError(reason, position=position)
+
+
+class LogError(HeadgateError):
+    """Something about a stream on disk; `path` is the file or folder, `position` the byte in it where one is known."""
+
+    def __init__(self, reason: str, *, path: str | Path, position: int | None = None) -> None:
+        super().__init__(reason, str(path), position)
+        self.reason = reason
+        self.path = Path(path)
+        self.position = position
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_log_error, (type(self), self.reason, str(self.path), self.position)
+
+    def __str__(self) -> str:
+        at = "" if self.position is None else f", byte {self.position}"
+        return f"{self.path}{at}: {self.reason}"
+
+
+def _rebuild_log_error(kind: type[LogError], reason: str, path: str, position: int | None) -> LogError:
+    return kind(reason, path=path, position=position)
+
+
+class StreamNotFoundError(LogError):
+    """No stream of that name or at that path."""
+
+
+class StreamExistsError(LogError):
+    """A stream of that name is there already."""
+
+
+class CorruptChunkError(LogError):
+    """A chunk, an index record or a file head that does not check."""
+
+
+class OffsetOutOfRangeError(LogError):
+    """The offset asked for is not in the stream any more: retention deleted it."""
+
+
+class StreamLockedError(LogError):
+    """Another writer holds the stream; the reason names the holder."""
+
+
+class StreamReadOnlyError(LogError):
+    """A foreign folder that was not adopted, or a file system that refuses writing."""
+
+
+class StorageFullError(LogError):
+    """The file system, a quota or the file-size limit refuses more bytes; what was confirmed stays readable."""
+
+
+class ConfigError(HeadgateError):
+    """A wrong option, key or argument; the message names it, says what was found and what is expected."""
+
+
+class SparkSetupError(HeadgateError):
+    """Spark or its Java cannot be started here; the message says what was found and the ways out."""

@@ -1,0 +1,120 @@
+"""The one place that imports numba to compile: decorators, the disk cache, and guards against known traps.
+
+Traps guarded here (each met in practice, see docs/design/kernels.md):
+
+* numba leaves the 128-bit division helpers of the C compiler's runtime unresolved; an innocent loop with a step that is
+  no power of two then jumps into nowhere. They are registered before anything compiles or loads.
+* The disk cache does not look at `nogil` nor at changed callees in other files: every function here is compiled with
+  `nogil`, and the cache folder's name is a digest over all kernel sources and versions.
+* A folder that cannot be written makes caching raise: then kernels are compiled in memory.
+* Array objects inside kernels cost a factor of ten: signatures with anything but integers and floats are refused.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import functools
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import llvmlite.binding
+import numba
+from numba.core import config as numba_config
+
+from headgate.errors import HeadgateError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CACHE_VARIABLE = "HEADGATE_CACHE"
+"""Environment variable: folder for compiled kernels; default is `headgate` in the user's cache folder."""
+
+_DIVISION_SYMBOLS = ("__udivti3", "__divti3", "__umodti3", "__modti3")
+_SCALARS = {"int64", "float64", "void", "int32", "uint64"}
+
+
+def _register_division_symbols() -> None:
+    name = ctypes.util.find_library("gcc_s") or "libgcc_s.so.1"
+    runtime = ctypes.CDLL(name)
+    for symbol in _DIVISION_SYMBOLS:
+        address = ctypes.cast(getattr(runtime, symbol), ctypes.c_void_p).value
+        llvmlite.binding.add_symbol(symbol, address)
+
+
+_register_division_symbols()
+
+
+@functools.cache
+def cache_folder() -> Path | None:
+    """Where compiled kernels are kept: one folder per state of the kernel sources; None when no place can be written."""
+    package = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256(f"{numba.__version__} {sys.version}".encode())
+    for source in sorted([*package.rglob("kernel.py"), *(package / "kernels").glob("*.py")]):
+        digest.update(source.read_bytes())
+    base = os.environ.get(CACHE_VARIABLE)
+    candidates = (
+        [Path(base)]
+        if base
+        else [
+            Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgate",
+            Path(tempfile.gettempdir()) / f"headgate-cache-{os.getuid()}",
+        ]
+    )
+    for candidate in candidates:
+        folder = candidate / f"kernels-{digest.hexdigest()[:16]}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK | os.X_OK):
+                return folder
+        except OSError:
+            continue
+    return None
+
+
+def kernel(signature: str) -> Callable[[F], F]:
+    """Compile an entry point, at once, from the disk cache where possible; callable from Python without the interpreter lock.
+
+    `signature` names scalars only, for example `"int64(int64, int64, float64)"`; arrays go in as addresses. Integer
+    division by zero and float division follow the machine, so kernels test their divisors.
+    """
+    unknown = set(signature.replace("(", " ").replace(")", " ").replace(",", " ").split()) - _SCALARS
+    if unknown:
+        raise HeadgateError(f"kernel signature {signature!r}: only scalars may cross into a kernel, found {sorted(unknown)}")
+
+    def compile_with_cache(function: F) -> F:
+        folder = cache_folder()
+        options = {"nogil": True, "error_model": "numpy", "boundscheck": False}
+        previous = numba_config.CACHE_DIR
+        numba_config.CACHE_DIR = str(folder) if folder else previous
+        try:
+            return numba.njit(signature, cache=folder is not None, **options)(function)  # type: ignore[no-any-return]
+        except (OSError, RuntimeError):
+            return numba.njit(signature, cache=False, **options)(function)  # type: ignore[no-any-return]
+        finally:
+            numba_config.CACHE_DIR = previous
+
+    return compile_with_cache
+
+
+def helper(function: F) -> F:
+    """A function that kernels call; compiled into them, never called from Python."""
+    return numba.njit(nogil=True, error_model="numpy", boundscheck=False)(function)  # type: ignore[no-any-return]
+
+
+def inlined(function: F) -> F:
+    """Like `helper`, but pasted into its callers before optimisation: for tiny functions on the innermost path."""
+    return numba.njit(nogil=True, error_model="numpy", boundscheck=False, forceinline=True)(function)  # type: ignore[no-any-return]
+
+
+@functools.cache
+def self_test() -> None:
+    """Compile or load a loop that needs the 128-bit helpers and run it; raises when kernels are not to be trusted here."""
+    from headgate.kernels.self_test import index_walk
+
+    if index_walk(0, 29 * 7) != 7 or index_walk(5, 33) != 0:
+        raise HeadgateError("the compiled self-test gave a wrong count")

@@ -1,0 +1,208 @@
+"""The tree of a filter: what a parser yields, a binder resolves, and every evaluator walks.
+
+One set of nodes for all languages. Before binding, a `Name` stands for what the text calls a field; after binding, a
+`Field` stands in its place and every semantic decision that differs between languages is written on the node
+(`ComparisonRules`, …), so that an evaluator implements operators and never asks for the dialect.
+
+Truth is three-valued (false, true, unknown); some languages add error. Values are of one kind: number (Python int or
+float), bytes (strings are their UTF-8), boolean, or unknown.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from headgate.message.fields import FieldReference
+
+Span: TypeAlias = tuple[int, int]
+"""Start and stop position in the filter text, in code points."""
+
+
+class ComparisonRules(enum.Enum):
+    """What a comparison does with operands of unlike kinds; the tables are in `headgate.evaluate`."""
+
+    UNLIKE_IS_FALSE = "unlike kinds: `=` false, `<>` true, order false; order on booleans false (RabbitMQ)"
+
+
+class CompareOperator(enum.Enum):
+    """The six comparison operators, by their usual spelling."""
+
+    EQUAL = "="
+    NOT_EQUAL = "<>"
+    LESS = "<"
+    LESS_OR_EQUAL = "<="
+    GREATER = ">"
+    GREATER_OR_EQUAL = ">="
+
+
+class ArithmeticOperator(enum.Enum):
+    """The five binary arithmetic operators, by their usual spelling."""
+
+    ADD = "+"
+    SUBTRACT = "-"
+    MULTIPLY = "*"
+    DIVIDE = "/"
+    MODULO = "%"
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value from the text; strings are held as UTF-8 bytes."""
+
+    value: bool | int | float | bytes
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """Unbound: a field as the text names it. `section` is the prefix before the dot, None without one."""
+
+    section: str | None
+    name: str
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Bound: the value of a field of the message; absent, null and valueless types are unknown."""
+
+    reference: FieldReference
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """Milliseconds since the epoch, given to each evaluation as an input."""
+
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """Three-valued conjunction of two or more operands, left to right; an operand that is no boolean is unknown."""
+
+    operands: tuple[Node, ...]
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Three-valued disjunction of two or more operands, left to right; an operand that is no boolean is unknown."""
+
+    operands: tuple[Node, ...]
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """Three-valued negation; an operand that is no boolean is unknown."""
+
+    operand: Node
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """A comparison; unknown if a side is unknown, else by `rules`."""
+
+    operator: CompareOperator
+    left: Node
+    right: Node
+    rules: ComparisonRules = ComparisonRules.UNLIKE_IS_FALSE
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """`subject [NOT] IN (members)`: unknown subject is unknown, else whether any member equals it; unknown members equal nothing."""
+
+    subject: Node
+    members: tuple[Node, ...]
+    negated: bool = False
+    rules: ComparisonRules = ComparisonRules.UNLIKE_IS_FALSE
+    span: Span = (0, 0)
+
+
+class LikeShape(enum.Enum):
+    """How a pattern without regular-expression regime is decided; see `LikePattern`."""
+
+    EXACT = "exact"
+    PREFIX = "prefix"
+    SUFFIX = "suffix"
+    PREFIX_SUFFIX = "prefix and suffix"
+    GENERAL = "general"
+
+
+@dataclass(frozen=True, slots=True)
+class LikePattern:
+    """A compiled LIKE pattern.
+
+    EXACT, PREFIX, SUFFIX, PREFIX_SUFFIX compare bytes: `prefix` and `suffix` (EXACT: all of `prefix`), not overlapping.
+    GENERAL walks code points with `elements`: bytes = literal UTF-8 text, ANY = `%`, ONE = `_`. In RabbitMQ's GENERAL
+    regime wildcards do not match LF, one trailing LF of the subject is tolerated, and a subject that is not UTF-8 is unknown.
+    """
+
+    shape: LikeShape
+    prefix: bytes = b""
+    suffix: bytes = b""
+    elements: tuple[bytes | LikeWildcard, ...] = ()
+
+
+class LikeWildcard(enum.Enum):
+    """A wildcard of a GENERAL pattern."""
+
+    ANY = "%"
+    ONE = "_"
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """`subject [NOT] LIKE pattern`: a subject that is not bytes is unknown, negated or not."""
+
+    subject: Node
+    pattern: LikePattern
+    negated: bool = False
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """`field IS [NOT] NULL`: whether the value is unknown; itself never unknown."""
+
+    operand: Node
+    negated: bool = False
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """Whether the message has the key, also with a null value; never unknown."""
+
+    operand: Node
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """Binary arithmetic: unknown if an operand is unknown or no number; integers exact and unbounded; `/` gives a float."""
+
+    operator: ArithmeticOperator
+    left: Node
+    right: Node
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """Unary plus or minus; unknown on anything that is no number."""
+
+    negative: bool
+    operand: Node
+    span: Span = (0, 0)
+
+
+Node: TypeAlias = (
+    Constant | Name | Field | Now | And | Or | Not | Compare | In | Like | IsNull | Exists | Arithmetic | Sign
+)

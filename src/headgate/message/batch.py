@@ -1,0 +1,46 @@
+"""Encoded messages side by side: the unit that kernels and evaluators take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+SLACK_BYTES = 8
+"""Readable bytes behind the last message of every buffer given to a kernel, so that it may load eight bytes at once."""
+
+
+@dataclass(slots=True)
+class EncodedMessages:
+    """`starts[i] … starts[i] + lengths[i]` of `data` are the bytes of message i; `data` has `SLACK_BYTES` behind the last.
+
+    `data` is `(bytes,)` uint8, `starts` and `lengths` are `(messages,)` int64. The buffer may be reused by its owner:
+    a consumer that keeps messages copies them.
+    """
+
+    data: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def message(self, row: int) -> bytes:
+        """The bytes of one message, copied."""
+        start = int(self.starts[row])
+        return self.data[start : start + int(self.lengths[row])].tobytes()
+
+    def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> EncodedMessages:
+        """The messages of `rows` (positions or mask), over the same buffer."""
+        return EncodedMessages(self.data, self.starts[rows], self.lengths[rows])
+
+    @staticmethod
+    def of(messages: Iterable[bytes]) -> EncodedMessages:
+        """Messages copied into one new buffer."""
+        parts = list(messages)
+        lengths = np.fromiter((len(part) for part in parts), dtype=np.int64, count=len(parts))
+        stops = np.cumsum(lengths, dtype=np.int64)
+        data = np.frombuffer(b"".join(parts) + bytes(SLACK_BYTES), dtype=np.uint8).copy()
+        return EncodedMessages(data, stops - lengths, lengths)

@@ -1,0 +1,60 @@
+"""The fields of an AMQP 1.0 message that a filter, a column or a property map can name, and their names in each language.
+
+Source: OASIS AMQP 1.0 part 3 (messaging), section 3.2. Positions are those of the composite lists.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Section(enum.IntEnum):
+    """Message sections by the code of their descriptor."""
+
+    HEADER = 0x70
+    DELIVERY_ANNOTATIONS = 0x71
+    MESSAGE_ANNOTATIONS = 0x72
+    PROPERTIES = 0x73
+    APPLICATION_PROPERTIES = 0x74
+    DATA = 0x75
+    AMQP_SEQUENCE = 0x76
+    AMQP_VALUE = 0x77
+    FOOTER = 0x78
+
+
+@dataclass(frozen=True, slots=True)
+class FieldReference:
+    """One field: by `position` in the header or properties list, or by `key` (UTF-8 bytes) in one of the map sections.
+
+    `default` is the value that an absent or null field has; None = unknown.
+    """
+
+    section: Section
+    position: int | None = None
+    key: bytes | None = None
+    default: int | bool | None = None
+
+
+HEADER_FIELDS: tuple[str, ...] = ("durable", "priority", "ttl", "first-acquirer", "delivery-count")
+"""Field names of the header section by position, as the standard spells them."""
+
+PROPERTIES_FIELDS: tuple[str, ...] = (
+    "message-id",
+    "user-id",
+    "to",
+    "subject",
+    "reply-to",
+    "correlation-id",
+    "content-type",
+    "content-encoding",
+    "absolute-expiry-time",
+    "creation-time",
+    "group-id",
+    "group-sequence",
+    "reply-to-group-id",
+)
+"""Field names of the properties section by position, as the standard spells them."""
+
+DEFAULT_PRIORITY = 4
+"""Header priority of a message that states none."""

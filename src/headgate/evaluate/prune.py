@@ -1,0 +1,95 @@
+"""What an expression says about a chunk before any message of it is read: never, or maybe.
+
+A stream may declare the field that its filter values come from. Then an expression that can only be true for some
+values of that field names the filter values worth reading, and the Bloom filter of a chunk decides: a chunk that holds
+none of them, and no message without a filter value, never matches. Everything else is maybe.
+
+Sound for every dialect whose `=` compares byte strings bytewise: the three-valued AND is true only if all operands are,
+OR only if one is, and negations are pushed to the leaves (De Morgan holds in three-valued logic). Comparisons are not
+flipped: a negated leaf says nothing.
+"""
+
+from __future__ import annotations
+
+from headgate.language.tree import And, Compare, CompareOperator, Constant, Field, In, Node, Not, Or
+from headgate.message.fields import FieldReference
+
+
+def wanted_values(tree: Node, source: FieldReference) -> frozenset[bytes] | None:
+    """The values of `source` outside which the expression is never true for a message that has a filter value.
+
+    None means that the expression says nothing (maybe for every chunk); an empty set that only messages without a
+    filter value can match. Values are the field's bytes. Cost: one walk over the tree.
+    """
+    return _when_true(tree, source)
+
+
+def _when_true(node: Node, source: FieldReference) -> frozenset[bytes] | None:
+    match node:
+        case And(operands=operands):
+            return _intersection([_when_true(operand, source) for operand in operands])
+        case Or(operands=operands):
+            return _union([_when_true(operand, source) for operand in operands])
+        case Not(operand=operand):
+            return _when_false(operand, source)
+        case Constant(value=False):
+            return frozenset()
+        case Compare(operator=CompareOperator.EQUAL, left=left, right=right):
+            if _is_source(left, source):
+                return _constants((right,))
+            if _is_source(right, source):
+                return _constants((left,))
+            return None
+        case In(subject=subject, members=members, negated=False) if _is_source(subject, source):
+            return _constants(members)
+        case _:
+            return None
+
+
+def _when_false(node: Node, source: FieldReference) -> frozenset[bytes] | None:
+    match node:
+        case And(operands=operands):
+            return _union([_when_false(operand, source) for operand in operands])
+        case Or(operands=operands):
+            return _intersection([_when_false(operand, source) for operand in operands])
+        case Not(operand=operand):
+            return _when_true(operand, source)
+        case Constant(value=True):
+            return frozenset()
+        case _:
+            return None
+
+
+def _is_source(node: Node, source: FieldReference) -> bool:
+    return (
+        isinstance(node, Field)
+        and node.reference.section == source.section
+        and node.reference.position == source.position
+        and node.reference.key == source.key
+    )
+
+
+def _constants(members: tuple[Node, ...]) -> frozenset[bytes] | None:
+    values = {member.value for member in members if isinstance(member, Constant) and isinstance(member.value, bytes)}
+    return frozenset(values) if all(_is_byte_constant(member) for member in members) else None
+
+
+def _is_byte_constant(node: Node) -> bool:
+    return isinstance(node, Constant) and isinstance(node.value, bytes)
+
+
+def _union(sets: list[frozenset[bytes] | None]) -> frozenset[bytes] | None:
+    united: frozenset[bytes] = frozenset()
+    for values in sets:
+        if values is None:
+            return None
+        united |= values
+    return united
+
+
+def _intersection(sets: list[frozenset[bytes] | None]) -> frozenset[bytes] | None:
+    common: frozenset[bytes] | None = None
+    for values in sets:
+        if values is not None:
+            common = values if common is None else common & values
+    return common

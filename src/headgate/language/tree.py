@@ -11,6 +11,7 @@ float), bytes (strings are their UTF-8), boolean, or unknown.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -168,6 +169,19 @@ class Like:
 
 
 @dataclass(frozen=True, slots=True)
+class LikeText:
+    """Unbound: LIKE with its pattern and escape as the text states them; `escape` is None without ESCAPE."""
+
+    subject: Node
+    pattern: str
+    escape: str | None
+    negated: bool = False
+    pattern_span: Span = (0, 0)
+    escape_span: Span = (0, 0)
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class IsNull:
     """`field IS [NOT] NULL`: whether the value is unknown; itself never unknown."""
 
@@ -204,5 +218,31 @@ class Sign:
 
 
 Node: TypeAlias = (
-    Constant | Name | Field | Now | And | Or | Not | Compare | In | Like | IsNull | Exists | Arithmetic | Sign
+    Constant | Name | Field | Now | And | Or | Not | Compare | In | Like | LikeText | IsNull | Exists | Arithmetic | Sign
 )
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The operands of a node, left to right."""
+    match node:
+        case And() | Or():
+            return node.operands
+        case Compare() | Arithmetic():
+            return node.left, node.right
+        case In():
+            return node.subject, *node.members
+        case Like() | LikeText():
+            return (node.subject,)
+        case Not() | IsNull() | Exists() | Sign():
+            return (node.operand,)
+        case _:
+            return ()
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and everything below it, each before its operands."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        stack.extend(reversed(children(current)))

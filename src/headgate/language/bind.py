@@ -1,0 +1,126 @@
+"""Unbound tree → bound tree: names become fields, patterns are compiled, constant arithmetic is done once.
+
+Whatever is wrong with a name or a pattern is refused here, once, with its place in the text; a bound tree evaluates
+over any message without raising.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+
+from headgate.errors import FilterError, FilterSyntaxError, FilterTypeError
+from headgate.language.dialect import Dialect
+from headgate.language.like import LikeRefused
+from headgate.language.tree import (
+    And,
+    Arithmetic,
+    Compare,
+    Constant,
+    Exists,
+    Field,
+    In,
+    IsNull,
+    Like,
+    LikeText,
+    Name,
+    Node,
+    Not,
+    Or,
+    Sign,
+    Span,
+)
+from headgate.language.values import arithmetic, signed
+from headgate.message.fields import FieldReference
+
+
+def bind(tree: Node, dialect: Dialect, text: str) -> Node:
+    """The bound tree; `text` is what `tree` was parsed from. Raises FilterTypeError and FilterSyntaxError."""
+    return _Binder(dialect, text).bind(tree)
+
+
+@dataclasses.dataclass(slots=True)
+class _Binder:
+    dialect: Dialect
+    text: str
+
+    def bind(self, node: Node) -> Node:
+        bind = self.bind
+        match node:
+            case Name():
+                return Field(self._reference(node), node.span)
+            case LikeText():
+                return self._like(node)
+            case And(operands, span):
+                return And(tuple(map(bind, operands)), span)
+            case Or(operands, span):
+                return Or(tuple(map(bind, operands)), span)
+            case Not(operand, span):
+                return Not(bind(operand), span)
+            case Compare(operator, left, right, rules, span):
+                return Compare(operator, bind(left), bind(right), rules, span)
+            case In(subject, members, negated, rules, span):
+                return In(bind(subject), tuple(map(bind, members)), negated, rules, span)
+            case IsNull(operand, negated, span):
+                return IsNull(bind(operand), negated, span)
+            case Exists(operand, span):
+                return Exists(bind(operand), span)
+            case Arithmetic():
+                return _fold_arithmetic(dataclasses.replace(node, left=bind(node.left), right=bind(node.right)))
+            case Sign():
+                return _fold_sign(dataclasses.replace(node, operand=bind(node.operand)))
+            case _:
+                return node
+
+    def _reference(self, name: Name) -> FieldReference:
+        section = self.dialect.sections.get(name.section)
+        if section is None:
+            known = ", ".join(f"{prefix}." for prefix in self.dialect.sections if prefix is not None)
+            raise self._error(f"found section {name.section!r}, expected one of {known} or no section", name.span)
+        fields = self.dialect.fields.get(section)
+        if fields is None:
+            return FieldReference(section, key=name.name.encode())
+        reference = fields.get(name.name)
+        if reference is None:
+            near = difflib.get_close_matches(name.name, fields, n=1, cutoff=0.7)
+            hint = f"; did you mean {name.section}.{near[0]}?" if near else ""
+            raise self._error(
+                f"section {name.section!r} has no field {name.name!r}, expected one of {', '.join(fields)}{hint}", name.span
+            )
+        return reference
+
+    def _like(self, node: LikeText) -> Like:
+        try:
+            pattern = self.dialect.compile_like(node.pattern, node.escape)
+        except LikeRefused as refused:
+            span = node.escape_span if refused.in_escape else self._inside(node, refused.where)
+            raise self._error(str(refused), span, FilterSyntaxError) from None
+        return Like(self.bind(node.subject), pattern, node.negated, node.span)
+
+    def _inside(self, node: LikeText, where: Span) -> Span:
+        """The place in the text of a part of the pattern; quotes doubled in the text shift it."""
+        start, stop = node.pattern_span
+        quote = self.text[start : start + 1]
+        before, part = node.pattern[: where[0]], node.pattern[where[0] : where[1]]
+        first = start + 1 + len(before) + before.count(quote)
+        return first, min(stop, first + len(part) + part.count(quote))
+
+    def _error(self, reason: str, span: Span, kind: type[FilterError] = FilterTypeError) -> FilterError:
+        return kind(reason, dialect=self.dialect.name, text=self.text, span=span)
+
+
+def _fold_arithmetic(node: Arithmetic) -> Node:
+    """A constant where both operands are and the result is known: an overflow is left to evaluate to unknown."""
+    if isinstance(node.left, Constant) and isinstance(node.right, Constant):
+        value = arithmetic(node.operator, node.left.value, node.right.value)
+        if value is not None:
+            return Constant(value, node.span)
+    return node
+
+
+def _fold_sign(node: Sign) -> Node:
+    if isinstance(node.operand, Constant):
+        value = signed(node.negative, node.operand.value)
+        if value is not None:
+            return Constant(value, node.span)
+    return node

@@ -1,0 +1,128 @@
+"""What a filter language is, as data: its tokens, its operators by level, its limits, its names.
+
+The lexer (`lexer.py`) and the parser (`parser.py`) are driven by a `Dialect` and know no language. The grammar of every
+supported language is stratified into levels: an operand of an operator is an expression of at least a given level, and
+that one rule says where NOT may stand, whether comparisons chain, and what IS NULL applies to.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from headgate.language.tree import ComparisonRules, LikePattern, Node
+from headgate.message.fields import FieldReference, Section
+
+if TYPE_CHECKING:
+    from headgate.language.lexer import Token
+    from headgate.language.parser import Parser
+
+
+class TokenKind(enum.Enum):
+    """Kinds of tokens; the value is how an error message calls one."""
+
+    SKIPPED = "white space"
+    WORD = "word"
+    KEYWORD = "keyword"
+    OPERATOR = "operator"
+    INTEGER = "integer"
+    FLOAT = "number"
+    STRING = "string"
+    BINARY = "binary constant"
+    NAME = "name"
+    END = "end of the filter"
+
+
+TokenValue: TypeAlias = "bool | int | float | bytes | str | tuple[str | None, str] | None"
+"""What a token means: a constant, the text of a string, or (section, name) of a name."""
+
+
+class TokenRefused(Exception):  # noqa: N818 - not an error of the user's tree: the lexer turns it into a FilterError
+    """A rule's `read` does not take the text it matched; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRule:
+    """One line of the lexical grammar: the longest match of all rules counts, on equal length the earlier rule.
+
+    A WORD becomes a keyword, is refused when reserved, or else is a name; the other kinds are taken as they are.
+    """
+
+    kind: TokenKind
+    pattern: re.Pattern[str]
+    read: Callable[[str], TokenValue]
+
+
+class Level(enum.IntEnum):
+    """Levels of expressions, loosest first."""
+
+    OR = 1
+    AND = 2
+    NOT = 3
+    EQUALITY = 4
+    COMPARISON = 5
+    SUM = 6
+    PRODUCT = 7
+    SIGN = 8
+    PRIMARY = 9
+    NAME = 10
+
+
+PrefixForm: TypeAlias = "Callable[[Parser, Token], Node]"
+"""Parses what follows a token that begins an expression; the token is consumed already."""
+
+InfixForm: TypeAlias = "Callable[[Parser, Node, Token, bool], Node]"
+"""Parses what follows an operator behind its left operand; the flag says that NOT stood before the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """A keyword or operator that begins an expression of `level`."""
+
+    level: Level
+    form: PrefixForm
+
+
+@dataclass(frozen=True, slots=True)
+class Infix:
+    """An operator whose left operand has at least level `left`, and which makes an expression of `level`.
+
+    `negatable`: NOT may stand before it (`NOT LIKE`).
+    """
+
+    level: Level
+    left: Level
+    form: InfixForm
+    negatable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One filter language."""
+
+    name: str
+    tokens: tuple[TokenRule, ...]
+    keywords: frozenset[str]
+    prefix: Mapping[str, Prefix]
+    infix: Mapping[str, Infix]
+    sections: Mapping[str | None, Section]
+    """Prefix before the dot → section; None is where a name without prefix is looked up."""
+    fields: Mapping[Section, Mapping[str, FieldReference]]
+    """Sections whose fields are fixed; in other sections any name is a key."""
+    compile_like: Callable[[str, str | None], LikePattern]
+    """Pattern and escape (None without ESCAPE) → compiled pattern; raises `LikeRefused`."""
+    comparison: ComparisonRules
+    reserved: frozenset[str] = frozenset()
+    """Words, in lower case, that are no names in any letter case."""
+    fold_keywords: Callable[[str], str] = str
+    """Brings a word to the letter case of `keywords`, in languages that ignore it there."""
+    unclosed: Mapping[str, str] = field(default_factory=dict)
+    """First character of a token that has an end → what to say when no rule matches there."""
+    max_code_points: int | None = None
+    max_tokens: int | None = None
+    max_depth: int = 200
+    """Nested operands and parentheses; beyond it a filter is refused."""
+    ignores_trailing_input: bool = False

@@ -1,0 +1,96 @@
+"""Text → tokens, one at a time: whatever stands behind the end of an expression is looked at only where the language does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.errors import FilterError, FilterLimitError, FilterSyntaxError
+from headgate.language.dialect import Dialect, TokenKind, TokenRefused, TokenRule, TokenValue
+from headgate.language.tree import Span
+
+
+@dataclass(slots=True)
+class Token:
+    """One token; `symbol` is the keyword (in the dialect's letter case) or the operator, empty for all other kinds."""
+
+    kind: TokenKind
+    text: str
+    symbol: str
+    value: TokenValue
+    span: Span
+
+    def __str__(self) -> str:
+        if self.kind is TokenKind.END:
+            return "the end of the filter"
+        shown = self.text if len(self.text) <= 40 else self.text[:37] + "…"
+        return f"{self.kind.value} {shown}" if self.kind is not TokenKind.OPERATOR else f"{shown!r}"
+
+
+class Lexer:
+    """Reads tokens of `text` from left to right; raises FilterSyntaxError and FilterLimitError."""
+
+    def __init__(self, text: str, dialect: Dialect) -> None:
+        self.text = text
+        self.dialect = dialect
+        self._position = 0
+        self._tokens = 0
+        limit = dialect.max_code_points
+        if limit is not None and len(text) > limit:
+            raise self.error(
+                f"the filter has {len(text)} characters, {dialect.name} allows {limit}",
+                (limit, len(text)),
+                FilterLimitError,
+            )
+        for position, character in enumerate(text):
+            if "\ud800" <= character <= "\udfff":
+                raise self.error("found half of a surrogate pair, which is no character", (position, position + 1))
+
+    def error(self, reason: str, span: Span, kind: type[FilterError] = FilterSyntaxError) -> FilterError:
+        """An error about a part of this text."""
+        return kind(reason, dialect=self.dialect.name, text=self.text, span=span)
+
+    def next(self) -> Token:
+        """The next token; END, again and again, behind the last."""
+        while True:
+            if self._position == len(self.text):
+                return Token(TokenKind.END, "", "", None, (self._position, self._position))
+            rule, stop = self._longest_match()
+            if rule.kind is not TokenKind.SKIPPED:
+                break
+            self._position = stop
+        span = (self._position, stop)
+        self._position = stop
+        self._tokens += 1
+        limit = self.dialect.max_tokens
+        if limit is not None and self._tokens > limit:
+            raise self.error(f"the filter has more than the {limit} tokens that {self.dialect.name} allows", span, FilterLimitError)
+        text = self.text[span[0] : span[1]]
+        if rule.kind is TokenKind.WORD:
+            return self._word(text, rule, span)
+        try:
+            value = rule.read(text)
+        except TokenRefused as refused:
+            raise self.error(str(refused), span) from None
+        return Token(rule.kind, text, text if rule.kind is TokenKind.OPERATOR else "", value, span)
+
+    def _longest_match(self) -> tuple[TokenRule, int]:
+        best, best_stop = None, self._position
+        for rule in self.dialect.tokens:
+            match = rule.pattern.match(self.text, self._position)
+            if match is not None and match.end() > best_stop:
+                best, best_stop = rule, match.end()
+        if best is None:
+            character = self.text[self._position]
+            shown = repr(character) if character.isprintable() else f"character U+{ord(character):04X}"
+            reason = self.dialect.unclosed.get(character, f"found {shown}, which begins no token of {self.dialect.name}")
+            raise self.error(reason, (self._position, self._position + 1))
+        return best, best_stop
+
+    def _word(self, text: str, rule: TokenRule, span: Span) -> Token:
+        keyword = self.dialect.fold_keywords(text)
+        if keyword in self.dialect.keywords:
+            return Token(TokenKind.KEYWORD, text, keyword, None, span)
+        if text.lower() in self.dialect.reserved:
+            hint = f"; the keyword is {text.upper()}" if text.upper() in self.dialect.keywords else ""
+            raise self.error(f"{text} is reserved and cannot be a name{hint}", span)
+        return Token(TokenKind.NAME, text, "", rule.read(text), span)

@@ -1,0 +1,253 @@
+"""Tokens → unbound tree: one Pratt parser for all languages, driven by the operator tables of a `Dialect`.
+
+The functions at the end are the forms that those tables refer to. A form that stands for an operand calls
+`Parser.expression(level)`, and levels do the rest: see `dialect.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from headgate.errors import FilterError, FilterLimitError
+from headgate.language.dialect import Dialect, Infix, InfixForm, Level, Prefix, PrefixForm, TokenKind
+from headgate.language.lexer import Lexer, Token
+from headgate.language.tree import (
+    And,
+    Arithmetic,
+    ArithmeticOperator,
+    Compare,
+    CompareOperator,
+    Constant,
+    In,
+    IsNull,
+    LikeText,
+    Name,
+    Node,
+    Not,
+    Now,
+    Or,
+    Sign,
+    Span,
+)
+
+_CONSTANTS = frozenset({TokenKind.INTEGER, TokenKind.FLOAT, TokenKind.STRING, TokenKind.BINARY})
+
+
+def parse(text: str, dialect: Dialect) -> Node:
+    """The unbound tree of `text`; raises FilterSyntaxError, FilterLimitError with the span of what was found."""
+    parser = Parser(text, dialect)
+    tree = parser.expression(Level.OR)
+    if parser.peek.kind is not TokenKind.END and not dialect.ignores_trailing_input:
+        raise parser.unexpected("an operator or the end of the filter")
+    return tree
+
+
+class Parser:
+    """One run over one text: `peek` is the next token, `level` that of the expression parsed last."""
+
+    def __init__(self, text: str, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self._lexer = Lexer(text, dialect)
+        self._depth = 0
+        self.level = Level.PRIMARY
+        self.peek = self._lexer.next()
+        self.position = 0
+
+    def error(self, reason: str, span: Span, kind: type[FilterError] | None = None) -> FilterError:
+        """An error about a part of the text."""
+        return self._lexer.error(reason, span) if kind is None else self._lexer.error(reason, span, kind)
+
+    def unexpected(self, expected: str) -> FilterError:
+        """The error that the next token is not what the grammar wants."""
+        return self.error(f"found {self.peek}, expected {expected}", self.peek.span)
+
+    def advance(self) -> Token:
+        """Consume the next token."""
+        token = self.peek
+        self.position = token.span[1]
+        self.peek = self._lexer.next()
+        return token
+
+    def expect(self, symbol: str, where: str = "") -> Token:
+        """Consume the keyword or operator `symbol`, or raise."""
+        if self.peek.symbol != symbol:
+            raise self.unexpected(repr(symbol) + (f" {where}" if where else ""))
+        return self.advance()
+
+    def accept(self, symbol: str) -> bool:
+        """Consume the keyword or operator `symbol` if it is next."""
+        if self.peek.symbol != symbol:
+            return False
+        self.advance()
+        return True
+
+    def expect_string(self, role: str) -> tuple[str, Span]:
+        """Consume a string constant."""
+        if self.peek.kind is not TokenKind.STRING:
+            raise self.unexpected(role)
+        token = self.advance()
+        assert isinstance(token.value, str)
+        return token.value, token.span
+
+    def expression(self, minimum: Level) -> Node:
+        """An expression of at least level `minimum`, as far as it reaches."""
+        self._depth += 1
+        if self._depth > self.dialect.max_depth:
+            raise self.error(
+                f"the filter is nested deeper than {self.dialect.max_depth} levels", self.peek.span, FilterLimitError
+            )
+        left = self._operand(minimum)
+        while (found := self._operator(minimum)) is not None:
+            infix, token, negated = found
+            left = infix.form(self, left, token, negated)
+            self.level = infix.level
+        self._depth -= 1
+        return left
+
+    def _operand(self, minimum: Level) -> Node:
+        token = self.peek
+        if token.kind in _CONSTANTS:
+            self.advance()
+            self.level = Level.PRIMARY
+            value = token.value.encode() if isinstance(token.value, str) else token.value
+            assert isinstance(value, bool | int | float | bytes)
+            return Constant(value, token.span)
+        if token.kind is TokenKind.NAME:
+            self.advance()
+            self.level = Level.NAME
+            assert isinstance(token.value, tuple)
+            return Name(*token.value, token.span)
+        prefix = self.dialect.prefix.get(token.symbol)
+        if prefix is None:
+            raise self.unexpected("a value or a name")
+        if prefix.level < minimum:
+            raise self.error(f"found {token}, expected a value or a name; {token.text} … needs parentheses here", token.span)
+        self.advance()
+        node = prefix.form(self, token)
+        self.level = prefix.level
+        return node
+
+    def _operator(self, minimum: Level) -> tuple[Infix, Token, bool] | None:
+        """Consume the operator behind a left operand, if one is there that takes it."""
+        infix = self.dialect.infix.get(self.peek.symbol)
+        if infix is not None and not self._takes(infix, minimum):
+            return None
+        if infix is not None:
+            return infix, self.advance(), False
+        if self.peek.symbol != "NOT" or minimum > Level.COMPARISON or self.level <= Level.COMPARISON:
+            return None
+        self.advance()
+        infix = self.dialect.infix.get(self.peek.symbol)
+        if infix is None or not infix.negatable or not self._takes(infix, minimum):
+            names = [symbol for symbol, candidate in self.dialect.infix.items() if candidate.negatable]
+            raise self.unexpected(f"{' or '.join(names)} after NOT")
+        return infix, self.advance(), True
+
+    def _takes(self, infix: Infix, minimum: Level) -> bool:
+        return infix.level >= minimum and self.level >= infix.left
+
+
+def group(parser: Parser, token: Token) -> Node:
+    """`( expression )`; the parentheses belong to the span of what they hold."""
+    inner = parser.expression(Level.OR)
+    parser.expect(")", "or an operator")
+    return dataclasses.replace(inner, span=(token.span[0], parser.position))
+
+
+def constant(value: bool) -> PrefixForm:
+    """A keyword that is a constant."""
+    return lambda _parser, token: Constant(value, token.span)
+
+
+def now(parser: Parser, token: Token) -> Node:
+    """`UTC ( )`."""
+    parser.expect("(", f"after {token.text}")
+    parser.expect(")")
+    return Now((token.span[0], parser.position))
+
+
+def negation(operand: Level) -> PrefixForm:
+    """NOT before an operand of level `operand`."""
+
+    def form(parser: Parser, token: Token) -> Node:
+        inner = parser.expression(operand)
+        return Not(inner, (token.span[0], parser.position))
+
+    return form
+
+
+def sign(operand: Level) -> PrefixForm:
+    """`+` or `-` before an operand of level `operand`."""
+
+    def form(parser: Parser, token: Token) -> Node:
+        inner = parser.expression(operand)
+        return Sign(token.symbol == "-", inner, (token.span[0], parser.position))
+
+    return form
+
+
+def _span(left: Node, parser: Parser) -> Span:
+    return left.span[0], parser.position
+
+
+def junction(kind: type[And] | type[Or], level: Level) -> Infix:
+    """AND or OR at `level`; a chain without parentheses becomes one node."""
+
+    def form(parser: Parser, left: Node, _token: Token, _negated: bool) -> Node:
+        chained = isinstance(left, kind) and parser.level is level
+        operands = left.operands if chained else (left,)  # type: ignore[union-attr]
+        right = parser.expression(Level(level + 1))
+        return kind((*operands, right), _span(left, parser))
+
+    return Infix(level, level, form)
+
+
+def comparison(operator: CompareOperator, operand: Level) -> InfixForm:
+    """A comparison whose right operand has level `operand`."""
+
+    def form(parser: Parser, left: Node, _token: Token, _negated: bool) -> Node:
+        right = parser.expression(operand)
+        return Compare(operator, left, right, parser.dialect.comparison, _span(left, parser))
+
+    return form
+
+
+def arithmetic(operator: ArithmeticOperator, level: Level) -> Infix:
+    """A left-associative arithmetic operator at `level`."""
+
+    def form(parser: Parser, left: Node, _token: Token, _negated: bool) -> Node:
+        right = parser.expression(Level(level + 1))
+        return Arithmetic(operator, left, right, _span(left, parser))
+
+    return Infix(level, level, form)
+
+
+def like(parser: Parser, left: Node, _token: Token, negated: bool) -> Node:
+    """`LIKE string [ESCAPE string]`."""
+    pattern, pattern_span = parser.expect_string("the pattern of LIKE, a string constant")
+    escape, escape_span = None, pattern_span
+    if parser.accept("ESCAPE"):
+        escape, escape_span = parser.expect_string("the escape character, a string constant")
+    return LikeText(left, pattern, escape, negated, pattern_span, escape_span, _span(left, parser))
+
+
+def in_list(member: Level) -> InfixForm:
+    """`IN ( member {, member} )` with members of at least level `member`."""
+
+    def form(parser: Parser, left: Node, _token: Token, negated: bool) -> Node:
+        parser.expect("(", "after IN")
+        members = [parser.expression(member)]
+        while parser.accept(","):
+            members.append(parser.expression(member))
+        parser.expect(")", "or ',' after a member of IN")
+        return In(left, tuple(members), negated, parser.dialect.comparison, _span(left, parser))
+
+    return form
+
+
+def is_null(parser: Parser, left: Node, _token: Token, _negated: bool) -> Node:
+    """`IS [NOT] NULL`."""
+    negated = parser.accept("NOT")
+    parser.expect("NULL", "after IS")
+    return IsNull(left, negated, _span(left, parser))
+

@@ -1,0 +1,59 @@
+"""Arithmetic on values, exact and without exceptions: shared by constant folding and the reference evaluator.
+
+Source: rabbitmq_filters, section 2.5. Numbers are Python ints (unbounded) and finite floats; None is unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+from headgate.language.tree import ArithmeticOperator
+
+Value: TypeAlias = bool | int | float | bytes | None
+"""A value while evaluating; None is unknown."""
+
+
+def is_number(value: Value) -> bool:
+    """Whether the value is of the kind number (booleans are not)."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def arithmetic(operator: ArithmeticOperator, left: Value, right: Value) -> int | float | None:
+    """`left operator right`; unknown on anything that is no number, by zero, and on overflow of a double."""
+    if isinstance(left, bool | bytes | None) or isinstance(right, bool | bytes | None):
+        return None
+    exact = isinstance(left, int) and isinstance(right, int)
+    if operator is ArithmeticOperator.MODULO:
+        return _remainder(left, right) if isinstance(left, int) and isinstance(right, int) else None
+    if not exact or operator is ArithmeticOperator.DIVIDE:
+        try:
+            left, right = float(left), float(right)
+        except OverflowError:
+            return None
+    match operator:
+        case ArithmeticOperator.ADD:
+            result = left + right
+        case ArithmeticOperator.SUBTRACT:
+            result = left - right
+        case ArithmeticOperator.MULTIPLY:
+            result = left * right
+        case ArithmeticOperator.DIVIDE:
+            if right == 0:
+                return None
+            result = left / right
+    return result if isinstance(result, int) or math.isfinite(result) else None
+
+
+def _remainder(left: int, right: int) -> int | None:
+    if right == 0:
+        return None
+    magnitude = abs(left) % abs(right)
+    return -magnitude if left < 0 else magnitude
+
+
+def signed(negative: bool, value: Value) -> int | float | None:
+    """Unary plus or minus; unknown on anything that is no number."""
+    if isinstance(value, bool | bytes | None):
+        return None
+    return -value if negative else value

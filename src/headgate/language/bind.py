@@ -85,7 +85,8 @@ class _Binder:
             near = difflib.get_close_matches(name.name, fields, n=1, cutoff=0.7)
             hint = f"; did you mean {name.section}.{near[0]}?" if near else ""
             raise self._error(
-                f"section {name.section!r} has no field {name.name!r}, expected one of {', '.join(fields)}{hint}", name.span
+                f"section {name.section!r} has no field {name.name!r}, expected one of {', '.join(fields)}{hint}",
+                name.span,
             )
         return reference
 

@@ -1,4 +1,4 @@
-"""Text → tokens, one at a time: whatever stands behind the end of an expression is looked at only where the language does."""
+"""Text → tokens, one at a time: what stands behind the end of an expression is looked at only where the language does."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ class Lexer:
         self._tokens += 1
         limit = self.dialect.max_tokens
         if limit is not None and self._tokens > limit:
-            raise self.error(f"the filter has more than the {limit} tokens that {self.dialect.name} allows", span, FilterLimitError)
+            raise self.error(
+                f"the filter has more than the {limit} tokens that {self.dialect.name} allows", span, FilterLimitError
+            )
         text = self.text[span[0] : span[1]]
         if rule.kind is TokenKind.WORD:
             return self._word(text, rule, span)
@@ -82,7 +84,9 @@ class Lexer:
         if best is None:
             character = self.text[self._position]
             shown = repr(character) if character.isprintable() else f"character U+{ord(character):04X}"
-            reason = self.dialect.unclosed.get(character, f"found {shown}, which begins no token of {self.dialect.name}")
+            reason = self.dialect.unclosed.get(
+                character, f"found {shown}, which begins no token of {self.dialect.name}"
+            )
             raise self.error(reason, (self._position, self._position + 1))
         return best, best_stop
 

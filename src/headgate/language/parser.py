@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from headgate.errors import FilterError, FilterLimitError
-from headgate.language.dialect import Dialect, Infix, InfixForm, Level, Prefix, PrefixForm, TokenKind
+from headgate.language.dialect import Dialect, Infix, InfixForm, Level, PrefixForm, TokenKind
 from headgate.language.lexer import Lexer, Token
 from headgate.language.tree import (
     And,
@@ -121,7 +121,9 @@ class Parser:
         if prefix is None:
             raise self.unexpected("a value or a name")
         if prefix.level < minimum:
-            raise self.error(f"found {token}, expected a value or a name; {token.text} … needs parentheses here", token.span)
+            raise self.error(
+                f"found {token}, expected a value or a name; {token.text} … needs parentheses here", token.span
+            )
         self.advance()
         node = prefix.form(self, token)
         self.level = prefix.level
@@ -250,4 +252,3 @@ def is_null(parser: Parser, left: Node, _token: Token, _negated: bool) -> Node:
     negated = parser.accept("NOT")
     parser.expect("NULL", "after IS")
     return IsNull(left, negated, _span(left, parser))
-

@@ -117,7 +117,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """`subject [NOT] IN (members)`: unknown subject is unknown, else whether any member equals it; unknown members equal nothing."""
+    """`subject [NOT] IN (members)`: unknown if the subject is, else whether a member equals it; unknown members do not."""
 
     subject: Node
     members: tuple[Node, ...]
@@ -142,7 +142,8 @@ class LikePattern:
 
     EXACT, PREFIX, SUFFIX, PREFIX_SUFFIX compare bytes: `prefix` and `suffix` (EXACT: all of `prefix`), not overlapping.
     GENERAL walks code points with `elements`: bytes = literal UTF-8 text, ANY = `%`, ONE = `_`. In RabbitMQ's GENERAL
-    regime wildcards do not match LF, one trailing LF of the subject is tolerated, and a subject that is not UTF-8 is unknown.
+    regime wildcards do not match LF, one trailing LF of the subject is tolerated, and a subject that is not UTF-8 is
+    unknown.
     """
 
     shape: LikeShape
@@ -200,7 +201,7 @@ class Exists:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """Binary arithmetic: unknown if an operand is unknown or no number; integers exact and unbounded; `/` gives a float."""
+    """Binary arithmetic: unknown if an operand is no number; integers exact and unbounded; `/` gives a float."""
 
     operator: ArithmeticOperator
     left: Node
@@ -218,7 +219,21 @@ class Sign:
 
 
 Node: TypeAlias = (
-    Constant | Name | Field | Now | And | Or | Not | Compare | In | Like | LikeText | IsNull | Exists | Arithmetic | Sign
+    Constant
+    | Name
+    | Field
+    | Now
+    | And
+    | Or
+    | Not
+    | Compare
+    | In
+    | Like
+    | LikeText
+    | IsNull
+    | Exists
+    | Arithmetic
+    | Sign
 )
 
 

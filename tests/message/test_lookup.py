@@ -1,0 +1,146 @@
+"""Finding a field's bytes in many encoded messages: compiled and by hand agree, on anything."""
+
+from __future__ import annotations
+
+import uuid
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.message import lookup
+from headgate.message.batch import EncodedMessages
+from headgate.message.fields import FieldReference, Section
+from headgate.message.lookup import locate_bytes
+
+REGION = FieldReference(Section.APPLICATION_PROPERTIES, key=b"region")
+SUBJECT = FieldReference(Section.PROPERTIES, position=3)
+FILTER_VALUE = FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-stream-filter-value")
+FIELDS = [REGION, SUBJECT, FILTER_VALUE, FieldReference(Section.HEADER, position=0)]
+
+
+def values(messages: list[bytes], field: FieldReference) -> list[bytes | None]:
+    batch = EncodedMessages.of(messages)
+    starts, lengths = locate_bytes(batch, field)
+    return [
+        None if length < 0 else batch.data[start : start + length].tobytes()
+        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
+    ]
+
+
+def string(text: bytes, wide: bool = False) -> bytes:
+    return b"\xb1" + len(text).to_bytes(4, "big") + text if wide else b"\xa1" + bytes([len(text)]) + text
+
+
+def symbol(text: bytes) -> bytes:
+    return b"\xa3" + bytes([len(text)]) + text
+
+
+def compound(kind: int, elements: list[bytes], wide: bool) -> bytes:
+    inside = b"".join(elements)
+    if wide:
+        return bytes([kind | 0x10]) + (len(inside) + 4).to_bytes(4, "big") + len(elements).to_bytes(4, "big") + inside
+    return bytes([kind]) + bytes([len(inside) + 1, len(elements)]) + inside
+
+
+def section(code: int, elements: list[bytes], *, wide: bool = False, form: int = 0) -> bytes:
+    descriptor = [b"\x00\x53" + bytes([code]), b"\x00\x80" + code.to_bytes(8, "big")][form]
+    return descriptor + compound(0xC0 if code in (0x70, 0x73) else 0xC1, elements, wide)
+
+
+BODY = b"\x00\x53\x75\xa0\x02hi"
+
+
+def test_strings_symbols_binaries_and_uuids_have_bytes_and_other_types_have_none() -> None:
+    identity = uuid.UUID(int=5)
+    forms = [
+        string(b"AMER"),
+        string(b"AMER", wide=True),
+        symbol(b"AMER"),
+        b"\xa0\x02\x00\xff",
+        b"\x98" + identity.bytes,
+    ]
+    other = [b"\x40", b"\x41", b"\x54\x05", b"\x00\xa1\x01x\xa1\x01y", b"\xc0\x01\x00"]
+    messages = [section(0x74, [string(b"region"), form]) + BODY for form in forms + other]
+    assert values(messages, REGION) == [b"AMER", b"AMER", b"AMER", b"\x00\xff", identity.bytes, *[None] * 5]
+
+
+def test_the_first_of_equal_keys_counts_and_keys_must_have_the_type_of_their_section() -> None:
+    twice = section(0x74, [string(b"region"), string(b"1"), string(b"region"), string(b"2")])
+    as_symbol = section(0x74, [symbol(b"region"), string(b"1")])
+    annotation = section(0x72, [symbol(b"x-stream-filter-value"), string(b"v")])
+    as_string = section(0x72, [string(b"x-stream-filter-value"), string(b"v")])
+    assert values([twice, as_symbol, b""], REGION) == [b"1", None, None]
+    assert values([annotation, annotation + twice, as_string], FILTER_VALUE) == [b"v", b"v", None]
+
+
+def test_a_property_is_found_by_its_position_in_every_form_of_list() -> None:
+    elements = [b"\x40", b"\x40", b"\x40", string(b"order.created")]
+    messages = [section(0x73, elements, wide=wide, form=form) for wide in (False, True) for form in (0, 1)]
+    short = section(0x73, elements[:3])
+    empty = b"\x00\x53\x73\x45"
+    symbolic = b"\x00\xa3\x14amqp:properties:list" + compound(0xC0, elements, False)
+    assert values([*messages, short, empty, symbolic], SUBJECT) == [b"order.created"] * 4 + [
+        None,
+        None,
+        b"order.created",
+    ]
+
+
+def test_a_message_that_is_not_valid_has_no_field_but_annotations_end_where_their_framing_breaks() -> None:
+    good = section(0x74, [string(b"region"), string(b"AMER")])
+    odd = b"\x00\x53\x74" + b"\xc1" + bytes([len(string(b"region")) + 1, 1]) + string(b"region")
+    assert values([good[:-1], odd, good + good, b"\x00\x53\x79\x40", good + b"\xff"], REGION) == [None] * 5
+    broken = b"\x00\x53\x72" + compound(0xC1, [symbol(b"x-stream-filter-value"), string(b"v"), b"\xff", b"\x40"], False)
+    assert values([broken + good], FILTER_VALUE) == [b"v"]
+    assert values([broken + good], REGION) == [b"AMER"]
+
+
+elements = st.one_of(
+    st.sampled_from(
+        [string(b"region"), symbol(b"x-stream-filter-value"), b"\x40", b"\x41", b"\x00\x40\x40", b"\xc0\x01\x00"]
+    ),
+    st.binary(max_size=6).map(string),
+    st.binary(max_size=3).map(lambda text: string(text, wide=True)),
+    st.just(b"\x98" + bytes(range(16))),
+    st.binary(max_size=4),
+)
+sections = st.builds(
+    section,
+    st.sampled_from([0x70, 0x71, 0x72, 0x73, 0x74, 0x75, 0x78]),
+    st.lists(elements, max_size=5),
+    wide=st.booleans(),
+    form=st.integers(0, 1),
+)
+messages_of_any_kind = st.one_of(
+    st.lists(sections, max_size=4).map(b"".join),
+    st.lists(sections, max_size=4).flatmap(
+        lambda parts: st.integers(0, len(b"".join(parts))).map(lambda cut: b"".join(parts)[:cut])
+    ),
+    st.binary(max_size=40),
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.lists(messages_of_any_kind, min_size=1, max_size=8), st.sampled_from(FIELDS))
+def test_the_kernel_finds_what_the_walk_by_hand_finds(messages: list[bytes], field: FieldReference) -> None:
+    batch = EncodedMessages.of(messages)
+    starts, lengths = locate_bytes(batch, field)
+    for row, message in enumerate(messages):
+        start, length = lookup._locate(message, field)
+        assert lengths[row] == length
+        if length >= 0:
+            assert starts[row] == batch.starts[row] + start
+
+
+def test_without_kernels_the_answers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = [section(0x74, [string(b"region"), string(b"AMER")]), b"\x00\x53", b""]
+    expected = values(messages, REGION)
+    monkeypatch.setattr(lookup.kernels, "load", lambda name: None)
+    assert values(messages, REGION) == expected == [b"AMER", None, None]
+
+
+def test_no_messages_give_empty_arrays() -> None:
+    starts, lengths = locate_bytes(EncodedMessages.of([]), REGION)
+    assert (starts.shape, lengths.dtype) == ((0,), np.dtype(np.int64))

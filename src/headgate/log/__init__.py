@@ -1,1 +1,35 @@
-"""To come."""
+"""Streams on disk: append-only logs of chunks in RabbitMQ's own file format. Bytes and filter values, no messages.
+
+Hides the file format (`format`), the Bloom filter (`bloom`), how segments are read (`segment`), written (`writer`),
+recovered after a crash (`recovery`), kept or dropped (`retention`), and the bookkeeping inside of them (`tracking`).
+A reader never needs the writer, the writer never waits for a reader.
+"""
+
+from headgate.log.bloom import BloomMatcher, bloom_bytes
+from headgate.log.format import ChunkHeader, ChunkHeaders, ChunkType, decode_headers
+from headgate.log.offsets import OffsetKind, OffsetSpecification
+from headgate.log.root import list_streams, resolve_stream, stream_folder
+from headgate.log.segment import ChunkTable, Segment, SegmentReader
+from headgate.log.settings import StreamArguments, StreamSettings
+from headgate.log.stream import Attachment, Stream
+
+__all__ = [
+    "Attachment",
+    "BloomMatcher",
+    "ChunkHeader",
+    "ChunkHeaders",
+    "ChunkTable",
+    "ChunkType",
+    "OffsetKind",
+    "OffsetSpecification",
+    "Segment",
+    "SegmentReader",
+    "Stream",
+    "StreamArguments",
+    "StreamSettings",
+    "bloom_bytes",
+    "decode_headers",
+    "list_streams",
+    "resolve_stream",
+    "stream_folder",
+]

@@ -1,0 +1,115 @@
+"""Files that are written: one class per open file, errors of the file system under our own names."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from headgate.errors import LogError, StorageFullError, StreamReadOnlyError
+
+_FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
+_READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+def storage_error(error: OSError, path: Path) -> LogError:
+    """The LogError for an error of the file system while writing `path`."""
+    if error.errno in _FULL:
+        return StorageFullError(
+            f"no room for more bytes ({error.strerror}); what was confirmed stays readable", path=path
+        )
+    if error.errno in _READ_ONLY:
+        return StreamReadOnlyError(f"cannot be written ({error.strerror})", path=path)
+    return LogError(f"writing failed ({error.strerror or error})", path=path)
+
+
+class WritableFile(Protocol):
+    """An open file as the writer uses it; tests put one in that fails."""
+
+    def size(self) -> int:
+        """Bytes in the file."""
+
+    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        """Write all of `data` at `position`; raises OSError, possibly after a part of it."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+
+    def sync(self) -> None:
+        """Flush data to the device."""
+
+    def close(self) -> None:
+        """Give the file back."""
+
+
+OpenFile = Callable[[Path], WritableFile]
+"""Opens a file for writing, creating it if it is not there."""
+
+
+class DiskFile:
+    """A file of the operating system, written at given positions."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def size(self) -> int:
+        """Bytes in the file."""
+        return os.fstat(self._descriptor).st_size
+
+    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        """Write all of `data` at `position`; raises OSError, possibly after a part of it."""
+        rest = memoryview(data)
+        while rest:
+            written = os.pwrite(self._descriptor, rest, position)
+            if written == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            rest = rest[written:]
+            position += written
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+        os.ftruncate(self._descriptor, size)
+
+    def sync(self) -> None:
+        """Flush data to the device."""
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        """Give the file back."""
+        os.close(self._descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush the entries of a folder to the device, so that new names survive a power loss."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Give `path` this content by rename: readers see the old or the new file, also after a power loss.
+
+    Raises StorageFullError, StreamReadOnlyError or LogError; then the old content stays.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            try:
+                rest = memoryview(content)
+                while rest:
+                    rest = rest[os.write(descriptor, rest) :]
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.replace(temporary, path)
+            sync_folder(path.parent)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise storage_error(error, path) from error

@@ -1,0 +1,322 @@
+"""The bytes of a stream on disk: file heads, index records, chunk headers. Pure: bytes in, values out, no files.
+
+Source of everything here: osiris_log.md sections 1 to 3 (the log of RabbitMQ 4.3). All integers are big endian.
+
+A stream is a folder of pairs of files named by the first chunk id in 20 decimal digits:
+
+    00000000000000000000.segment   00000000000000000000.index
+    00000000000000027428.segment   00000000000000027428.index
+
+Segment = head `OSIL` 00 00 00 01, then chunks without gaps. Index = head `OSII` 00 00 00 01, then one record per chunk.
+
+    Index record, 29 bytes
+     0       8       16      24   28
+    +-------+-------+-------+----+-+
+    | chunk | time  | epoch | po |t|      chunk u64, time s64 ms, epoch u64, position of the header in the segment u32,
+    +-------+-------+-------+----+-+      chunk type u8
+
+    Chunk header, 48 bytes
+     0  1  2    4      8         16        24        32    36    40    44 45  48
+    +--+--+----+------+---------+---------+---------+-----+-----+-----+--+---+ . . . . +- - - -+ . . . . . +
+    |50| t| n  | r    | time    | epoch   | chunk   | crc | D   | T   | B|000| Bloom B | data D | trailer T |
+    +--+--+----+------+---------+---------+---------+-----+-----+-----+--+---+ . . . . +- - - -+ . . . . . +
+    50     magic 5, version 0
+    t      chunk type: 0 user, 1 tracking delta, 2 tracking snapshot
+    n      u16 entries; a sub-batch is one entry
+    r      u32 records = offsets used
+    time   s64 ms, the writer's clock
+    epoch  u64 term of the writer
+    chunk  u64 chunk id = offset of the first record
+    crc    u32 CRC-32 (zlib) of the data part only
+    D T    u32 lengths of data and trailer
+    B      u8 length of the Bloom bytes: 0, or the stream's filter size
+
+    Entries in the data part
+    +----+ . . . . +                    u32 with top bit 0 = length, then the body
+    +-+--+----+----+ . . . . +          sub-batch: 1ccc0000, u16 records, u32 uncompressed length, u32 length, body;
+                                        ccc: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd
+
+    Tracking record (trailer, and body of the one entry of a delta)
+    +-+-+ . . +--------+                u8 kind, u8 id length, id, u64 value; kinds: 0 publisher sequence, 1 consumer
+                                        offset, 2 timestamp. In a snapshot kind 0 has two: u64 chunk id, u64 sequence
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.errors import CorruptChunkError
+
+SEGMENT_HEAD = b"OSIL\x00\x00\x00\x01"
+INDEX_HEAD = b"OSII\x00\x00\x00\x01"
+FILE_HEAD_BYTES = 8
+INDEX_RECORD_BYTES = 29
+CHUNK_HEADER_BYTES = 48
+CHUNK_MAGIC = 0x50
+"""First byte of a chunk: magic 5 in the high nibble, version 0 in the low one."""
+
+SUB_BATCH_HEAD_BYTES = 11
+ENTRY_HEAD_BYTES = 4
+MAX_ENTRY_BYTES = 2**31 - 1
+MAX_CHUNK_ENTRIES = 2**16 - 1
+MAX_BLOOM_BYTES = 255
+SLACK_BYTES = 8
+"""Readable bytes behind the last asked byte in every buffer that a reader of this package hands out."""
+
+_HEADER = struct.Struct(">BBHIqQQIIIB3x")
+_INDEX_RECORD = struct.Struct(">QqQIB")
+
+HEADER_DTYPE = np.dtype(
+    [
+        ("magic", "u1"),
+        ("chunk_type", "u1"),
+        ("num_entries", ">u2"),
+        ("num_records", ">u4"),
+        ("timestamp_ms", ">i8"),
+        ("epoch", ">i8"),
+        ("chunk_id", ">i8"),
+        ("crc", ">u4"),
+        ("data_length", ">u4"),
+        ("trailer_length", ">u4"),
+        ("bloom_length", "u1"),
+        ("reserved", "V3"),
+    ]
+)
+"""A chunk header as a numpy record; epoch and chunk id are read signed, a negative one is refused as corrupt."""
+
+INDEX_DTYPE = np.dtype(
+    [("chunk_id", ">i8"), ("timestamp_ms", ">i8"), ("epoch", ">i8"), ("position", ">u4"), ("type", "u1")]
+)
+"""An index record as a numpy record."""
+
+
+class ChunkType(IntEnum):
+    """What a chunk holds; only `USER` chunks are read by offset readers."""
+
+    USER = 0
+    TRACKING_DELTA = 1
+    TRACKING_SNAPSHOT = 2
+
+
+class Compression(IntEnum):
+    """Codec of a sub-batch; snappy and lz4 in their framed formats."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+@dataclass(slots=True)
+class ChunkHeader:
+    """The 48 bytes before a chunk's Bloom bytes; lengths in bytes, `timestamp_ms` since 1970."""
+
+    chunk_type: int
+    num_entries: int
+    num_records: int
+    timestamp_ms: int
+    epoch: int
+    chunk_id: int
+    crc: int
+    data_length: int
+    trailer_length: int
+    bloom_length: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Header, Bloom bytes, data and trailer together: the next chunk begins that far behind this one."""
+        return CHUNK_HEADER_BYTES + self.bloom_length + self.data_length + self.trailer_length
+
+    @property
+    def next_chunk_id(self) -> int:
+        """Offset behind the last record."""
+        return self.chunk_id + self.num_records
+
+    def encode(self) -> bytes:
+        """The 48 bytes."""
+        return _HEADER.pack(
+            CHUNK_MAGIC,
+            self.chunk_type,
+            self.num_entries,
+            self.num_records,
+            self.timestamp_ms,
+            self.epoch,
+            self.chunk_id,
+            self.crc,
+            self.data_length,
+            self.trailer_length,
+            self.bloom_length,
+        )
+
+    @staticmethod
+    def decode(data: bytes | bytearray | memoryview, *, path: str | Path, position: int) -> ChunkHeader:
+        """The header in the first 48 bytes of `data`; `path` and `position` name the place in errors.
+
+        Raises CorruptChunkError for fewer bytes, another magic or version, an unknown type, or numbers beyond 63 bits.
+        """
+        if len(data) < CHUNK_HEADER_BYTES:
+            raise CorruptChunkError(
+                f"the file ends inside a chunk header ({len(data)} of {CHUNK_HEADER_BYTES} bytes)",
+                path=path,
+                position=position,
+            )
+        magic, *fields = _HEADER.unpack_from(data, 0)
+        header = ChunkHeader(*fields)
+        problem = _header_problem(magic, header.chunk_type, header.epoch >= 2**63 or header.chunk_id >= 2**63)
+        if problem is not None:
+            raise CorruptChunkError(problem, path=path, position=position)
+        return header
+
+
+def _header_problem(magic: int, chunk_type: int, beyond_63_bits: bool) -> str | None:
+    if magic != CHUNK_MAGIC:
+        return f"no chunk here: first byte is 0x{magic:02x}, expected 0x{CHUNK_MAGIC:02x} (magic 5, version 0)"
+    if chunk_type > ChunkType.TRACKING_SNAPSHOT:
+        return f"unknown chunk type {chunk_type}"
+    if beyond_63_bits:
+        return "chunk id or epoch beyond 63 bits"
+    return None
+
+
+@dataclass(slots=True)
+class ChunkHeaders:
+    """Many chunk headers as columns, with the Bloom bytes where they lie.
+
+    `records` is `(chunks,)` of HEADER_DTYPE; `data` is the uint8 buffer that holds the Bloom bytes, those of chunk i at
+    `bloom_positions[i] … + bloom_length[i]`. The columns below are computed when asked for, in native byte order.
+    """
+
+    records: NDArray[np.void]
+    data: NDArray[np.uint8]
+    bloom_positions: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def _column(self, name: str) -> NDArray[np.int64]:
+        return self.records[name].astype(np.int64)
+
+    @property
+    def chunk_type(self) -> NDArray[np.int64]:
+        """ChunkType of each chunk."""
+        return self._column("chunk_type")
+
+    @property
+    def num_entries(self) -> NDArray[np.int64]:
+        """Entries per chunk, a sub-batch counted as one."""
+        return self._column("num_entries")
+
+    @property
+    def num_records(self) -> NDArray[np.int64]:
+        """Records per chunk = offsets it uses."""
+        return self._column("num_records")
+
+    @property
+    def timestamp_ms(self) -> NDArray[np.int64]:
+        """The writer's clock, milliseconds since 1970."""
+        return self._column("timestamp_ms")
+
+    @property
+    def epoch(self) -> NDArray[np.int64]:
+        """Term of the writer."""
+        return self._column("epoch")
+
+    @property
+    def chunk_id(self) -> NDArray[np.int64]:
+        """Offset of the first record."""
+        return self._column("chunk_id")
+
+    @property
+    def crc(self) -> NDArray[np.int64]:
+        """CRC-32 of the data part."""
+        return self._column("crc")
+
+    @property
+    def data_length(self) -> NDArray[np.int64]:
+        """Bytes of the data part."""
+        return self._column("data_length")
+
+    @property
+    def trailer_length(self) -> NDArray[np.int64]:
+        """Bytes of the trailer."""
+        return self._column("trailer_length")
+
+    @property
+    def bloom_length(self) -> NDArray[np.int64]:
+        """Bytes of the Bloom filter, 0 for none."""
+        return self._column("bloom_length")
+
+    @property
+    def size_bytes(self) -> NDArray[np.int64]:
+        """Whole chunks, header included."""
+        return CHUNK_HEADER_BYTES + self.bloom_length + self.data_length + self.trailer_length
+
+    def check(self, *, path: str | Path, positions: NDArray[np.int64]) -> None:
+        """Raise CorruptChunkError for the first header that is none; `positions` are those in the file."""
+        records = self.records
+        bad = (
+            (records["magic"] != CHUNK_MAGIC)
+            | (records["chunk_type"] > ChunkType.TRACKING_SNAPSHOT)
+            | (records["epoch"] < 0)
+            | (records["chunk_id"] < 0)
+        )
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            record = records[row]
+            problem = _header_problem(int(record["magic"]), int(record["chunk_type"]), beyond_63_bits=True)
+            raise CorruptChunkError(problem or "", path=path, position=int(positions[row]))
+
+
+def windows(data: NDArray[np.uint8], dtype: np.dtype[np.void]) -> NDArray[np.void]:
+    """`data` seen as one record of `dtype` at every byte position, overlapping: index it with positions to gather.
+
+    One copy of a whole record per position instead of one per byte. The result is a view; length is
+    `len(data) - itemsize + 1`, so that numpy's own bounds check keeps every gather inside the buffer.
+    """
+    count = max(0, len(data) - dtype.itemsize + 1)
+    return np.ndarray(shape=(count,), dtype=dtype, buffer=data, strides=(1,))
+
+
+def decode_headers(data: NDArray[np.uint8], positions: NDArray[np.int64]) -> ChunkHeaders:
+    """The chunk headers at `positions` of a contiguous buffer, gathered at once; nothing is checked but the bounds.
+
+    Raises IndexError for a header that does not lie inside `data`. Call `check` before trusting them.
+    """
+    return ChunkHeaders(windows(data, HEADER_DTYPE)[positions], data, positions + CHUNK_HEADER_BYTES)
+
+
+def patch_headers(
+    data: NDArray[np.uint8],
+    positions: NDArray[np.int64],
+    *,
+    chunk_ids: NDArray[np.int64],
+    timestamp_ms: int,
+    epoch: int,
+) -> None:
+    """Write chunk ids, time and epoch into the headers at `positions` of a writable buffer."""
+    headers = windows(data, HEADER_DTYPE)
+    headers["chunk_id"][positions] = chunk_ids
+    headers["timestamp_ms"][positions] = timestamp_ms
+    headers["epoch"][positions] = epoch
+
+
+def encode_index_record(chunk_id: int, timestamp_ms: int, epoch: int, position: int, chunk_type: int) -> bytes:
+    """One index record, 29 bytes."""
+    return _INDEX_RECORD.pack(chunk_id, timestamp_ms, epoch, position, chunk_type)
+
+
+def segment_name(chunk_id: int) -> str:
+    """Name of the segment file whose first chunk has that id."""
+    return f"{chunk_id:020d}.segment"
+
+
+def index_name(chunk_id: int) -> str:
+    """Name of the index file whose first chunk has that id."""
+    return f"{chunk_id:020d}.index"

@@ -1,0 +1,86 @@
+"""One writer per stream: a lock that the kernel gives back when its holder dies."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import time
+from pathlib import Path
+
+from headgate.errors import StreamLockedError
+from headgate.log.files import storage_error
+
+LOCK_NAME = "writer.lock"
+_POLL_S = 0.02
+
+
+class StreamLock:
+    """The right to write a stream. The file stays for ever, its content (pid, host, start) is information only."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+
+    @staticmethod
+    def acquire(folder: Path, *, now_ms: int, timeout_s: float) -> StreamLock:
+        """Take the lock of a stream folder, waiting up to `timeout_s`; `now_ms` is noted as the holder's start.
+
+        Raises StreamLockedError that names the holder, StreamReadOnlyError, StorageFullError.
+        """
+        path = folder / LOCK_NAME
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise storage_error(error, path) from error
+        try:
+            _wait(descriptor, path, timeout_s)
+            content = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "started_ms": now_ms}).encode()
+            # The lock counts, not the note: a full disk must not keep a writer from truncating or retaining.
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, content, 0)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return StreamLock(path, descriptor)
+
+    def release(self) -> None:
+        """Give the lock back; again is harmless."""
+        if self._descriptor >= 0:
+            # Unlock by name, not only by closing: a forked child may have inherited the descriptor.
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> StreamLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def _wait(descriptor: int, path: Path, timeout_s: float) -> None:
+    give_up = time.monotonic() + timeout_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as error:
+            if time.monotonic() >= give_up:
+                raise StreamLockedError(
+                    f"another writer holds the stream: {_holder(descriptor)}; waited {timeout_s:g} s", path=path
+                ) from error
+        except OSError as error:
+            raise storage_error(error, path) from error
+        time.sleep(_POLL_S)
+
+
+def _holder(descriptor: int) -> str:
+    try:
+        noted = json.loads(os.pread(descriptor, 4096, 0))
+        return f"process {int(noted['pid'])} on {noted['host']}, since {int(noted['started_ms'])} ms"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "an unknown process"

@@ -1,0 +1,117 @@
+"""Where a reader starts or ends: offset specifications (rabbitmq_filters.md section 5, osiris_log.md section 9)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+
+from headgate.errors import ConfigError
+
+_INTERVAL = re.compile(r"([0-9]+)([YMDhms])")
+_UNIT_MS = {
+    "Y": 365 * 86_400_000,
+    "M": 30 * 86_400_000,
+    "D": 86_400_000,
+    "h": 3_600_000,
+    "m": 60_000,
+    "s": 1_000,
+}
+_MAX_NUMBER = 2**63 - 1
+
+
+class OffsetKind(Enum):
+    """The kinds of an offset specification."""
+
+    FIRST = "first"
+    LAST = "last"
+    NEXT = "next"
+    OFFSET = "offset"
+    TIMESTAMP = "timestamp"
+    INTERVAL = "interval"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSpecification:
+    """A place in a stream, said without knowing the stream.
+
+    `value` is the offset of OFFSET, milliseconds since 1970 of TIMESTAMP, milliseconds before now of INTERVAL, else 0.
+    `first`: the oldest message kept. `last`: the last chunk with messages. `next`: behind everything written.
+    """
+
+    kind: OffsetKind
+    value: int = 0
+
+    @staticmethod
+    def first() -> OffsetSpecification:
+        """The oldest message kept."""
+        return OffsetSpecification(OffsetKind.FIRST)
+
+    @staticmethod
+    def last() -> OffsetSpecification:
+        """The beginning of the last chunk that holds messages."""
+        return OffsetSpecification(OffsetKind.LAST)
+
+    @staticmethod
+    def next() -> OffsetSpecification:
+        """Behind everything written."""
+        return OffsetSpecification(OffsetKind.NEXT)
+
+    @staticmethod
+    def offset(offset: int) -> OffsetSpecification:
+        """An offset, 0-based."""
+        return OffsetSpecification(OffsetKind.OFFSET, offset)
+
+    @staticmethod
+    def timestamp(timestamp_ms: int) -> OffsetSpecification:
+        """The first chunk written at that time or later."""
+        return OffsetSpecification(OffsetKind.TIMESTAMP, timestamp_ms)
+
+    @staticmethod
+    def parse(text: str) -> OffsetSpecification:
+        """`first`, `last`, `next`, an offset, an interval such as `10m` (units Y M D h m s), or an ISO 8601 time.
+
+        A time without zone is UTC. Raises ConfigError for anything else.
+        """
+        if text in ("first", "last", "next"):
+            return OffsetSpecification(OffsetKind(text))
+        if re.fullmatch(r"[0-9]+", text) and int(text) <= _MAX_NUMBER:
+            return OffsetSpecification.offset(int(text))
+        interval = _INTERVAL.fullmatch(text)
+        if interval is not None and int(interval[1]) > 0:
+            milliseconds = int(interval[1]) * _UNIT_MS[interval[2]]
+            if milliseconds <= _MAX_NUMBER:
+                return OffsetSpecification(OffsetKind.INTERVAL, milliseconds)
+        elif "-" in text:
+            try:
+                moment = datetime.fromisoformat(text)
+            except ValueError:
+                moment = None
+            if moment is not None:
+                return OffsetSpecification.timestamp(_milliseconds(moment))
+        raise ConfigError(
+            f"{text!r} is no offset specification; expected first, last, next, an offset, an interval such as 10m "
+            "(units Y M D h m s), or an ISO time such as 2026-11-21T08:00:00Z"
+        )
+
+    def resolve(self, now_ms: int) -> OffsetSpecification:
+        """The same place without reference to now: an interval becomes a timestamp, anything else is itself."""
+        if self.kind is OffsetKind.INTERVAL:
+            return OffsetSpecification.timestamp(now_ms - self.value)
+        return self
+
+    def __str__(self) -> str:
+        if self.kind is OffsetKind.OFFSET:
+            return str(self.value)
+        if self.kind is OffsetKind.TIMESTAMP:
+            return f"time {self.value} ms"
+        if self.kind is OffsetKind.INTERVAL:
+            return f"{self.value // 1000}s"
+        return str(self.kind.value)
+
+
+def _milliseconds(moment: datetime) -> int:
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    since = aware - datetime(1970, 1, 1, tzinfo=UTC)
+    return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000

@@ -1,0 +1,103 @@
+"""`stream.json`: what a stream folder of ours says about itself beside the log's own files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.errors import ConfigError, LogError
+from headgate.log.bloom import DEFAULT_FILTER_SIZE_BYTES, check_filter_size
+from headgate.log.files import replace_file
+
+SETTINGS_NAME = "stream.json"
+SETTINGS_FORMAT = 1
+
+DEFAULT_MAX_SEGMENT_SIZE_BYTES = 500_000_000
+DEFAULT_MAX_SEGMENT_CHUNKS = 256_000
+_LARGEST_SEGMENT_BYTES = 2**32 - 1
+
+
+class StreamArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a stream is created with.
+
+    `filter_size_bytes` of Bloom filters, 16 … 255. A segment is closed when it has `max_segment_size_bytes` or
+    `max_segment_chunks`. Retention keeps `max_length_bytes` and messages younger than `max_age_ms`; None keeps all.
+    """
+
+    filter_size_bytes: int = DEFAULT_FILTER_SIZE_BYTES
+    max_segment_size_bytes: int = DEFAULT_MAX_SEGMENT_SIZE_BYTES
+    max_segment_chunks: int = DEFAULT_MAX_SEGMENT_CHUNKS
+    max_length_bytes: int | None = None
+    max_age_ms: int | None = None
+
+    def check(self) -> None:
+        """Raise ConfigError that names the first argument out of its range."""
+        check_filter_size(self.filter_size_bytes, option="filter_size_bytes")
+        if not 1 <= self.max_segment_size_bytes <= _LARGEST_SEGMENT_BYTES:
+            raise ConfigError(
+                f"max_segment_size_bytes is {self.max_segment_size_bytes}; expected 1 to {_LARGEST_SEGMENT_BYTES}"
+            )
+        for name in ("max_segment_chunks", "max_length_bytes", "max_age_ms"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}; expected 1 or more")
+
+
+class DeclaredRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Offsets `start … stop` that our writer wrote while `field` was the declared source of filter values."""
+
+    field: str
+    start: int
+    stop: int
+
+
+class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of `stream.json`.
+
+    `filter_source` is the field that filter values come from now, None for no declaration; `declared` the offset ranges
+    written under a declaration, the last one possibly ahead of what is written. `sequences` keeps, per query that
+    commits to this stream, the last publisher sequence.
+    """
+
+    name: str
+    created_ms: int
+    arguments: StreamArguments
+    filter_source: str | None = None
+    declared: tuple[DeclaredRange, ...] = ()
+    sequences: dict[str, int] = {}
+    format: int = SETTINGS_FORMAT
+
+    def declared_mask(
+        self, field: str, chunk_ids: NDArray[np.int64], next_chunk_ids: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """`(chunks,)`: chunks that our writer wrote whole while `field` was declared; outside, do not derive."""
+        mask = np.zeros(len(chunk_ids), dtype=np.bool_)
+        for declared in self.declared:
+            if declared.field == field:
+                mask |= (chunk_ids >= declared.start) & (next_chunk_ids <= declared.stop)
+        return mask
+
+
+def load_settings(folder: Path) -> StreamSettings | None:
+    """The settings of a stream folder, None for a foreign one. Raises LogError for a file that is wrong."""
+    path = folder / SETTINGS_NAME
+    try:
+        raw = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        settings = msgspec.json.decode(raw, type=StreamSettings)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise LogError(f"not the settings of a stream: {error}", path=path) from error
+    if settings.format != SETTINGS_FORMAT:
+        raise LogError(f"settings of format {settings.format}, expected {SETTINGS_FORMAT}", path=path)
+    return settings
+
+
+def save_settings(folder: Path, settings: StreamSettings) -> None:
+    """Replace the settings of a stream folder, all or nothing, flushed to the disk."""
+    encoded = msgspec.json.format(msgspec.json.encode(settings), indent=1)
+    replace_file(folder / SETTINGS_NAME, encoded + b"\n")

@@ -1,0 +1,274 @@
+"""A stream folder as readers see it: its segments, its ends, and the place that an offset specification means."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from headgate.errors import OffsetOutOfRangeError, StreamExistsError, StreamNotFoundError
+from headgate.log.bloom import DEFAULT_FILTER_SIZE_BYTES
+from headgate.log.files import storage_error
+from headgate.log.format import (
+    FILE_HEAD_BYTES,
+    INDEX_HEAD,
+    SEGMENT_HEAD,
+    ChunkType,
+    index_name,
+    segment_name,
+)
+from headgate.log.lock import StreamLock
+from headgate.log.offsets import OffsetKind, OffsetSpecification
+from headgate.log.segment import Segment, SegmentReader
+from headgate.log.settings import SETTINGS_NAME, StreamArguments, StreamSettings, load_settings, save_settings
+
+_PAIR = re.compile(r"([0-9]{20})\.(index|segment)")
+_FOREIGN_NAME = re.compile(r"__(.+)_[0-9]+")
+_BACKWARD_ROWS = 4096
+
+
+@dataclass(slots=True)
+class Attachment:
+    """Where a reader begins: at `row` of the chunk table of `segment`, with the message at `offset`.
+
+    `row` is one behind the last row when there is nothing to read yet. `chunk_id` is that row's chunk, or the next
+    chunk to come; `offset` lies in the chunk or behind it, messages below it are passed over.
+    """
+
+    segment: Segment
+    row: int
+    chunk_id: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One stream folder, for reading; `settings` is None for a foreign one, as RabbitMQ wrote it. Picklable.
+
+    Holds no open file: every question looks at the folder as it is then. Writing goes through `Writer`.
+    """
+
+    path: Path
+    settings: StreamSettings | None
+
+    @staticmethod
+    def open(path: str | Path) -> Stream:
+        """The stream in a folder; StreamNotFoundError where there is none, LogError for a wrong `stream.json`."""
+        folder = Path(path)
+        settings = load_settings(folder)
+        if settings is None and not any(True for _ in _first_chunk_ids(folder)):
+            raise StreamNotFoundError("no stream here: neither stream.json nor a pair of log files", path=folder)
+        return Stream(folder, settings)
+
+    @staticmethod
+    def create(
+        path: str | Path,
+        *,
+        name: str,
+        now_ms: int,
+        arguments: StreamArguments | None = None,
+        filter_source: str | None = None,
+    ) -> Stream:
+        """Make a new, empty stream; `filter_source` declares the field that its filter values come from.
+
+        Raises ConfigError for a wrong argument, StreamExistsError, and StorageFullError or StreamReadOnlyError where
+        the folder cannot be made.
+        """
+        folder = Path(path)
+        settings = StreamSettings(
+            name=name, created_ms=now_ms, arguments=arguments or StreamArguments(), filter_source=filter_source
+        )
+        settings.arguments.check()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise StreamExistsError("a file of that name is there already", path=folder) from error
+        except OSError as error:
+            raise storage_error(error, folder) from error
+        with StreamLock.acquire(folder, now_ms=now_ms, timeout_s=5.0):
+            if (folder / SETTINGS_NAME).exists():
+                raise StreamExistsError(f"stream {name!r} is there already", path=folder)
+            others = [entry for entry in os.listdir(folder) if _PAIR.fullmatch(entry)]
+            if any((folder / entry).stat().st_size > FILE_HEAD_BYTES for entry in others):
+                raise StreamExistsError("a foreign stream is there already; adopt it instead", path=folder)
+            try:
+                (folder / segment_name(0)).write_bytes(SEGMENT_HEAD)
+                (folder / index_name(0)).write_bytes(INDEX_HEAD)
+            except OSError as error:
+                raise storage_error(error, folder) from error
+            save_settings(folder, settings)
+        return Stream(folder, settings)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the folder has no `stream.json`: RabbitMQ's own, read only until it is adopted."""
+        return self.settings is None
+
+    @property
+    def name(self) -> str:
+        """The stream's name; for a foreign folder the text between `__` and `_<digits>` of the folder's name."""
+        if self.settings is not None:
+            return self.settings.name
+        folder_name = self.path.resolve().name
+        match = _FOREIGN_NAME.fullmatch(folder_name)
+        return match[1] if match else folder_name
+
+    @property
+    def filter_size_bytes(self) -> int:
+        """Bytes of the Bloom filters that are written; for a foreign folder the last length seen in it, else 16."""
+        if self.settings is not None:
+            return self.settings.arguments.filter_size_bytes
+        for segment in reversed(self.segments()):
+            with segment.open() as reader:
+                rows = len(reader.chunks())
+                for stop in range(rows, 0, -_BACKWARD_ROWS):
+                    lengths = reader.headers(max(0, stop - _BACKWARD_ROWS), stop).bloom_length
+                    filled = np.flatnonzero(lengths)
+                    if len(filled):
+                        return int(lengths[filled[-1]])
+        return DEFAULT_FILTER_SIZE_BYTES
+
+    def segments(self) -> list[Segment]:
+        """The segments, oldest first, as the folder is now."""
+        ids = sorted(_first_chunk_ids(self.path))
+        if not ids:
+            return []
+        sealed = len(ids) - 1
+        # A newest segment without a chunk may be deleted by recovery, which then cuts the one before it.
+        if sealed and _size(self.path / index_name(ids[-1])) <= FILE_HEAD_BYTES:
+            sealed -= 1
+        return [
+            Segment(
+                folder=self.path,
+                first_chunk_id=chunk_id,
+                is_newest=row == len(ids) - 1,
+                mappable=self.settings is not None and row < sealed,
+            )
+            for row, chunk_id in enumerate(ids)
+        ]
+
+    def segment_after(self, segment: Segment) -> Segment | None:
+        """The segment that follows, None if that one is the newest still."""
+        following = [other for other in self.segments() if other.first_chunk_id > segment.first_chunk_id]
+        return following[0] if following else None
+
+    def first_offset(self) -> int:
+        """The first chunk id kept; the next offset if nothing is."""
+        segments = self.segments()
+        return segments[0].first_chunk_id if segments else 0
+
+    def next_offset(self) -> int:
+        """The offset behind everything written."""
+        segments = self.segments()
+        if not segments:
+            return 0
+        with segments[-1].open() as reader:
+            return reader.next_chunk_id
+
+    def attach(self, specification: OffsetSpecification, *, now_ms: int) -> Attachment:
+        """Where a reader with that specification begins (osiris_log.md section 9). Reads index files and one header.
+
+        An offset before the first is the first, one behind the end is `next`; a time before the first chunk is `first`,
+        one after the last is `next`. Retried when retention deletes the segment meanwhile.
+        """
+        for _ in range(3):
+            try:
+                return self._attach(specification.resolve(now_ms))
+            except OffsetOutOfRangeError:
+                continue
+        return self._attach(specification.resolve(now_ms))
+
+    def _attach(self, specification: OffsetSpecification) -> Attachment:
+        segments = self.segments()
+        if not segments:
+            raise StreamNotFoundError("the stream has no segment; its writer has not recovered it yet", path=self.path)
+        kind, value = specification.kind, specification.value
+        if kind is OffsetKind.FIRST:
+            return _at_row(segments[0], 0)
+        if kind is OffsetKind.LAST:
+            return self._attach_last(segments)
+        if kind is OffsetKind.OFFSET:
+            return self._attach_offset(segments, value)
+        if kind is OffsetKind.TIMESTAMP:
+            return self._attach_timestamp(segments, value)
+        return _behind(segments[-1])
+
+    @staticmethod
+    def _attach_last(segments: list[Segment]) -> Attachment:
+        for segment in reversed(segments):
+            with segment.open() as reader:
+                user_rows = np.flatnonzero(reader.chunks().type == ChunkType.USER)
+                if len(user_rows):
+                    return _place(segment, reader, int(user_rows[-1]))
+        return _behind(segments[-1])
+
+    @staticmethod
+    def _attach_offset(segments: list[Segment], offset: int) -> Attachment:
+        offset = max(offset, segments[0].first_chunk_id)
+        holder = [segment for segment in segments if segment.first_chunk_id <= offset][-1]
+        with holder.open() as reader:
+            if offset >= reader.next_chunk_id:
+                return _behind(segments[-1])
+            row = int(np.searchsorted(reader.chunks().chunk_id, offset, side="right")) - 1
+            place = _place(holder, reader, row)
+        place.offset = offset
+        return place
+
+    @staticmethod
+    def _attach_timestamp(segments: list[Segment], timestamp_ms: int) -> Attachment:
+        for position in range(len(segments) - 1, -1, -1):
+            with segments[position].open() as reader:
+                times = reader.chunks().timestamp_ms
+                if not len(times) or times[0] > timestamp_ms:
+                    continue
+                late = np.flatnonzero(times >= timestamp_ms)
+                if len(late):
+                    return _place(segments[position], reader, int(late[0]))
+            if position + 1 < len(segments):
+                return _at_row(segments[position + 1], 0)
+            return _behind(segments[-1])
+        return _at_row(segments[0], 0)
+
+
+def _at_row(segment: Segment, row: int) -> Attachment:
+    with segment.open() as reader:
+        return _place(segment, reader, row)
+
+
+def _behind(segment: Segment) -> Attachment:
+    with segment.open() as reader:
+        return _place(segment, reader, len(reader.chunks()))
+
+
+def _place(segment: Segment, reader: SegmentReader, row: int) -> Attachment:
+    table = reader.chunks()
+    chunk_id = int(table.chunk_id[row]) if row < len(table) else reader.next_chunk_id
+    return Attachment(segment, row, chunk_id, chunk_id)
+
+
+def _first_chunk_ids(folder: Path) -> Iterator[int]:
+    """First chunk ids of the pairs that are complete, in no order."""
+    seen: set[int] = set()
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name in names:
+        match = _PAIR.fullmatch(name)
+        if match is None:
+            continue
+        chunk_id = int(match[1])
+        if chunk_id in seen:
+            yield chunk_id
+        seen.add(chunk_id)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,155 @@
+"""Plain Python values into the sections of a message, and sections into bytes."""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.errors import ConfigError
+from headgate.message.codec import encode_value
+from headgate.message.constructors import AmqpType
+from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS, Section
+from headgate.message.framing import LIST_SECTIONS
+from headgate.message.types import NULL, AmqpValue, amqp_value, timestamp_ms
+
+HEADER_TYPES: tuple[AmqpType, ...] = (
+    AmqpType.BOOLEAN,
+    AmqpType.UBYTE,
+    AmqpType.UINT,
+    AmqpType.BOOLEAN,
+    AmqpType.UINT,
+)
+"""Type of each header field, by position."""
+
+PROPERTIES_TYPES: tuple[AmqpType | None, ...] = (
+    None,
+    AmqpType.BINARY,
+    AmqpType.STRING,
+    AmqpType.STRING,
+    AmqpType.STRING,
+    None,
+    AmqpType.SYMBOL,
+    AmqpType.SYMBOL,
+    AmqpType.TIMESTAMP,
+    AmqpType.TIMESTAMP,
+    AmqpType.STRING,
+    AmqpType.UINT,
+    AmqpType.STRING,
+)
+"""Type of each properties field, by position; None = an id: ulong, uuid, binary or string."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The body sections of a message, of one kind: `parts` are bytes (data), lists (sequences) or the one value."""
+
+    section: Section
+    parts: tuple[bytes, ...] | tuple[AmqpValue, ...]
+
+    @staticmethod
+    def data(*parts: bytes) -> Body:
+        """One data section for each part."""
+        return Body(Section.DATA, tuple(bytes(part) for part in parts))
+
+    @staticmethod
+    def sequence(*parts: Iterable[object]) -> Body:
+        """One AMQP sequence section for each part, values as `amqp_value` takes them."""
+        return Body(Section.AMQP_SEQUENCE, tuple(amqp_value(list(part)) for part in parts))
+
+    @staticmethod
+    def value(value: object) -> Body:
+        """An AMQP value section, the value as `amqp_value` takes it."""
+        return Body(Section.AMQP_VALUE, (amqp_value(value),))
+
+    def octets(self) -> bytes | None:
+        """The data sections joined, or the bytes of a string, symbol or binary value; None for any other body."""
+        if self.section is Section.DATA:
+            return b"".join(part for part in self.parts if isinstance(part, bytes))
+        if self.section is Section.AMQP_VALUE and isinstance(self.parts[0], AmqpValue):
+            only = self.parts[0]
+            return None if only.type is AmqpType.UUID else only.octets()
+        return None
+
+
+def encode_sections(sections: Mapping[Section, AmqpValue], body: Body | None) -> bytes:
+    """The sections in standard order, each in its smallest encoding, lists without trailing nulls."""
+    encoded = [
+        _descriptor(section) + _encoded_section(section, sections[section])
+        for section in sorted(sections)
+        if section is not Section.FOOTER
+    ]
+    if body is not None:
+        for part in body.parts:
+            value = part if isinstance(part, AmqpValue) else AmqpValue(AmqpType.BINARY, part)
+            encoded.append(_descriptor(body.section) + encode_value(value))
+    if Section.FOOTER in sections:
+        encoded.append(_descriptor(Section.FOOTER) + _encoded_section(Section.FOOTER, sections[Section.FOOTER]))
+    return b"".join(encoded)
+
+
+def _descriptor(section: Section) -> bytes:
+    return bytes([0x00, 0x53, section])
+
+
+def _encoded_section(section: Section, value: AmqpValue) -> bytes:
+    if section not in LIST_SECTIONS:
+        return encode_value(value)
+    fields = list(value.value)
+    while fields and fields[-1].type is AmqpType.NULL:
+        fields.pop()
+    return encode_value(AmqpValue(AmqpType.LIST, tuple(fields)))
+
+
+def list_section(section: Section, *given: Mapping[str, object] | None) -> AmqpValue | None:
+    """Header or properties from fields by name, `-` or `_` between words; None if no field is given.
+
+    Plain values take the type of the field; an AmqpValue stays as it is, whatever the field's type.
+    """
+    names, types = (HEADER_FIELDS, HEADER_TYPES) if section is Section.HEADER else (PROPERTIES_FIELDS, PROPERTIES_TYPES)
+    values: dict[str, AmqpValue] = {}
+    for name, plain in (item for fields in given if fields is not None for item in fields.items()):
+        standard_name = name.replace("_", "-")
+        if standard_name not in names:
+            raise ConfigError(f"no field {name!r} in {section.name.lower()}; it has {', '.join(names)}")
+        if standard_name in values:
+            raise ConfigError(f"{standard_name} is given twice")
+        values[standard_name] = _field_value(standard_name, types[names.index(standard_name)], plain)
+    if not values:
+        return None
+    return AmqpValue(AmqpType.LIST, tuple(values.get(name, NULL) for name in names))
+
+
+def map_section(section: Section, entries: Mapping[Any, object] | None) -> AmqpValue | None:
+    """Application properties, annotations or footer; str keys become strings there, symbols in the others."""
+    if entries is None:
+        return None
+    key_type = AmqpType.STRING if section is Section.APPLICATION_PROPERTIES else AmqpType.SYMBOL
+    return AmqpValue(
+        AmqpType.MAP,
+        tuple(
+            (AmqpValue(key_type, key) if isinstance(key, str) else amqp_value(key), amqp_value(value))
+            for key, value in entries.items()
+        ),
+    )
+
+
+def _field_value(name: str, kind: AmqpType | None, plain: object) -> AmqpValue:
+    if plain is None or isinstance(plain, AmqpValue):
+        return amqp_value(plain)
+    if kind is None:
+        if isinstance(plain, int):
+            return AmqpValue(AmqpType.ULONG, plain)
+        if isinstance(plain, (str, bytes, uuid.UUID)):
+            return amqp_value(plain)
+        raise ConfigError(f"{name} takes an int, str, bytes or UUID, found a {type(plain).__name__}")
+    if kind is AmqpType.BINARY and isinstance(plain, str):
+        plain = plain.encode()
+    if kind is AmqpType.TIMESTAMP and isinstance(plain, datetime.datetime):
+        plain = timestamp_ms(plain)
+    try:
+        return AmqpValue(kind, plain)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None

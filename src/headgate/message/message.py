@@ -1,0 +1,268 @@
+"""A message: AMQP 1.0 bytes, decoded section by section when somebody looks.
+
+Source: OASIS AMQP 1.0 part 3 (messaging), section 3.2; when bytes are a message: docs/design/message-validity.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headgate.errors import ConfigError, MessageError
+from headgate.message.codec import ValueDecoder
+from headgate.message.compose import Body, encode_sections, list_section, map_section
+from headgate.message.constructors import CONSTRUCTORS, AmqpType
+from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section
+from headgate.message.framing import LIST_SECTIONS, read_descriptor, section_spans, skip_value
+from headgate.message.types import AmqpValue
+
+_NOT_LOOKED_INTO = {
+    kind: AmqpValue(kind, None) for kind in (AmqpType.LIST, AmqpType.MAP, AmqpType.ARRAY, AmqpType.DESCRIBED)
+}
+_FIELD_NAMES = {Section.HEADER: HEADER_FIELDS, Section.PROPERTIES: PROPERTIES_FIELDS}
+_BODY_TYPES = {Section.DATA: AmqpType.BINARY, Section.AMQP_SEQUENCE: AmqpType.LIST}
+
+
+class Message:
+    """An immutable AMQP 1.0 message over its encoded bytes; two messages are equal if their bytes are.
+
+    Sections come by name as dictionaries of `AmqpValue` (None = the message has no such section), or exactly, as the
+    list or map they are, by `section`. `decode` checks the framing up to the body only: looking at a section or the
+    body may raise `MessageError`; `value` never does.
+    """
+
+    __slots__ = ("_body", "_body_position", "_data", "_decoder", "_positions", "_sections", "_spans")
+
+    def __init__(
+        self,
+        body: bytes | Body | None = b"",
+        *,
+        header: Mapping[str, object] | None = None,
+        delivery_annotations: Mapping[Any, object] | None = None,
+        message_annotations: Mapping[Any, object] | None = None,
+        properties: Mapping[str, object] | None = None,
+        application_properties: Mapping[Any, object] | None = None,
+        footer: Mapping[Any, object] | None = None,
+        **fields: object,
+    ) -> None:
+        """A message from plain Python values (as `amqp_value` takes them), or `AmqpValue` where the exact type matters.
+
+        `fields` are header and properties fields by name: `priority=5, subject="order.created"`. Body bytes are one
+        data section, None is no body. Raises `ConfigError` for a wrong name or value.
+        """
+        if not (body is None or isinstance(body, (bytes, Body))):
+            raise ConfigError(f"a body is bytes, a Body or None, found a {type(body).__name__}")
+        header_fields = {name: value for name, value in fields.items() if name.replace("_", "-") in HEADER_FIELDS}
+        properties_fields = {name: value for name, value in fields.items() if name not in header_fields}
+        sections = {
+            Section.HEADER: list_section(Section.HEADER, header, header_fields),
+            Section.PROPERTIES: list_section(Section.PROPERTIES, properties, properties_fields),
+            Section.DELIVERY_ANNOTATIONS: map_section(Section.DELIVERY_ANNOTATIONS, delivery_annotations),
+            Section.MESSAGE_ANNOTATIONS: map_section(Section.MESSAGE_ANNOTATIONS, message_annotations),
+            Section.APPLICATION_PROPERTIES: map_section(Section.APPLICATION_PROPERTIES, application_properties),
+            Section.FOOTER: map_section(Section.FOOTER, footer),
+        }
+        given = {section: value for section, value in sections.items() if value is not None}
+        self._open(encode_sections(given, Body.data(body) if isinstance(body, bytes) else body))
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Message:
+        """The message that the bytes are, copied unless they are `bytes`. Raises `MessageError` as `check` does."""
+        message = cls.__new__(cls)
+        message._open(bytes(data))
+        return message
+
+    @classmethod
+    def of_sections(cls, sections: Mapping[Section, AmqpValue], body: Body | None) -> Message:
+        """A message of exact sections (lists and maps by code) and body, in the smallest encoding."""
+        return cls.decode(encode_sections(sections, body))
+
+    def _open(self, data: bytes) -> None:
+        self._data = data
+        self._spans, self._body_position = section_spans(data)
+        self._sections: dict[Section, AmqpValue] = {}
+        self._body: Body | None = None
+        self._decoder: ValueDecoder | None = None
+        self._positions: dict[Section, dict[int | bytes, int]] = {}
+
+    def encode(self) -> bytes:
+        """The bytes of the message: those it was decoded from, or the smallest encoding of what it was made of."""
+        return self._data
+
+    def __eq__(self, other: object) -> bool:
+        return self._data == other._data if isinstance(other, Message) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._data)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Message.decode, (self._data,)
+
+    def __repr__(self) -> str:
+        names = ", ".join(section.name.lower() for section in self._spans) or "no section before the body"
+        return f"<Message of {len(self._data)} bytes: {names}>"
+
+    def value(self, reference: FieldReference) -> AmqpValue | None:
+        """The field as a filter sees it: None if absent, type null if it is null. Never raises.
+
+        Of a list, map, array or described value only the type is given, its `value` is None. Of equal keys the first
+        counts; keys are strings in application properties, symbols in annotations. Body and footer have no fields.
+        """
+        section = reference.section
+        if section not in self._positions:
+            self._positions[section] = self._field_positions(section)
+        name = reference.position if reference.key is None else reference.key
+        position = None if name is None else self._positions[section].get(name)
+        if position is None:
+            return None
+        kind = CONSTRUCTORS.get(self._data[position], AmqpType.DESCRIBED)
+        if kind in _NOT_LOOKED_INTO:
+            return _NOT_LOOKED_INTO[kind]
+        return self._values().value(position, len(self._data))[0]
+
+    def _field_positions(self, section: Section) -> dict[int | bytes, int]:
+        """Where the values of a section's fields begin, by position in a list, by key in a map."""
+        positions: dict[int | bytes, int] = {}
+        span = self._spans.get(section)
+        if span is None:
+            return positions
+        position = span.elements
+        if section in LIST_SECTIONS:
+            for number in range(span.count):
+                positions[number] = position
+                position = skip_value(self._data, position, span.stop)
+            return positions
+        key_type = AmqpType.STRING if section is Section.APPLICATION_PROPERTIES else AmqpType.SYMBOL
+        for _ in range(span.count // 2):
+            key_position = position
+            try:
+                value_position = skip_value(self._data, key_position, span.stop)
+                position = skip_value(self._data, value_position, span.stop)
+            except MessageError:
+                # Only annotations: check does not walk them, and what lies behind the break is absent by its rule.
+                break
+            if CONSTRUCTORS.get(self._data[key_position]) is key_type:
+                key = self._values().value(key_position, value_position)[0].octets()
+                if key is not None:
+                    positions.setdefault(key, value_position)
+        return positions
+
+    def _values(self) -> ValueDecoder:
+        if self._decoder is None:
+            self._decoder = ValueDecoder(self._data)
+        return self._decoder
+
+    def section(self, section: Section) -> AmqpValue | None:
+        """A list or map section exactly as it is: types, order, equal keys; None if the message has none.
+
+        Raises `MessageError` if a value in it does not decode; for the footer also if the body does not.
+        """
+        if section is Section.FOOTER:
+            self._decode_body()
+        elif section not in self._sections and section in self._spans:
+            span = self._spans[section]
+            value, _ = self._values().value(span.position, span.stop)
+            names = _FIELD_NAMES.get(section)
+            if names is not None and len(value.value) > len(names):
+                raise MessageError(
+                    f"{section.name.lower()} has {len(names)} fields, found {len(value.value)}", position=span.position
+                )
+            self._sections[section] = value
+        return self._sections.get(section)
+
+    @property
+    def body(self) -> Body | None:
+        """The body sections; None if there are none. Raises `MessageError` if they or the footer do not decode."""
+        self._decode_body()
+        return self._body
+
+    def decode_all(self) -> None:
+        """Decode every section: afterwards no access raises. Raises `MessageError`."""
+        for section in self._spans:
+            self.section(section)
+        self._decode_body()
+
+    def _decode_body(self) -> None:
+        """Body sections of one kind (one if it is a value), then at most one footer, then the end."""
+        if self._body is not None or Section.FOOTER in self._sections:
+            return
+        kind: Section | None = None
+        parts: list[Any] = []
+        footer: AmqpValue | None = None
+        position = self._body_position
+        while position < len(self._data):
+            section, value_position = read_descriptor(self._data, position)
+            if footer is not None:
+                raise MessageError("bytes behind the footer", position=position)
+            value, stop = self._values().value(value_position, len(self._data))
+            if section is Section.FOOTER:
+                _require(value, AmqpType.MAP, section, value_position)
+                footer = value
+            elif section < Section.DATA or kind not in (None, section) or kind is Section.AMQP_VALUE:
+                raise MessageError(f"section {section:#x} does not belong here in the body", position=position)
+            else:
+                kind = section
+                if section in _BODY_TYPES:
+                    _require(value, _BODY_TYPES[section], section, value_position)
+                parts.append(value.value if section is Section.DATA else value)
+            position = stop
+        if kind is not None:
+            self._body = Body(kind, tuple(parts))
+        if footer is not None:
+            self._sections[Section.FOOTER] = footer
+
+    @property
+    def header(self) -> dict[str, AmqpValue] | None:
+        """Header fields that are not null, by standard name (`delivery-count`)."""
+        return self._named_fields(Section.HEADER)
+
+    @property
+    def delivery_annotations(self) -> dict[str, AmqpValue] | None:
+        """Delivery annotations by symbol; of equal keys the first."""
+        return self._named_entries(Section.DELIVERY_ANNOTATIONS)
+
+    @property
+    def message_annotations(self) -> dict[str, AmqpValue] | None:
+        """Message annotations by symbol; of equal keys the first."""
+        return self._named_entries(Section.MESSAGE_ANNOTATIONS)
+
+    @property
+    def properties(self) -> dict[str, AmqpValue] | None:
+        """Properties fields that are not null, by standard name (`creation-time`)."""
+        return self._named_fields(Section.PROPERTIES)
+
+    @property
+    def application_properties(self) -> dict[str, AmqpValue] | None:
+        """Application properties by string key; of equal keys the first."""
+        return self._named_entries(Section.APPLICATION_PROPERTIES)
+
+    @property
+    def footer(self) -> dict[str, AmqpValue] | None:
+        """Footer entries by symbol; of equal keys the first."""
+        return self._named_entries(Section.FOOTER)
+
+    def _named_fields(self, section: Section) -> dict[str, AmqpValue] | None:
+        fields = self.section(section)
+        if fields is None:
+            return None
+        return {
+            name: value
+            for name, value in zip(_FIELD_NAMES[section], fields.value, strict=False)
+            if value.type is not AmqpType.NULL
+        }
+
+    def _named_entries(self, section: Section) -> dict[str, AmqpValue] | None:
+        entries = self.section(section)
+        if entries is None:
+            return None
+        key_type = AmqpType.STRING if section is Section.APPLICATION_PROPERTIES else AmqpType.SYMBOL
+        named: dict[str, AmqpValue] = {}
+        for key, value in entries.value:
+            if key.type is key_type:
+                named.setdefault(key.value, value)
+        return named
+
+
+def _require(value: AmqpValue, kind: AmqpType, section: Section, position: int) -> None:
+    if value.type is not kind:
+        raise MessageError(f"section {section:#x} is a {kind.value}, found a {value.type.value}", position=position)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from headgate.errors import ConfigError
+
 
 class Section(enum.IntEnum):
     """Message sections by the code of their descriptor."""
@@ -58,3 +60,33 @@ PROPERTIES_FIELDS: tuple[str, ...] = (
 
 DEFAULT_PRIORITY = 4
 """Header priority of a message that states none."""
+
+_LIST_SECTIONS = {
+    "header": (Section.HEADER, HEADER_FIELDS),
+    "properties": (Section.PROPERTIES, PROPERTIES_FIELDS),
+}
+_MAP_SECTIONS = {
+    "application_properties": Section.APPLICATION_PROPERTIES,
+    "message_annotations": Section.MESSAGE_ANNOTATIONS,
+}
+
+
+def parse_field(text: str) -> FieldReference:
+    """The field that options and declarations write as `section.name`, such as `application_properties.region`.
+
+    Sections are header, properties, application_properties and message_annotations; the names of the first two take
+    underscores or hyphens, behind the others stands any key. Raises ConfigError that says what is wrong.
+    """
+    section, dot, name = text.partition(".")
+    if dot and section in _LIST_SECTIONS:
+        code, names = _LIST_SECTIONS[section]
+        if name.replace("_", "-") not in names:
+            known = ", ".join(known.replace("-", "_") for known in names)
+            raise ConfigError(f"{text!r}: section {section} has no field {name!r}; it has {known}")
+        return FieldReference(code, position=names.index(name.replace("_", "-")))
+    if dot and section in _MAP_SECTIONS:
+        return FieldReference(_MAP_SECTIONS[section], key=name.encode())
+    raise ConfigError(
+        f"{text!r} names no field; expected section.name with one of the sections "
+        f"{', '.join([*_LIST_SECTIONS, *_MAP_SECTIONS])}"
+    )

@@ -19,7 +19,6 @@ from headgate.errors import CorruptChunkError, OffsetOutOfRangeError
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
     FILE_HEAD_BYTES,
-    HEADER_DTYPE,
     INDEX_DTYPE,
     INDEX_HEAD,
     INDEX_RECORD_BYTES,
@@ -331,8 +330,7 @@ class SegmentReader:
                     os.preadv(self._fd, [target], int(positions[row]))
             done = stop
         starts = np.arange(count, dtype=np.int64) * _STAGE1_BYTES
-        records = windows(copies, HEADER_DTYPE)[starts] if count else np.empty(0, dtype=HEADER_DTYPE)
-        return ChunkHeaders(records, copies, starts + CHUNK_HEADER_BYTES)
+        return decode_headers(copies, starts)
 
     def read(self, start: int, stop: int) -> NDArray[np.uint8]:
         """The bytes `start … stop` of the segment file and SLACK_BYTES more readable ones: `(stop - start + 8,)` uint8.
@@ -349,17 +347,49 @@ class SegmentReader:
             raise self._ends_early(stop, size)
         return self._fill(start, stop - start, spare=SLACK_BYTES)
 
-    def _fill(self, start: int, count: int, *, spare: int) -> NDArray[np.uint8]:
-        """Bytes of the file in the reusable buffer, with `spare` bytes of anything behind them."""
-        if len(self._buffer) < count + spare:
-            self._buffer = np.zeros(max(count + spare, min(2 * len(self._buffer), 1 << 26)), dtype=np.uint8)
-        target = self._buffer.data
+    def gather(
+        self, positions: NDArray[np.int64], stops: NDArray[np.int64]
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """The byte ranges `positions[i] … stops[i]`, ascending: a buffer, and where each range starts in it.
+
+        Behind the last range lie SLACK_BYTES more readable ones. The buffer is the mapping, or one that the next call
+        of any method overwrites; ranges that touch are read at once. Errors as in `read`.
+        """
+        if self._mapping is not None and (not len(stops) or int(stops[-1]) + SLACK_BYTES <= len(self._mapping)):
+            return self._mapping, positions
+        sizes = stops - positions
+        targets = np.cumsum(sizes) - sizes
+        total = int(sizes.sum())
+        file_size = os.fstat(self._fd).st_size
+        if len(stops) and int(stops[-1]) > file_size:
+            raise self._ends_early(int(stops[-1]), file_size)
+        self._reserve(total + SLACK_BYTES)
+        begins = np.flatnonzero(np.append(True, positions[1:] != stops[:-1])) if len(stops) else np.empty(0, np.intp)
+        ends = np.append(begins[1:], len(stops)) - 1
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+            start, stop, target = int(positions[begin]), int(stops[end]), int(targets[begin])
+            self._read_into(target, start, stop - start)
+        return self._buffer[: total + SLACK_BYTES], targets
+
+    def _reserve(self, count: int) -> None:
+        """Make the reusable buffer large enough for `count` bytes."""
+        if len(self._buffer) < count:
+            self._buffer = np.zeros(max(count, min(2 * len(self._buffer), 1 << 26)), dtype=np.uint8)
+
+    def _read_into(self, target: int, start: int, count: int) -> None:
+        """Read `count` bytes of the file from byte `start` into the reusable buffer at `target`."""
+        view = memoryview(self._buffer)[target : target + count]
         done = 0
         while done < count:
-            read = os.preadv(self._fd, [target[done:count]], start + done)
+            read = os.preadv(self._fd, [view[done:]], start + done)
             if read == 0:
                 raise self._ends_early(start + count, start + done)
             done += read
+
+    def _fill(self, start: int, count: int, *, spare: int) -> NDArray[np.uint8]:
+        """Bytes of the file in the reusable buffer, with `spare` bytes of anything behind them."""
+        self._reserve(count + spare)
+        self._read_into(0, start, count)
         return self._buffer[: count + spare]
 
     def _ends_early(self, wanted: int, size: int) -> CorruptChunkError:

@@ -32,8 +32,8 @@ class EncodedMessages:
         start = int(self.starts[row])
         return self.data[start : start + int(self.lengths[row])].tobytes()
 
-    def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> EncodedMessages:
-        """The messages of `rows` (positions or mask), over the same buffer."""
+    def take(self, rows: slice | NDArray[np.intp] | NDArray[np.bool_]) -> EncodedMessages:
+        """The messages of `rows` (a slice, positions or a mask), over the same buffer."""
         return EncodedMessages(self.data, self.starts[rows], self.lengths[rows])
 
     @staticmethod

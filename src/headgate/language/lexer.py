@@ -1,4 +1,4 @@
-"""Text → tokens, one at a time: what stands behind the end of an expression is looked at only where the language does."""
+"""Text → tokens, one at a time: what stands behind an expression is looked at only where the language does."""
 
 from __future__ import annotations
 

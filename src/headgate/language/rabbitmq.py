@@ -76,8 +76,8 @@ RABBITMQ = Dialect(
     tokens=TOKENS,
     keywords=frozenset({"AND", "OR", "NOT", "LIKE", "IN", "IS", "NULL", "ESCAPE", "TRUE", "FALSE", "UTC"}),
     reserved=frozenset(
-        ("and", "or", "not", "like", "in", "is", "null", "escape", "true", "false", "exists", "nan", "inf", "lower")
-        + ("upper", "left", "right", "substring", "utc", "date")
+        {"and", "or", "not", "like", "in", "is", "null", "escape", "true", "false", "utc"}
+        | {"exists", "nan", "inf", "lower", "upper", "left", "right", "substring", "date"}
     ),
     unclosed={
         "'": "a string begins here and is not closed",

@@ -117,7 +117,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """`subject [NOT] IN (members)`: unknown if the subject is, else whether a member equals it; unknown members do not."""
+    """`subject [NOT] IN (members)`: unknown if the subject is, else whether a member equals it; unknown ones do not."""
 
     subject: Node
     members: tuple[Node, ...]

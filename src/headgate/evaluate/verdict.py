@@ -1,0 +1,21 @@
+"""What a filter says about one message."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Verdict(enum.IntEnum):
+    """Three truth values, and ERROR: bytes that are no AMQP message, or what a language calls an error.
+
+    Only TRUE delivers.
+    """
+
+    FALSE = 0
+    TRUE = 1
+    UNKNOWN = 2
+    ERROR = 3
+
+
+UNDECIDED = 4
+"""Beside the verdicts in the answers of the kernel: this row belongs to the reference evaluator."""

@@ -4,8 +4,9 @@ Traps guarded here (each met in practice, see docs/design/kernels.md):
 
 * numba leaves the 128-bit division helpers of the C compiler's runtime unresolved; an innocent loop with a step that is
   no power of two then jumps into nowhere. They are registered before anything compiles or loads.
-* The disk cache does not look at `nogil` nor at changed callees in other files: every function here is compiled with
-  `nogil`, and the cache folder's name is a digest over all kernel sources and versions.
+* The disk cache does not look at `nogil` nor at changed callees or constants in other files: every function here is
+  compiled with `nogil`, and the name of a module's cache folder is a digest over versions and all sources it may use: the
+  module itself, a `layout.py` beside it, and this package.
 * A folder that cannot be written makes caching raise: then kernels are compiled in memory.
 * Array objects inside kernels cost a factor of ten: signatures with anything but integers and floats are refused.
 """
@@ -50,12 +51,12 @@ _register_division_symbols()
 
 
 @functools.cache
-def cache_folder() -> Path | None:
-    """Where compiled kernels are kept: one folder per state of the kernel sources; None when no place can be written."""
-    package = Path(__file__).resolve().parent.parent
+def cache_folder(source: Path) -> Path | None:
+    """Where the kernels of one module are kept: a folder per state of its sources; None when no place can be written."""
     digest = hashlib.sha256(f"{numba.__version__} {sys.version}".encode())
-    for source in sorted([*package.rglob("kernel.py"), *(package / "kernels").glob("*.py")]):
-        digest.update(source.read_bytes())
+    for part in (source, source.with_name("layout.py"), *sorted(Path(__file__).resolve().parent.glob("*.py"))):
+        if part.is_file():
+            digest.update(part.read_bytes())
     base = os.environ.get(CACHE_VARIABLE)
     candidates = (
         [Path(base)]
@@ -87,7 +88,7 @@ def kernel(signature: str) -> Callable[[F], F]:
         raise HeadgateError(f"kernel signature {signature!r}: only scalars may cross into a kernel, found {sorted(unknown)}")
 
     def compile_with_cache(function: F) -> F:
-        folder = cache_folder()
+        folder = cache_folder(Path(function.__code__.co_filename))
         options = {"nogil": True, "error_model": "numpy", "boundscheck": False}
         previous = numba_config.CACHE_DIR
         numba_config.CACHE_DIR = str(folder) if folder else previous

@@ -1,0 +1,541 @@
+"""From a bound tree to a flat program, and running it over encoded messages with the kernel.
+
+`compile_program` takes a fraction of a millisecond and generates no machine code: one kernel interprets all programs
+(docs/design/kernels.md). Instructions are laid down backwards, each after its successors, so that every jump knows its
+target. The words are described in `layout.py`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.evaluate import layout
+from headgate.kernels import address_of, load
+from headgate.language.tree import (
+    And,
+    Arithmetic,
+    ArithmeticOperator,
+    Compare,
+    CompareOperator,
+    ComparisonRules,
+    Constant,
+    Exists,
+    Field,
+    In,
+    IsNull,
+    Like,
+    LikePattern,
+    LikeShape,
+    LikeWildcard,
+    Node,
+    Not,
+    Now,
+    Or,
+    Sign,
+    walk,
+)
+from headgate.message.batch import SLACK_BYTES, EncodedMessages
+from headgate.message.constructors import CONSTRUCTOR_WIDTHS, WIDTH_DESCRIBED, WIDTH_INVALID, WIDTH_SIZE8
+from headgate.message.fields import FieldReference, Section
+
+KERNEL_MODULE = "headgate.evaluate.kernel"
+MOST_FIELDS = 1024
+"""A filter that reads more fields is left to the reference evaluator."""
+
+_DEEPEST = 250
+_BYTE_VALUES = 256
+_INTEGER_MIN, _INTEGER_LIMIT, _LARGE_LIMIT = -(2**63), 2**63, 2**64
+
+_ORDERS = {
+    CompareOperator.EQUAL: layout.EQUAL,
+    CompareOperator.LESS: layout.LESS,
+    CompareOperator.LESS_OR_EQUAL: layout.LESS | layout.EQUAL,
+    CompareOperator.GREATER: layout.GREATER,
+    CompareOperator.GREATER_OR_EQUAL: layout.GREATER | layout.EQUAL,
+}
+_MIRRORED = {
+    layout.EQUAL: layout.EQUAL,
+    layout.LESS: layout.GREATER,
+    layout.GREATER: layout.LESS,
+    layout.LESS | layout.EQUAL: layout.GREATER | layout.EQUAL,
+    layout.GREATER | layout.EQUAL: layout.LESS | layout.EQUAL,
+}
+_ARITHMETIC = {
+    ArithmeticOperator.ADD: layout.ADD,
+    ArithmeticOperator.SUBTRACT: layout.SUBTRACT,
+    ArithmeticOperator.MULTIPLY: layout.MULTIPLY,
+    ArithmeticOperator.DIVIDE: layout.DIVIDE,
+    ArithmeticOperator.MODULO: layout.MODULO,
+}
+_KEY_TABLE_WORDS = {
+    Section.DELIVERY_ANNOTATIONS: layout.DELIVERY_KEYS,
+    Section.MESSAGE_ANNOTATIONS: layout.MESSAGE_KEYS,
+    Section.APPLICATION_PROPERTIES: layout.APPLICATION_KEYS,
+}
+
+
+def _constructor_width(width: int) -> int:
+    if width >= 0:
+        return 1 + width
+    if width == WIDTH_SIZE8:
+        return layout.WIDTH_SIZE8
+    if width == WIDTH_DESCRIBED:
+        return layout.WIDTH_DESCRIBED
+    if width == WIDTH_INVALID:
+        return layout.WIDTH_INVALID
+    return layout.WIDTH_SIZE32
+
+
+_WIDTHS = struct.pack(f"={_BYTE_VALUES}H", *(_constructor_width(width) for width in CONSTRUCTOR_WIDTHS))
+
+
+@dataclass(slots=True, frozen=True)
+class Program:
+    """A compiled filter: may be pickled, kept, and run by several threads at once.
+
+    `words` is `(n,)` int64 and `pool` `(m,)` uint8, laid out as `layout.py` says; `registers` is `(r, 3)` int64, their
+    first values: text constants hold their position in the pool until a run makes it an address. `now_register` is the
+    row that takes the time, -1 if the filter does not use it.
+    """
+
+    words: NDArray[np.int64]
+    pool: NDArray[np.uint8]
+    registers: NDArray[np.int64]
+    now_register: int
+
+    def select(self, batch: EncodedMessages, now_ms: int) -> NDArray[np.uint8]:
+        """1 for each message of which the filter is true, else 0, 2 or 3, in no promised way; 4: the kernel leaves it open.
+
+        Stops reading a message as soon as it cannot match. `(messages,)`; UTC() is `now_ms` for all of them.
+        """
+        return self._run(batch, now_ms, exact=False)
+
+    def verdicts(self, batch: EncodedMessages, now_ms: int) -> NDArray[np.uint8]:
+        """The `Verdict` of each message: false 0, true 1, unknown 2, error 3 (no AMQP message); 4: the kernel leaves it open.
+
+        `(messages,)`; UTC() is `now_ms` for all of them.
+        """
+        return self._run(batch, now_ms, exact=True)
+
+    def _run(self, batch: EncodedMessages, now_ms: int, *, exact: bool) -> NDArray[np.uint8]:
+        kernel = load(KERNEL_MODULE)
+        messages = len(batch.starts)
+        if kernel is None or not _INTEGER_MIN <= now_ms < _INTEGER_LIMIT:
+            return np.full(messages, layout.UNDECIDED, dtype=np.uint8)
+        data = np.ascontiguousarray(batch.data)
+        starts = np.ascontiguousarray(batch.starts, dtype=np.int64)
+        lengths = np.ascontiguousarray(batch.lengths, dtype=np.int64)
+        if len(lengths) != messages:
+            raise ValueError(f"{messages} starts, {len(lengths)} lengths")
+        pool_address = address_of(self.pool)
+        registers = self.registers.copy()
+        registers[registers[:, 0] == layout.BYTES, 1] += pool_address
+        if self.now_register >= 0:
+            registers[self.now_register, 1] = now_ms
+        verdicts = np.empty(messages, dtype=np.uint8)
+        bad_row = kernel.evaluate(
+            address_of(data),
+            len(data) - SLACK_BYTES,
+            address_of(starts),
+            address_of(lengths),
+            messages,
+            address_of(self.words),
+            pool_address,
+            address_of(registers),
+            address_of(verdicts),
+            int(exact),
+        )
+        if bad_row >= 0:
+            raise ValueError(
+                f"message {bad_row} is bytes {starts[bad_row]} to {starts[bad_row] + lengths[bad_row]}, "
+                f"the buffer has {len(data)} with {SLACK_BYTES} of slack"
+            )
+        return verdicts
+
+
+class _NotCompiledError(Exception):
+    """The tree holds something that the kernel has no operation for."""
+
+
+def compile_program(tree: Node) -> Program | None:
+    """The program of a bound tree; None for a tree that only the reference evaluator can decide."""
+    try:
+        return _Compiler(tree).program()
+    except _NotCompiledError:
+        return None
+
+
+class _Compiler:
+    """Collects registers, pool and instructions of one tree."""
+
+    def __init__(self, tree: Node) -> None:
+        self.tree = tree
+        self.registers: list[tuple[int, int, int]] = []
+        self.slots: dict[FieldReference, int] = {}
+        self.constants: dict[tuple[type, bytes | int | float], int] = {}
+        self.code: list[list[int]] = []
+        self.tables: list[int] = []
+        self.table_positions: list[tuple[int, int]] = []
+        self.pool = bytearray(_WIDTHS)
+        self.texts: dict[bytes, int] = {}
+        self.now_register = -1
+        self.depth = 0
+
+    def program(self) -> Program:
+        for node in walk(self.tree):
+            if isinstance(node, Field):
+                self._slot(node.reference)
+        slots = len(self.registers)
+        conjuncts = _conjuncts(self.tree)
+        late = [any(_needs_application_properties(below) for below in walk(conjunct)) for conjunct in conjuncts]
+        early_code = late_code = layout.HOLDS
+        for conjunct, needs in zip(reversed(conjuncts), reversed(late), strict=True):
+            if needs:
+                late_code = self.condition(conjunct, layout.TRUE, late_code, layout.FAILS)
+        for conjunct, needs in zip(reversed(conjuncts), reversed(late), strict=True):
+            if not needs:
+                early_code = self.condition(conjunct, layout.TRUE, early_code, layout.FAILS)
+        true_code = self.condition(self.tree, layout.TRUE, layout.HOLDS, layout.FAILS)
+        false_code = self.condition(self.tree, layout.FALSE, layout.HOLDS, layout.FAILS)
+        return self._assemble((early_code, late_code, true_code, false_code), slots)
+
+    # -- truth: jump to `wanted_at` if the node's truth is `wanted`, else to `otherwise`; gives the entry --------------
+
+    def condition(self, node: Node, wanted: int, wanted_at: int, otherwise: int) -> int:
+        """Code that asks whether the truth of `node` is `wanted`; its first instruction."""
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise _NotCompiledError
+        match node:
+            case And() | Or():
+                all_of_them = isinstance(node, And) == (wanted == layout.TRUE)
+                entry = wanted_at if all_of_them else otherwise
+                for operand in reversed(node.operands):
+                    if all_of_them:
+                        entry = self.condition(operand, wanted, entry, otherwise)
+                    else:
+                        entry = self.condition(operand, wanted, wanted_at, entry)
+            case Not():
+                entry = self.condition(node.operand, 1 - wanted, wanted_at, otherwise)
+            case _:
+                entry = self._predicate(node, wanted, wanted_at, otherwise)
+        self.depth -= 1
+        return entry
+
+    def _predicate(self, node: Node, wanted: int, wanted_at: int, otherwise: int) -> int:
+        """A leaf of the logic. With `wanted` STORE its truth goes into the register `otherwise`."""
+        match node:
+            case Compare(operator=operator, left=left, right=right, rules=ComparisonRules.UNLIKE_IS_FALSE):
+                if operator is CompareOperator.NOT_EQUAL:
+                    return self._negated(
+                        Compare(CompareOperator.EQUAL, left, right), wanted, wanted_at, otherwise
+                    )
+                return self._comparison(_ORDERS[operator], left, right, (wanted, wanted_at, otherwise))
+            case In(negated=True):
+                return self._negated(In(node.subject, node.members, rules=node.rules), wanted, wanted_at, otherwise)
+            case In(subject=subject, members=members, rules=ComparisonRules.UNLIKE_IS_FALSE):
+                return self._membership(subject, members, (wanted, wanted_at, otherwise))
+            case Like(negated=True):
+                return self._negated(Like(node.subject, node.pattern), wanted, wanted_at, otherwise)
+            case Like(subject=subject, pattern=pattern):
+                return self._likeness(subject, pattern, (wanted, wanted_at, otherwise))
+            case IsNull(negated=True):
+                return self._negated(IsNull(node.operand), wanted, wanted_at, otherwise)
+            case IsNull(operand=operand):
+                return self._unary(layout.IS_UNKNOWN, operand, (wanted, wanted_at, otherwise))
+            case Exists(operand=Field(reference=reference)) if reference.default is None:
+                return self._unary(layout.IS_PRESENT, node.operand, (wanted, wanted_at, otherwise))
+            case Constant() | Field() | Now() | Arithmetic() | Sign():
+                return self._unary(layout.TRUTH, node, (wanted, wanted_at, otherwise))
+            case _:
+                raise _NotCompiledError
+
+    def _negated(self, node: Node, wanted: int, wanted_at: int, otherwise: int) -> int:
+        if wanted != layout.STORE:
+            return self._predicate(node, 1 - wanted, wanted_at, otherwise)
+        opposite = self._emit(layout.OPPOSITE, 0, wanted_at, otherwise, otherwise)
+        return self._predicate(node, layout.STORE, opposite, otherwise)
+
+    def _unary(self, operation: int, operand: Node, outcome: tuple[int, int, int]) -> int:
+        register = self.register_for(operand)
+        entry = self._emit(operation, *outcome, register)
+        return self.value(operand, register, entry)
+
+    def _comparison(self, orders: int, left: Node, right: Node, outcome: tuple[int, int, int]) -> int:
+        if isinstance(left, Constant) and not isinstance(right, Constant):
+            left, right, orders = right, left, _MIRRORED[orders]
+        register = self.register_for(left)
+        if isinstance(right, Constant) and (operands := self._constant_operands(right.value, orders)) is not None:
+            entry = self._emit(operands[0], *outcome, register, *operands[1:])
+        else:
+            other = self.register_for(right)
+            entry = self._emit(layout.COMPARE, *outcome, register, other, orders)
+            entry = self.value(right, other, entry)
+        return self.value(left, register, entry)
+
+    def _constant_operands(self, value: bool | int | float | bytes, orders: int) -> tuple[int, ...] | None:
+        """Operation and operands B … of a comparison with a constant; None: it goes through a register."""
+        if isinstance(value, bool):
+            return (layout.EQUAL_BOOLEAN, int(value)) if orders == layout.EQUAL else None
+        if isinstance(value, int):
+            fits = _INTEGER_MIN <= value < _INTEGER_LIMIT
+            return (layout.COMPARE_INTEGER, value, orders) if fits else None
+        if isinstance(value, float):
+            return layout.COMPARE_FLOAT, _float_bits(value), orders
+        if orders == layout.EQUAL:
+            return layout.EQUAL_BYTES, _first_word(value), len(value), _first_mask(value), self._text(value)
+        return None
+
+    def _membership(self, subject: Node, members: Sequence[Node], outcome: tuple[int, int, int]) -> int:
+        register = self.register_for(subject)
+        texts = [member.value for member in members if isinstance(member, Constant) and isinstance(member.value, bytes)]
+        if len(texts) == len(members):
+            rows: list[int] = []
+            for text in texts:
+                rows += (_first_word(text), _first_mask(text), len(text), self._text(text))
+            entry = self._emit(layout.AMONG_BYTES, *outcome, register, self._table(rows), len(texts))
+        else:
+            others = [self.register_for(member) for member in members]
+            entry = self._emit(layout.AMONG, *outcome, register, self._table(others), len(others))
+            for member, other in zip(reversed(members), reversed(others), strict=True):
+                entry = self.value(member, other, entry)
+        return self.value(subject, register, entry)
+
+    def _likeness(self, subject: Node, pattern: LikePattern, outcome: tuple[int, int, int]) -> int:
+        register = self.register_for(subject)
+        prefix, suffix = pattern.prefix, pattern.suffix
+        if pattern.shape is LikeShape.GENERAL:
+            rows: list[int] = []
+            for element in pattern.elements:
+                match element:
+                    case LikeWildcard.ANY:
+                        rows += (layout.ANY_TEXT, 0)
+                    case LikeWildcard.ONE:
+                        rows += (layout.ONE_CHARACTER, 0)
+                    case _:
+                        rows += (len(element), self._text(element))
+            operands = (layout.LIKE_GENERAL, self._table(rows), len(pattern.elements))
+            entry = self._emit(operands[0], *outcome, register, *operands[1:])
+        elif pattern.shape is LikeShape.EXACT:
+            entry = self._emit(layout.LIKE_EXACT, *outcome, register, self._text(prefix), len(prefix))
+        else:
+            affixes = (self._text(prefix), len(prefix), self._text(suffix), len(suffix))
+            entry = self._emit(layout.LIKE_AFFIXES, *outcome, register, *affixes)
+        return self.value(subject, register, entry)
+
+    # -- values: code that puts a node's value into a register, then goes on at `then` ---------------------------------
+
+    def register_for(self, node: Node) -> int:
+        """The register that has, or is to take, the value of `node`."""
+        match node:
+            case Field(reference=reference):
+                return self.slots[reference]
+            case Constant(value=value):
+                return self._constant(value)
+            case Now():
+                if self.now_register < 0:
+                    self.now_register = self._register(layout.INTEGER, 0) // layout.REGISTER_BYTES
+                return self.now_register * layout.REGISTER_BYTES
+            case _:
+                return self._register(layout.ABSENT, 0)
+
+    def value(self, node: Node, register: int, then: int) -> int:
+        """Code that computes `node` into `register`; `then` itself for what is in its register already."""
+        match node:
+            case Field() | Constant() | Now():
+                return then
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise _NotCompiledError
+        match node:
+            case Arithmetic(operator=operator, left=left, right=right):
+                entry = self._binary(_ARITHMETIC[operator], left, right, register, then)
+            case Sign(negative=negative, operand=operand):
+                source = self.register_for(operand)
+                operation = layout.NEGATE if negative else layout.KEEP_NUMBER
+                entry = self.value(operand, source, self._emit(operation, 0, then, register, source))
+            case Not(operand=operand):
+                source = self.register_for(operand)
+                entry = self.value(operand, source, self._emit(layout.OPPOSITE, 0, then, register, source))
+            case And() | Or():
+                entry = self._truth_of_many(node, register, then)
+            case _:
+                entry = self._predicate(node, layout.STORE, then, register)
+        self.depth -= 1
+        return entry
+
+    def _binary(self, operation: int, left: Node, right: Node, register: int, then: int) -> int:
+        first, second = self.register_for(left), self.register_for(right)
+        entry = self._emit(operation, 0, then, register, first, second)
+        return self.value(left, first, self.value(right, second, entry))
+
+    def _truth_of_many(self, node: And | Or, register: int, then: int) -> int:
+        """All operands, then combined from left to right; nothing here has an effect that a short circuit would spare."""
+        operation = layout.BOTH if isinstance(node, And) else layout.EITHER
+        sources = [self.register_for(operand) for operand in node.operands]
+        entry = then
+        for position in range(len(sources) - 1, 0, -1):
+            before = sources[0] if position == 1 else register
+            entry = self._emit(operation, 0, entry, register, before, sources[position])
+        for operand, source in zip(reversed(node.operands), reversed(sources), strict=True):
+            entry = self.value(operand, source, entry)
+        return entry
+
+    # -- registers, text, tables, assembly -----------------------------------------------------------------------------
+
+    def _register(self, kind: int, payload: int, length: int = 0) -> int:
+        self.registers.append((kind, payload, length))
+        return (len(self.registers) - 1) * layout.REGISTER_BYTES
+
+    def _slot(self, reference: FieldReference) -> None:
+        if reference in self.slots:
+            return
+        if len(self.slots) == MOST_FIELDS:
+            raise _NotCompiledError
+        by_key = reference.key is not None
+        if by_key and (reference.default is not None or reference.section not in _KEY_TABLE_WORDS):
+            raise _NotCompiledError
+        if not by_key and (reference.position is None or reference.section not in (Section.HEADER, Section.PROPERTIES)):
+            raise _NotCompiledError
+        default = reference.default
+        kind = layout.ABSENT if default is None else layout.BOOLEAN if isinstance(default, bool) else layout.INTEGER
+        self.slots[reference] = self._register(kind, int(default or 0))
+
+    def _constant(self, value: bool | int | float | bytes) -> int:
+        # Floats by their bits: 0.0 and -0.0 are equal as keys.
+        key = (type(value), _float_bits(value) if isinstance(value, float) else value)
+        register = self.constants.get(key)
+        if register is None:
+            if isinstance(value, bool):
+                register = self._register(layout.BOOLEAN, int(value))
+            elif isinstance(value, int):
+                register = self._register(*_integer_register(value))
+            elif isinstance(value, float):
+                register = self._register(layout.FLOAT, _float_bits(value))
+            else:
+                register = self._register(layout.BYTES, self._text(value), len(value))
+            self.constants[key] = register
+        return register
+
+    def _text(self, text: bytes) -> int:
+        position = self.texts.get(text)
+        if position is None:
+            position = self.texts[text] = len(self.pool)
+            self.pool += text
+        return position
+
+    def _table(self, rows: Sequence[int]) -> int:
+        """Position of the rows among the tables; `_assemble` makes it a position in the words."""
+        position = len(self.tables)
+        self.tables += rows
+        return position
+
+    def _emit(self, operation: int, wanted: int, wanted_at: int, otherwise: int, *operands: int) -> int:
+        instruction = [operation, wanted, wanted_at, otherwise, *operands]
+        instruction += [0] * (layout.INSTRUCTION_WORDS - len(instruction))
+        if operation in (layout.AMONG_BYTES, layout.AMONG, layout.LIKE_GENERAL):
+            self.table_positions.append((len(self.code), layout.B // 8))
+        self.code.append(instruction)
+        return (layout.HEAD_WORDS + (len(self.code) - 1) * layout.INSTRUCTION_WORDS) * 8
+
+    def _assemble(self, entries: tuple[int, int, int, int], slots: int) -> Program:
+        head = [0] * layout.HEAD_WORDS
+        tables_at = layout.HEAD_WORDS + len(self.code) * layout.INSTRUCTION_WORDS
+        for word, entry in zip(
+            (layout.CODE_EARLY, layout.CODE_LATE, layout.CODE_TRUE, layout.CODE_FALSE), entries, strict=True
+        ):
+            head[word // 8] = entry
+        for instruction, word in self.table_positions:
+            self.code[instruction][word] = (tables_at + self.code[instruction][word]) * 8
+
+        def place(word: int, rows: Sequence[int]) -> None:
+            head[word // 8] = (tables_at + self._table(rows)) * 8
+
+        head[layout.SLOT_BYTES // 8] = slots * layout.REGISTER_BYTES
+        place(layout.SLOT_TEMPLATE, [word for register in self.registers[:slots] for word in register])
+        self._place_list(Section.HEADER, layout.HEADER_FIELDS, layout.HEADER_COUNT, head, place)
+        self._place_list(Section.PROPERTIES, layout.PROPERTIES_FIELDS, layout.PROPERTIES_COUNT, head, place)
+        for section, word in _KEY_TABLE_WORDS.items():
+            keys = [(field.key, register) for field, register in self.slots.items() if field.section is section]
+            head[word // 8] = -1
+            if keys:
+                place(word, self._key_table([(key, register) for key, register in keys if key is not None]))
+        words = head
+        for emitted in self.code:
+            words += emitted
+        words += self.tables
+        return Program(
+            np.array(words, dtype=np.int64),
+            np.frombuffer(bytes(self.pool) + bytes(SLACK_BYTES), dtype=np.uint8),
+            np.array(self.registers, dtype=np.int64).reshape(-1, 3),
+            self.now_register,
+        )
+
+    def _place_list(
+        self,
+        section: Section,
+        fields_word: int,
+        count_word: int,
+        head: list[int],
+        place: Callable[[int, Sequence[int]], None],
+    ) -> None:
+        wanted = {field.position: register for field, register in self.slots.items() if field.section is section}
+        count = 1 + max((position for position in wanted if position is not None), default=-1)
+        head[count_word // 8] = count
+        place(fields_word, [wanted.get(position, -1) for position in range(count)])
+
+    def _key_table(self, keys: Sequence[tuple[bytes, int]]) -> list[int]:
+        by_length = bytearray(_BYTE_VALUES)
+        rows: list[int] = []
+        for number, (key, register) in enumerate(keys, start=1):
+            short = min(len(key), _BYTE_VALUES - 1)
+            # Candidates are chained by number in one byte; a filter with more keys goes to the reference.
+            if number >= _BYTE_VALUES:
+                raise _NotCompiledError
+            rows += (_first_word(key), _first_mask(key), len(key), self._text(key), register, by_length[short])
+            by_length[short] = number
+        position = len(self.pool)
+        self.pool += by_length
+        return [len(keys), position, *rows]
+
+
+def _conjuncts(node: Node) -> list[Node]:
+    """The operands of the AND at the top, those of ANDs among them included."""
+    conjuncts: list[Node] = []
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        if isinstance(current, And):
+            stack.extend(reversed(current.operands))
+        else:
+            conjuncts.append(current)
+    return conjuncts
+
+
+def _needs_application_properties(node: Node) -> bool:
+    return isinstance(node, Field) and node.reference.section is Section.APPLICATION_PROPERTIES
+
+
+def _integer_register(value: int) -> tuple[int, int]:
+    if _INTEGER_MIN <= value < _INTEGER_LIMIT:
+        return layout.INTEGER, value
+    if _INTEGER_LIMIT <= value < _LARGE_LIMIT:
+        return layout.LARGE, value - _LARGE_LIMIT
+    return layout.BEYOND, 0
+
+
+def _float_bits(value: float) -> int:
+    return int.from_bytes(struct.pack("<d", value), "little", signed=True)
+
+
+def _first_word(text: bytes) -> int:
+    return int.from_bytes(text[:8].ljust(8, b"\0"), "little", signed=True)
+
+
+def _first_mask(text: bytes) -> int:
+    return -1 if len(text) >= 8 else (1 << 8 * len(text)) - 1

@@ -378,7 +378,7 @@ class SegmentReader:
 
     def _read_into(self, target: int, start: int, count: int) -> None:
         """Read `count` bytes of the file from byte `start` into the reusable buffer at `target`."""
-        view = memoryview(self._buffer)[target : target + count]
+        view = self._buffer.data[target : target + count]
         done = 0
         while done < count:
             read = os.preadv(self._fd, [view[done:]], start + done)

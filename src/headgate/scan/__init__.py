@@ -1,1 +1,24 @@
-"""To come."""
+"""A cursor over one log: where to begin, stage 1 (chunks), stage 2 (messages), counters. No credit, no protocol.
+
+Broker, Spark, tail and back-tests all read through this package, so a filter gives the same messages everywhere.
+`Cursor` follows a stream as it grows; `plan` and `read_range` cut a bounded read into ranges for tasks.
+"""
+
+from headgate.scan.cursor import Cursor
+from headgate.scan.plan import ChunkRange, Plan, plan, read_range, resolve_range
+from headgate.scan.reading import ScanBatch
+from headgate.scan.request import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
+
+__all__ = [
+    "ChunkRange",
+    "Cursor",
+    "OffsetRange",
+    "OnCorrupt",
+    "Plan",
+    "ScanBatch",
+    "ScanCounters",
+    "ScanRequest",
+    "plan",
+    "read_range",
+    "resolve_range",
+]

@@ -1,0 +1,98 @@
+"""Planning a bounded read: which chunks of which segments, stage 1 applied, cut into ranges that tasks can share out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.log import ChunkTable, OffsetSpecification, Segment, Stream
+from headgate.scan.reading import ScanBatch, read_rows
+from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
+from headgate.scan.stage_one import ChunkSelector
+
+DEFAULT_RANGE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRange:
+    """Chunks of one segment for one task: `rows` of its chunk table, `(chunks,)` int64 ascending, `size_bytes` in all.
+
+    Of these chunks the messages `within` count. Picklable; says nothing of the content.
+    """
+
+    segment: Segment
+    rows: NDArray[np.int64]
+    within: OffsetRange
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The ranges of a read in stream order, the offsets they cover, and what stage 1 counted while planning."""
+
+    ranges: list[ChunkRange]
+    within: OffsetRange
+    counters: ScanCounters
+
+
+def resolve_range(
+    stream: Stream, *, start: OffsetSpecification, end: OffsetSpecification | None, now_ms: int
+) -> OffsetRange:
+    """The offsets that `start` (inclusive) and `end` (exclusive; None = all that is committed now) mean now.
+
+    A time means the first chunk written then or later, `last` the first message of the last chunk, for both ends.
+    """
+    stop = stream.next_offset() if end is None else stream.attach(end, now_ms=now_ms).offset
+    return OffsetRange(min(stream.attach(start, now_ms=now_ms).offset, stop), stop)
+
+
+def plan(
+    stream: Stream, request: ScanRequest, within: OffsetRange, *, range_bytes: int = DEFAULT_RANGE_BYTES
+) -> Plan:
+    """The chunks that a read of `within` has to look into, in ranges of about `range_bytes` of one segment each.
+
+    Offsets that retention deleted are not there: compare `within.start` with `stream.first_offset()` if that matters.
+    Reads index files, and chunk headers where stage 1 has something to test. Errors: those of `ChunkSelector.select`.
+    """
+    counters = ScanCounters()
+    selector = ChunkSelector(stream, request)
+    ranges: list[ChunkRange] = []
+    segments = stream.segments()
+    for number, segment in enumerate(segments):
+        behind = segments[number + 1].first_chunk_id if number + 1 < len(segments) else None
+        if segment.first_chunk_id >= within.stop or (behind is not None and behind <= within.start):
+            continue
+        with segment.open() as reader:
+            rows = selector.select(reader, *rows_within(reader.chunks(), within), counters)
+            sizes = (reader.stop_positions() - reader.chunks().position)[rows]
+        ranges.extend(_cut(segment, rows, sizes, within, range_bytes))
+    return Plan(ranges, within, counters)
+
+
+def rows_within(table: ChunkTable, within: OffsetRange) -> tuple[int, int]:
+    """First row and row behind the last of the chunks of a table that hold offsets `within`."""
+    first = max(0, int(np.searchsorted(table.chunk_id, within.start, side="right")) - 1)
+    return first, max(first, int(np.searchsorted(table.chunk_id, within.stop, side="left")))
+
+
+def _cut(
+    segment: Segment, rows: NDArray[np.int64], sizes: NDArray[np.int64], within: OffsetRange, range_bytes: int
+) -> Iterator[ChunkRange]:
+    if not len(rows):
+        return
+    total = int(sizes.sum())
+    pieces = max(1, round(total / range_bytes))
+    middles = np.cumsum(sizes) - sizes // 2
+    cuts = np.searchsorted(middles, total * np.arange(1, pieces) / pieces)
+    for part, part_sizes in zip(np.split(rows, cuts), np.split(sizes, cuts), strict=True):
+        if len(part):
+            yield ChunkRange(segment, part, within, int(part_sizes.sum()))
+
+
+def read_range(chunks: ChunkRange, request: ScanRequest, counters: ScanCounters) -> Iterator[ScanBatch]:
+    """The messages of one range that pass the filter, as batches in stream order; see `read_rows`."""
+    with chunks.segment.open() as reader:
+        yield from read_rows(reader, chunks.rows, request, chunks.within, counters)

@@ -1,0 +1,85 @@
+"""What a reader asks of a stream, and what reading it cost."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import asdict, dataclass, fields
+
+from headgate.errors import ConfigError
+from headgate.evaluate.filter import Filter
+
+DEFAULT_MAX_EXPANDED_BYTES = 256 << 20
+"""Largest content of the sub-batches of one chunk that a reader unpacks."""
+
+
+class OnCorrupt(enum.Enum):
+    """What a reader does at a chunk that does not check."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRequest:
+    """One reader's wishes: stage 1 (`filter_values`, `match_unfiltered`) and stage 2 (`filter`).
+
+    Stage 1 keeps a chunk if one of the wanted values may be in it; without values it keeps all that the filter itself
+    does not rule out. Stage 2 keeps the messages for which the filter is true. `now_ms` is what `UTC()` gives. With
+    `exact` all four verdicts are counted, at the price of early rejection. Picklable.
+    """
+
+    filter: Filter | None = None
+    filter_values: tuple[bytes, ...] = ()
+    match_unfiltered: bool = False
+    now_ms: int = 0
+    exact: bool = False
+    verify_checksums: bool = True
+    on_corrupt: OnCorrupt = OnCorrupt.FAIL
+    max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES
+
+    def __post_init__(self) -> None:
+        if self.match_unfiltered and not self.filter_values:
+            raise ConfigError(
+                "match_unfiltered has no effect without filter_values; give the values that are wanted besides"
+            )
+
+
+@dataclass(slots=True)
+class ScanCounters:
+    """What a reader examined, skipped and kept; the names are those of metrics, command line and progress."""
+
+    chunks_examined: int = 0
+    """Chunks with messages that stage 1 looked at (its header, if there was something to test)."""
+    chunks_skipped: int = 0
+    """Chunks that stage 1 ruled out: their data was not read."""
+    chunks_without_match: int = 0
+    """Chunks that were read and gave no message: false positives of stage 1 where it tested."""
+    chunks_corrupt: int = 0
+    """Chunks that did not check and were passed over on request."""
+    bytes_read: int = 0
+    bytes_skipped: int = 0
+    """Bytes of the chunks that were skipped."""
+    messages_evaluated: int = 0
+    """Messages of the chunks that were read, in the range asked for."""
+    messages_matched: int = 0
+    messages_unknown: int = 0
+    """Verdict unknown; counted with `exact` only."""
+    messages_error: int = 0
+    """Verdict error, malformed ones included; counted with `exact` only."""
+
+    def add(self, other: ScanCounters) -> None:
+        """Add the counts of another reader."""
+        for counter in fields(self):
+            setattr(self, counter.name, getattr(self, counter.name) + getattr(other, counter.name))
+
+    def as_dict(self) -> dict[str, int]:
+        """Counters by name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets `start` (inclusive) to `stop` (exclusive)."""
+
+    start: int
+    stop: int

@@ -1,0 +1,97 @@
+"""Stage 1: which chunks have to be read at all, from index records, headers and Bloom bytes only.
+
+Two tests, both without false negatives. The wanted filter values of the request: RabbitMQ's, chunk by chunk as it does
+it. And the values that the filter itself implies, where the stream declares which field its filter values come from and
+the chunk was written under that declaration; these always keep chunks with messages that have no filter value.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.errors import CorruptChunkError
+from headgate.evaluate.prune import wanted_values
+from headgate.log import BloomMatcher, ChunkType, SegmentReader, Stream
+from headgate.log.format import ChunkHeaders
+from headgate.message.fields import parse_field
+from headgate.scan.request import OnCorrupt, ScanCounters, ScanRequest
+
+_ROWS_AT_ONCE = 16_384
+
+
+class ChunkSelector:
+    """Stage 1 of one request over one stream. Cheap to make; holds no file."""
+
+    def __init__(self, stream: Stream, request: ScanRequest) -> None:
+        self._settings = stream.settings
+        self._on_corrupt = request.on_corrupt
+        self._wanted = (
+            BloomMatcher(request.filter_values, match_unfiltered=request.match_unfiltered)
+            if request.filter_values
+            else None
+        )
+        self._implied = {} if request.filter is None else self._implied_matchers(request)
+
+    def _implied_matchers(self, request: ScanRequest) -> dict[str, BloomMatcher]:
+        """Declared field → matcher of the values that the filter implies for it."""
+        matchers: dict[str, BloomMatcher] = {}
+        for field in {declared.field for declared in self._settings.declared} if self._settings else ():
+            assert request.filter is not None
+            values = wanted_values(request.filter.tree, parse_field(field))
+            if values is not None:
+                matchers[field] = BloomMatcher(values | {b""}, match_unfiltered=True)
+        return matchers
+
+    @property
+    def tests_headers(self) -> bool:
+        """Whether any chunk can be ruled out by its header."""
+        return self._wanted is not None or bool(self._implied)
+
+    def select(
+        self, reader: SegmentReader, start_row: int, stop_row: int, counters: ScanCounters
+    ) -> NDArray[np.int64]:
+        """The rows of the reader's table, from `start_row` to `stop_row` exclusive, that have to be read.
+
+        Rows of tracking chunks are left out and counted nowhere. Raises CorruptChunkError for a header that does not
+        check, unless the request skips those.
+        """
+        table = reader.chunks()
+        user = table.type[start_row:stop_row] == ChunkType.USER
+        rows = np.flatnonzero(user) + start_row
+        counters.chunks_examined += len(rows)
+        if not self.tests_headers or not len(rows):
+            return rows
+        keep = np.zeros(stop_row - start_row, dtype=np.bool_)
+        for first in range(start_row, stop_row, _ROWS_AT_ONCE):
+            stop = min(first + _ROWS_AT_ONCE, stop_row)
+            keep[first - start_row : stop - start_row] = self._test(reader, first, stop)
+        sizes = reader.stop_positions()[start_row:stop_row] - table.position[start_row:stop_row]
+        skipped = user & ~keep
+        counters.chunks_skipped += int(skipped.sum())
+        counters.bytes_skipped += int(sizes[skipped].sum())
+        return np.flatnonzero(user & keep) + start_row
+
+    def _test(self, reader: SegmentReader, start_row: int, stop_row: int) -> NDArray[np.bool_]:
+        try:
+            headers = reader.headers(start_row, stop_row)
+        except CorruptChunkError:
+            if self._on_corrupt is OnCorrupt.FAIL:
+                raise
+            # Whoever reads these chunks finds the one that does not check, passes over it and counts it.
+            return np.ones(stop_row - start_row, dtype=np.bool_)
+        keep = np.ones(len(headers), dtype=np.bool_)
+        if self._wanted is not None:
+            keep &= self._match(self._wanted, headers)
+        for field, matcher in self._implied.items():
+            assert self._settings is not None
+            chunk_ids = headers.chunk_id
+            next_ids = chunk_ids + headers.num_records
+            derived = self._settings.declared_mask(field, chunk_ids, next_ids)
+            derived &= headers.records["num_entries"] == headers.records["num_records"]
+            keep &= ~derived | self._match(matcher, headers)
+        return keep
+
+    @staticmethod
+    def _match(matcher: BloomMatcher, headers: ChunkHeaders) -> NDArray[np.bool_]:
+        return matcher.match_many(headers.data, headers.bloom_positions, headers.bloom_length)

@@ -6,7 +6,7 @@ import datetime
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from headgate.errors import ConfigError
 from headgate.message.codec import encode_value
@@ -14,6 +14,9 @@ from headgate.message.constructors import AmqpType
 from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS, Section
 from headgate.message.framing import LIST_SECTIONS
 from headgate.message.types import NULL, AmqpValue, amqp_value, timestamp_ms
+
+Entries: TypeAlias = Mapping[Any, object] | Iterable[tuple[object, object]]
+"""What a map section is made of: a mapping, or pairs where order and equal keys matter."""
 
 HEADER_TYPES: tuple[AmqpType, ...] = (
     AmqpType.BOOLEAN,
@@ -49,29 +52,43 @@ class Body:
     section: Section
     parts: tuple[bytes, ...] | tuple[AmqpValue, ...]
 
+    def __post_init__(self) -> None:
+        if self.section not in (Section.DATA, Section.AMQP_SEQUENCE, Section.AMQP_VALUE):
+            raise ConfigError(f"{self.section.name.lower()} is no body section")
+        if not self.parts or (self.section is Section.AMQP_VALUE and len(self.parts) > 1):
+            raise ConfigError(f"a body of {len(self.parts)} {self.section.name.lower()} sections")
+        for part in self.parts:
+            if isinstance(part, bytes) is not (self.section is Section.DATA) or (
+                self.section is Section.AMQP_SEQUENCE
+                and not (isinstance(part, AmqpValue) and part.type is AmqpType.LIST)
+            ):
+                raise ConfigError(f"{self.section.name.lower()} cannot hold a {type(part).__name__}")
+
     @staticmethod
     def data(*parts: bytes) -> Body:
         """One data section for each part."""
         return Body(Section.DATA, tuple(bytes(part) for part in parts))
 
     @staticmethod
-    def sequence(*parts: Iterable[object]) -> Body:
-        """One AMQP sequence section for each part, values as `amqp_value` takes them."""
-        return Body(Section.AMQP_SEQUENCE, tuple(amqp_value(list(part)) for part in parts))
+    def sequence(*parts: object) -> Body:
+        """One AMQP sequence section for each part, which is a list, its members as `amqp_value` takes them."""
+        return Body(Section.AMQP_SEQUENCE, tuple(amqp_value(part) for part in parts))
 
     @staticmethod
     def value(value: object) -> Body:
         """An AMQP value section, the value as `amqp_value` takes it."""
         return Body(Section.AMQP_VALUE, (amqp_value(value),))
 
+    def values(self) -> list[AmqpValue]:
+        """The parts as values: data sections are binaries."""
+        return [part if isinstance(part, AmqpValue) else AmqpValue(AmqpType.BINARY, part) for part in self.parts]
+
     def octets(self) -> bytes | None:
         """The data sections joined, or the bytes of a string, symbol or binary value; None for any other body."""
         if self.section is Section.DATA:
-            return b"".join(part for part in self.parts if isinstance(part, bytes))
-        if self.section is Section.AMQP_VALUE and isinstance(self.parts[0], AmqpValue):
-            only = self.parts[0]
-            return None if only.type is AmqpType.UUID else only.octets()
-        return None
+            return b"".join(part.value for part in self.values())
+        only = self.values()[0]
+        return only.octets() if self.section is Section.AMQP_VALUE and only.type is not AmqpType.UUID else None
 
 
 def encode_sections(sections: Mapping[Section, AmqpValue], body: Body | None) -> bytes:
@@ -82,9 +99,7 @@ def encode_sections(sections: Mapping[Section, AmqpValue], body: Body | None) ->
         if section is not Section.FOOTER
     ]
     if body is not None:
-        for part in body.parts:
-            value = part if isinstance(part, AmqpValue) else AmqpValue(AmqpType.BINARY, part)
-            encoded.append(_descriptor(body.section) + encode_value(value))
+        encoded += [_descriptor(body.section) + encode_value(value) for value in body.values()]
     if Section.FOOTER in sections:
         encoded.append(_descriptor(Section.FOOTER) + _encoded_section(Section.FOOTER, sections[Section.FOOTER]))
     return b"".join(encoded)
@@ -104,7 +119,7 @@ def _encoded_section(section: Section, value: AmqpValue) -> bytes:
 
 
 def list_section(section: Section, *given: Mapping[str, object] | None) -> AmqpValue | None:
-    """Header or properties from fields by name, `-` or `_` between words; None if no field is given.
+    """Header or properties from fields by name, `-` or `_` between words; None if all of `given` are None.
 
     Plain values take the type of the field; an AmqpValue stays as it is, whatever the field's type.
     """
@@ -117,21 +132,22 @@ def list_section(section: Section, *given: Mapping[str, object] | None) -> AmqpV
         if standard_name in values:
             raise ConfigError(f"{standard_name} is given twice")
         values[standard_name] = _field_value(standard_name, types[names.index(standard_name)], plain)
-    if not values:
+    if all(fields is None for fields in given):
         return None
     return AmqpValue(AmqpType.LIST, tuple(values.get(name, NULL) for name in names))
 
 
-def map_section(section: Section, entries: Mapping[Any, object] | None) -> AmqpValue | None:
+def map_section(section: Section, entries: Entries | None) -> AmqpValue | None:
     """Application properties, annotations or footer; str keys become strings there, symbols in the others."""
     if entries is None:
         return None
     key_type = AmqpType.STRING if section is Section.APPLICATION_PROPERTIES else AmqpType.SYMBOL
+    pairs = entries.items() if isinstance(entries, Mapping) else entries
     return AmqpValue(
         AmqpType.MAP,
         tuple(
             (AmqpValue(key_type, key) if isinstance(key, str) else amqp_value(key), amqp_value(value))
-            for key, value in entries.items()
+            for key, value in pairs
         ),
     )
 

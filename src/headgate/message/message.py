@@ -10,8 +10,9 @@ from typing import Any
 
 from headgate.errors import ConfigError, MessageError
 from headgate.message.codec import ValueDecoder
-from headgate.message.compose import Body, encode_sections, list_section, map_section
+from headgate.message.compose import Body, Entries, encode_sections, list_section, map_section
 from headgate.message.constructors import CONSTRUCTORS, AmqpType
+from headgate.message.description import describe, message_arguments
 from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section
 from headgate.message.framing import LIST_SECTIONS, read_descriptor, section_spans, skip_value
 from headgate.message.types import AmqpValue
@@ -38,11 +39,11 @@ class Message:
         body: bytes | Body | None = b"",
         *,
         header: Mapping[str, object] | None = None,
-        delivery_annotations: Mapping[Any, object] | None = None,
-        message_annotations: Mapping[Any, object] | None = None,
+        delivery_annotations: Entries | None = None,
+        message_annotations: Entries | None = None,
         properties: Mapping[str, object] | None = None,
-        application_properties: Mapping[Any, object] | None = None,
-        footer: Mapping[Any, object] | None = None,
+        application_properties: Entries | None = None,
+        footer: Entries | None = None,
         **fields: object,
     ) -> None:
         """A message from plain Python values (as `amqp_value` takes them), or `AmqpValue` where the exact type matters.
@@ -55,8 +56,8 @@ class Message:
         header_fields = {name: value for name, value in fields.items() if name.replace("_", "-") in HEADER_FIELDS}
         properties_fields = {name: value for name, value in fields.items() if name not in header_fields}
         sections = {
-            Section.HEADER: list_section(Section.HEADER, header, header_fields),
-            Section.PROPERTIES: list_section(Section.PROPERTIES, properties, properties_fields),
+            Section.HEADER: list_section(Section.HEADER, header, header_fields or None),
+            Section.PROPERTIES: list_section(Section.PROPERTIES, properties, properties_fields or None),
             Section.DELIVERY_ANNOTATIONS: map_section(Section.DELIVERY_ANNOTATIONS, delivery_annotations),
             Section.MESSAGE_ANNOTATIONS: map_section(Section.MESSAGE_ANNOTATIONS, message_annotations),
             Section.APPLICATION_PROPERTIES: map_section(Section.APPLICATION_PROPERTIES, application_properties),
@@ -76,6 +77,18 @@ class Message:
     def of_sections(cls, sections: Mapping[Section, AmqpValue], body: Body | None) -> Message:
         """A message of exact sections (lists and maps by code) and body, in the smallest encoding."""
         return cls.decode(encode_sections(sections, body))
+
+    @classmethod
+    def of_description(cls, description: Any) -> Message:
+        """The message that JSON describes (`headgate.message.description`). Raises `ConfigError`."""
+        return cls(**message_arguments(description))
+
+    def describe(self, *, typed: bool = False) -> dict[str, Any]:
+        """The message as JSON (`headgate.message.description`), values plain or, `typed`, with their exact types.
+
+        Raises `MessageError` if a section does not decode.
+        """
+        return describe(self, typed=typed)
 
     def _open(self, data: bytes) -> None:
         self._data = data

@@ -90,6 +90,8 @@ HEADER_DTYPE = np.dtype(
 )
 """A chunk header as a numpy record; epoch and chunk id are read signed, a negative one is refused as corrupt."""
 
+_OPAQUE_HEADER = np.dtype(f"V{CHUNK_HEADER_BYTES}")
+
 INDEX_DTYPE = np.dtype(
     [("chunk_id", ">i8"), ("timestamp_ms", ">i8"), ("epoch", ">i8"), ("position", ">u4"), ("type", "u1")]
 )
@@ -289,7 +291,9 @@ def decode_headers(data: NDArray[np.uint8], positions: NDArray[np.int64]) -> Chu
 
     Raises IndexError for a header that does not lie inside `data`. Call `check` before trusting them.
     """
-    return ChunkHeaders(windows(data, HEADER_DTYPE)[positions], data, positions + CHUNK_HEADER_BYTES)
+    # Gathered as opaque bytes first: numpy copies records with fields one field at a time, ten times slower.
+    records = windows(data, _OPAQUE_HEADER)[positions].view(HEADER_DTYPE)
+    return ChunkHeaders(records, data, positions + CHUNK_HEADER_BYTES)
 
 
 def patch_headers(

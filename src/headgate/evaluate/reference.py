@@ -19,6 +19,7 @@ from headgate.language.tree import (
     Constant,
     Exists,
     Field,
+    HasSimple,
     In,
     IsNull,
     Like,
@@ -89,6 +90,8 @@ def evaluate(node: Node, message: Message, now_ms: int) -> Value:
             return (evaluate(node.operand, message, now_ms) is None) is not node.negated
         case Exists():
             return isinstance(node.operand, Field) and message.value(node.operand.reference) is not None
+        case HasSimple():
+            return isinstance(node.operand, Field) and _has_simple(message, node.operand.reference)
         case Arithmetic():
             left = evaluate(node.left, message, now_ms)
             return arithmetic(node.operator, left, evaluate(node.right, message, now_ms))
@@ -104,6 +107,11 @@ def field_value(message: Message, reference: FieldReference) -> Value:
     if typed is None or typed.type is AmqpType.NULL:
         return reference.default
     return _value_of(typed)
+
+
+def _has_simple(message: Message, reference: FieldReference) -> bool:
+    typed = message.value(reference)
+    return typed is not None and (typed.type is AmqpType.NULL or _value_of(typed) is not None)
 
 
 def _value_of(typed: AmqpValue) -> Value:

@@ -19,6 +19,7 @@ from headgate.language.tree import (
     Constant,
     Exists,
     Field,
+    HasSimple,
     In,
     IsNull,
     Like,
@@ -65,6 +66,8 @@ class _Binder:
                 return IsNull(bind(operand), negated, span)
             case Exists(operand, span):
                 return Exists(bind(operand), span)
+            case HasSimple(operand, span):
+                return HasSimple(bind(operand), span)
             case Arithmetic():
                 return _fold_arithmetic(dataclasses.replace(node, left=bind(node.left), right=bind(node.right)))
             case Sign():

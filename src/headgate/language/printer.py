@@ -19,6 +19,7 @@ from headgate.language.tree import (
     Constant,
     Exists,
     Field,
+    HasSimple,
     In,
     IsNull,
     Like,
@@ -81,7 +82,7 @@ class _Printer:
                 return Level.COMPARISON, f"{text(subject, Level.SUM)} {_not(negated)}{_like(*like_text(compiled))}"
             case IsNull(operand, negated):
                 return Level.COMPARISON, f"{text(operand, Level.NAME)} IS {_not(negated)}NULL"
-            case Exists(operand):
+            case Exists(operand) | HasSimple(operand):
                 return Level.PRIMARY, f"EXISTS({text(operand, Level.NAME)})"
             case Arithmetic(operator, left, right):
                 level = _ARITHMETIC_LEVELS[operator]

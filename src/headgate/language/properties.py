@@ -19,8 +19,8 @@ from headgate.language.tree import (
     Compare,
     CompareOperator,
     Constant,
-    Exists,
     Field,
+    HasSimple,
     Like,
     LikePattern,
     LikeShape,
@@ -169,7 +169,7 @@ def _application_property_test(map_text: _MapText, index: int) -> Node:
         raise map_text.error(index, f"found key {_shown(key)}, expected a string")
     field = FieldReference(Section.APPLICATION_PROPERTIES, key=octets)
     if value.type is AmqpType.NULL:
-        return Exists(Field(field, map_text.spans[index]), map_text.spans[index])
+        return HasSimple(Field(field, map_text.spans[index]), map_text.spans[index])
     return _test(map_text, index, field, value)
 
 

@@ -200,6 +200,18 @@ class Exists:
 
 
 @dataclass(frozen=True, slots=True)
+class HasSimple:
+    """Whether the message has the key with a null or with a value of the four kinds; never unknown.
+
+    What property filters ask with a null (RabbitMQ): NaN, infinities, decimals, compounds and described values are no
+    simple values, and a key that holds one counts as absent.
+    """
+
+    operand: Node
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class Arithmetic:
     """Binary arithmetic: unknown if an operand is no number; integers exact and unbounded; `/` gives a float."""
 
@@ -232,6 +244,7 @@ Node: TypeAlias = (
     | LikeText
     | IsNull
     | Exists
+    | HasSimple
     | Arithmetic
     | Sign
 )
@@ -248,7 +261,7 @@ def children(node: Node) -> tuple[Node, ...]:
             return node.subject, *node.members
         case Like() | LikeText():
             return (node.subject,)
-        case Not() | IsNull() | Exists() | Sign():
+        case Not() | IsNull() | Exists() | HasSimple() | Sign():
             return (node.operand,)
         case _:
             return ()

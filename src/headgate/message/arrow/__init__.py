@@ -1,0 +1,65 @@
+"""Messages as Arrow columns and back, in the types that Spark uses.
+
+Hides the kernels that read and write encoded messages, and the Variant encoding. Importing this package imports pyarrow;
+nothing in `headgate.message` itself does. The columns and their types are in `schema`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from headgate.errors import ConfigError
+from headgate.message.arrow.decode import decode_columns
+from headgate.message.arrow.encode import check_types, messages_of
+from headgate.message.arrow.schema import (
+    COLUMNS,
+    DeclaredProperty,
+    Kind,
+    column_ddl,
+    column_type,
+    declared_properties,
+    unknown_column,
+    variant_type,
+)
+from headgate.message.batch import EncodedMessages
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "COLUMNS",
+    "DeclaredProperty",
+    "Kind",
+    "check_types",
+    "column_ddl",
+    "column_type",
+    "columns_of",
+    "declared_properties",
+    "messages_of",
+    "variant_type",
+]
+
+
+def columns_of(
+    batch: EncodedMessages,
+    columns: Iterable[str] = COLUMNS,
+    properties: str | Iterable[DeclaredProperty] | None = None,
+) -> dict[str, pa.Array]:
+    """The asked columns of the messages, one row per message, in the order asked; only what is asked is decoded.
+
+    `properties` ("region string, price double") makes `application_properties` a struct of these; otherwise it is a VARIANT.
+    Malformed messages and values of other types than a column takes are null (rules: `decode.reference`). Raises
+    ConfigError for an unknown or repeated column, a bad declaration, and for more than 2 GiB in one column.
+    """
+    asked = tuple(columns)
+    for position, column in enumerate(asked):
+        if column not in COLUMNS:
+            raise unknown_column(column)
+        if column in asked[:position]:
+            raise ConfigError(f"columns: {column!r} is asked for twice")
+    if isinstance(properties, str):
+        declared: tuple[DeclaredProperty, ...] | None = declared_properties(properties)
+    else:
+        declared = None if properties is None else tuple(properties)
+    return decode_columns(batch, asked, declared)

@@ -1,0 +1,320 @@
+"""From encoded messages to Arrow columns: the kernels where they can be used, the reference for what they leave.
+
+The kernels fill the buffers of the Arrow arrays directly. Rows that they leave undecided are read by
+`reference.column_values` and put in their places, so both ways give equal arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headgate.errors import ConfigError
+from headgate.kernels import address_of, load
+from headgate.message.arrow.decode.reference import column_values
+from headgate.message.arrow.schema import (
+    HEADER_KINDS,
+    PROPERTIES_KINDS,
+    DeclaredProperty,
+    Kind,
+    column_type,
+)
+from headgate.message.batch import EncodedMessages
+
+_WORDS = {"header": 0, "message_annotations": 1, "properties": 2, "application_properties": 3}
+
+
+def decode_columns(
+    batch: EncodedMessages, columns: Sequence[str], properties: tuple[DeclaredProperty, ...] | None
+) -> dict[str, pa.Array]:
+    """The asked columns, one row per message. Raises ConfigError for more than 2 GiB of bytes in one column."""
+    types = {column: column_type(column, properties) for column in columns}
+    kernel = load("headgate.message.arrow.decode.kernel")
+    if kernel is None:
+        return {column: _reference_column(batch, column, properties, kind) for column, kind in types.items()}
+    reader = _Reader(kernel, batch, properties)
+    return {column: reader.column(column, kind) for column, kind in types.items()}
+
+
+def _reference_column(
+    batch: EncodedMessages, column: str, properties: tuple[DeclaredProperty, ...] | None, kind: pa.DataType
+) -> pa.Array:
+    messages = (batch.message(row) for row in range(len(batch)))
+    return pa.array(column_values(messages, column, properties), type=kind)
+
+
+class _Reader:
+    """Runs the kernels over one batch; the table of sections is made once for all columns."""
+
+    def __init__(
+        self, kernel: ModuleType, batch: EncodedMessages, properties: tuple[DeclaredProperty, ...] | None
+    ) -> None:
+        self._kernel = kernel
+        self._batch = batch
+        self._rows = len(batch)
+        self._properties = properties
+        self._starts = np.ascontiguousarray(batch.starts, dtype=np.int64)
+        self._lengths = np.ascontiguousarray(batch.lengths, dtype=np.int64)
+        self._sections: NDArray[np.int64] | None = None
+
+    def column(self, column: str, kind: pa.DataType) -> pa.Array:
+        if self._rows == 0:
+            return pa.array([], type=kind)
+        if column == "message":
+            return self._messages()
+        undecided = np.zeros(self._rows, dtype=np.uint8)
+        if column == "body":
+            array = self._bodies(undecided)
+        elif column == "application_properties" and self._properties is not None:
+            array = self._declared(self._properties, kind, undecided)
+        elif column in ("header", "properties"):
+            array = self._list(column, kind, undecided)
+        else:
+            array = self._variants(column, kind, undecided)
+        return self._with_undecided(array, column, kind, undecided)
+
+    def _with_undecided(
+        self, array: pa.Array, column: str, kind: pa.DataType, undecided: NDArray[np.uint8]
+    ) -> pa.Array:
+        rows = np.flatnonzero(undecided)
+        if not len(rows):
+            return array
+        decided = _reference_column(self._batch.take(rows), column, self._properties, kind)
+        positions = np.arange(self._rows)
+        positions[rows] = self._rows + np.arange(len(rows))
+        return pa.concat_arrays([array, decided]).take(pa.array(positions))
+
+    def _table(self) -> int:
+        if self._sections is None:
+            self._sections = np.empty(self._rows * self._kernel.SECTION_WORDS, dtype=np.int64)
+            self._kernel.walk(
+                address_of(self._batch.data),
+                address_of(self._starts),
+                address_of(self._lengths),
+                self._rows,
+                address_of(self._sections),
+            )
+        return address_of(self._sections)
+
+    def _messages(self) -> pa.Array:
+        offsets = np.zeros(self._rows + 1, dtype=np.int64)
+        np.cumsum(self._lengths, out=offsets[1:])
+        _check_size("message", int(offsets[-1]))
+        data = np.empty(int(offsets[-1]), dtype=np.uint8)
+        source = address_of(self._batch.data)
+        self._kernel.gather(source, address_of(self._starts), address_of(self._lengths), self._rows, address_of(data))
+        return pa.Array.from_buffers(
+            pa.binary(), self._rows, [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
+        )
+
+    def _bodies(self, undecided: NDArray[np.uint8]) -> pa.Array:
+        offsets = np.zeros(self._rows + 1, dtype=np.int32)
+        valid = np.empty(self._rows, dtype=np.uint8)
+        arguments = (self._table(), self._rows, address_of(offsets), address_of(valid), address_of(undecided))
+        size = self._kernel.bodies(*arguments, 0)
+        _check_size("body", size)
+        data = np.empty(max(size, 1), dtype=np.uint8)
+        self._kernel.bodies(*arguments, address_of(data))
+        return _variable(pa.binary(), offsets, data[:size], valid)
+
+    def _list(self, column: str, kind: pa.DataType, undecided: NDArray[np.uint8]) -> pa.Array:
+        kinds = HEADER_KINDS if column == "header" else PROPERTIES_KINDS
+        fields = _Fields(self._kernel, self._rows, [self._list_target(name, kind) for name, kind in kinds.items()])
+        valid = np.empty(self._rows, dtype=np.uint8)
+
+        def run() -> int:
+            result: int = self._kernel.list_columns(
+                self._table(),
+                self._rows,
+                _WORDS[column],
+                fields.address,
+                fields.count,
+                address_of(valid),
+                address_of(undecided),
+            )
+            return result
+
+        return fields.struct(column, run, kind, valid)
+
+    def _list_target(self, name: str, kind: Kind) -> int:
+        kernel = self._kernel
+        if name in ("message_id", "correlation_id"):
+            return int(kernel.T_ID)
+        if name in ("content_type", "content_encoding"):
+            return int(kernel.T_SYMBOL)
+        targets = {
+            Kind.BOOLEAN: kernel.T_BOOLEAN,
+            Kind.SMALLINT: kernel.T_UBYTE,
+            Kind.BIGINT: kernel.T_UINT,
+            Kind.TIMESTAMP: kernel.T_TIMESTAMP,
+            Kind.BINARY: kernel.T_BINARY,
+            Kind.STRING: kernel.T_STRING,
+        }
+        return int(targets[kind])
+
+    def _declared(
+        self, properties: tuple[DeclaredProperty, ...], kind: pa.DataType, undecided: NDArray[np.uint8]
+    ) -> pa.Array:
+        kernel = self._kernel
+        targets = {
+            Kind.BOOLEAN: kernel.T_BOOLEAN,
+            Kind.FLOAT: kernel.T_FLOAT,
+            Kind.DOUBLE: kernel.T_DOUBLE,
+            Kind.DECIMAL: kernel.T_UNSIGNED,
+            Kind.TIMESTAMP: kernel.T_TIMESTAMP,
+            Kind.STRING: kernel.T_TEXT,
+            Kind.BINARY: kernel.T_BINARY,
+        }
+        fields = _Fields(
+            kernel,
+            self._rows,
+            [targets.get(declared.kind, kernel.T_INTEGER) for declared in properties],
+            [declared.name.encode() for declared in properties],
+        )
+        valid = np.empty(self._rows, dtype=np.uint8)
+        seen = np.empty(len(properties), dtype=np.uint8)
+
+        def run() -> int:
+            result: int = kernel.map_columns(
+                self._table(),
+                self._rows,
+                fields.address,
+                fields.count,
+                address_of(valid),
+                address_of(undecided),
+                address_of(seen),
+            )
+            return result
+
+        return fields.struct("application_properties", run, kind, valid)
+
+    def _variants(self, column: str, kind: pa.DataType, undecided: NDArray[np.uint8]) -> pa.Array:
+        kernel = self._kernel
+        value = np.empty(1 << 16, dtype=np.uint8)
+        metadata = np.empty(1 << 16, dtype=np.uint8)
+        value_offsets = np.zeros(self._rows + 1, dtype=np.int32)
+        metadata_offsets = np.zeros(self._rows + 1, dtype=np.int32)
+        valid = np.empty(self._rows, dtype=np.uint8)
+        scratch = np.empty(kernel.MAX_ENTRIES * (kernel.ENTRY_WORDS + 1), dtype=np.int64)
+        output = np.zeros(10, dtype=np.int64)
+        output[6:] = [address_of(value_offsets), address_of(metadata_offsets), address_of(valid), address_of(undecided)]
+        row = 0
+        while True:
+            output[0:2] = [address_of(value), len(value)]
+            output[3:5] = [address_of(metadata), len(metadata)]
+            row = kernel.variants(
+                self._table(), row, self._rows, _WORDS[column], address_of(output), address_of(scratch)
+            )
+            value_used, metadata_used = int(output[2]), int(output[5])
+            _check_size(column, max(value_used, metadata_used))
+            if row == self._rows:
+                break
+            share = (self._rows - row + row / 8) / max(row, 1)
+            value = _grown(value, value_used, share)
+            metadata = _grown(metadata, metadata_used, share)
+        children = [
+            _variable(pa.binary(), value_offsets, value[:value_used], None),
+            _variable(pa.binary(), metadata_offsets, metadata[:metadata_used], None),
+        ]
+        return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid)], children=children)
+
+
+class _Fields:
+    """Field descriptors of a struct column and the buffers they point to (layout: the head of `kernel.py`)."""
+
+    def __init__(self, kernel: ModuleType, rows: int, targets: Sequence[int], keys: Sequence[bytes] = ()) -> None:
+        self._rows = rows
+        self._targets = targets
+        self._is_text = [kernel.T_ID <= target <= kernel.T_TEXT for target in targets]
+        self._keys = [np.frombuffer(key + bytes(8), dtype=np.uint8) for key in keys]
+        self._valid = np.zeros((len(targets), rows), dtype=np.uint8)
+        self._values = [
+            np.zeros(rows + 1, dtype=np.int32) if is_text else np.zeros(rows, dtype=np.int64)
+            for is_text in self._is_text
+        ]
+        self._words = np.zeros((len(targets), kernel.FIELD_WORDS), dtype=np.int64)
+        for field, target in enumerate(targets):
+            self._words[field, :3] = target, address_of(self._values[field]), address_of(self._valid[field])
+        for field, key in enumerate(keys):
+            prefix = int.from_bytes(key[:8].ljust(8, b"\0"), "little", signed=True)
+            self._words[field, 4:7] = address_of(self._keys[field]), len(key), prefix
+        self.address = address_of(self._words)
+        self.count = len(targets)
+        self._float = {kernel.T_FLOAT, kernel.T_DOUBLE}
+
+    def struct(self, column: str, run: Callable[[], int], kind: pa.DataType, valid: NDArray[np.uint8]) -> pa.Array:
+        """Run the kernel once to measure and, where there is text, once more to copy it; then the struct array."""
+        _check_size(column, (1 << 31) * run())
+        texts: dict[int, NDArray[np.uint8]] = {}
+        for field in np.flatnonzero(self._is_text):
+            texts[int(field)] = np.empty(max(int(self._words[field, 7]), 1), dtype=np.uint8)
+            self._words[field, 3] = address_of(texts[int(field)])
+        self._words[:, 7] = 0
+        if texts:
+            run()
+        children = [self._child(field, kind.field(field).type, texts.get(field)) for field in range(self.count)]
+        return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid)], children=children)
+
+    def _child(self, field: int, kind: pa.DataType, text: NDArray[np.uint8] | None) -> pa.Array:
+        values, valid = self._values[field], self._valid[field]
+        if text is not None:
+            return _variable(kind, values, text[: values[-1]], valid)
+        if pa.types.is_decimal(kind):
+            return _decimals(kind, values, valid)
+        if pa.types.is_boolean(kind):
+            return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid), _bits(values)])
+        if pa.types.is_timestamp(kind) or pa.types.is_int64(kind):
+            return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid), pa.py_buffer(values)])
+        narrow: NDArray[Any]
+        if self._targets[field] in self._float:
+            doubles = values.view(np.float64)
+            if pa.types.is_float64(kind):
+                return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid), pa.py_buffer(doubles)])
+            narrow = doubles.astype(np.float32)
+        else:
+            narrow = values.astype(kind.to_pandas_dtype())
+            valid[narrow != values] = 0
+        return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid), pa.py_buffer(narrow)])
+
+
+def _decimals(kind: pa.DataType, values: NDArray[np.int64], valid: NDArray[np.uint8]) -> pa.Array:
+    pairs = np.empty((len(values), 2), dtype=np.int64)
+    pairs[:, 0] = values
+    pairs[:, 1] = np.where((values < 0) & (valid != 2), -1, 0)
+    if kind.precision < 20:
+        limit = 10**kind.precision
+        fits = (values < limit) & (values > -limit) if kind.precision < 19 else np.ones(len(values), dtype=np.bool_)
+        valid[(valid == 2) | ~fits] = 0
+    return pa.Array.from_buffers(kind, len(values), [_bitmap(valid), pa.py_buffer(pairs)])
+
+
+def _variable(
+    kind: pa.DataType, offsets: NDArray[np.int32], data: NDArray[np.uint8], valid: NDArray[np.uint8] | None
+) -> pa.Array:
+    bitmap = None if valid is None else _bitmap(valid)
+    return pa.Array.from_buffers(kind, len(offsets) - 1, [bitmap, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _bitmap(valid: NDArray[np.uint8]) -> pa.Buffer | None:
+    return None if valid.all() else _bits(valid)
+
+
+def _bits(flags: NDArray[Any]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(flags != 0, bitorder="little"))
+
+
+def _grown(buffer: NDArray[np.uint8], used: int, share: float) -> NDArray[np.uint8]:
+    """A copy with room for `share` times what was used so far, at least twice the size."""
+    larger = np.empty(max(2 * len(buffer), int(used * (1 + share))), dtype=np.uint8)
+    larger[:used] = buffer[:used]
+    return larger
+
+
+def _check_size(column: str, size_bytes: int) -> None:
+    if size_bytes > 0x7FFFFFFF:
+        raise ConfigError(f"{column}: more than 2 GiB in one batch; read smaller batches")

@@ -1,0 +1,177 @@
+"""From a message to the values of its columns, one message at a time: the oracle of the kernels, and what decides rare rows.
+
+What does not fit a column is null there, in every column the same way:
+
+- bytes that are no AMQP message: null in all columns but `message`;
+- a section (or the body) that does not decode: null in its column;
+- a field or declared property of another type than its column takes (the tables below): null in that field;
+- text that is not UTF-8: null in a field, binary in a VARIANT.
+
+`header` and `properties` take exactly the standard's types; the string fields of properties also take symbols and the symbol
+fields also strings. An id (message_id, correlation_id) is text: a string as it is, uuid in canonical form, ulong in decimal,
+binary in hexadecimal. A timestamp whose microseconds pass 64 bits is null.
+
+| declared       | takes                                                                          |
+| -------------- | ------------------------------------------------------------------------------ |
+| string         | string, symbol, char                                                           |
+| binary         | binary                                                                         |
+| boolean        | boolean                                                                        |
+| tinyint … bigint, decimal(p,0) | any integer type, when the value is in the column's range      |
+| double         | double, float; integers up to ±2^53                                            |
+| float          | float; integers up to ±2^24                                                    |
+| timestamp      | timestamp                                                                      |
+
+Of equal keys the first counts. `body` is the data sections joined, or the bytes of a string, symbol or binary value; null for
+another body and for none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
+from typing import Any
+
+from headgate.errors import MessageError
+from headgate.message.arrow.schema import HEADER_KINDS, INTEGER_RANGES, PROPERTIES_KINDS, DeclaredProperty, Kind
+from headgate.message.fields import Section
+from headgate.message.message import Message
+from headgate.message.types import INTEGER_RANGES as AMQP_RANGES
+from headgate.message.types import AmqpType, AmqpValue
+from headgate.message.variant import HIGHEST_MILLISECOND, encode_variant
+
+Cell = Any
+"""A value as `pyarrow.array` takes it for the type of its column."""
+
+_IDS = ("message_id", "correlation_id")
+_INTEGERS = frozenset(AMQP_RANGES) - {AmqpType.CHAR, AmqpType.TIMESTAMP}
+
+
+def column_values(
+    messages: Iterable[bytes], column: str, properties: tuple[DeclaredProperty, ...] | None
+) -> Iterator[Cell]:
+    """The cells of one column."""
+    read = _reader(column, properties)
+    for data in messages:
+        try:
+            yield read(data)
+        except MessageError:
+            yield None
+
+
+def _reader(column: str, properties: tuple[DeclaredProperty, ...] | None) -> Callable[[bytes], Cell]:
+    if column == "message":
+        return bytes
+    if column == "body":
+        return _body
+    if column == "header":
+        return lambda data: _fields(data, Section.HEADER, HEADER_KINDS)
+    if column == "properties":
+        return lambda data: _fields(data, Section.PROPERTIES, PROPERTIES_KINDS)
+    if column == "message_annotations":
+        return lambda data: _variant(data, Section.MESSAGE_ANNOTATIONS)
+    if properties is None:
+        return lambda data: _variant(data, Section.APPLICATION_PROPERTIES)
+    declared = properties
+    return lambda data: _declared(data, declared)
+
+
+def _body(data: bytes) -> bytes | None:
+    body = Message.decode(data).body
+    return None if body is None else body.octets()
+
+
+def _variant(data: bytes, section: Section) -> dict[str, bytes] | None:
+    decoded = Message.decode(data).section(section)
+    if decoded is None:
+        return None
+    value, metadata = encode_variant(decoded.value)
+    return {"value": value, "metadata": metadata}
+
+
+def _fields(data: bytes, section: Section, kinds: dict[str, Kind]) -> dict[str, Cell] | None:
+    decoded = Message.decode(data).section(section)
+    if decoded is None:
+        return None
+    return {
+        name: _id_text(value) if name in _IDS else _field(value, kind)
+        for (name, kind), value in zip(kinds.items(), decoded.value, strict=False)
+    }
+
+
+def _field(typed: AmqpValue, kind: Kind) -> Cell:
+    accepted = {
+        Kind.BOOLEAN: (AmqpType.BOOLEAN,),
+        Kind.SMALLINT: (AmqpType.UBYTE,),
+        Kind.BIGINT: (AmqpType.UINT,),
+        Kind.TIMESTAMP: (AmqpType.TIMESTAMP,),
+        Kind.BINARY: (AmqpType.BINARY,),
+        Kind.STRING: (AmqpType.STRING, AmqpType.SYMBOL),
+    }
+    if typed.type not in accepted[kind]:
+        return None
+    if kind is Kind.STRING:
+        return _text(typed)
+    return _microseconds(typed) if kind is Kind.TIMESTAMP else typed.value
+
+
+def _id_text(typed: AmqpValue) -> str | None:
+    if typed.type is AmqpType.STRING:
+        return _text(typed)
+    if typed.type is AmqpType.BINARY:
+        return bytes(typed.value).hex()
+    return str(typed.value) if typed.type in (AmqpType.UUID, AmqpType.ULONG) else None
+
+
+def _text(typed: AmqpValue) -> str | None:
+    try:
+        return (typed.octets() or b"").decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _microseconds(typed: AmqpValue) -> int | None:
+    return typed.value * 1000 if abs(typed.value) <= HIGHEST_MILLISECOND else None
+
+
+def _declared(data: bytes, properties: tuple[DeclaredProperty, ...]) -> dict[str, Cell] | None:
+    decoded = Message.decode(data).section(Section.APPLICATION_PROPERTIES)
+    if decoded is None:
+        return None
+    values: dict[bytes | None, AmqpValue] = {}
+    for key, value in decoded.value:
+        if key.type is AmqpType.STRING:
+            values.setdefault(key.octets(), value)
+    found = ((declared, values.get(declared.name.encode())) for declared in properties)
+    return {declared.name: None if value is None else _converted(value, declared) for declared, value in found}
+
+
+def _converted(typed: AmqpValue, declared: DeclaredProperty) -> Cell:
+    kind = declared.kind
+    if kind in (Kind.STRING, Kind.BINARY, Kind.BOOLEAN, Kind.TIMESTAMP):
+        return _plain(typed, kind)
+    if kind in (Kind.DOUBLE, Kind.FLOAT):
+        is_float = typed.type is AmqpType.FLOAT or (typed.type is AmqpType.DOUBLE and kind is Kind.DOUBLE)
+        if not is_float and (
+            typed.type not in _INTEGERS or abs(typed.value) > (2**53 if kind is Kind.DOUBLE else 2**24)
+        ):
+            return None
+        return float(typed.value)
+    if typed.type not in _INTEGERS:
+        return None
+    if kind is Kind.DECIMAL:
+        return Decimal(typed.value) if abs(typed.value) < 10**declared.precision else None
+    low, high = INTEGER_RANGES[kind]
+    return typed.value if low <= typed.value <= high else None
+
+
+def _plain(typed: AmqpValue, kind: Kind) -> Cell:
+    if kind is Kind.BINARY:
+        return typed.value if typed.type is AmqpType.BINARY else None
+    if kind is Kind.BOOLEAN:
+        return typed.value if typed.type is AmqpType.BOOLEAN else None
+    if kind is Kind.TIMESTAMP:
+        return _microseconds(typed) if typed.type is AmqpType.TIMESTAMP else None
+    if typed.type in (AmqpType.STRING, AmqpType.SYMBOL):
+        return _text(typed)
+    is_character = typed.type is AmqpType.CHAR and typed.value <= 0x10FFFF and not 0xD800 <= typed.value <= 0xDFFF
+    return chr(typed.value) if is_character else None

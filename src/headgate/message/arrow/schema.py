@@ -1,0 +1,229 @@
+"""The columns of a message as Spark sees them: names, Arrow types, and declared application properties.
+
+    header                  struct, null = the message has no header section
+        durable boolean, priority smallint, ttl bigint (ms), first_acquirer boolean, delivery_count bigint
+    properties              struct, null = no properties section
+        message_id string, user_id binary, to string, subject string, reply_to string, correlation_id string,
+        content_type string, content_encoding string, absolute_expiry_time timestamp, creation_time timestamp,
+        group_id string, group_sequence bigint, reply_to_group_id string
+    application_properties  VARIANT, or a struct of declared properties; null = no such section
+    message_annotations     VARIANT, null = no such section
+    body                    binary
+    message                 binary, the encoded message
+
+Spark has no unsigned integers: ubyte becomes smallint, uint bigint. A field is null when the message does not state it;
+the default priority is not filled in. Nothing here imports pyarrow before a type is asked for.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headgate.errors import ConfigError
+from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS: tuple[str, ...] = (
+    "header",
+    "properties",
+    "application_properties",
+    "message_annotations",
+    "body",
+    "message",
+)
+"""Every column a message has, in the order in which they are shown."""
+
+
+class Kind(enum.Enum):
+    """Spark's scalar types that a column of a message can have; the value is the name in Spark's DDL."""
+
+    BOOLEAN = "boolean"
+    TINYINT = "tinyint"
+    SMALLINT = "smallint"
+    INT = "int"
+    BIGINT = "bigint"
+    DECIMAL = "decimal"
+    FLOAT = "float"
+    DOUBLE = "double"
+    TIMESTAMP = "timestamp"
+    STRING = "string"
+    BINARY = "binary"
+
+
+_SYNONYMS = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
+
+INTEGER_RANGES: dict[Kind, tuple[int, int]] = {
+    Kind.TINYINT: (-(2**7), 2**7 - 1),
+    Kind.SMALLINT: (-(2**15), 2**15 - 1),
+    Kind.INT: (-(2**31), 2**31 - 1),
+    Kind.BIGINT: (-(2**63), 2**63 - 1),
+}
+"""Inclusive ranges of the integer kinds."""
+
+HEADER_KINDS: dict[str, Kind] = dict(
+    zip(
+        (field.replace("-", "_") for field in HEADER_FIELDS),
+        (Kind.BOOLEAN, Kind.SMALLINT, Kind.BIGINT, Kind.BOOLEAN, Kind.BIGINT),
+        strict=True,
+    )
+)
+"""Fields of the `header` column, in the order of the section's list."""
+
+PROPERTIES_KINDS: dict[str, Kind] = {
+    name: {
+        "user_id": Kind.BINARY,
+        "absolute_expiry_time": Kind.TIMESTAMP,
+        "creation_time": Kind.TIMESTAMP,
+        "group_sequence": Kind.BIGINT,
+    }.get(name, Kind.STRING)
+    for name in (field.replace("-", "_") for field in PROPERTIES_FIELDS)
+}
+"""Fields of the `properties` column, in the order of the section's list."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredProperty:
+    """One application property with the type its column shall have; `precision` counts for decimals only (scale is 0)."""
+
+    name: str
+    kind: Kind
+    precision: int = 0
+
+    @property
+    def ddl(self) -> str:
+        """The type in Spark's DDL."""
+        return f"decimal({self.precision},0)" if self.kind is Kind.DECIMAL else self.kind.value
+
+
+_DECLARATION = re.compile(
+    r"\s*(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<plain>[^\s,`:]+))\s*(?::\s*|\s+|(?<=`))"
+    r"(?P<type>[A-Za-z]+)\s*(?:\(\s*(?P<precision>\d+)\s*(?:,\s*(?P<scale>\d+)\s*)?\))?\s*(?:,|$)"
+)
+
+
+def declared_properties(text: str) -> tuple[DeclaredProperty, ...]:
+    """The application properties of `"region string, price double"`; names with special characters in backquotes.
+
+    Raises ConfigError naming the property and the types there are.
+    """
+    found: list[DeclaredProperty] = []
+    position = 0
+    while position < len(text) or not found:
+        match = _DECLARATION.match(text, position)
+        if match is None:
+            raise ConfigError(
+                f"properties: cannot read {text[position:].strip()!r}; expected `name type, name type, …` "
+                "as in 'region string, price double'"
+            )
+        position = match.end()
+        quoted = match["quoted"]
+        name = quoted.replace("``", "`") if quoted is not None else match["plain"]
+        if any(other.name.lower() == name.lower() for other in found):
+            raise ConfigError(f"properties: {name!r} is declared twice (Spark's column names ignore case)")
+        found.append(_declared(name, match["type"].lower(), match["precision"], match["scale"]))
+    return tuple(found)
+
+
+def _declared(name: str, type_name: str, precision: str | None, scale: str | None) -> DeclaredProperty:
+    try:
+        kind = Kind(_SYNONYMS.get(type_name, type_name))
+    except ValueError:
+        known = ", ".join("decimal(p,0)" if kind is Kind.DECIMAL else kind.value for kind in Kind)
+        raise ConfigError(f"properties: {name!r} is declared {type_name!r}; expected one of {known}") from None
+    if kind is not Kind.DECIMAL:
+        if precision is not None:
+            raise ConfigError(f"properties: {name!r}: the type {type_name} takes no precision")
+        return DeclaredProperty(name, kind)
+    if int(scale or 0) != 0 or not 1 <= int(precision or 10) <= 38:
+        raise ConfigError(
+            f"properties: {name!r} is declared decimal({precision},{scale or 0}); expected decimal(p,0) with p 1 … 38: "
+            "AMQP 1.0 integers have no fraction, and its decimals are not converted"
+        )
+    return DeclaredProperty(name, kind, int(precision or 10))
+
+
+def arrow_kind(kind: Kind, precision: int = 0) -> pa.DataType:
+    """The Arrow type that Spark uses for a scalar kind."""
+    import pyarrow as pa
+
+    if kind is Kind.DECIMAL:
+        return pa.decimal128(precision, 0)
+    return {
+        Kind.BOOLEAN: pa.bool_(),
+        Kind.TINYINT: pa.int8(),
+        Kind.SMALLINT: pa.int16(),
+        Kind.INT: pa.int32(),
+        Kind.BIGINT: pa.int64(),
+        Kind.FLOAT: pa.float32(),
+        Kind.DOUBLE: pa.float64(),
+        Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+        Kind.STRING: pa.string(),
+        Kind.BINARY: pa.binary(),
+    }[kind]
+
+
+@functools.cache
+def variant_type() -> pa.DataType:
+    """Spark's VARIANT in Arrow: two non-null binary fields, the second marked in its field metadata."""
+    import pyarrow as pa
+
+    return pa.struct(
+        [
+            pa.field("value", pa.binary(), nullable=False),
+            pa.field("metadata", pa.binary(), nullable=False, metadata={"variant": "true"}),
+        ]
+    )
+
+
+def column_type(column: str, properties: tuple[DeclaredProperty, ...] | None = None) -> pa.DataType:
+    """The Arrow type of one of `COLUMNS`; `properties` makes `application_properties` a struct.
+
+    Raises ConfigError for a name that is no column.
+    """
+    import pyarrow as pa
+
+    if column == "header":
+        return pa.struct([(name, arrow_kind(kind)) for name, kind in HEADER_KINDS.items()])
+    if column == "properties":
+        return pa.struct([(name, arrow_kind(kind)) for name, kind in PROPERTIES_KINDS.items()])
+    if column == "application_properties" and properties is not None:
+        return pa.struct([(declared.name, arrow_kind(declared.kind, declared.precision)) for declared in properties])
+    if column in ("application_properties", "message_annotations"):
+        return variant_type()
+    if column in ("body", "message"):
+        return pa.binary()
+    raise unknown_column(column)
+
+
+def column_ddl(column: str, properties: tuple[DeclaredProperty, ...] | None = None) -> str:
+    """The type of a column in Spark's DDL, for a schema such as `f"{column} {column_ddl(column)}"`.
+
+    Raises ConfigError for a name that is no column.
+    """
+    if column == "header":
+        return _struct_ddl({name: kind.value for name, kind in HEADER_KINDS.items()})
+    if column == "properties":
+        return _struct_ddl({name: kind.value for name, kind in PROPERTIES_KINDS.items()})
+    if column == "application_properties" and properties is not None:
+        return _struct_ddl({declared.name: declared.ddl for declared in properties})
+    if column in ("application_properties", "message_annotations"):
+        return "variant"
+    if column in ("body", "message"):
+        return "binary"
+    raise unknown_column(column)
+
+
+def _struct_ddl(fields: dict[str, str]) -> str:
+    quoted = (f"`{name.replace('`', '``')}`: {kind}" for name, kind in fields.items())
+    return f"struct<{', '.join(quoted)}>"
+
+
+def unknown_column(column: str) -> ConfigError:
+    """The error for a column that a message does not have."""
+    return ConfigError(f"columns: a message has no column {column!r}; expected some of {', '.join(COLUMNS)}")

@@ -16,9 +16,10 @@ from headgate.language import DEFAULT_DIALECT, bind, parse
 from headgate.language.properties import (
     PropertyFilter,
     application_properties_filter,
+    joined,
     properties_filter,
 )
-from headgate.language.tree import And, Node
+from headgate.language.tree import Node
 from headgate.message import AmqpType, AmqpValue
 
 PRECONDITION_FAILED = "amqp:precondition-failed"
@@ -67,7 +68,7 @@ class FilterSet:
 
     `effective`: indexes of the entries to echo, in the order given. `filter_values` are ORed (none: no
     stage 1). `tree` and `text`: the expression of stage 2, an SQL filter or property filters ANDed. `offset`: None is
-    the default, next.
+    the default, next. `is_text`: the expression is an SQL filter, a text of `dialect`.
     `attach_refused`: the entry because of which the attach fails with `PRECONDITION_FAILED`.
     """
 
@@ -79,6 +80,7 @@ class FilterSet:
     dialect: str = DEFAULT_DIALECT
     text: str | None = None
     tree: Node | None = None
+    is_text: bool = False
     attach_refused: RefusedEntry | None = None
 
 
@@ -132,6 +134,7 @@ def read_filter_set(entries: Sequence[FilterEntry], dialect: str = DEFAULT_DIALE
         dialect=dialect,
         text=text,
         tree=tree,
+        is_text=reader.is_text,
         attach_refused=attach_refused,
     )
 
@@ -201,15 +204,11 @@ class _Reader:
         ]
         if not found:
             return None, None
-        text, tree = joined(found)
-        return text, tree
+        return joined(found)
 
-
-def joined(filters: Sequence[PropertyFilter]) -> tuple[str, Node]:
-    """One or more property filters as one text and one tree, all required."""
-    if len(filters) == 1:
-        return filters[0].text, filters[0].tree
-    return "; ".join(part.text for part in filters), And(tuple(part.tree for part in filters))
+    @property
+    def is_text(self) -> bool:
+        return self._sql is not None
 
 
 def _descriptor(descriptor: AmqpValue) -> object:

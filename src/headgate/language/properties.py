@@ -26,6 +26,7 @@ from headgate.language.tree import (
     LikeShape,
     Node,
     Span,
+    shifted,
 )
 from headgate.message import AmqpType, AmqpValue, amqp_value
 from headgate.message.fields import PROPERTIES_FIELDS, FieldReference, Section
@@ -84,6 +85,17 @@ def application_properties_filter(entries: Entries) -> PropertyFilter:
     """
     map_text = _MapText("application-properties", entries)
     return map_text.conjunction([_application_property_test(map_text, index) for index in range(len(entries))])
+
+
+def joined(filters: Sequence[PropertyFilter]) -> tuple[str, Node]:
+    """One or more property filters as one text and one tree, all required."""
+    text = ""
+    trees: list[Node] = []
+    for part in filters:
+        text += "; " if text else ""
+        trees.append(shifted(part.tree, len(text)))
+        text += part.text
+    return text, trees[0] if len(trees) == 1 else And(tuple(trees), (0, len(text)))
 
 
 def properties_entries(wanted: Mapping[str, object]) -> Entries:

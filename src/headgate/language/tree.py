@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TypeAlias
 
 from headgate.message.fields import FieldReference
@@ -274,3 +274,15 @@ def walk(node: Node) -> Iterator[Node]:
         current = stack.pop()
         yield current
         stack.extend(reversed(children(current)))
+
+
+def shifted(node: Node, by: int) -> Node:
+    """The same tree with all spans moved by `by`."""
+    moved: dict[str, object] = {"span": (node.span[0] + by, node.span[1] + by)}
+    for field in fields(node):
+        value = getattr(node, field.name)
+        if isinstance(value, Node):
+            moved[field.name] = shifted(value, by)
+        elif isinstance(value, tuple) and value and isinstance(value[0], Node):
+            moved[field.name] = tuple(shifted(operand, by) for operand in value)
+    return replace(node, **moved)  # type: ignore[arg-type]

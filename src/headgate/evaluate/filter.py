@@ -1,0 +1,154 @@
+"""A filter ready to use: parsed once, asked for single messages or for batches of encoded ones.
+
+Batches go through the kernel; rows that it leaves open, and whole batches where kernels cannot be used, go to the
+reference evaluator. The verdicts are the same on both ways.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.errors import ConfigError
+from headgate.evaluate import reference
+from headgate.evaluate.program import Program, compile_program
+from headgate.evaluate.verdict import UNDECIDED, Verdict
+from headgate.language import DEFAULT_DIALECT, bind, dialect_named, parse
+from headgate.language.filter_set import FilterSet
+from headgate.language.properties import (
+    application_properties_entries,
+    application_properties_filter,
+    joined,
+    properties_entries,
+    properties_filter,
+)
+from headgate.language.tree import Field, Node, Now, walk
+from headgate.message import EncodedMessages, Message
+from headgate.message.fields import FieldReference
+
+
+class Engine(enum.Enum):
+    """Which evaluator decides a batch; the verdicts are the same."""
+
+    KERNEL = "kernel"
+    REFERENCE = "reference"
+
+
+class Filter:
+    """One filter, bound and immutable; may be pickled and used by several threads.
+
+    `text` is what it was parsed from, or a display of its property maps; the spans of `tree` are places in it.
+    `dialect` is the language of the text, None for property filters.
+    """
+
+    __slots__ = ("_compiled", "_program", "dialect", "fields", "text", "tree", "uses_time")
+
+    def __init__(self, tree: Node, text: str, dialect: str | None) -> None:
+        self.tree = tree
+        self.text = text
+        self.dialect = dialect
+        self.fields = frozenset(node.reference for node in walk(tree) if isinstance(node, Field))
+        self.uses_time = any(isinstance(node, Now) for node in walk(tree))
+        self._program: Program | None = None
+        self._compiled = False
+
+    @classmethod
+    def parse(cls, text: str, dialect: str = DEFAULT_DIALECT) -> Filter:
+        """The filter that a text states; raises FilterError with place and reason, ConfigError for the dialect."""
+        return cls(bind(parse(text, dialect), dialect, text), text, dialect_named(dialect).name)
+
+    @classmethod
+    def from_properties(
+        cls,
+        properties: Mapping[str, object] | None = None,
+        application_properties: Mapping[str, object] | None = None,
+    ) -> Filter:
+        """The AMQP property filters of one or both maps, ANDed; values are plain Python or `AmqpValue`.
+
+        `{"subject": "&p:order."}` asks for a prefix, `{"region": None}` in application properties for the key alone.
+        Raises ConfigError for names and plain values, FilterError for what a property filter cannot hold.
+        """
+        parts = []
+        if properties is not None:
+            parts.append(properties_filter(properties_entries(properties)))
+        if application_properties is not None:
+            parts.append(application_properties_filter(application_properties_entries(application_properties)))
+        if not parts:
+            raise ConfigError("found no property filter, expected properties, application_properties, or both")
+        text, tree = joined(parts)
+        return cls(tree, text, None)
+
+    @classmethod
+    def from_set(cls, filter_set: FilterSet) -> Filter | None:
+        """The expression in force of a filter map; None if it has none."""
+        if filter_set.tree is None or filter_set.text is None:
+            return None
+        return cls(filter_set.tree, filter_set.text, filter_set.dialect if filter_set.is_text else None)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self.dialect is not None:
+            return Filter.parse, (self.text, self.dialect)
+        return Filter, (self.tree, self.text, None)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Filter):
+            return NotImplemented
+        return (self.dialect, self.text, self.tree) == (other.dialect, other.text, other.tree)
+
+    def __hash__(self) -> int:
+        return hash((self.dialect, self.text))
+
+    def __repr__(self) -> str:
+        return f"<Filter {self.dialect or 'properties'}: {self.text}>"
+
+    def uses(self, field: FieldReference) -> bool:
+        """Whether the verdict may depend on that field."""
+        return field in self.fields
+
+    def verdict(self, message: Message | bytes | memoryview, *, now_ms: int) -> Verdict:
+        """The verdict for one message, by the reference evaluator; ERROR for bytes that are none. Never raises."""
+        if isinstance(message, Message):
+            return reference.verdict(self.tree, message, now_ms)
+        return reference.verdict_of_bytes(self.tree, message, now_ms)
+
+    def matches(self, message: Message | bytes | memoryview, *, now_ms: int) -> bool:
+        """Whether the message is delivered: only a true filter delivers."""
+        return self.verdict(message, now_ms=now_ms) is Verdict.TRUE
+
+    def select(self, batch: EncodedMessages, *, now_ms: int, engine: Engine = Engine.KERNEL) -> NDArray[np.bool_]:
+        """Which messages are delivered: `(messages,)` bool. The fast way; use `verdicts` to tell unknown from false."""
+        program = self.program if engine is Engine.KERNEL else None
+        if program is None:
+            return np.equal(self._by_reference(batch, now_ms), Verdict.TRUE)
+        found = program.select(batch, now_ms)
+        self._decide_open_rows(found, batch, now_ms)
+        return np.equal(found, Verdict.TRUE)
+
+    def verdicts(self, batch: EncodedMessages, *, now_ms: int, engine: Engine = Engine.KERNEL) -> NDArray[np.uint8]:
+        """The `Verdict` of each message: `(messages,)` uint8."""
+        program = self.program if engine is Engine.KERNEL else None
+        if program is None:
+            return self._by_reference(batch, now_ms)
+        found = program.verdicts(batch, now_ms)
+        self._decide_open_rows(found, batch, now_ms)
+        return found
+
+    @property
+    def program(self) -> Program | None:
+        """The compiled form, made at first use; None for trees that only the reference evaluator takes."""
+        if not self._compiled:
+            self._program = compile_program(self.tree)
+            self._compiled = True
+        return self._program
+
+    def _by_reference(self, batch: EncodedMessages, now_ms: int) -> NDArray[np.uint8]:
+        found = np.full(len(batch), UNDECIDED, dtype=np.uint8)
+        self._decide_open_rows(found, batch, now_ms)
+        return found
+
+    def _decide_open_rows(self, found: NDArray[np.uint8], batch: EncodedMessages, now_ms: int) -> None:
+        for row in np.flatnonzero(found == UNDECIDED):
+            found[row] = reference.verdict_of_bytes(self.tree, batch.message(int(row)), now_ms)

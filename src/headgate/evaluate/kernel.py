@@ -69,7 +69,7 @@ SIGN_BIT = -(2**63)
 HIGH_BITS = -0x7F7F7F7F7F7F7F80
 LOW_BITS = 0x0101010101010101
 LINE_FEEDS = 0x0A0A0A0A0A0A0A0A
-EXACT_IN_FLOAT = 2**53
+MOST_INTEGER = 2**63 - 1
 
 NOT_TEXT, HAS_LINE_FEED, ONE_LINE = 0, 1, 2
 
@@ -523,6 +523,43 @@ def _among(subject: int, others: int, count: int, registers: int) -> int:
 
 
 @helper
+def _integer_arithmetic(operation: int, first: int, second: int, result: int) -> bool:
+    """Integer arithmetic but division into a register that is VALUELESS before; False on overflow."""
+    if operation == ADD:
+        if add_overflows(first, second) != 0:
+            return False
+        _set(result, INTEGER, first + second)
+    elif operation == SUBTRACT:
+        if subtract_overflows(first, second) != 0:
+            return False
+        _set(result, INTEGER, first - second)
+    elif operation == MULTIPLY:
+        if multiply_overflows(first, second) != 0:
+            return False
+        _set(result, INTEGER, first * second)
+    elif second == 1 or second == -1:
+        # The machine traps on the least integer modulo -1.
+        _set(result, INTEGER, 0)
+    elif second != 0:
+        remainder = first % second
+        if remainder != 0 and (first < 0) != (second < 0):
+            remainder -= second
+        _set(result, INTEGER, remainder)
+    return True
+
+
+@inlined
+def _as_float(kind: int, payload: int) -> float:
+    """The double nearest to a number that is not BEYOND."""
+    if kind == FLOAT:
+        return float_of_bits(payload)
+    if kind == INTEGER:
+        return float(payload)
+    # Halved with the lowest bit kept as a sticky one, so that rounding once gives the nearest.
+    return 2.0 * float((payload >> 1) & MOST_INTEGER | payload & 1)
+
+
+@helper
 def _arithmetic(operation: int, left: int, right: int, result: int) -> bool:
     """Binary arithmetic of two registers into a third; False if only unbounded integers can say."""
     left_kind = load_i64(left)
@@ -532,40 +569,16 @@ def _arithmetic(operation: int, left: int, right: int, result: int) -> bool:
         return True
     if operation == MODULO and (left_kind == FLOAT or right_kind == FLOAT):
         return True
-    if left_kind >= LARGE or right_kind >= LARGE:
+    if left_kind == BEYOND or right_kind == BEYOND:
         return False
     first = load_i64(left + 8)
     second = load_i64(right + 8)
-    if left_kind == INTEGER and right_kind == INTEGER and operation != DIVIDE:
-        if operation == ADD:
-            if add_overflows(first, second) != 0:
-                return False
-            _set(result, INTEGER, first + second)
-        elif operation == SUBTRACT:
-            if subtract_overflows(first, second) != 0:
-                return False
-            _set(result, INTEGER, first - second)
-        elif operation == MULTIPLY:
-            if multiply_overflows(first, second) != 0:
-                return False
-            _set(result, INTEGER, first * second)
-        elif second == 1 or second == -1:
-            # The machine traps on the least integer modulo -1.
-            _set(result, INTEGER, 0)
-        elif second != 0:
-            remainder = first % second
-            if remainder != 0 and (first < 0) != (second < 0):
-                remainder -= second
-            _set(result, INTEGER, remainder)
-        return True
-    if (
-        left_kind == INTEGER
-        and right_kind == INTEGER
-        and (first > EXACT_IN_FLOAT or first < -EXACT_IN_FLOAT or second > EXACT_IN_FLOAT or second < -EXACT_IN_FLOAT)
-    ):
-        return False
-    value = float_of_bits(first) if left_kind == FLOAT else float(first)
-    other = float_of_bits(second) if right_kind == FLOAT else float(second)
+    if left_kind != FLOAT and right_kind != FLOAT and operation != DIVIDE:
+        if left_kind == LARGE or right_kind == LARGE:
+            return False
+        return _integer_arithmetic(operation, first, second, result)
+    value = _as_float(left_kind, first)
+    other = _as_float(right_kind, second)
     if operation == ADD:
         _set_float(result, value + other)
     elif operation == SUBTRACT:

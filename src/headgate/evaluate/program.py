@@ -151,8 +151,9 @@ class Program:
             int(exact),
         )
         if bad_row >= 0:
+            start, length = int(starts[bad_row]), int(lengths[bad_row])
             raise ValueError(
-                f"message {bad_row} is bytes {starts[bad_row]} to {starts[bad_row] + lengths[bad_row]}, "
+                f"message {bad_row} is bytes {start} to {start + length}, "
                 f"the buffer has {len(data)} with {SLACK_BYTES} of slack"
             )
         return verdicts

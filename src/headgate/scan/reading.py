@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from headgate.errors import CorruptChunkError
 from headgate.evaluate.verdict import Verdict
 from headgate.log import ChunkHeaders, SegmentReader, decode_headers
 from headgate.log.checksums import first_mismatch
-from headgate.log.entries import expand_chunk
+from headgate.log.entries import SubBatch, entries_of
 from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.log.walk import StopReason, walk_entries
 from headgate.message.batch import EncodedMessages
@@ -174,18 +175,34 @@ def _walk(
             raise CorruptChunkError(
                 f"the entries of chunk {chunk_ids[stop]} do not fill its data", path=path, position=position
             )
-        content = data[int(data_starts[stop]) : int(data_starts[stop] + lengths[stop])]
-        expanded, starts, sizes = expand_chunk(
-            content,
-            num_entries=int(counts[stop]),
-            num_records=int(headers.num_records[stop]),
+        bodies = _expand(
+            data[int(data_starts[stop]) : int(data_starts[stop] + lengths[stop])].tobytes(),
+            headers.records[stop],
+            path=path,
+            position=position,
             limit_bytes=request.max_expanded_bytes,
+        )
+        offsets = np.arange(len(bodies), dtype=np.int64) + int(chunk_ids[stop])
+        yield EncodedMessages.of(bodies), offsets, headers.records[stop : stop + 1]
+        first = stop + 1
+
+
+def _expand(content: bytes, header: np.void, *, path: Path, position: int, limit_bytes: int) -> list[bytes]:
+    """The messages of a chunk with sub-batches, unpacked; at most `limit_bytes` of unpacked content."""
+    bodies: list[bytes] = []
+    for entry in entries_of(content, int(header["num_entries"]), path=path, position=position):
+        if isinstance(entry, SubBatch):
+            bodies.extend(entry.messages(limit_bytes=limit_bytes, path=path, position=position))
+            limit_bytes -= entry.uncompressed_length
+        else:
+            bodies.append(entry.body)
+    if len(bodies) != header["num_records"]:
+        raise CorruptChunkError(
+            f"chunk {header['chunk_id']} says {header['num_records']} records and holds {len(bodies)}",
             path=path,
             position=position,
         )
-        offsets = np.arange(len(starts), dtype=np.int64) + int(chunk_ids[stop])
-        yield EncodedMessages(expanded, starts, sizes), offsets, headers.records[stop : stop + 1]
-        first = stop + 1
+    return bodies
 
 
 def _decide(

@@ -7,9 +7,7 @@ from dataclasses import asdict, dataclass, fields
 
 from headgate.errors import ConfigError
 from headgate.evaluate.filter import Filter
-
-DEFAULT_MAX_EXPANDED_BYTES = 256 << 20
-"""Largest content of the sub-batches of one chunk that a reader unpacks."""
+from headgate.log.entries import EXPANSION_LIMIT_BYTES
 
 
 class OnCorrupt(enum.Enum):
@@ -35,7 +33,7 @@ class ScanRequest:
     exact: bool = False
     verify_checksums: bool = True
     on_corrupt: OnCorrupt = OnCorrupt.FAIL
-    max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES
+    max_expanded_bytes: int = EXPANSION_LIMIT_BYTES
 
     def __post_init__(self) -> None:
         if self.match_unfiltered and not self.filter_values:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headgate.message import lookup
 from headgate.message.batch import EncodedMessages
 from headgate.message.fields import FieldReference, Section
-from headgate.message.lookup import locate_bytes
+from headgate.message.lookup import MessageCollector, locate_bytes
 
 REGION = FieldReference(Section.APPLICATION_PROPERTIES, key=b"region")
 SUBJECT = FieldReference(Section.PROPERTIES, position=3)
@@ -144,3 +144,22 @@ def test_without_kernels_the_answers_are_the_same(monkeypatch: pytest.MonkeyPatc
 def test_no_messages_give_empty_arrays() -> None:
     starts, lengths = locate_bytes(EncodedMessages.of([]), REGION)
     assert (starts.shape, lengths.dtype) == ((0,), np.dtype(np.int64))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.lists(st.binary(max_size=300), max_size=6), max_size=6), st.booleans())
+def test_collected_messages_are_those_added_also_when_their_buffer_is_overwritten(
+    batches: list[list[bytes]], compiled: bool
+) -> None:
+    collector = MessageCollector()
+    with pytest.MonkeyPatch.context() as patch:
+        if not compiled:
+            patch.setattr(lookup.kernels, "load", lambda name: None)
+        for messages in batches:
+            batch = EncodedMessages.of(messages)
+            collector.add(batch)
+            batch.data[:] = 0xAA
+    taken = collector.take()
+    assert [taken.message(row) for row in range(len(taken))] == [message for part in batches for message in part]
+    assert len(taken.data) >= int(taken.lengths.sum()) + 8
+    assert len(collector.take()) == 0

@@ -1,4 +1,4 @@
-"""Where the bytes of one field lie in each of many encoded messages: filter values without decoding a message."""
+"""One field or whole messages out of many encoded ones, without decoding any."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from headgate.message.batch import EncodedMessages
 from headgate.message.constructors import CONSTRUCTOR_WIDTHS
 from headgate.message.fields import FieldReference, Section
 from headgate.message.framing import section_spans, skip_value
+from headgate.message.lookup.gather import MessageCollector
+
+__all__ = ["MessageCollector", "locate_bytes"]
 
 _NONE = (0, -1)
 _UNDECIDED = -2

@@ -6,7 +6,7 @@ A message that is not valid has no field. Every load lies before the end of the 
 from __future__ import annotations
 
 from headgate.kernels.compiler import helper, kernel
-from headgate.kernels.memory import load_be_u32, load_i64, load_u8, store_i64
+from headgate.kernels.memory import copy_bytes, load_be_u32, load_i64, load_u8, store_i64
 
 NONE = -1
 """Length of a field that is absent, or whose type has no bytes."""
@@ -28,7 +28,7 @@ def _behind_element(position: int, stop: int, widths: int) -> int:
     while pending > 0:
         if position >= stop:
             return _FAIL
-        width = load_i64(widths + 8 * load_u8(position))
+        width: int = load_i64(widths + 8 * load_u8(position))
         position += 1
         if width == _WIDTH_DESCRIBED:
             pending += 1
@@ -53,7 +53,7 @@ def _behind_element(position: int, stop: int, widths: int) -> int:
 @helper
 def _text_at(position: int, stop: int, short: int, long: int) -> int:
     """The address of the bytes of the string-like element at `position` if its constructor is one of two; else −1."""
-    constructor = load_u8(position)
+    constructor: int = load_u8(position)
     if constructor == short and stop - position >= 2 and load_u8(position + 1) <= stop - position - 2:
         return position + 2
     if constructor == long and stop - position >= 5 and load_be_u32(position + 1) <= stop - position - 5:
@@ -67,7 +67,7 @@ def _is_key(position: int, stop: int, short: int, long: int, key: int, key_lengt
     begin = _text_at(position, stop, short, long)
     if begin == _FAIL:
         return 0
-    length = load_u8(position + 1) if begin == position + 2 else load_be_u32(position + 1)
+    length: int = load_u8(position + 1) if begin == position + 2 else load_be_u32(position + 1)
     if length != key_length:
         return 0
     for index in range(length):
@@ -79,7 +79,7 @@ def _is_key(position: int, stop: int, short: int, long: int, key: int, key_lengt
 @helper
 def _report(position: int, base: int, out_start: int, out_length: int) -> None:
     """Store where the bytes of the element at `position` are, if its type has any."""
-    constructor = load_u8(position)
+    constructor: int = load_u8(position)
     if constructor == 0xA0 or constructor == 0xA1 or constructor == 0xA3:
         store_i64(out_start, position + 2 - base)
         store_i64(out_length, load_u8(position + 1))
@@ -222,3 +222,15 @@ def find_field(
             if valid == UNDECIDED:
                 undecided += 1
     return undecided
+
+
+@kernel("int64(int64, int64, int64, int64, int64, int64)")
+def gather(data: int, starts: int, lengths: int, count: int, target: int, target_starts: int) -> int:
+    """Copy messages side by side to `target` and fill `target_starts` from its beginning; gives the bytes copied."""
+    end = 0
+    for row in range(count):
+        length: int = load_i64(lengths + 8 * row)
+        copy_bytes(target + end, data + load_i64(starts + 8 * row), length)
+        store_i64(target_starts + 8 * row, end)
+        end += length
+    return end

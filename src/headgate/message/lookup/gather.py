@@ -1,0 +1,62 @@
+"""Keeping messages beyond the life of the buffer they were read into: copied side by side, in order."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate import kernels
+from headgate.message.batch import SLACK_BYTES, EncodedMessages
+
+
+class MessageCollector:
+    """A growing buffer of messages; `take` hands them over and starts anew."""
+
+    __slots__ = ("_data", "_lengths", "_starts", "size_bytes")
+
+    def __init__(self) -> None:
+        self._data: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
+        self._starts: list[NDArray[np.int64]] = []
+        self._lengths: list[NDArray[np.int64]] = []
+        self.size_bytes = 0
+
+    def add(self, messages: EncodedMessages) -> None:
+        """Copy messages behind those that are there."""
+        added = int(messages.lengths.sum())
+        self._reserve(self.size_bytes + added)
+        target = self._data[self.size_bytes :]
+        lengths = np.array(messages.lengths, dtype=np.int64)
+        kernel = kernels.load("headgate.message.lookup.kernel")
+        if kernel is not None and len(messages):
+            starts = np.empty(len(messages), dtype=np.int64)
+            source = np.ascontiguousarray(messages.starts, dtype=np.int64)
+            kernel.gather(
+                kernels.address_of(messages.data),
+                kernels.address_of(source),
+                kernels.address_of(lengths),
+                len(messages),
+                kernels.address_of(target),
+                kernels.address_of(starts),
+            )
+        else:
+            joined = b"".join(messages.message(row) for row in range(len(messages)))
+            target[:added] = np.frombuffer(joined, dtype=np.uint8)
+            starts = np.cumsum(lengths) - lengths
+        self._starts.append(starts + self.size_bytes)
+        self._lengths.append(lengths)
+        self.size_bytes += added
+
+    def take(self) -> EncodedMessages:
+        """All messages added since the last call, in a buffer that is theirs."""
+        if not self._starts:
+            return EncodedMessages.of([])
+        taken = EncodedMessages(self._data, np.concatenate(self._starts), np.concatenate(self._lengths))
+        self._data = np.zeros(0, dtype=np.uint8)
+        self._starts, self._lengths, self.size_bytes = [], [], 0
+        return taken
+
+    def _reserve(self, size_bytes: int) -> None:
+        if size_bytes + SLACK_BYTES > len(self._data):
+            grown = np.zeros(max(1 << 16, size_bytes + SLACK_BYTES + size_bytes // 2), dtype=np.uint8)
+            grown[: self.size_bytes] = self._data[: self.size_bytes]
+            self._data = grown

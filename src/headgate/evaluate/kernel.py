@@ -32,7 +32,7 @@ from headgate.kernels.memory import (
 )
 
 # Frozen into the compiled code.
-ABSENT, VALUELESS, FIRST_KNOWN = layout.ABSENT, layout.VALUELESS, layout.FIRST_KNOWN
+ABSENT, NULL, VALUELESS, FIRST_KNOWN = layout.ABSENT, layout.NULL, layout.VALUELESS, layout.FIRST_KNOWN
 INTEGER, FLOAT, BYTES = layout.INTEGER, layout.FLOAT, layout.BYTES
 BOOLEAN, LARGE, BEYOND = layout.BOOLEAN, layout.LARGE, layout.BEYOND
 FALSE, TRUE, UNKNOWN = layout.FALSE, layout.TRUE, layout.UNKNOWN
@@ -42,7 +42,8 @@ A, B, C, D, E = layout.A, layout.B, layout.C, layout.D, layout.E
 HOLDS = layout.HOLDS
 EQUAL_BYTES, AMONG_BYTES = layout.EQUAL_BYTES, layout.AMONG_BYTES
 COMPARE_INTEGER, COMPARE_FLOAT, EQUAL_BOOLEAN = layout.COMPARE_INTEGER, layout.COMPARE_FLOAT, layout.EQUAL_BOOLEAN
-TRUTH, IS_UNKNOWN, IS_PRESENT = layout.TRUTH, layout.IS_UNKNOWN, layout.IS_PRESENT
+TRUTH, IS_UNKNOWN = layout.TRUTH, layout.IS_UNKNOWN
+IS_PRESENT, IS_SIMPLE = layout.IS_PRESENT, layout.IS_SIMPLE
 COMPARE, AMONG = layout.COMPARE, layout.AMONG
 LIKE_AFFIXES, LIKE_EXACT, LIKE_GENERAL = layout.LIKE_AFFIXES, layout.LIKE_EXACT, layout.LIKE_GENERAL
 FIRST_VALUE_OPERATION = layout.FIRST_VALUE_OPERATION
@@ -202,6 +203,8 @@ def _decode(position: int, register: int) -> None:
     constructor = load_u8(position)
     if constructor == 0xA1 or constructor == 0xA3 or constructor == 0xA0:
         _set_bytes(register, position + 2, load_u8(position + 1))
+    elif constructor == 0x40:
+        store_i64(register, NULL)
     elif constructor == 0x41:
         _set(register, BOOLEAN, 1)
     elif constructor == 0x42:
@@ -236,7 +239,7 @@ def _decode(position: int, register: int) -> None:
     elif constructor == 0xB1 or constructor == 0xB3 or constructor == 0xB0:
         _set_bytes(register, position + 5, load_be_u32(position + 1))
     else:
-        # null, decimals, lists, maps, arrays, described values
+        # decimals, lists, maps, arrays, described values
         store_i64(register, VALUELESS)
 
 
@@ -481,6 +484,18 @@ def _order_numbers(left_kind: int, left: int, right_kind: int, right: int) -> in
     return _order(left ^ SIGN_BIT, right ^ SIGN_BIT)
 
 
+@inlined
+def _order_beyond(kind: int, payload: int, below: int, exact: int) -> int:
+    """The exact order of a number that 64 bits hold and a constant that none do, given as its register says."""
+    limit = float_of_bits(below)
+    if kind != FLOAT:
+        return -1 if limit > 0.0 else 1
+    value = float_of_bits(payload)
+    if value == limit and exact != 0:
+        return 0
+    return 1 if value > limit else -1
+
+
 @helper
 def _compare(left: int, right_kind: int, right_payload: int, right_length: int, accepted: int) -> int:
     """Truth of a comparison: a register against a value; kinds as RabbitMQ compares them."""
@@ -492,7 +507,13 @@ def _compare(left: int, right_kind: int, right_payload: int, right_length: int, 
         if not _is_number(right_kind):
             return FALSE
         if kind == BEYOND or right_kind == BEYOND:
-            return UNDECIDED
+            if kind == right_kind:
+                return UNDECIDED
+            if kind == BEYOND:
+                order = -_order_beyond(right_kind, right_payload, payload, load_i64(left + 16))
+            else:
+                order = _order_beyond(kind, payload, right_payload, right_length)
+            return (accepted >> (order + 1)) & 1
         return (accepted >> (_order_numbers(kind, payload, right_kind, right_payload) + 1)) & 1
     if kind != right_kind:
         return FALSE
@@ -793,6 +814,8 @@ def _interpret(program: int, position: int, registers: int, pool: int) -> int:
             truth = TRUE if kind < FIRST_KNOWN else FALSE
         elif operation == IS_PRESENT:
             truth = TRUE if kind != ABSENT else FALSE
+        elif operation == IS_SIMPLE:
+            truth = TRUE if kind == NULL or kind >= FIRST_KNOWN else FALSE
         elif operation == COMPARE:
             other = registers + load_i64(at + B)
             truth = _compare(

@@ -18,14 +18,15 @@ from __future__ import annotations
 
 # Kinds of a register. Below FIRST_KNOWN: unknown.
 ABSENT = 0
-VALUELESS = 1  # there, but null, compound, decimal, NaN or infinite
-FIRST_KNOWN = 2
-INTEGER = 2  # payload: the value
-FLOAT = 3  # payload: bits of the finite double
-BYTES = 4  # payload: address, length
-BOOLEAN = 5  # payload: 0 or 1
-LARGE = 6  # an integer from 2^63 to 2^64 - 1; payload: its bits
-BEYOND = 7  # a constant integer that no 64 bits hold: comparing it is undecided
+NULL = 1
+VALUELESS = 2  # compound, described, decimal, NaN, infinite; or computed and unknown
+FIRST_KNOWN = 3
+INTEGER = 3  # payload: the value
+FLOAT = 4  # payload: bits of the finite double
+BYTES = 5  # payload: address, length
+BOOLEAN = 6  # payload: 0 or 1
+LARGE = 7  # an integer from 2^63 to 2^64 - 1; payload: its bits
+BEYOND = 8  # a constant integer outside 64 bits; payload: bits of the greatest double not above it; length: 1 if equal
 
 REGISTER_BYTES = 24
 
@@ -63,6 +64,7 @@ EQUAL_BOOLEAN = 5  # A register, B 0 or 1
 TRUTH = 6  # A register: true if it is the boolean TRUE; anything but booleans is unknown
 IS_UNKNOWN = 7  # A register
 IS_PRESENT = 8  # A register of a slot
+IS_SIMPLE = 14  # A register of a slot: null, or a known value
 COMPARE = 9  # A, B registers, C accepted orders
 AMONG = 10  # A register, B table of registers, C their number
 LIKE_AFFIXES = 11  # A register, B prefix in the pool, C its length, D suffix in the pool, E its length

@@ -7,7 +7,9 @@ target. The words are described in `layout.py`.
 
 from __future__ import annotations
 
+import math
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -26,6 +28,7 @@ from headgate.language.tree import (
     Constant,
     Exists,
     Field,
+    HasSimple,
     In,
     IsNull,
     Like,
@@ -251,6 +254,8 @@ class _Compiler:
                 return self._unary(layout.IS_UNKNOWN, operand, (wanted, wanted_at, otherwise))
             case Exists(operand=Field(reference=reference)) if reference.default is None:
                 return self._unary(layout.IS_PRESENT, node.operand, (wanted, wanted_at, otherwise))
+            case HasSimple(operand=Field(reference=reference)) if reference.default is None:
+                return self._unary(layout.IS_SIMPLE, node.operand, (wanted, wanted_at, otherwise))
             case Constant() | Field() | Now() | Arithmetic() | Sign():
                 return self._unary(layout.TRUTH, node, (wanted, wanted_at, otherwise))
             case _:
@@ -522,12 +527,18 @@ def _needs_application_properties(node: Node) -> bool:
     return isinstance(node, Field) and node.reference.section is Section.APPLICATION_PROPERTIES
 
 
-def _integer_register(value: int) -> tuple[int, int]:
+def _integer_register(value: int) -> tuple[int, int, int]:
     if _INTEGER_MIN <= value < _INTEGER_LIMIT:
-        return layout.INTEGER, value
+        return layout.INTEGER, value, 0
     if _INTEGER_LIMIT <= value < _LARGE_LIMIT:
-        return layout.LARGE, value - _LARGE_LIMIT
-    return layout.BEYOND, 0
+        return layout.LARGE, value - _LARGE_LIMIT, 0
+    try:
+        below = float(value)
+    except OverflowError:
+        below = sys.float_info.max if value > 0 else -math.inf
+    if below > value:
+        below = math.nextafter(below, -math.inf)
+    return layout.BEYOND, _float_bits(below), int(below == value)
 
 
 def _float_bits(value: float) -> int:

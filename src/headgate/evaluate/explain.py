@@ -1,0 +1,266 @@
+"""Why a message did, or did not, pass: the value of every clause, the reasons, the traps, and which stage decides."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from headgate.errors import MessageError
+from headgate.evaluate.filter import Filter
+from headgate.evaluate.prune import wanted_values
+from headgate.evaluate.reference import evaluate
+from headgate.evaluate.verdict import Verdict
+from headgate.language.printer import constant_text, field_text
+from headgate.language.tree import (
+    And,
+    Arithmetic,
+    Compare,
+    CompareOperator,
+    Constant,
+    Field,
+    In,
+    Like,
+    Node,
+    Not,
+    Or,
+    Sign,
+    Span,
+    children,
+    walk,
+)
+from headgate.language.values import Value, is_number
+from headgate.message import AmqpType, Message
+from headgate.message.fields import FieldReference, Section
+
+FILTER_VALUE_ANNOTATION = FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-stream-filter-value")
+"""Where a publisher states the filter value of a message."""
+
+
+class Stage(enum.Enum):
+    """Which stage decides about the message."""
+
+    CHUNK = "stage 1: the filter value is not wanted; the message is read only if its chunk holds a wanted one, too"
+    MESSAGE = "stage 2: the expression decides"
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A logical operator with its operands, or a condition; `verdict` is what it counts as where it stands.
+
+    `note` says what the fields of a condition hold. `span` is its place in the text of the filter.
+    """
+
+    text: str
+    span: Span
+    verdict: Verdict
+    note: str
+    operands: tuple[Clause, ...] = ()
+
+    def walk(self) -> Iterator[Clause]:
+        """The clause and all below it, each before its operands."""
+        yield self
+        for operand in self.operands:
+            yield from operand.walk()
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a filter says about one message, and why.
+
+    `clauses` is None for bytes that are no message. `reasons` are the conditions that keep the message from matching,
+    empty if it matches. `warnings` are traps: kinds that cannot be compared, names that only nearly fit, wanted filter
+    values that the expression does not imply.
+    """
+
+    verdict: Verdict
+    clauses: Clause | None
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+    stage: Stage
+
+
+def explain(
+    filter: Filter,
+    message: Message | bytes | memoryview,
+    *,
+    now_ms: int,
+    filter_values: Sequence[bytes] = (),
+    match_unfiltered: bool = False,
+    filter_value: bytes | None = None,
+    declared_source: FieldReference | None = None,
+) -> Explanation:
+    """What `filter` says about `message`. Never raises.
+
+    `filter_values` are the wanted ones of stage 1 (none: no stage 1), `filter_value` is the message's own; without it,
+    its annotation `x-stream-filter-value` counts. `declared_source` is the field that the stream's filter values come
+    from.
+    """
+    if not isinstance(message, Message):
+        try:
+            message = Message.decode(message)
+        except MessageError as error:
+            return Explanation(Verdict.ERROR, None, (str(error),), (), Stage.MESSAGE)
+    explainer = _Explainer(filter, message, now_ms)
+    clauses = explainer.clause(filter.tree)
+    if filter_value is None:
+        filter_value = _annotated_value(message)
+    skipped = bool(filter_values) and not _is_wanted(filter_value, filter_values, match_unfiltered)
+    warnings = [*explainer.warnings, *_unimplied(filter, filter_values, declared_source)]
+    return Explanation(
+        verdict=clauses.verdict,
+        clauses=clauses,
+        reasons=tuple(dict.fromkeys(_reasons(clauses, wanted=Verdict.TRUE))),
+        warnings=tuple(dict.fromkeys(warnings)),
+        stage=Stage.CHUNK if skipped else Stage.MESSAGE,
+    )
+
+
+def _annotated_value(message: Message) -> bytes | None:
+    typed = message.value(FILTER_VALUE_ANNOTATION)
+    return typed.octets() if typed is not None and typed.type is AmqpType.STRING else None
+
+
+def _is_wanted(filter_value: bytes | None, wanted: Sequence[bytes], match_unfiltered: bool) -> bool:
+    if not filter_value:
+        return match_unfiltered or b"" in wanted
+    return filter_value in wanted
+
+
+def _unimplied(filter: Filter, wanted: Sequence[bytes], source: FieldReference | None) -> Iterator[str]:
+    """Messages with other filter values than the wanted could match: they are lost to the reader."""
+    if not wanted or source is None:
+        return
+    name = field_text(source)
+    implied = wanted_values(filter.tree, source)
+    if implied is None:
+        yield f"the expression names no wanted {name}: what it matches under other filter values is not read"
+        return
+    for value in sorted(implied - set(wanted)):
+        yield f"the expression also matches {name} = {constant_text(value)}, which is no wanted filter value"
+
+
+class _Explainer:
+    def __init__(self, filter: Filter, message: Message, now_ms: int) -> None:
+        self.filter = filter
+        self.message = message
+        self.now_ms = now_ms
+        self.warnings: list[str] = []
+
+    def clause(self, node: Node) -> Clause:
+        operands: tuple[Clause, ...] = ()
+        if isinstance(node, And | Or | Not):
+            operands = tuple(self.clause(operand) for operand in children(node))
+            for operand, clause in zip(children(node), operands, strict=True):
+                self._warn_of_operand(operand, clause)
+            note = ""
+        else:
+            note = ", ".join(dict.fromkeys(self._described(below) for below in walk(node) if isinstance(below, Field)))
+            self._warn(node)
+        verdict = _verdict(self._value(node))
+        return Clause(self._text(node), node.span, verdict, note, operands)
+
+    def _value(self, node: Node) -> Value:
+        return evaluate(node, self.message, self.now_ms)
+
+    def _text(self, node: Node) -> str:
+        return self.filter.text[slice(*node.span)]
+
+    def _described(self, field: Field) -> str:
+        name = field_text(field.reference)
+        typed = self.message.value(field.reference)
+        if typed is None or typed.type is AmqpType.NULL:
+            state = "absent" if typed is None else "null"
+            default = field.reference.default
+            return f"{name} is {state}" + (f", its default is {default}" if default is not None else self._near(field))
+        value = self._value(field)
+        if value is None:
+            kind = typed.value if typed.type in (AmqpType.FLOAT, AmqpType.DOUBLE) else f"of type {typed.type.value}"
+            return f"{name} is {kind}, which is unknown to filters"
+        return f"{name} is {typed.type.value} {constant_text(value)}"
+
+    def _near(self, field: Field) -> str:
+        """A key of the message that differs in letter case only."""
+        key = (field.reference.key or b"").decode(errors="replace").lower()
+        if field.reference.section is not Section.APPLICATION_PROPERTIES:
+            return ""
+        try:
+            keys = self.message.application_properties or {}
+        except MessageError:
+            return ""
+        near = [candidate for candidate in keys if candidate.lower() == key]
+        return f" (the message has {near[0]!r})" if near else ""
+
+    def _warn_of_operand(self, operand: Node, clause: Clause) -> None:
+        value = self._value(operand)
+        if value is not None and not isinstance(value, bool):
+            self.warnings.append(
+                f"`{clause.text}` is {_kind(value)} here; as an operand of AND, OR and NOT it is unknown"
+            )
+
+    def _warn(self, node: Node) -> None:
+        for below in walk(node):
+            match below:
+                case Compare(operator, left, right):
+                    self._warn_of_comparison(below, operator, left, right)
+                case In(subject, members):
+                    value = self._value(subject)
+                    known = [member for member in map(self._value, members) if member is not None]
+                    if value is not None and known and all(_kind(value) != _kind(member) for member in known):
+                        self._trap(subject, value, f"`{self._text(below)}` lists values of other kinds, none is equal")
+                case Like(subject=subject):
+                    value = self._value(subject)
+                    if value is not None and not isinstance(value, bytes):
+                        self._trap(subject, value, f"`{self._text(below)}` is unknown")
+                case Arithmetic() | Sign():
+                    for operand in children(below):
+                        value = self._value(operand)
+                        if value is not None and not is_number(value):
+                            self._trap(operand, value, f"`{self._text(below)}` is unknown")
+                case _:
+                    continue
+
+    def _warn_of_comparison(self, node: Node, operator: CompareOperator, left: Node, right: Node) -> None:
+        first, second = self._value(left), self._value(right)
+        if first is None or second is None:
+            return
+        result = _verdict(self._value(node)).name.lower()
+        if _kind(first) != _kind(second):
+            if isinstance(left, Constant):
+                left, first, second = right, second, first
+            self._trap(left, first, f"`{self._text(node)}` compares it with {_kind(second)} and is {result}")
+        elif isinstance(first, bool) and operator not in (CompareOperator.EQUAL, CompareOperator.NOT_EQUAL):
+            self._trap(left, first, f"`{self._text(node)}` asks for an order of booleans and is {result}")
+
+    def _trap(self, operand: Node, value: Value, consequence: str) -> None:
+        self.warnings.append(f"`{self._text(operand)}` is {_kind(value)} here; {consequence}")
+
+
+def _kind(value: Value) -> str:
+    if isinstance(value, bool):
+        return "a boolean"
+    return "a string" if isinstance(value, bytes) else "a number"
+
+
+def _verdict(value: Value) -> Verdict:
+    if isinstance(value, bool):
+        return Verdict.TRUE if value else Verdict.FALSE
+    return Verdict.UNKNOWN
+
+
+def _reasons(clause: Clause, wanted: Verdict) -> Iterator[str]:
+    """The conditions that keep a clause from being `wanted`, in the order of the text."""
+    if clause.verdict is wanted:
+        return
+    if clause.operands:
+        is_negation = len(clause.operands) == 1
+        below = _opposite(wanted) if is_negation else wanted
+        for operand in clause.operands:
+            yield from _reasons(operand, below)
+        return
+    note = f" ({clause.note})" if clause.note else ""
+    yield f"`{clause.text}` is {clause.verdict.name.lower()}{note}"
+
+
+def _opposite(verdict: Verdict) -> Verdict:
+    return Verdict.FALSE if verdict is Verdict.TRUE else Verdict.TRUE

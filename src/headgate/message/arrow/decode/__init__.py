@@ -35,9 +35,10 @@ def decode_columns(
     """The asked columns, one row per message. Raises ConfigError for more than 2 GiB of bytes in one column."""
     types = {column: column_type(column, properties) for column in columns}
     kernel = load("headgate.message.arrow.decode.kernel")
-    if kernel is None:
+    variants = load("headgate.message.arrow.decode.variants.kernel")
+    if kernel is None or variants is None:
         return {column: _reference_column(batch, column, properties, kind) for column, kind in types.items()}
-    reader = _Reader(kernel, batch, properties)
+    reader = _Reader(kernel, variants, batch, properties)
     return {column: reader.column(column, kind) for column, kind in types.items()}
 
 
@@ -52,9 +53,14 @@ class _Reader:
     """Runs the kernels over one batch; the table of sections is made once for all columns."""
 
     def __init__(
-        self, kernel: ModuleType, batch: EncodedMessages, properties: tuple[DeclaredProperty, ...] | None
+        self,
+        kernel: ModuleType,
+        variants: ModuleType,
+        batch: EncodedMessages,
+        properties: tuple[DeclaredProperty, ...] | None,
     ) -> None:
         self._kernel = kernel
+        self._variants_kernel = variants
         self._batch = batch
         self._rows = len(batch)
         self._properties = properties
@@ -194,7 +200,7 @@ class _Reader:
         return fields.struct("application_properties", run, kind, valid)
 
     def _variants(self, column: str, kind: pa.DataType, undecided: NDArray[np.uint8]) -> pa.Array:
-        kernel = self._kernel
+        kernel = self._variants_kernel
         value = np.empty(1 << 16, dtype=np.uint8)
         metadata = np.empty(1 << 16, dtype=np.uint8)
         value_offsets = np.zeros(self._rows + 1, dtype=np.int32)

@@ -1,0 +1,1 @@
+"""Map sections as Variant objects; the code is in `kernel.py`."""

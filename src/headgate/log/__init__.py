@@ -12,14 +12,17 @@ from headgate.log.root import list_streams, resolve_stream, stream_folder
 from headgate.log.segment import ChunkTable, Segment, SegmentReader
 from headgate.log.settings import StreamArguments, StreamSettings
 from headgate.log.stream import Attachment, Stream
+from headgate.log.writer import Appended, Durability, Writer
 
 __all__ = [
+    "Appended",
     "Attachment",
     "BloomMatcher",
     "ChunkHeader",
     "ChunkHeaders",
     "ChunkTable",
     "ChunkType",
+    "Durability",
     "OffsetKind",
     "OffsetSpecification",
     "Segment",
@@ -27,6 +30,7 @@ __all__ = [
     "Stream",
     "StreamArguments",
     "StreamSettings",
+    "Writer",
     "bloom_bytes",
     "decode_headers",
     "list_streams",

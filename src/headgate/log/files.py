@@ -10,6 +10,9 @@ from typing import Protocol
 
 from headgate.errors import LogError, StorageFullError, StreamReadOnlyError
 
+NEW_SUFFIX = ".new"
+"""Ending of files that become something else by rename; after a crash they are rubbish."""
+
 _FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -95,7 +98,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
     Raises StorageFullError, StreamReadOnlyError or LogError; then the old content stays.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{NEW_SUFFIX}")
     try:
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)

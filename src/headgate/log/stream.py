@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from headgate.errors import OffsetOutOfRangeError, StreamExistsError, StreamNotFoundError
+from headgate.errors import CorruptChunkError, OffsetOutOfRangeError, StreamExistsError, StreamNotFoundError
 from headgate.log.bloom import DEFAULT_FILTER_SIZE_BYTES
-from headgate.log.files import storage_error
+from headgate.log.files import DiskFile, storage_error
 from headgate.log.format import (
     FILE_HEAD_BYTES,
-    INDEX_HEAD,
-    SEGMENT_HEAD,
     ChunkType,
     index_name,
     segment_name,
 )
 from headgate.log.lock import StreamLock
 from headgate.log.offsets import OffsetKind, OffsetSpecification
+from headgate.log.pairs import create_pair, ids_on_disk, orphaned_segments
 from headgate.log.segment import Segment, SegmentReader
-from headgate.log.settings import SETTINGS_NAME, StreamArguments, StreamSettings, load_settings, save_settings
+from headgate.log.settings import (
+    DEFAULT_MAX_SEGMENT_SIZE_BYTES,
+    SETTINGS_NAME,
+    StreamArguments,
+    StreamSettings,
+    load_settings,
+    save_settings,
+)
 
-_PAIR = re.compile(r"([0-9]{20})\.(index|segment)")
 _FOREIGN_NAME = re.compile(r"__(.+)_[0-9]+")
 _BACKWARD_ROWS = 4096
 
@@ -60,7 +63,7 @@ class Stream:
         """The stream in a folder; StreamNotFoundError where there is none, LogError for a wrong `stream.json`."""
         folder = Path(path)
         settings = load_settings(folder)
-        if settings is None and not any(True for _ in _first_chunk_ids(folder)):
+        if settings is None and not _first_chunk_ids(folder):
             raise StreamNotFoundError("no stream here: neither stream.json nor a pair of log files", path=folder)
         return Stream(folder, settings)
 
@@ -92,16 +95,46 @@ class Stream:
         with StreamLock.acquire(folder, now_ms=now_ms, timeout_s=5.0):
             if (folder / SETTINGS_NAME).exists():
                 raise StreamExistsError(f"stream {name!r} is there already", path=folder)
-            others = [entry for entry in os.listdir(folder) if _PAIR.fullmatch(entry)]
-            if any((folder / entry).stat().st_size > FILE_HEAD_BYTES for entry in others):
+            if any(
+                (folder / segment_name(chunk_id)).stat().st_size > FILE_HEAD_BYTES
+                for chunk_id in ids_on_disk(folder)[1]
+            ):
                 raise StreamExistsError("a foreign stream is there already; adopt it instead", path=folder)
             try:
-                (folder / segment_name(0)).write_bytes(SEGMENT_HEAD)
-                (folder / index_name(0)).write_bytes(INDEX_HEAD)
+                for file in create_pair(folder, 0, DiskFile):
+                    file.close()
             except OSError as error:
                 raise storage_error(error, folder) from error
             save_settings(folder, settings)
         return Stream(folder, settings)
+
+    @staticmethod
+    def adopt(
+        path: str | Path, *, now_ms: int, name: str | None = None, max_segment_size_bytes: int | None = None
+    ) -> Stream:
+        """Make a foreign folder ours by writing its `stream.json`; from then on it can be appended to.
+
+        Its broker must not use the folder any more. The filter size is the last one seen, the name that of the folder
+        unless given. Raises StreamExistsError if it is ours already, CorruptChunkError if a segment has no index (the
+        writer's recovery would delete it).
+        """
+        stream = Stream.open(path)
+        arguments = StreamArguments(
+            filter_size_bytes=max(stream.filter_size_bytes, DEFAULT_FILTER_SIZE_BYTES),
+            max_segment_size_bytes=max_segment_size_bytes or DEFAULT_MAX_SEGMENT_SIZE_BYTES,
+        )
+        arguments.check()
+        settings = StreamSettings(name=name or stream.name, created_ms=now_ms, arguments=arguments)
+        with StreamLock.acquire(stream.path, now_ms=now_ms, timeout_s=5.0):
+            if not stream.is_foreign or load_settings(stream.path) is not None:
+                raise StreamExistsError(f"stream {stream.name!r} has a stream.json already", path=stream.path)
+            for chunk_id in orphaned_segments(stream.path):
+                raise CorruptChunkError(
+                    "a segment without its index file; restore the index or move the segment away before adopting",
+                    path=stream.path / segment_name(chunk_id),
+                )
+            save_settings(stream.path, settings)
+        return Stream(stream.path, settings)
 
     @property
     def is_foreign(self) -> bool:
@@ -250,21 +283,13 @@ def _place(segment: Segment, reader: SegmentReader, row: int) -> Attachment:
     return Attachment(segment, row, chunk_id, chunk_id)
 
 
-def _first_chunk_ids(folder: Path) -> Iterator[int]:
-    """First chunk ids of the pairs that are complete, in no order."""
-    seen: set[int] = set()
+def _first_chunk_ids(folder: Path) -> set[int]:
+    """First chunk ids of the pairs that are complete; none where there is no folder."""
     try:
-        names = os.listdir(folder)
+        indexes, segments = ids_on_disk(folder)
     except (FileNotFoundError, NotADirectoryError):
-        return
-    for name in names:
-        match = _PAIR.fullmatch(name)
-        if match is None:
-            continue
-        chunk_id = int(match[1])
-        if chunk_id in seen:
-            yield chunk_id
-        seen.add(chunk_id)
+        return set()
+    return indexes & segments
 
 
 def _size(path: Path) -> int:

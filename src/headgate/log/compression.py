@@ -1,0 +1,114 @@
+"""The codecs of sub-batches, bounded: nothing expands beyond the length that the sub-batch's head promises."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+
+from headgate.log.format import Compression
+
+_ZSTD_MAX_WINDOW_BYTES = 1 << 27
+
+
+def compress(content: bytes, compression: Compression) -> bytes:
+    """`content` in the codec's format: snappy and lz4 framed, gzip without a time."""
+    if compression is Compression.NONE:
+        return content
+    if compression is Compression.GZIP:
+        return gzip.compress(content, mtime=0)
+    if compression is Compression.SNAPPY:
+        import cramjam
+
+        return bytes(cramjam.snappy.compress(content))
+    if compression is Compression.LZ4:
+        import lz4.frame
+
+        return bytes(lz4.frame.compress(content))
+    import zstandard
+
+    return zstandard.ZstdCompressor().compress(content)
+
+
+def decompress(body: bytes, compression: int, length: int) -> bytes:
+    """The `length` bytes that `body` expands to. Allocates no more than that and the codec's window.
+
+    Raises ValueError that says what is wrong: an unknown codec, bytes that do not decode, more or fewer than `length`.
+    """
+    try:
+        codec = Compression(compression)
+    except ValueError:
+        raise ValueError(f"unknown compression {compression}") from None
+    content = _DECODERS[codec](body, length)
+    if len(content) != length:
+        found = f"more than {length}" if len(content) > length else str(len(content))
+        raise ValueError(f"{codec.name.lower()} content has {found} bytes, the head says {length}")
+    return content
+
+
+def _plain(body: bytes, length: int) -> bytes:
+    return body
+
+
+def _gzip(body: bytes, length: int) -> bytes:
+    content = b""
+    rest = body
+    try:
+        # A gzip stream may consist of several members; every pass either consumes input or ends.
+        while rest and len(content) <= length:
+            decoder = zlib.decompressobj(wbits=31)
+            content += decoder.decompress(rest, length + 1 - len(content))
+            if not decoder.eof:
+                if len(content) <= length:
+                    raise ValueError("gzip content is cut off")
+                break
+            rest = decoder.unused_data
+    except zlib.error as error:
+        raise ValueError(f"gzip content does not decode: {error}") from error
+    return content
+
+
+def _snappy(body: bytes, length: int) -> bytes:
+    import cramjam
+
+    target = bytearray(length + 1)
+    try:
+        count = cramjam.snappy.decompress_into(body, target)
+    except cramjam.DecompressionError as error:
+        raise ValueError(f"snappy content does not decode into {length} bytes: {error}") from error
+    return bytes(target[:count])
+
+
+def _lz4(body: bytes, length: int) -> bytes:
+    import lz4.frame
+
+    decoder = lz4.frame.LZ4FrameDecompressor()
+    try:
+        content = bytes(decoder.decompress(body, max_length=length + 1))
+        # At exactly the promised length the end mark may still be unread.
+        if not decoder.eof and len(content) <= length:
+            content += bytes(decoder.decompress(b"", max_length=1))
+    except RuntimeError as error:
+        raise ValueError(f"lz4 content does not decode: {error}") from error
+    if not decoder.eof and len(content) <= length:
+        raise ValueError("lz4 content is cut off")
+    return content
+
+
+def _zstd(body: bytes, length: int) -> bytes:
+    import zstandard
+
+    decoder = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
+    try:
+        with decoder.stream_reader(body, read_across_frames=True) as reader:
+            return reader.read(length + 1)
+    except zstandard.ZstdError as error:
+        raise ValueError(f"zstd content does not decode: {error}") from error
+
+
+_DECODERS = {
+    Compression.NONE: _plain,
+    Compression.GZIP: _gzip,
+    Compression.SNAPPY: _snappy,
+    Compression.LZ4: _lz4,
+    Compression.ZSTD: _zstd,
+}

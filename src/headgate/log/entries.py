@@ -1,0 +1,222 @@
+"""Entries: what the data part of a chunk is made of, simple messages and sub-batches (osiris_log.md section 3)."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.errors import ConfigError, CorruptChunkError
+from headgate.log.bloom import bloom_bytes
+from headgate.log.compression import compress, decompress
+from headgate.log.format import (
+    ENTRY_HEAD_BYTES,
+    MAX_CHUNK_ENTRIES,
+    MAX_ENTRY_BYTES,
+    SLACK_BYTES,
+    SUB_BATCH_HEAD_BYTES,
+    ChunkHeader,
+    ChunkType,
+    Compression,
+)
+
+EXPANSION_LIMIT_BYTES = 64 << 20
+"""Default limit for the uncompressed sub-batches of one chunk; clients write some hundred kilobytes."""
+
+_SUB_BATCH = 0x80
+_SUB_BATCH_HEAD = struct.Struct(">BHII")
+_U32 = struct.Struct(">I")
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(slots=True)
+class SimpleEntry:
+    """One message as stored; `position` of its body counts from the start of the data part."""
+
+    position: int
+    body: bytes
+
+    num_records = 1
+
+
+@dataclass(slots=True)
+class SubBatch:
+    """One entry of several messages, `body` as stored (compressed or not); `position` as in SimpleEntry."""
+
+    compression: int
+    num_records: int
+    uncompressed_length: int
+    body: bytes
+    position: int = 0
+
+    @staticmethod
+    def of(messages: Sequence[bytes], compression: Compression) -> SubBatch:
+        """Messages packed into one entry."""
+        if not 1 <= len(messages) <= MAX_CHUNK_ENTRIES:
+            raise ConfigError(f"a sub-batch of {len(messages)} messages; expected 1 to {MAX_CHUNK_ENTRIES}")
+        content = b"".join(encode_entry(message) for message in messages)
+        return SubBatch(compression, len(messages), len(content), compress(content, compression))
+
+    def encode(self) -> bytes:
+        """The entry's bytes, head included."""
+        head = _SUB_BATCH | self.compression << 4
+        return _SUB_BATCH_HEAD.pack(head, self.num_records, self.uncompressed_length, len(self.body)) + self.body
+
+    def expand(self, *, limit_bytes: int, path: str | Path, position: int) -> bytes:
+        """The uncompressed content: exactly as many bytes and simple entries as the head says.
+
+        `limit_bytes` bounds it before anything is allocated. Raises CorruptChunkError with `path` and `position` (of
+        the entry in that file).
+        """
+        if self.uncompressed_length > limit_bytes:
+            raise CorruptChunkError(
+                f"sub-batch of {self.uncompressed_length} uncompressed bytes; the limit is {limit_bytes}",
+                path=path,
+                position=position,
+            )
+        try:
+            content = decompress(self.body, self.compression, self.uncompressed_length)
+        except ValueError as error:
+            raise CorruptChunkError(f"sub-batch: {error}", path=path, position=position) from error
+        return content
+
+    def messages(self, *, limit_bytes: int, path: str | Path, position: int) -> Iterator[bytes]:
+        """The messages in the sub-batch, in order; errors as `expand`."""
+        content = self.expand(limit_bytes=limit_bytes, path=path, position=position)
+        at = 0
+        for _ in range(self.num_records):
+            body_at = at + ENTRY_HEAD_BYTES
+            stop = body_at + _U32.unpack_from(content, at)[0] if body_at <= len(content) else len(content) + 1
+            if stop > len(content):
+                raise CorruptChunkError(
+                    f"sub-batch says {self.num_records} messages, its content ends before", path=path, position=position
+                )
+            yield content[body_at:stop]
+            at = stop
+        if at != len(content):
+            raise CorruptChunkError(
+                f"sub-batch has {len(content) - at} bytes behind its {self.num_records} messages",
+                path=path,
+                position=position,
+            )
+
+
+Entry = SimpleEntry | SubBatch
+
+
+def encode_entry(message: bytes) -> bytes:
+    """A message as a simple entry; ConfigError beyond 2^31 − 1 bytes."""
+    if len(message) > MAX_ENTRY_BYTES:
+        raise ConfigError(f"a message of {len(message)} bytes; the limit is {MAX_ENTRY_BYTES}")
+    return _U32.pack(len(message)) + message
+
+
+def entries_of(data: Buffer, num_entries: int, *, path: str | Path, position: int) -> Iterator[Entry]:
+    """The entries of a chunk's data part, which lies at `position` of `path`, one at a time.
+
+    Raises CorruptChunkError where the data ends inside an entry, before `num_entries`, or goes on behind them.
+    """
+    view = memoryview(data)
+    at = 0
+    for number in range(num_entries):
+        if at >= len(view) or at + ENTRY_HEAD_BYTES > len(view):
+            raise CorruptChunkError(
+                f"the chunk says {num_entries} entries, its data ends before entry {number}",
+                path=path,
+                position=position + at,
+            )
+        is_sub_batch = view[at] & _SUB_BATCH
+        head_bytes = SUB_BATCH_HEAD_BYTES if is_sub_batch else ENTRY_HEAD_BYTES
+        body_at = at + head_bytes
+        if body_at > len(view):
+            raise CorruptChunkError("the data ends inside a sub-batch's head", path=path, position=position + at)
+        length = _U32.unpack_from(view, body_at - 4)[0]
+        if body_at + length > len(view):
+            raise CorruptChunkError(
+                f"entry {number} has {length} bytes, {len(view) - body_at} are left", path=path, position=position + at
+            )
+        body = bytes(view[body_at : body_at + length])
+        if is_sub_batch:
+            first, records, uncompressed, _ = _SUB_BATCH_HEAD.unpack_from(view, at)
+            yield SubBatch(first >> 4 & 7, records, uncompressed, body, body_at)
+        else:
+            yield SimpleEntry(body_at, body)
+        at = body_at + length
+    if at != len(view):
+        raise CorruptChunkError(
+            f"{len(view) - at} bytes behind the last of {num_entries} entries", path=path, position=position + at
+        )
+
+
+@dataclass(slots=True)
+class UnpackedChunk:
+    """The messages of one chunk, sub-batches unpacked: `starts[i] … + lengths[i]` of `data`, 8 bytes of slack behind.
+
+    `data` `(bytes,)` uint8, `starts` and `lengths` `(records,)` int64; message i has offset chunk id + i.
+    """
+
+    data: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+
+def unpack_chunk(
+    header: ChunkHeader, data: Buffer, *, limit_bytes: int, path: str | Path, position: int
+) -> UnpackedChunk:
+    """All messages of a chunk, copied into one buffer.
+
+    `data` is the data part, found at `position` of `path`. `limit_bytes` bounds what its sub-batches
+    expand to together. Raises CorruptChunkError for a malformed or oversized entry and for a wrong number of records.
+    """
+    parts: list[bytes] = []
+    room = limit_bytes
+    for entry in entries_of(data, header.num_entries, path=path, position=position):
+        if isinstance(entry, SimpleEntry):
+            parts.append(entry.body)
+        else:
+            parts.extend(entry.messages(limit_bytes=room, path=path, position=position + entry.position))
+            room -= entry.uncompressed_length
+    if len(parts) != header.num_records:
+        raise CorruptChunkError(
+            f"the chunk says {header.num_records} records, its entries hold {len(parts)}", path=path, position=position
+        )
+    lengths = np.fromiter((len(part) for part in parts), dtype=np.int64, count=len(parts))
+    joined = np.frombuffer(b"".join([*parts, bytes(SLACK_BYTES)]), dtype=np.uint8)
+    return UnpackedChunk(joined, np.cumsum(lengths) - lengths, lengths)
+
+
+def encode_chunk(
+    entries: Sequence[bytes | SubBatch],
+    filter_values: Sequence[bytes | None],
+    *,
+    filter_size_bytes: int,
+    trailer: bytes = b"",
+    chunk_type: ChunkType = ChunkType.USER,
+) -> bytes:
+    """The bytes of a whole chunk; chunk id, time and epoch are 0, the writer fills them in.
+
+    `filter_values` belong to the entries that are messages, in their order; sub-batches have none.
+    """
+    if not 1 <= len(entries) <= MAX_CHUNK_ENTRIES:
+        raise ConfigError(f"a chunk of {len(entries)} entries; expected 1 to {MAX_CHUNK_ENTRIES}")
+    data = b"".join(entry.encode() if isinstance(entry, SubBatch) else encode_entry(entry) for entry in entries)
+    bloom = bloom_bytes(filter_values, filter_size_bytes)
+    header = ChunkHeader(
+        chunk_type=chunk_type,
+        num_entries=len(entries),
+        num_records=sum(entry.num_records if isinstance(entry, SubBatch) else 1 for entry in entries),
+        timestamp_ms=0,
+        epoch=0,
+        chunk_id=0,
+        crc=zlib.crc32(data),
+        data_length=len(data),
+        trailer_length=len(trailer),
+        bloom_length=len(bloom),
+    )
+    return header.encode() + bloom + data + trailer

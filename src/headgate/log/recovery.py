@@ -1,0 +1,146 @@
+"""What a writer does to a stream folder before it appends: make the last pair of files whole (osiris_log.md section 8).
+
+Only the last pair is examined. Whatever lies behind the last index record whose chunk checks is cut away; all of it was
+never confirmed, because a confirm follows the index record. The caller holds the stream's lock.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from headgate.errors import CorruptChunkError
+from headgate.log.files import NEW_SUFFIX, storage_error
+from headgate.log.format import (
+    CHUNK_HEADER_BYTES,
+    FILE_HEAD_BYTES,
+    INDEX_DTYPE,
+    INDEX_HEAD,
+    INDEX_RECORD_BYTES,
+    SEGMENT_HEAD,
+    ChunkHeader,
+    index_name,
+    segment_name,
+)
+from headgate.log.pairs import delete_pair, ids_on_disk
+
+FIRST_EPOCH = 1
+_CRC_PIECE_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class Tail:
+    """The end of a stream whose last pair is whole: where the next chunk goes."""
+
+    first_chunk_id: int
+    segment_size: int
+    num_chunks: int
+    next_chunk_id: int
+    epoch: int
+
+
+def recover(folder: Path) -> Tail:
+    """Make the last pair of a stream folder whole and say where the next chunk goes.
+
+    A folder without any pair gets an empty one at offset 0. Raises StorageFullError, StreamReadOnlyError, LogError.
+    """
+    try:
+        return _recover(folder)
+    except OSError as error:
+        raise storage_error(error, Path(error.filename or folder)) from error
+
+
+def _recover(folder: Path) -> Tail:
+    for name in os.listdir(folder):
+        if name.startswith(".") and name.endswith(NEW_SUFFIX):
+            (folder / name).unlink(missing_ok=True)
+    indexes, segments = ids_on_disk(folder)
+    for orphan in sorted(segments - indexes):
+        delete_pair(folder, orphan)
+    while indexes and max(indexes) not in segments:
+        delete_pair(folder, max(indexes))
+        indexes.discard(max(indexes))
+    pairs = sorted(indexes & segments)
+    while len(pairs) > 1:
+        last = pairs[-1]
+        if (folder / segment_name(last)).stat().st_size > CHUNK_HEADER_BYTES:
+            tail = _make_whole(folder, last)
+            if tail.num_chunks:
+                return tail
+        delete_pair(folder, last)
+        pairs.pop()
+    return _make_whole(folder, pairs[0] if pairs else 0)
+
+
+def _make_whole(folder: Path, first_chunk_id: int) -> Tail:
+    """Cut the pair behind its last good chunk; with none, both files are reset to their heads."""
+    segment_path, index_path = folder / segment_name(first_chunk_id), folder / index_name(first_chunk_id)
+    segment_fd = os.open(segment_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        index_fd = os.open(index_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            return _cut(segment_fd, index_fd, segment_path, first_chunk_id)
+        finally:
+            os.close(index_fd)
+    finally:
+        os.close(segment_fd)
+
+
+def _cut(segment_fd: int, index_fd: int, segment_path: Path, first_chunk_id: int) -> Tail:
+    raw = _read_all(index_fd)
+    complete = max(0, len(raw) - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
+    records = np.frombuffer(raw, dtype=INDEX_DTYPE, offset=min(FILE_HEAD_BYTES, len(raw)), count=complete)
+    for row in range(complete - 1, -1, -1):
+        header = _good_chunk(segment_fd, segment_path, int(records["position"][row]))
+        if header is not None:
+            stop = int(records["position"][row]) + header.size_bytes
+            os.ftruncate(index_fd, FILE_HEAD_BYTES + (row + 1) * INDEX_RECORD_BYTES)
+            os.ftruncate(segment_fd, stop)
+            return Tail(first_chunk_id, stop, row + 1, header.next_chunk_id, header.epoch)
+    for descriptor, head in ((index_fd, INDEX_HEAD), (segment_fd, SEGMENT_HEAD)):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, head, 0)
+    return Tail(first_chunk_id, FILE_HEAD_BYTES, 0, first_chunk_id, FIRST_EPOCH)
+
+
+def _good_chunk(segment_fd: int, path: Path, position: int) -> ChunkHeader | None:
+    """The header of the chunk at a position if the chunk is there in full and its data checks; None if not."""
+    if position < FILE_HEAD_BYTES:
+        return None
+    try:
+        header = ChunkHeader.decode(os.pread(segment_fd, CHUNK_HEADER_BYTES, position), path=path, position=position)
+    except CorruptChunkError:
+        return None
+    if position + header.size_bytes > os.fstat(segment_fd).st_size:
+        return None
+    data_position = position + CHUNK_HEADER_BYTES + header.bloom_length
+    return header if crc_of_range(segment_fd, data_position, header.data_length) == header.crc else None
+
+
+def crc_of_range(descriptor: int, position: int, count: int) -> int:
+    """CRC-32 of a range of a file, read piece by piece; of fewer bytes if the file ends before."""
+    crc = 0
+    while count > 0:
+        piece = os.pread(descriptor, min(count, _CRC_PIECE_BYTES), position)
+        if not piece:
+            break
+        crc = zlib.crc32(piece, crc)
+        position += len(piece)
+        count -= len(piece)
+    return crc
+
+
+def _read_all(descriptor: int) -> bytes:
+    size = os.fstat(descriptor).st_size
+    parts, done = [], 0
+    while done < size:
+        part = os.pread(descriptor, size - done, done)
+        if not part:
+            break
+        parts.append(part)
+        done += len(part)
+    return b"".join(parts)

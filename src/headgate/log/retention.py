@@ -1,0 +1,67 @@
+"""Which segments a stream gives up, by bytes and by age (osiris_log.md section 7). Whole segments, oldest first."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from headgate.errors import LogError
+from headgate.log.files import storage_error
+from headgate.log.format import FILE_HEAD_BYTES, INDEX_DTYPE, INDEX_RECORD_BYTES, index_name, segment_name
+from headgate.log.pairs import delete_pair
+
+
+def count_by_bytes(sizes: list[int], max_length_bytes: int) -> int:
+    """How many of the oldest segments go: from the newest on, the first that exceeds the limit goes with all older.
+
+    `sizes` are those of the segment files, oldest first. The newest always stays.
+    """
+    kept = sizes[-1] if sizes else 0
+    for row in range(len(sizes) - 2, -1, -1):
+        kept += sizes[row]
+        if kept > max_length_bytes:
+            return row + 1
+    return 0
+
+
+def apply_retention(
+    folder: Path,
+    first_chunk_ids: list[int],
+    *,
+    max_length_bytes: int | None,
+    max_age_ms: int | None,
+    now_ms: int,
+) -> list[int]:
+    """Delete what the limits say, bytes first, then age; returns the ids of the pairs that stay, oldest first.
+
+    Raises StreamReadOnlyError or LogError; what was deleted by then stays deleted.
+    """
+    kept = list(first_chunk_ids)
+    try:
+        if max_length_bytes is not None:
+            sizes = [(folder / segment_name(chunk_id)).stat().st_size for chunk_id in kept]
+            for _ in range(count_by_bytes(sizes, max_length_bytes)):
+                delete_pair(folder, kept.pop(0))
+        if max_age_ms is not None:
+            while len(kept) > 1 and _is_older(folder / index_name(kept[0]), now_ms - max_age_ms):
+                delete_pair(folder, kept.pop(0))
+    except OSError as error:
+        raise storage_error(error, folder) from error
+    return kept
+
+
+def _is_older(index_path: Path, limit_ms: int) -> bool:
+    """Whether the last chunk of a segment is older than a time; a segment without chunks is not."""
+    descriptor = os.open(index_path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        count = max(0, os.fstat(descriptor).st_size - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
+        if not count:
+            return False
+        raw = os.pread(descriptor, INDEX_RECORD_BYTES, FILE_HEAD_BYTES + (count - 1) * INDEX_RECORD_BYTES)
+    finally:
+        os.close(descriptor)
+    if len(raw) < INDEX_RECORD_BYTES:
+        raise LogError("the index became shorter while it was read", path=index_path)
+    return bool(np.frombuffer(raw, dtype=INDEX_DTYPE)["timestamp_ms"][0] < limit_ms)

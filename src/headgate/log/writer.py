@@ -1,0 +1,556 @@
+"""Appending to a stream: the one writer at a time.
+
+Order of a write: the chunks' bytes into the segment in one go, then their index records in one go; with the record a
+chunk exists for readers, and `append` returns (the confirm) behind it. With `Durability.DISK` the segment is flushed
+before the index is written, and the index before the confirm. A write that fails halfway is taken back as far as no
+reader can have seen it; the stream stays readable and, when there is room again, appendable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.errors import ConfigError, CorruptChunkError, LogError, StreamReadOnlyError
+from headgate.log.entries import SubBatch, encode_chunk
+from headgate.log.files import DiskFile, OpenFile, WritableFile, storage_error, sync_folder
+from headgate.log.format import (
+    CHUNK_HEADER_BYTES,
+    ENTRY_HEAD_BYTES,
+    FILE_HEAD_BYTES,
+    INDEX_DTYPE,
+    INDEX_RECORD_BYTES,
+    MAX_ENTRY_BYTES,
+    SUB_BATCH_HEAD_BYTES,
+    ChunkType,
+    decode_headers,
+    index_name,
+    patch_headers,
+    segment_name,
+)
+from headgate.log.lock import StreamLock
+from headgate.log.pairs import create_pair, delete_pair
+from headgate.log.recovery import recover
+from headgate.log.retention import apply_retention
+from headgate.log.settings import DeclaredRange, StreamArguments, StreamSettings, load_settings, save_settings
+from headgate.log.stream import Stream
+from headgate.log.tracking import (
+    TrackingKind,
+    TrackingRecord,
+    check_reference,
+    decode_records,
+    encode_records,
+    read_tracking,
+)
+
+MAX_CHUNK_MESSAGES = 4096
+MAX_CHUNK_DATA_BYTES = 1 << 20
+"""Limits of a chunk that the writer groups itself; a message larger than that gets a chunk of its own."""
+
+_DECLARATION_AHEAD = 1_000_000
+_MAX_DECLARED_RANGES = 1000
+
+
+class Durability(Enum):
+    """What a confirmed chunk survives: the death of the process, or a power loss as well."""
+
+    PROCESS = "process"
+    DISK = "disk"
+
+
+@dataclass(slots=True)
+class Appended:
+    """What an append wrote, in order: `chunk_ids` and `num_records`, both `(chunks,)` int64; duplicates left out.
+
+    `next_offset` is the offset behind it. Offsets may have holes where a new segment began.
+    """
+
+    chunk_ids: NDArray[np.int64]
+    num_records: NDArray[np.int64]
+    next_offset: int
+    num_duplicates: int = 0
+
+    def offsets(self) -> NDArray[np.int64]:
+        """The offset of every record written, `(records,)`."""
+        total = int(self.num_records.sum())
+        before = np.cumsum(self.num_records) - self.num_records
+        offsets: NDArray[np.int64] = np.arange(total, dtype=np.int64) + np.repeat(
+            self.chunk_ids - before, self.num_records
+        )
+        return offsets
+
+
+class Writer:
+    """The writer of a stream, from `open` to `close`. Holds the stream's lock; not for several threads at once."""
+
+    def __init__(
+        self, stream: Stream, lock: StreamLock, *, now_ms: int, durability: Durability, open_file: OpenFile
+    ) -> None:
+        self._lock = lock
+        self._folder = stream.path
+        self._durability = durability
+        self._open_file = open_file
+        self._settings = _own_settings(stream.path)
+        self._broken = False
+        self._sync_failed = False
+        self._segment: WritableFile | None = None
+        self._index: WritableFile | None = None
+        tail = recover(self._folder)
+        self._segment_size = tail.segment_size
+        self._num_chunks = tail.num_chunks
+        self._next_offset = tail.next_chunk_id
+        self._epoch = tail.epoch
+        self._first_chunk_ids = [segment.first_chunk_id for segment in self.stream.segments()]
+        self._tracking = read_tracking(self.stream)
+        self._pending_offsets: dict[bytes, int] = {}
+        self._trim_declaration()
+        self.apply_retention(now_ms=now_ms)
+        self._open_pair(tail.first_chunk_id)
+
+    @staticmethod
+    def open(
+        stream: Stream,
+        *,
+        now_ms: int,
+        timeout_s: float = 5.0,
+        durability: Durability = Durability.PROCESS,
+        open_file: OpenFile = DiskFile,
+    ) -> Writer:
+        """Take the stream's lock, waiting up to `timeout_s`, recover the last segment and be ready to append.
+
+        Raises StreamLockedError that names the holder, StreamReadOnlyError for a foreign or write-protected folder.
+        """
+        _own_settings(stream.path)
+        lock = StreamLock.acquire(stream.path, now_ms=now_ms, timeout_s=timeout_s)
+        try:
+            return Writer(stream, lock, now_ms=now_ms, durability=durability, open_file=open_file)
+        except BaseException:
+            lock.release()
+            raise
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give files and lock back; again is harmless. Stored offsets that no chunk carries yet are not kept."""
+        if self._segment is not None:
+            # What is left ahead of the declaration is trimmed by the next writer if it cannot be now.
+            with contextlib.suppress(LogError):
+                self._trim_declaration()
+        self._close_pair()
+        self._lock.release()
+
+    # what it knows
+
+    @property
+    def stream(self) -> Stream:
+        """The stream as it is now."""
+        return Stream(self._folder, self._settings)
+
+    @property
+    def settings(self) -> StreamSettings:
+        """The content of `stream.json`."""
+        return self._settings
+
+    @property
+    def next_offset(self) -> int:
+        """Offset of the next record; a new segment's snapshot may take it."""
+        return self._next_offset
+
+    def last_sequence(self, reference: str | bytes) -> int | None:
+        """The highest sequence written for a publisher reference or query, None if none is known."""
+        name = _as_bytes(reference)
+        known = [self._tracking.sequences[name][1]] if name in self._tracking.sequences else []
+        kept = self._settings.sequences.get(name.decode("utf-8", "surrogateescape"))
+        return max([*known, *([] if kept is None else [kept])], default=None)
+
+    def stored_offset(self, reference: str | bytes) -> int | None:
+        """The offset that a consumer stored, None if it did not."""
+        return self._tracking.offsets.get(_as_bytes(reference))
+
+    # appending
+
+    def append(
+        self,
+        messages: Sequence[tuple[bytes, bytes | None] | SubBatch],
+        *,
+        now_ms: int,
+        publisher: str | bytes | None = None,
+        sequences: Sequence[int] | None = None,
+        filter_source: str | None = None,
+    ) -> Appended:
+        """Append messages, each (body, filter value or None), or sub-batches; what returns is confirmed.
+
+        Grouped into chunks of at most 4096 entries or 1 MiB. `now_ms` becomes the chunks' time. A `publisher` gives one
+        rising sequence per message: those not above its last one are duplicates and left out. `filter_source` is the
+        field that the filter values were filled from; only if it is the declared one does the declaration cover them.
+        Raises ConfigError, StorageFullError, StreamReadOnlyError, LogError; chunks of this call that were written by
+        then are in the stream without having been confirmed.
+        """
+        rows = range(len(messages))
+        reference = None
+        if publisher is not None:
+            reference = check_reference(_as_bytes(publisher), what="publisher reference")
+            if sequences is None or len(sequences) != len(messages):
+                raise ConfigError("a publisher needs one sequence per message")
+            kept, highest = [], self.last_sequence(reference)
+            for row, sequence in enumerate(sequences):
+                if not 0 <= sequence < 2**64:
+                    raise ConfigError(f"publisher sequence {sequence}; expected 0 to 2^64 - 1")
+                if highest is None or sequence > highest:
+                    kept.append(row)
+                    highest = sequence
+        elif sequences is not None:
+            raise ConfigError("sequences without a publisher reference")
+        else:
+            kept = list(rows)
+        duplicates = len(messages) - len(kept)
+        if not kept:
+            return Appended(np.empty(0, np.int64), np.empty(0, np.int64), self._next_offset, duplicates)
+        offsets = self._pending_records()
+        chunks: list[bytes] = []
+        for group in _groups([messages[row] for row in kept]):
+            records = list(offsets) if not chunks else []
+            if reference is not None and sequences is not None:
+                records.append(TrackingRecord(TrackingKind.SEQUENCE, reference, sequences[kept[group.stop - 1]]))
+            part = [messages[row] for row in kept[group.start : group.stop]]
+            chunks.append(
+                encode_chunk(
+                    [message if isinstance(message, SubBatch) else message[0] for message in part],
+                    [message[1] for message in part if not isinstance(message, SubBatch)],
+                    filter_size_bytes=self._settings.arguments.filter_size_bytes,
+                    trailer=encode_records(records),
+                )
+            )
+        sizes = np.fromiter((len(chunk) for chunk in chunks), dtype=np.int64, count=len(chunks))
+        data = np.frombuffer(bytearray().join(chunks), dtype=np.uint8)
+        appended = self.append_chunks(data, np.cumsum(sizes) - sizes, now_ms=now_ms, filter_source=filter_source)
+        return replace(appended, num_duplicates=duplicates)
+
+    def append_chunks(
+        self,
+        data: NDArray[np.uint8],
+        positions: NDArray[np.int64],
+        *,
+        now_ms: int,
+        filter_source: str | None = None,
+    ) -> Appended:
+        """Append whole user chunks, built beforehand; their ids, time and epoch are written into `data`, in place.
+
+        `data` is a writable, contiguous uint8 array; chunk i lies at `positions[i]`, the next one right behind it. As
+        many chunks as fit a segment go out in one write. Publisher sequences in trailers are taken over; whether they
+        are duplicates is the caller's to ask before (`last_sequence`). `filter_source` and errors as in `append`;
+        CorruptChunkError, before anything is written, for bytes that are no such chunks.
+        """
+        self._check_usable()
+        positions = np.ascontiguousarray(positions, dtype=np.int64)
+        sizes, num_records = self._check_chunks(data, positions)
+        chunk_ids = np.empty(len(positions), dtype=np.int64)
+        row = 0
+        while row < len(positions):
+            self._begin_segment(now_ms)
+            stop = self._stop_of_run(positions, row)
+            ids = self._next_offset + np.cumsum(num_records[row:stop]) - num_records[row:stop]
+            self._cover(filter_source, self._next_offset + int(num_records[row:stop].sum()))
+            patch_headers(data, positions[row:stop], chunk_ids=ids, timestamp_ms=now_ms, epoch=self._epoch)
+            chunk_ids[row:stop] = ids
+            first_byte = int(positions[row])
+            last_byte = int(positions[stop - 1] + sizes[stop - 1])
+            self._write(data[first_byte:last_byte], positions[row:stop] - first_byte, now_ms)
+            row = stop
+        return Appended(chunk_ids, num_records, self._next_offset)
+
+    def store_offset(self, reference: str | bytes, offset: int) -> None:
+        """Keep a consumer's offset: it rides in the next chunk of `append`, or call `flush_offsets`."""
+        name = check_reference(_as_bytes(reference), what="consumer reference")
+        if not 0 <= offset < 2**64:
+            raise ConfigError(f"stored offset {offset}; expected 0 to 2^64 - 1")
+        self._tracking.offsets[name] = offset
+        self._pending_offsets[name] = offset
+
+    def flush_offsets(self, *, now_ms: int) -> None:
+        """Write stored offsets that no chunk carries yet into a tracking chunk of their own; it takes one offset."""
+        self._check_usable()
+        if self._pending_offsets:
+            self._begin_segment(now_ms)
+        if self._pending_offsets:
+            body = encode_records(self._pending_records())
+            self._write_tracking(body, ChunkType.TRACKING_DELTA, now_ms)
+
+    # settings
+
+    def record_sequence(self, query: str, sequence: int) -> None:
+        """Keep the last sequence of a query in `stream.json`, where no limit of snapshots forgets it."""
+        self._save(sequences={**self._settings.sequences, query: sequence})
+
+    def change(
+        self,
+        *,
+        now_ms: int,
+        arguments: StreamArguments | None = None,
+        filter_source: str | msgspec.UnsetType | None = msgspec.UNSET,
+    ) -> None:
+        """Change arguments (retention follows at once) or the declared filter source (None: no declaration)."""
+        if arguments is not None:
+            arguments.check()
+            self._save(arguments=arguments)
+            self.apply_retention(now_ms=now_ms)
+        if filter_source is not msgspec.UNSET and filter_source != self._settings.filter_source:
+            self._trim_declaration()
+            self._save(filter_source=filter_source)
+
+    def apply_retention(self, *, now_ms: int) -> None:
+        """Drop what the stream's limits drop; call it once an hour where nothing is written."""
+        arguments = self._settings.arguments
+        self._first_chunk_ids = apply_retention(
+            self._folder,
+            self._first_chunk_ids,
+            max_length_bytes=arguments.max_length_bytes,
+            max_age_ms=arguments.max_age_ms,
+            now_ms=now_ms,
+        )
+
+    # inside
+
+    def _check_usable(self) -> None:
+        if self._segment is None:
+            raise LogError("the writer is closed", path=self._folder)
+        if self._broken:
+            raise LogError("an earlier write failed and could not be taken back; open a new writer", path=self._folder)
+
+    def _check_chunks(
+        self, data: NDArray[np.uint8], positions: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if not len(positions):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        if not 0 <= int(positions.max()) <= len(data) - CHUNK_HEADER_BYTES:
+            raise CorruptChunkError("a chunk to append lies outside its buffer", path=self._folder)
+        headers = decode_headers(data, positions)
+        headers.check(path=self._folder, positions=positions)
+        sizes, num_records = headers.size_bytes, headers.num_records
+        ends = positions + sizes
+        if (
+            (headers.chunk_type != ChunkType.USER).any()
+            or (num_records < 1).any()
+            or (ends[:-1] != positions[1:]).any()
+            or (ends[-1:] > len(data)).any()
+        ):
+            raise CorruptChunkError("chunks to append are not user chunks one behind the other", path=self._folder)
+        return sizes, num_records
+
+    def _stop_of_run(self, positions: NDArray[np.int64], row: int) -> int:
+        """The first chunk behind `row` that must go to the next segment."""
+        arguments = self._settings.arguments
+        room = arguments.max_segment_size_bytes - self._segment_size
+        by_size = int(np.searchsorted(positions, positions[row] + room, side="left"))
+        by_count = row + arguments.max_segment_chunks - self._num_chunks
+        return max(row + 1, min(by_size, by_count, len(positions)))
+
+    def _pending_records(self) -> list[TrackingRecord]:
+        return [TrackingRecord(TrackingKind.OFFSET, name, offset) for name, offset in self._pending_offsets.items()]
+
+    def _begin_segment(self, now_ms: int) -> None:
+        """Before a chunk is written: a new pair if the last one is full, a snapshot if the pair is new."""
+        arguments = self._settings.arguments
+        is_full = (
+            self._segment_size >= arguments.max_segment_size_bytes or self._num_chunks >= arguments.max_segment_chunks
+        )
+        if is_full and self._num_chunks:
+            try:
+                pair = create_pair(self._folder, self._next_offset, self._open_file)
+                if self._durability is Durability.DISK:
+                    for file in pair:
+                        file.sync()
+                    sync_folder(self._folder)
+            except OSError as error:
+                # The old pair stays the last one; if the new one cannot be removed, only recovery may go on.
+                self._broken = True
+                with contextlib.suppress(OSError):
+                    delete_pair(self._folder, self._next_offset)
+                    self._broken = False
+                raise storage_error(error, self._folder / segment_name(self._next_offset)) from error
+            self._close_pair()
+            self._segment, self._index = pair
+            self._first_chunk_ids.append(self._next_offset)
+            self._segment_size, self._num_chunks = FILE_HEAD_BYTES, 0
+            self.apply_retention(now_ms=now_ms)
+        # Unlike the original, a snapshot holds nothing of the chunk that follows it: a crash between the two must not
+        # leave a sequence whose message is not there.
+        if not self._num_chunks and self._first_chunk_ids[-1] > 0 and self._tracking:
+            records = self._tracking.snapshot(first_offset=self._first_chunk_ids[0])
+            if records:
+                self._write_tracking(encode_records(records), ChunkType.TRACKING_SNAPSHOT, now_ms)
+
+    def _write_tracking(self, body: bytes, chunk_type: ChunkType, now_ms: int) -> None:
+        chunk = encode_chunk([body], [], filter_size_bytes=0, chunk_type=chunk_type)
+        data = np.frombuffer(bytearray(chunk), dtype=np.uint8)
+        at = np.zeros(1, dtype=np.int64)
+        ids = np.array([self._next_offset], dtype=np.int64)
+        patch_headers(data, at, chunk_ids=ids, timestamp_ms=now_ms, epoch=self._epoch)
+        self._write(data, at, now_ms)
+
+    def _write(self, data: NDArray[np.uint8], positions: NDArray[np.int64], now_ms: int) -> None:
+        """Chunks that fit the segment: bytes, then index records; on an error what no reader saw is taken back."""
+        segment, index = self._segment, self._index
+        if segment is None or index is None:
+            raise LogError("the writer is closed", path=self._folder)
+        headers = decode_headers(data, positions)
+        records = np.empty(len(positions), dtype=INDEX_DTYPE)
+        records["chunk_id"] = headers.records["chunk_id"]
+        records["timestamp_ms"] = now_ms
+        records["epoch"] = self._epoch
+        records["position"] = positions + self._segment_size
+        records["type"] = headers.records["chunk_type"]
+        index_size = FILE_HEAD_BYTES + self._num_chunks * INDEX_RECORD_BYTES
+        try:
+            segment.write(data.data, self._segment_size)
+            self._sync(segment)
+            index.write(records.tobytes(), index_size)
+            self._sync(index)
+        except OSError as error:
+            self._take_back(data, positions, index_size)
+            raise storage_error(error, self._folder / segment_name(self._first_chunk_ids[-1])) from error
+        except BaseException:
+            self._broken = True
+            raise
+        self._accept(data, positions, len(positions))
+
+    def _accept(self, data: NDArray[np.uint8], positions: NDArray[np.int64], count: int) -> None:
+        """The first `count` of these chunks are in the stream: move the end behind them, take their trailers over."""
+        headers = decode_headers(data, positions[:count])
+        if not count:
+            return
+        trailers = headers.trailer_length
+        stops = positions[:count] + headers.size_bytes
+        for row in np.flatnonzero(trailers).tolist():
+            start, stop = int(stops[row] - trailers[row]), int(stops[row])
+            for record in decode_records(
+                data[start:stop].tobytes(), in_snapshot=False, path=self._folder, position=start
+            ):
+                self._tracking.apply(record, chunk_id=int(headers.records["chunk_id"][row]))
+                if record.kind is TrackingKind.OFFSET:
+                    self._settle_offset(record)
+        if headers.records["chunk_type"][0] != ChunkType.USER:
+            self._pending_offsets.clear()
+        self._segment_size += int(stops[-1] - positions[0])
+        self._num_chunks += count
+        self._next_offset = int(headers.chunk_id[-1] + headers.num_records[-1])
+
+    def _settle_offset(self, record: TrackingRecord) -> None:
+        if self._pending_offsets.get(record.reference) == record.value:
+            del self._pending_offsets[record.reference]
+
+    def _take_back(self, data: NDArray[np.uint8], positions: NDArray[np.int64], index_size: int) -> None:
+        """After a failed write: keep chunks with a complete index record (readers may have them), cut the rest."""
+        segment, index = self._segment, self._index
+        if segment is None or index is None:
+            return
+        self._broken = True
+        with contextlib.suppress(OSError):
+            visible = max(0, index.size() - index_size) // INDEX_RECORD_BYTES
+            self._accept(data, positions, min(visible, len(positions)))
+            index.truncate(FILE_HEAD_BYTES + self._num_chunks * INDEX_RECORD_BYTES)
+            segment.truncate(self._segment_size)
+            # After a failed flush nobody knows what the device has: only recovery may go on.
+            self._broken = self._sync_failed
+
+    def _sync(self, file: WritableFile) -> None:
+        if self._durability is Durability.DISK:
+            self._sync_failed = True
+            file.sync()
+            self._sync_failed = False
+
+    def _open_pair(self, first_chunk_id: int) -> None:
+        path = self._folder / segment_name(first_chunk_id)
+        try:
+            self._segment = self._open_file(path)
+            self._index = self._open_file(self._folder / index_name(first_chunk_id))
+        except OSError as error:
+            self._close_pair()
+            raise storage_error(error, path) from error
+
+    def _close_pair(self) -> None:
+        for file in (self._segment, self._index):
+            if file is not None:
+                file.close()
+        self._segment = self._index = None
+
+    def _save(self, **changes: object) -> None:
+        settings = msgspec.structs.replace(self._settings, **changes)
+        if settings != self._settings:
+            save_settings(self._folder, settings)
+            self._settings = settings
+
+    def _cover(self, filter_source: str | None, stop: int) -> None:
+        """Before offsets up to `stop` are written: the declaration covers them, or does not, in `stream.json` first."""
+        declared = list(self._settings.declared)
+        covered = filter_source is not None and filter_source == self._settings.filter_source
+        last = declared[-1] if declared else None
+        if not covered:
+            if last is not None and last.stop > self._next_offset:
+                self._trim_declaration()
+            return
+        if last is not None and last.field == filter_source and last.stop >= self._next_offset:
+            if last.stop >= stop:
+                return
+            declared.pop()
+            start = last.start
+        else:
+            start = self._next_offset
+        if filter_source is not None:
+            declared.append(DeclaredRange(filter_source, start, stop + _DECLARATION_AHEAD))
+        # The oldest ranges may be forgotten: without one a reader skips less, never too much.
+        self._save(declared=tuple(declared[-_MAX_DECLARED_RANGES:]))
+
+    def _trim_declaration(self) -> None:
+        """Let no declared range reach beyond what is written."""
+        trimmed = (
+            msgspec.structs.replace(declared, stop=min(declared.stop, self._next_offset))
+            for declared in self._settings.declared
+        )
+        self._save(declared=tuple(declared for declared in trimmed if declared.start < declared.stop))
+
+
+def _own_settings(folder: Path) -> StreamSettings:
+    settings = load_settings(folder)
+    if settings is None:
+        raise StreamReadOnlyError(
+            "a foreign stream folder (no stream.json); adopt it before writing: headgate stream adopt", path=folder
+        )
+    return settings
+
+
+def _as_bytes(reference: str | bytes) -> bytes:
+    return reference.encode() if isinstance(reference, str) else reference
+
+
+def _groups(messages: Sequence[tuple[bytes, bytes | None] | SubBatch]) -> list[range]:
+    """Runs of messages that make a chunk each."""
+    groups, start, data_bytes = [], 0, 0
+    for row, message in enumerate(messages):
+        if isinstance(message, SubBatch):
+            body, size = message.body, SUB_BATCH_HEAD_BYTES + len(message.body)
+        else:
+            body, size = message[0], ENTRY_HEAD_BYTES + len(message[0])
+        if len(body) > MAX_ENTRY_BYTES:
+            raise ConfigError(f"a message of {len(body)} bytes; the limit is {MAX_ENTRY_BYTES}")
+        if row > start and (row - start >= MAX_CHUNK_MESSAGES or data_bytes + size > MAX_CHUNK_DATA_BYTES):
+            groups.append(range(start, row))
+            start, data_bytes = row, 0
+        data_bytes += size
+    if start < len(messages):
+        groups.append(range(start, len(messages)))
+    return groups

@@ -1,0 +1,68 @@
+"""The application: its commands, and what becomes of an error."""
+
+from __future__ import annotations
+
+import enum
+import os
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from headgate import __version__
+from headgate.cli import filter as filter_commands
+from headgate.cli import generate, publish, run, stream, tail
+from headgate.cli.output import write_note
+from headgate.errors import ConfigError, HeadgateError
+
+
+class ExitStatus(enum.IntEnum):
+    """What the process says when it ends."""
+
+    DONE = 0
+    FAILED = 1
+    WRONG_USAGE = 2
+    INTERRUPTED = 130
+    OUTPUT_CLOSED = 141
+
+
+application = App(
+    name="headgate",
+    version=__version__,
+    help="Streams with filters: a Spark data pipeline whose storage is a broker's log.",
+    suppress_keyboard_interrupt=False,
+)
+application.command(stream.commands)
+application.command(tail.tail)
+application.command(publish.publish)
+application.command(filter_commands.commands)
+application.command(run.run)
+application.command(generate.generate)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line, by default the process's; gives the exit status and raises nothing of Headgate's."""
+    try:
+        status = application(
+            arguments, exit_on_error=False, print_error=True, result_action="return_int_as_exit_code_else_zero"
+        )
+        sys.stdout.flush()
+    except CycloptsError:
+        return ExitStatus.WRONG_USAGE
+    except ConfigError as error:
+        write_note(f"headgate: {error}")
+        return ExitStatus.WRONG_USAGE
+    except HeadgateError as error:
+        write_note(f"headgate: {error}")
+        return ExitStatus.FAILED
+    except BrokenPipeError:
+        # The reader went away, as `head` does. What is still buffered must not raise again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitStatus.OUTPUT_CLOSED
+    except OSError as error:
+        where = "" if error.filename is None else f"{error.filename}: "
+        write_note(f"headgate: {where}{error.strerror or error}")
+        return ExitStatus.FAILED
+    except KeyboardInterrupt:
+        return ExitStatus.INTERRUPTED
+    return int(status)

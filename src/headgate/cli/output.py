@@ -1,0 +1,68 @@
+"""What a command writes: results on standard output, notes on standard error; colours and frames only on a terminal.
+
+Off a terminal a table is tab-separated with a head line, so that `cut`, `awk` and spreadsheets take it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+
+def write_json(value: object) -> None:
+    """One value as one line of JSON."""
+    sys.stdout.write(msgspec.json.encode(value, enc_hook=_jsonable).decode() + "\n")
+
+
+def _jsonable(value: Any) -> object:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return str(value)
+
+
+def write_line(text: str = "") -> None:
+    """One line of result."""
+    sys.stdout.write(text + "\n")
+
+
+def write_note(text: str) -> None:
+    """One line beside the result: a warning, a summary."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Rows under `columns`; numbers go to the right on a terminal. Off a terminal rows are written as they come."""
+    if not sys.stdout.isatty():
+        write_line("\t".join(columns))
+        for row in rows:
+            write_line("\t".join("" if cell is None else str(cell) for cell in row))
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    held = [list(row) for row in rows]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, column in enumerate(columns):
+        numeric = all(isinstance(row[index], int | float) or row[index] is None for row in held)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in held:
+        table.add_row(*("" if cell is None else _escaped(str(cell)) for cell in row))
+    Console().print(table)
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def write_facts(facts: Mapping[str, object]) -> None:
+    """Name and value per line, names padded to one width."""
+    width = max((len(name) for name in facts), default=0)
+    for name, value in facts.items():
+        write_line(f"{name:<{width}}  {'–' if value is None else value}")

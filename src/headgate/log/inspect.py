@@ -1,0 +1,309 @@
+"""Looking at a stream folder: what `stream info`, `dump` and `verify` show. Works on any folder, changes nothing.
+
+Segments are walked from chunk to chunk, independent of their index, so that damage of either shows. Generators with
+bounded memory: one chunk's entries at most, checksums piece by piece.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import numpy as np
+
+from headgate.errors import CorruptChunkError, LogError
+from headgate.log.bloom import fill_ratio
+from headgate.log.entries import EXPANSION_LIMIT_BYTES, SubBatch, entries_of
+from headgate.log.format import (
+    CHUNK_HEADER_BYTES,
+    ENTRY_HEAD_BYTES,
+    FILE_HEAD_BYTES,
+    INDEX_RECORD_BYTES,
+    SEGMENT_HEAD,
+    ChunkHeader,
+    ChunkType,
+)
+from headgate.log.pairs import orphaned_segments
+from headgate.log.recovery import crc_of_range
+from headgate.log.segment import ChunkTable, Segment
+from headgate.log.stream import Stream
+from headgate.log.tracking import TrackingState, decode_records, read_tracking
+
+_HEADER_ROWS = 8192
+_WHOLE_CHUNK_BYTES = 256 << 20
+"""Entries of chunks with more data than this are not looked at, only their checksum."""
+
+
+class CrcState(Enum):
+    """Whether a chunk's data has the CRC-32 that its header says."""
+
+    GOOD = "good"
+    BAD = "bad"
+    UNCHECKED = "unchecked"
+
+
+@dataclass(slots=True)
+class SegmentInfo:
+    """One pair of files, as its index says; times are None for a segment without chunks."""
+
+    first_chunk_id: int
+    next_offset: int
+    segment_bytes: int
+    index_bytes: int
+    num_chunks: int
+    num_messages: int
+    data_bytes: int
+    first_timestamp_ms: int | None
+    last_timestamp_ms: int | None
+
+
+@dataclass(slots=True)
+class StreamInfo:
+    """A stream at a glance. `num_messages` counts records of user chunks, `data_bytes` their data parts."""
+
+    name: str
+    path: Path
+    is_foreign: bool
+    filter_size_bytes: int
+    filter_source: str | None
+    first_offset: int
+    next_offset: int
+    segments: list[SegmentInfo]
+    tracking: TrackingState
+
+    @property
+    def num_chunks(self) -> int:
+        """Chunks of any type."""
+        return sum(segment.num_chunks for segment in self.segments)
+
+    @property
+    def num_messages(self) -> int:
+        """Records of user chunks."""
+        return sum(segment.num_messages for segment in self.segments)
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of the data parts of user chunks."""
+        return sum(segment.data_bytes for segment in self.segments)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segment and index files."""
+        return sum(segment.segment_bytes + segment.index_bytes for segment in self.segments)
+
+
+@dataclass(slots=True)
+class ChunkDump:
+    """One chunk as it lies in its segment file.
+
+    `bloom_fill` is the share of set bits, 0 … 1. `in_index`: readers see it. `is_torn`: the file ends inside it.
+    """
+
+    path: Path
+    position: int
+    header: ChunkHeader
+    bloom_fill: float
+    crc: CrcState
+    in_index: bool
+    is_torn: bool
+
+
+@dataclass(slots=True)
+class Damage:
+    """Something wrong in a stream folder: `reason` at byte `position` of `path`."""
+
+    path: Path
+    position: int | None
+    reason: str
+
+    def __str__(self) -> str:
+        at = "" if self.position is None else f", byte {self.position}"
+        return f"{self.path}{at}: {self.reason}"
+
+
+def stream_info(stream: Stream) -> StreamInfo:
+    """The numbers of a stream. Reads index files and chunk headers; raises LogError where they are damaged."""
+    segments = [_segment_info(segment) for segment in stream.segments()]
+    return StreamInfo(
+        name=stream.name,
+        path=stream.path,
+        is_foreign=stream.is_foreign,
+        filter_size_bytes=stream.filter_size_bytes,
+        filter_source=None if stream.settings is None else stream.settings.filter_source,
+        first_offset=segments[0].first_chunk_id if segments else 0,
+        next_offset=segments[-1].next_offset if segments else 0,
+        segments=segments,
+        tracking=read_tracking(stream),
+    )
+
+
+def _segment_info(segment: Segment) -> SegmentInfo:
+    with segment.open() as reader:
+        table = reader.chunks()
+        messages = data_bytes = 0
+        for start in range(0, len(table), _HEADER_ROWS):
+            headers = reader.headers(start, min(start + _HEADER_ROWS, len(table)))
+            is_user = headers.chunk_type == ChunkType.USER
+            messages += int(headers.num_records[is_user].sum())
+            data_bytes += int(headers.data_length[is_user].sum())
+        return SegmentInfo(
+            first_chunk_id=segment.first_chunk_id,
+            next_offset=reader.next_chunk_id,
+            segment_bytes=segment.segment_path.stat().st_size,
+            index_bytes=segment.index_path.stat().st_size,
+            num_chunks=len(table),
+            num_messages=messages,
+            data_bytes=data_bytes,
+            first_timestamp_ms=int(table.timestamp_ms[0]) if len(table) else None,
+            last_timestamp_ms=int(table.timestamp_ms[-1]) if len(table) else None,
+        )
+
+
+def dump_chunks(stream: Stream, *, check_crc: bool) -> Iterator[ChunkDump | Damage]:
+    """Every chunk of every segment in file order; a Damage where bytes are no chunk, then on at the next index record.
+
+    Chunks that no index record names (being written, or left by a crash) are shown with `in_index` false.
+    """
+    for segment in stream.segments():
+        yield from _walk_segment(segment, check_crc=check_crc)
+
+
+def verify_stream(stream: Stream, *, limit_bytes: int = EXPANSION_LIMIT_BYTES) -> Iterator[ChunkDump | Damage]:
+    """Check everything that can be checked: yields each chunk looked at, and a Damage for all that is wrong.
+
+    Index records against headers, chunk ids without gaps, checksums, entries, sub-batches (expanded up to `limit_bytes`
+    per chunk), tracking records, segments without index. Bytes behind the last index record are no damage: a writer may
+    be at work, and recovery cuts them.
+    """
+    for chunk_id in orphaned_segments(stream.path):
+        path = stream.path / f"{chunk_id:020d}.segment"
+        yield Damage(path, None, "segment without an index file")
+    expected: int | None = None
+    for segment in stream.segments():
+        if expected is not None and segment.first_chunk_id != expected:
+            yield Damage(
+                segment.segment_path, None, f"segment begins at offset {segment.first_chunk_id}, expected {expected}"
+            )
+        expected = segment.first_chunk_id
+        for found in _walk_segment(segment, check_crc=True):
+            yield found
+            if isinstance(found, Damage):
+                expected = None
+                continue
+            if not found.in_index:
+                continue
+            if expected is not None and found.header.chunk_id != expected:
+                yield Damage(found.path, found.position, f"chunk id {found.header.chunk_id}, expected {expected}")
+            expected = found.header.next_chunk_id
+            if found.is_torn:
+                yield Damage(found.path, found.position, "the file ends inside the chunk")
+            elif found.crc is CrcState.BAD:
+                yield Damage(found.path, found.position, f"data of chunk {found.header.chunk_id} fails its CRC")
+            else:
+                yield from _check_content(found, limit_bytes)
+
+
+def _walk_segment(segment: Segment, *, check_crc: bool) -> Iterator[ChunkDump | Damage]:
+    path = segment.segment_path
+    try:
+        with segment.open() as reader:
+            table = reader.chunks()
+        index_bytes = segment.index_path.stat().st_size
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except LogError as error:
+        yield Damage(error.path, error.position, error.reason)
+        return
+    except FileNotFoundError:
+        yield Damage(path, None, "the segment was deleted while it was looked at")
+        return
+    try:
+        yield from _walk_chunks(descriptor, path, table, check_crc)
+        left = (index_bytes - FILE_HEAD_BYTES) - len(table) * INDEX_RECORD_BYTES
+        if left > 0 and not segment.is_newest:
+            reason = f"{left} bytes behind the last record that names a chunk"
+            yield Damage(segment.index_path, FILE_HEAD_BYTES + len(table) * INDEX_RECORD_BYTES, reason)
+    finally:
+        os.close(descriptor)
+
+
+def _walk_chunks(descriptor: int, path: Path, table: ChunkTable, check_crc: bool) -> Iterator[ChunkDump | Damage]:
+    size = os.fstat(descriptor).st_size
+    position = len(SEGMENT_HEAD)
+    last_indexed = int(table.position[-1]) if len(table) else -1
+    while position < size:
+        row = int(np.searchsorted(table.position, position))
+        in_index = row < len(table) and int(table.position[row]) == position
+        if row < len(table) and not in_index:
+            yield Damage(
+                path, position, f"no index record for this place; the next one is for byte {table.position[row]}"
+            )
+        try:
+            header = ChunkHeader.decode(
+                os.pread(descriptor, CHUNK_HEADER_BYTES, position), path=path, position=position
+            )
+        except CorruptChunkError as error:
+            if position > last_indexed:
+                # Not announced by the index: what a write in progress or a crash leaves.
+                return
+            yield Damage(path, position, error.reason)
+            following = int(np.searchsorted(table.position, position, side="right"))
+            if following == len(table):
+                return
+            position = int(table.position[following])
+            continue
+        if in_index:
+            yield from _compare(table, row, header, path, position)
+        stop = position + header.size_bytes
+        bloom = os.pread(descriptor, header.bloom_length, position + CHUNK_HEADER_BYTES)
+        state = CrcState.UNCHECKED
+        if check_crc and stop <= size:
+            data_position = position + CHUNK_HEADER_BYTES + header.bloom_length
+            is_good = crc_of_range(descriptor, data_position, header.data_length) == header.crc
+            state = CrcState.GOOD if is_good else CrcState.BAD
+        yield ChunkDump(path, position, header, fill_ratio(bloom), state, in_index, stop > size)
+        position = stop
+
+
+def _compare(table: ChunkTable, row: int, header: ChunkHeader, path: Path, position: int) -> Iterator[Damage]:
+    said = (int(table.chunk_id[row]), int(table.timestamp_ms[row]), int(table.epoch[row]), int(table.type[row]))
+    found = (header.chunk_id, header.timestamp_ms, header.epoch, header.chunk_type)
+    for name, index_value, header_value in zip(("chunk id", "time", "epoch", "type"), said, found, strict=True):
+        if index_value != header_value:
+            yield Damage(path, position, f"{name} is {header_value} in the header, {index_value} in the index")
+
+
+def _check_content(chunk: ChunkDump, limit_bytes: int) -> Iterator[Damage]:
+    """Entries, sub-batches and tracking records of one chunk whose bytes are all there."""
+    header, path = chunk.header, chunk.path
+    start = chunk.position + CHUNK_HEADER_BYTES + header.bloom_length
+    with path.open("rb") as file:
+        file.seek(start + header.data_length)
+        trailer = file.read(header.trailer_length)
+        if header.data_length > _WHOLE_CHUNK_BYTES:
+            return
+        file.seek(start)
+        data = file.read(header.data_length)
+    try:
+        records, room = 0, limit_bytes
+        for entry in entries_of(data, header.num_entries, path=path, position=start):
+            if isinstance(entry, SubBatch):
+                for _ in entry.messages(limit_bytes=room, path=path, position=start + entry.position):
+                    records += 1
+                room -= entry.uncompressed_length
+            else:
+                records += 1
+        if records != header.num_records:
+            yield Damage(path, chunk.position, f"header says {header.num_records} records, found {records}")
+        if header.chunk_type != ChunkType.USER:
+            in_snapshot = header.chunk_type == ChunkType.TRACKING_SNAPSHOT
+            body = data[ENTRY_HEAD_BYTES:]
+            body_position = start + ENTRY_HEAD_BYTES
+            for _ in decode_records(body, in_snapshot=in_snapshot, path=path, position=body_position):
+                pass
+        for _ in decode_records(trailer, in_snapshot=False, path=path, position=start + header.data_length):
+            pass
+    except CorruptChunkError as error:
+        yield Damage(error.path, error.position, error.reason)

@@ -38,6 +38,7 @@ from headgate.log.format import (
 )
 from headgate.log.lock import StreamLock
 from headgate.log.pairs import create_pair, delete_pair
+from headgate.log.pending import finish_pending
 from headgate.log.recovery import recover
 from headgate.log.retention import apply_retention
 from headgate.log.settings import DeclaredRange, StreamArguments, StreamSettings, load_settings, save_settings
@@ -131,10 +132,16 @@ class Writer:
         _own_settings(stream.path)
         lock = StreamLock.acquire(stream.path, now_ms=now_ms, timeout_s=timeout_s)
         try:
-            return Writer(stream, lock, now_ms=now_ms, durability=durability, open_file=open_file)
+            writer = Writer(stream, lock, now_ms=now_ms, durability=durability, open_file=open_file)
         except BaseException:
             lock.release()
             raise
+        try:
+            finish_pending(writer)
+        except BaseException:
+            writer.close()
+            raise
+        return writer
 
     def __enter__(self) -> Writer:
         return self

@@ -1,0 +1,115 @@
+"""Appending staged chunks exactly once: all outputs of one batch of one query.
+
+1. `StagedFile` (staging.py): tasks write whole chunks to files of their own.
+2. `Commits.publish` (manifest.py): one rename decides which of them are the batch, and in which order.
+3. `finish_pending` (pending.py): under each stream's lock the chunks are appended, numbered (query, batch · 2^20 + n)
+   in their trailers; `stream.json` keeps the last number, also when many other publishers came since.
+4. `Commits.complete`: the manifest becomes the query's `completed.json`, the staged files go.
+
+A batch whose manifest exists is finished by whoever opens one of its streams for writing. A second commit of a batch
+drops its own staging and finishes, or finds finished, what the first one decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.errors import ConfigError
+from headgate.log.crash_points import CommitStep, reached
+from headgate.log.files import DiskFile, OpenFile
+from headgate.log.manifest import MAX_BATCH, SEQUENCE_BITS, Commits, Manifest, Output
+from headgate.log.staging import StagedChunks
+from headgate.log.stream import Stream
+from headgate.log.writer import Writer
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What `commit_batch` did. `repeated`: the batch was decided before, and the staged files given now are dropped.
+
+    The counts are those of the staged files given.
+    """
+
+    repeated: bool
+    chunks: int
+    messages: int
+    size_bytes: int
+
+
+def output_of(
+    root: Path, stream: Path, staged: Sequence[StagedChunks | None], *, filter_source: str | None = None
+) -> Output:
+    """The staged chunks that a batch appends to the stream in a folder, in order; None stands for an empty task.
+
+    Raises ConfigError for a stream outside the root: the manifest could not be found from it.
+    """
+    folder, base = stream.resolve(), root.resolve()
+    if base not in folder.parents:
+        raise ConfigError(f"stream {stream} lies outside the root {root}; outputs of one batch share a root")
+    parts = tuple(part for part in staged if part is not None)
+    return Output(folder.relative_to(base).as_posix(), parts, filter_source)
+
+
+def commit_batch(
+    root: Path,
+    *,
+    query: str,
+    batch: int,
+    outputs: Sequence[Output],
+    now_ms: int,
+    durable: bool,
+    timeout_s: float = 30.0,
+    open_file: OpenFile = DiskFile,
+) -> Committed:
+    """Append the outputs of a batch to their streams, all of it once, whatever dies meanwhile.
+
+    Batches of a query are numbered upwards from 0; the pair (query, batch) is what makes a commit the same commit.
+    `now_ms` becomes the chunks' time. `durable`: what returns survives a power loss (the files were staged so, too).
+    `timeout_s` is waited for each stream's lock. After an error the batch may be decided or not: commit it again, or
+    `abort_batch` and stage it anew; nothing comes twice. Raises ConfigError for outputs that cannot be numbered,
+    StreamNotFoundError, StreamLockedError and the errors of appending.
+    """
+    _check(query, batch, outputs)
+    for output in outputs:
+        Stream.open(root / output.stream)
+    reached(CommitStep.STAGED)
+    commits = Commits(root)
+    manifest = Manifest(query, batch, now_ms, durable, tuple(outputs))
+    published = commits.publish(manifest)
+    reached(CommitStep.PUBLISHED)
+    if not published:
+        commits.drop((part for output in outputs for part in output.staged), query=query)
+    decided = commits.find(query, batch)
+    for output in decided.outputs if decided is not None else ():
+        # Opening is what appends: every writer finishes the manifests that name its stream.
+        if output.chunk_count:
+            stream = Stream.open(commits.root / output.stream)
+            Writer.open(stream, now_ms=now_ms, timeout_s=timeout_s, open_file=open_file).close()
+    parts = [part for output in outputs for part in output.staged]
+    return Committed(
+        repeated=not published,
+        chunks=sum(part.chunks for part in parts),
+        messages=sum(part.messages for part in parts),
+        size_bytes=sum(part.size_bytes for part in parts),
+    )
+
+
+def abort_batch(root: Path, *, query: str, staged: Sequence[StagedChunks | None]) -> None:
+    """Remove staged files of a batch that is given up, but none that a manifest names: those are decided."""
+    Commits(root).drop((part for part in staged if part is not None), query=query)
+
+
+def _check(query: str, batch: int, outputs: Sequence[Output]) -> None:
+    if not 0 <= batch <= MAX_BATCH:
+        raise ConfigError(f"batch {batch} of query {query!r}; expected 0 to {MAX_BATCH}")
+    streams = [output.stream for output in outputs]
+    if len(set(streams)) < len(streams):
+        raise ConfigError(f"batch {batch} of query {query!r} has two outputs to one stream: {streams}")
+    for output in outputs:
+        if output.chunk_count > 1 << SEQUENCE_BITS:
+            raise ConfigError(
+                f"batch {batch} of query {query!r} has {output.chunk_count} chunks for {output.stream}; "
+                f"at most {1 << SEQUENCE_BITS} can be numbered: make smaller batches"
+            )

@@ -1,0 +1,42 @@
+"""Places where tests end the process as `kill -9` would, to prove that a commit survives it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from enum import StrEnum
+
+VARIABLE = "HEADGATE_CRASH_AT"
+"""Environment variable, for tests only: `<step>` or `<step>:<n>`; the process dies at the n-th time it gets there."""
+
+
+class CommitStep(StrEnum):
+    """Steps of a commit, in their order; the process can die at each."""
+
+    STAGED = "staged"
+    """Everything is staged; there is no manifest yet."""
+    PUBLISHED = "published"
+    """The manifest has its name; nothing is appended."""
+    APPENDING = "appending"
+    """Before each block of chunks that is appended."""
+    APPENDED = "appended"
+    """All chunks of one output are appended; `stream.json` does not say so yet."""
+    RECORDED = "recorded"
+    """`stream.json` of one output has the last sequence; other outputs may be missing."""
+    FINISHED = "finished"
+    """All outputs are recorded; manifest and staged files are still there."""
+    COMPLETED = "completed"
+    """Nothing is left to do."""
+
+
+_reached: Counter[str] = Counter()
+
+
+def reached(step: CommitStep) -> None:
+    """Die here if the environment says so."""
+    wanted, _, number = os.environ.get(VARIABLE, "").partition(":")
+    if wanted == step:
+        _reached[step] += 1
+        if _reached[step] == int(number or 1):
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,235 @@
+"""Manifests: what one batch of one query appends, decided once and for all by a rename.
+
+    <root>/.headgate/commits/<query>/<batch>.json     a batch whose chunks are being appended
+    <root>/.headgate/commits/<query>/completed.json   the manifest of the last batch that was appended everywhere
+    <root>/.headgate/commits/.lock                    held while names are published, completed or removed
+
+Once a manifest has its name, the batch consists of what it lists; completing it is another rename. Batches of a query
+are numbered upwards: a number up to that of `completed.json` is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from headgate.errors import LogError
+from headgate.log.files import replace_file, storage_error, sync_folder
+from headgate.log.root import STREAMS_FOLDER
+from headgate.log.staging import PRIVATE_FOLDER, StagedChunks, folder_name, staging_folder
+
+MANIFEST_FORMAT = 1
+SEQUENCE_BITS = 20
+"""Publisher sequences are batch · 2^20 + number of the chunk among those of the batch for one stream."""
+
+MAX_BATCH = (1 << (63 - SEQUENCE_BITS)) - 1
+
+ONE_TIME_PREFIX = "once-"
+"""Query ids that begin so are used for one batch and never again: nothing is remembered of them when it is done."""
+
+_COMPLETED = "completed.json"
+
+
+class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a batch appends to one stream, in order.
+
+    `stream` is the stream's folder, counted from the root. `filter_source` is the declaration under which the filter
+    values were filled in, None for none.
+    """
+
+    stream: str
+    staged: tuple[StagedChunks, ...]
+    filter_source: str | None = None
+
+    @property
+    def chunk_count(self) -> int:
+        """Chunks of all staged files."""
+        return sum(part.chunks for part in self.staged)
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One batch: its outputs, and the time that its chunks get. `durable`: its chunks are flushed before it is done."""
+
+    query: str
+    batch: int
+    timestamp_ms: int
+    durable: bool
+    outputs: tuple[Output, ...]
+    format: int = MANIFEST_FORMAT
+
+    @property
+    def first_sequence(self) -> int:
+        """The sequence of the first chunk in each output."""
+        return self.batch << SEQUENCE_BITS
+
+    def last_sequence(self, output: Output) -> int:
+        """The sequence of the last chunk of an output; one below the first if it has none."""
+        return self.first_sequence + output.chunk_count - 1
+
+
+def root_of(stream_path: Path) -> Path:
+    """The root whose commits a stream folder takes part in: above `streams/`, or the folder it lies in."""
+    folder = stream_path.resolve()
+    return folder.parent.parent if folder.parent.name == STREAMS_FOLDER else folder.parent
+
+
+class Commits:
+    """The manifests under one root. Any number of processes may use it at the same time."""
+
+    __slots__ = ("root",)
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+
+    @property
+    def folder(self) -> Path:
+        """Where the manifests of all queries lie."""
+        return self.root / PRIVATE_FOLDER / "commits"
+
+    def _path(self, query: str, batch: int) -> Path:
+        return self.folder / folder_name(query) / f"{batch}.json"
+
+    def completed(self, query: str) -> int:
+        """The last batch of a query that is done; −1 if none is known."""
+        manifest = _load(self.folder / folder_name(query) / _COMPLETED)
+        return -1 if manifest is None else manifest.batch
+
+    def find(self, query: str, batch: int) -> Manifest | None:
+        """The manifest of a batch that is published and not completed."""
+        return _load(self._path(query, batch))
+
+    def pending(self) -> list[Manifest]:
+        """All manifests that are published and not completed, by query and batch."""
+        found: list[Manifest] = []
+        with contextlib.suppress(FileNotFoundError):
+            for query_folder in sorted(entry.path for entry in os.scandir(self.folder) if entry.is_dir()):
+                with contextlib.suppress(FileNotFoundError):
+                    found += self._pending_of(Path(query_folder))
+        return found
+
+    @staticmethod
+    def _pending_of(query_folder: Path) -> list[Manifest]:
+        batches = sorted(
+            int(path.stem) for path in query_folder.iterdir() if path.suffix == ".json" and path.stem.isdecimal()
+        )
+        manifests = (_load(query_folder / f"{batch}.json") for batch in batches)
+        return [manifest for manifest in manifests if manifest is not None]
+
+    def publish(self, manifest: Manifest) -> bool:
+        """Give a manifest its name; False, and nothing changes, if its batch is published or completed already.
+
+        A batch with no chunks is completed at once. Raises LogError if a staged file is not there in full.
+        """
+        with self._lock():
+            if manifest.batch <= self.completed(manifest.query) or self.find(manifest.query, manifest.batch):
+                return False
+            for output in manifest.outputs:
+                for part in output.staged:
+                    part.check(self.root)
+            path = self._path(manifest.query, manifest.batch)
+            empty = not any(output.chunk_count for output in manifest.outputs)
+            if empty and manifest.query.startswith(ONE_TIME_PREFIX):
+                return True
+            new = not path.parent.exists()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if new:
+                sync_folder(self.folder)
+            encoded = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+            replace_file(path.parent / _COMPLETED if empty else path, encoded)
+            return True
+
+    def complete(self, manifest: Manifest) -> None:
+        """Note that a batch is appended everywhere, and remove its staged files; again is harmless."""
+        with self._lock():
+            path = self._path(manifest.query, manifest.batch)
+            if manifest.query.startswith(ONE_TIME_PREFIX):
+                path.unlink(missing_ok=True)
+                _remove_if_one_time(path.parent)
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    path.replace(path.parent / _COMPLETED)
+            self._remove(part for output in manifest.outputs for part in output.staged)
+
+    def drop(self, staged: Iterable[StagedChunks], *, query: str) -> None:
+        """Remove staged files of a query, but none that a manifest names."""
+        with self._lock():
+            named = self._named(self.folder / folder_name(query))
+            self._remove(part for part in staged if part.path not in named)
+
+    def clean(self, query: str) -> int:
+        """Remove what earlier attempts of a query left in staging and no manifest names; gives the number of files.
+
+        For the start of a query, when no task of it runs.
+        """
+        with self._lock():
+            return self._clean(staging_folder(self.root, query), None)
+
+    def clean_old(self, *, written_before_ms: int) -> int:
+        """Remove what any query left in staging before that time and no manifest names; gives the number of files."""
+        with self._lock(), contextlib.suppress(FileNotFoundError):
+            folders = sorted(entry.path for entry in os.scandir(staging_folder(self.root)) if entry.is_dir())
+            return sum(self._clean(Path(folder), written_before_ms) for folder in folders)
+        return 0
+
+    def _clean(self, staged: Path, written_before_ms: int | None) -> int:
+        named = self._named(self.folder / staged.name)
+        removed = 0
+        for path in sorted(staged.iterdir()) if staged.is_dir() else ():
+            old = written_before_ms is None or path.stat().st_mtime_ns < written_before_ms * 1_000_000
+            if old and path.relative_to(self.root).as_posix() not in named:
+                path.unlink(missing_ok=True)
+                removed += 1
+        _remove_if_one_time(staged)
+        return removed
+
+    def _named(self, query_folder: Path) -> set[str]:
+        manifests = self._pending_of(query_folder) if query_folder.is_dir() else []
+        return {part.path for manifest in manifests for output in manifest.outputs for part in output.staged}
+
+    def _remove(self, staged: Iterable[StagedChunks]) -> None:
+        paths = [part.file(self.root) for part in staged]
+        for path in paths:
+            path.unlink(missing_ok=True)
+        for folder in {path.parent for path in paths}:
+            _remove_if_one_time(folder)
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        descriptor = -1
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            # Held for a few file operations only, and freed by the kernel at death: no limit on the wait.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        except OSError as error:
+            raise storage_error(error, self.folder) from error
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+def _remove_if_one_time(query_folder: Path) -> None:
+    # Another query's folder stays: its tasks may be about to open a file in it.
+    if query_folder.name.startswith(ONE_TIME_PREFIX):
+        with contextlib.suppress(OSError):
+            query_folder.rmdir()
+
+
+def _load(path: Path) -> Manifest | None:
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        manifest = msgspec.json.decode(raw, type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise LogError(f"not a manifest of staged chunks: {error}", path=path) from error
+    if manifest.format != MANIFEST_FORMAT:
+        raise LogError(f"a manifest of format {manifest.format}, expected {MANIFEST_FORMAT}", path=path)
+    return manifest

@@ -1,0 +1,151 @@
+"""Finishing what manifests decided: done by every writer when it opens a stream, before it appends anything else.
+
+A commit may die at any instant. Whoever holds a stream's lock next appends the chunks that are missing, behind the last
+publisher sequence that the stream has, so that a batch is there once, in order, and before anything younger.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from headgate.errors import CorruptChunkError
+from headgate.log.build import Bytes, Int64Array, stamp_sequences
+from headgate.log.crash_points import CommitStep, reached
+from headgate.log.files import sync_folder
+from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader
+from headgate.log.manifest import Commits, Manifest, Output, root_of
+from headgate.log.settings import load_settings
+from headgate.log.staging import StagedChunks
+from headgate.log.stream import Stream
+
+BLOCK_BYTES = 8 << 20
+"""Bytes of whole chunks appended with one write; a larger chunk makes a larger block."""
+
+
+class Appender(Protocol):
+    """What finishing a batch needs of the writer that holds a stream's lock."""
+
+    @property
+    def stream(self) -> Stream:
+        """The stream it writes."""
+
+    def last_sequence(self, reference: str | bytes) -> int | None:
+        """The highest publisher sequence of a reference in the log or in `stream.json`."""
+
+    def append_chunks(
+        self, data: Bytes, positions: Int64Array, *, now_ms: int, filter_source: str | None = None
+    ) -> object:
+        """Append whole chunks, filling in chunk ids, timestamp and epoch in place, and noting their sequences."""
+
+    def record_sequence(self, query: str, sequence: int) -> None:
+        """Keep a sequence in `stream.json`."""
+
+
+def finish_pending(appender: Appender) -> None:
+    """Append what manifests list for this stream and is missing; complete those that are then done everywhere.
+
+    Raises LogError for a manifest or a staged file that is wrong or gone, and the errors of appending; the rest of the
+    work stays for the next writer.
+    """
+    folder = appender.stream.path
+    commits = Commits(root_of(folder))
+    stream = folder.resolve().relative_to(commits.root).as_posix()
+    for manifest in commits.pending():
+        outputs = [output for output in manifest.outputs if output.stream == stream]
+        for output in outputs:
+            _finish_output(appender, commits.root, manifest, output)
+        if outputs and is_done(commits.root, manifest):
+            reached(CommitStep.FINISHED)
+            commits.complete(manifest)
+            reached(CommitStep.COMPLETED)
+
+
+def is_done(root: Path, manifest: Manifest) -> bool:
+    """Whether every stream of a batch has all its chunks, by its `stream.json`; a stream that was deleted has."""
+    for output in manifest.outputs:
+        settings = load_settings(root / output.stream)
+        if output.chunk_count and settings is not None:
+            sequence = settings.sequences.get(manifest.query, -1)
+            if sequence < manifest.last_sequence(output):
+                return False
+    return True
+
+
+def _finish_output(appender: Appender, root: Path, manifest: Manifest, output: Output) -> None:
+    if not output.chunk_count:
+        return
+    last = appender.last_sequence(manifest.query)
+    number = 0 if last is None else max(0, last + 1 - manifest.first_sequence)
+    skipped = number
+    for part in output.staged:
+        if skipped >= part.chunks:
+            skipped -= part.chunks
+            continue
+        for block, positions in _blocks(part, part.check(root), first_chunk=skipped):
+            reached(CommitStep.APPENDING)
+            stamp_sequences(block, positions, first_sequence=manifest.first_sequence + number)
+            appender.append_chunks(block, positions, now_ms=manifest.timestamp_ms, filter_source=output.filter_source)
+            number += len(positions)
+        skipped = 0
+    if manifest.durable:
+        _flush(appender.stream)
+    reached(CommitStep.APPENDED)
+    appender.record_sequence(manifest.query, manifest.last_sequence(output))
+    reached(CommitStep.RECORDED)
+
+
+def _flush(stream: Stream) -> None:
+    """Flush the stream to the device, chunks that a writer appended and died before flushing included."""
+    for segment in stream.segments():
+        for path in (segment.segment_path, segment.index_path):
+            with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+                os.fdatasync(file.fileno())
+    sync_folder(stream.path)
+
+
+def _blocks(part: StagedChunks, path: Path, *, first_chunk: int) -> Iterator[tuple[Bytes, Int64Array]]:
+    """Blocks of whole chunks from number `first_chunk` on, and where each chunk starts; the buffer is reused."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        buffer = np.empty(min(BLOCK_BYTES, part.size_bytes), dtype=np.uint8)
+        position = 0
+        while position < part.size_bytes:
+            size = os.preadv(descriptor, [buffer.data], position)
+            if size < min(len(buffer), part.size_bytes - position):
+                raise CorruptChunkError("a staged file ends too early", path=path, position=position + size)
+            starts, end = _whole_chunks(buffer[:size], path, position)
+            if end > size:
+                if position + end > part.size_bytes:
+                    raise CorruptChunkError("a staged chunk is longer than its file", path=path, position=position)
+                buffer = np.empty(end, dtype=np.uint8)
+                continue
+            position += end
+            kept = starts[first_chunk:]
+            first_chunk -= len(starts) - len(kept)
+            if kept:
+                yield buffer[kept[0] : end], np.array(kept, dtype=np.int64) - kept[0]
+    finally:
+        os.close(descriptor)
+
+
+def _whole_chunks(block: Bytes, path: Path, position: int) -> tuple[list[int], int]:
+    """Where the whole chunks of a block start, and where they end; for none the end of the first, outside the block."""
+    view = block.data
+    starts: list[int] = []
+    end = 0
+    while end < len(block):
+        rest = len(block) - end
+        if rest < CHUNK_HEADER_BYTES and starts:
+            break
+        header = ChunkHeader.decode(view[end : end + CHUNK_HEADER_BYTES], path=path, position=position + end)
+        if header.size_bytes > rest:
+            return (starts, end) if starts else ([], header.size_bytes)
+        starts.append(end)
+        end += header.size_bytes
+    return starts, end

@@ -1,0 +1,220 @@
+"""Tables of cases: files of JSON lines that say what a filter must do with which messages.
+
+A line is recognised by its keys (docs/reference/case-tables.md); users write tables of their own in the same forms. One
+line with a verdict is one case. What is wrong with a line, whatever it is, is a failure of that line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn, TypeAlias, get_args
+
+from headgate.errors import ConfigError, HeadgateError
+from headgate.evaluate.filter import Engine
+from headgate.language import DEFAULT_DIALECT, dialect_named
+from headgate.message import EncodedMessages
+from headgate.scan.table_cases import (
+    ChunkLayout,
+    Disagreement,
+    MessageTable,
+    MissingMessages,
+    WrongLine,
+    check_chunk_case,
+    check_hash,
+    check_properties,
+    check_sql,
+    field,
+    filter_text,
+    hex_bytes,
+)
+
+EngineChoice: TypeAlias = Literal["reference", "kernel", "both"]
+"""Which evaluator runs the cases that decide messages."""
+
+DEFAULT_MESSAGES = "rabbitmq_messages.jsonl"
+"""File beside a table that holds its messages, unless another is given."""
+
+_MAX_LINE_BYTES = 64 * 1024 * 1024
+
+_ROCKETMQ_BIT_MAPS = ("params", "params_error", "hash", "pos", "bits", "bitsarray")
+_ROCKETMQ_TAGS = ("tagexpr", "taghash")
+
+
+@dataclass(frozen=True, slots=True)
+class TableFailure:
+    """A case that did not come out as the table says, or a line that is no case."""
+
+    file: Path
+    line: int
+    id: str
+    text: str
+    expected: str
+    got: str
+    engine: str = ""
+
+    def __str__(self) -> str:
+        engine = f" [{self.engine}]" if self.engine else ""
+        return (
+            f"{self.file}:{self.line} {self.id}{engine}\n"
+            f"  text:     {self.text}\n  expected: {self.expected}\n  got:      {self.got}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TableResult:
+    """What came of all cases; `passed + failed` are the cases, one per line with a verdict."""
+
+    passed: int
+    failed: int
+    failures: tuple[TableFailure, ...]
+
+    def __str__(self) -> str:
+        return f"{self.passed} passed, {self.failed} failed"
+
+
+def run_tables(
+    files: Iterable[Path | str],
+    *,
+    now_ms: int,
+    messages: Path | str | None = None,
+    engine: EngineChoice = "both",
+    dialect: str | None = None,
+) -> TableResult:
+    """Run every case of the files; a wrong line is a failure, never an exception.
+
+    `messages`: file with the messages of filter cases, by default `DEFAULT_MESSAGES` beside each file. `dialect`:
+    language of SQL filters, by default that of the recordings. `now_ms` is what UTC() gives. Raises ConfigError for a file
+    that cannot be opened, an engine or a dialect that does not exist.
+    """
+    if engine not in get_args(EngineChoice):
+        raise ConfigError(f"found engine {engine!r}, expected one of {', '.join(get_args(EngineChoice))}")
+    engines = tuple(Engine) if engine == "both" else (Engine(engine),)
+    language = dialect_named(dialect or DEFAULT_DIALECT).name
+    passed, failures = 0, []
+    given = None if messages is None else _read_messages(Path(messages))
+    for file in map(Path, files):
+        table = given if given is not None else _read_messages(file.with_name(DEFAULT_MESSAGES), optional=True)
+        run = _Run(file, table, engines, language, now_ms)
+        for number, line in _lines(file):
+            outcome = run.line(number, line)
+            if isinstance(outcome, TableFailure):
+                failures.append(outcome)
+            else:
+                passed += outcome
+    return TableResult(passed, len(failures), tuple(failures))
+
+
+def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
+    """Lines that are not empty, with their numbers from 1."""
+    try:
+        with file.open("rb") as opened:
+            number = 0
+            while line := opened.readline(_MAX_LINE_BYTES):
+                number += 1
+                if line.strip():
+                    yield number, line
+    except OSError as error:
+        raise ConfigError(f"table {file} cannot be read: {error.strerror}") from error
+
+
+def _read_messages(file: Path, *, optional: bool = False) -> MessageTable:
+    """The messages of a file; problems are kept for the cases that need them."""
+    if optional and not file.exists():
+        return MessageTable(problem=f"there are no messages: expected the file {file}, or one given by --messages")
+    found: dict[int, bytes] = {}
+    for number, line in _lines(file):
+        try:
+            content = json.loads(line)
+            if "encoded_hex" in content and "idx" in content:
+                found[field(content, "idx", int)] = hex_bytes(field(content, "encoded_hex", str))
+        except (ValueError, TypeError, WrongLine) as error:
+            return MessageTable(problem=f"line {number} of the messages {file} is wrong: {error}")
+    return MessageTable(tuple(found), EncodedMessages.of(found.values()))
+
+
+Line: TypeAlias = dict[str, Any]
+
+
+class _Run:
+    """One file: the chunk layout and messages that its lines build up, and the case that each line is."""
+
+    def __init__(
+        self, file: Path, messages: MessageTable, engines: tuple[Engine, ...], dialect: str, now_ms: int
+    ) -> None:
+        self.file = file
+        self.messages = messages
+        self.engines = engines
+        self.dialect = dialect
+        self.now_ms = now_ms
+        self.layout = ChunkLayout()
+
+    def line(self, number: int, line: bytes) -> TableFailure | int:
+        """A failure, or how many cases passed: 0 for lines that are no case."""
+        case_id, text = "", line[:200].decode(errors="replace").strip()
+        try:
+            content = json.loads(line)
+            if not isinstance(content, dict):
+                raise WrongLine(f"found a JSON {type(content).__name__}, expected an object")
+            case_id, text = str(content.get("id", "")), filter_text(content) or text
+            return self._run(content)
+        except Disagreement as wrong:
+            return TableFailure(self.file, number, case_id, text, wrong.expected, wrong.got, wrong.engine)
+        except MissingMessages as missing:
+            return TableFailure(self.file, number, case_id, text, "messages to decide", str(missing))
+        except WrongLine as wrong:
+            return TableFailure(self.file, number, case_id, text, "a case as the formats of tables say", str(wrong))
+        except RecursionError:
+            return TableFailure(self.file, number, case_id, text, "JSON", "nested too deep")
+        except (ValueError, HeadgateError) as error:
+            return TableFailure(self.file, number, case_id, text, "a line that can be read", str(error))
+
+    def _run(self, content: Line) -> int:
+        keys = content.keys()
+        match content.get("kind"):
+            case "meta" | "map":
+                return 0
+            case "expr":
+                _not_yet("RocketMQ expressions", "the dialect rocketmq")
+            case str(kind) if kind in _ROCKETMQ_BIT_MAPS:
+                _not_yet("RocketMQ bit maps", "the match index")
+            case str(kind) if kind in _ROCKETMQ_TAGS:
+                _not_yet("RocketMQ tags", "the dialect rocketmq")
+            case "layout":
+                self.layout = ChunkLayout.read(content)
+                return 0
+            case "message":
+                self.layout.add_message(content)
+                return 0
+            case "case":
+                check_chunk_case(content, self.layout, self.engines, self.dialect, self.now_ms)
+                return 1
+        if {"sql", "accepted"} <= keys:
+            check_sql(content, self.messages, self.engines, self.dialect, self.now_ms)
+            return 1
+        if {"filters", "accepted"} <= keys:
+            check_properties(content, self.messages, self.engines, self.dialect, self.now_ms)
+            return 1
+        if {"encoded_hex", "idx"} <= keys:
+            return 0
+        for key, kind, comes_with in _OTHER_LANGUAGES:
+            if key <= keys:
+                _not_yet(kind, comes_with)
+        if {"hex", "h", "h_list"} <= keys:
+            check_hash(content)
+            return 1
+        raise WrongLine(f"no kind of case has the keys {', '.join(sorted(map(str, keys))) or '(none)'}")
+
+
+_OTHER_LANGUAGES = (
+    ({"expression"}, "Service Bus SQL filters", "the dialect servicebus"),
+    ({"action"}, "Service Bus actions", "the dialect servicebus"),
+    ({"filter"}, "Service Bus correlation filters", "the dialect servicebus"),
+    ({"expect_copies", "rules"}, "Service Bus rule sets", "the dialect servicebus"),
+)
+
+
+def _not_yet(kind: str, comes_with: str) -> NoReturn:
+    raise Disagreement("the verdict of the table", f"not supported yet: {kind} come with {comes_with}")

@@ -1,0 +1,208 @@
+"""Cursors and planned reads over streams as writers and damage leave them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.errors import ConfigError, CorruptChunkError, OffsetOutOfRangeError
+from headgate.evaluate.filter import Filter
+from headgate.log import OffsetSpecification, Stream, StreamArguments
+from headgate.log.format import CHUNK_HEADER_BYTES
+from headgate.log.writer import Writer
+from headgate.message import Message
+from headgate.scan import Cursor, OnCorrupt, ScanCounters, ScanRequest, plan, read_range, resolve_range
+
+FIRST = OffsetSpecification.first()
+
+
+def _body(number: int) -> bytes:
+    return Message(application_properties={"n": number}, body=b"x" * 50).encode()
+
+
+def _stream(folder: Path, *, segment_bytes: int = 500_000) -> Stream:
+    arguments = StreamArguments(max_segment_size_bytes=segment_bytes)
+    return Stream.create(folder / "s", name="s", now_ms=0, arguments=arguments)
+
+
+def _append(writer: Writer, numbers: range, *, now_ms: int, per_chunk: int = 10) -> None:
+    for start in range(numbers.start, numbers.stop, per_chunk):
+        part = range(start, min(start + per_chunk, numbers.stop))
+        writer.append([(_body(number), None) for number in part], now_ms=now_ms)
+
+
+def _drain(cursor: Cursor) -> list[int]:
+    offsets: list[int] = []
+    while (batch := cursor.read(0)) is not None:
+        offsets.extend(batch.offsets.tolist())
+    return offsets
+
+
+def _read(stream: Stream, request: ScanRequest, start: OffsetSpecification, end: OffsetSpecification | None) -> list[int]:
+    within = resolve_range(stream, start=start, end=end, now_ms=0)
+    counters = ScanCounters()
+    return [
+        offset
+        for chunks in plan(stream, request, within, range_bytes=1000).ranges
+        for batch in read_range(chunks, request, counters)
+        for offset in batch.offsets.tolist()
+    ]
+
+
+def test_a_cursor_follows_a_writer_across_segments(tmp_path: Path) -> None:
+    stream = _stream(tmp_path, segment_bytes=2000)
+    with Writer.open(stream, now_ms=0) as writer, Cursor(stream, ScanRequest(), start=FIRST, now_ms=0) as cursor:
+        seen: list[int] = []
+        for number in range(0, 200, 7):
+            _append(writer, range(number, min(number + 7, 200)), now_ms=number)
+            seen += _drain(cursor)
+        assert seen == list(range(200))
+        assert cursor.next_offset == 200
+        assert len(stream.segments()) > 5
+        assert cursor.read(0) is None
+
+
+def test_a_cursor_with_an_end_stops_inside_a_chunk_and_says_so(tmp_path: Path) -> None:
+    stream = _stream(tmp_path)
+    with Writer.open(stream, now_ms=0) as writer:
+        _append(writer, range(100), now_ms=1)
+    start = OffsetSpecification.offset(13)
+    with Cursor(stream, ScanRequest(), start=start, now_ms=0, stop_offset=47) as cursor:
+        assert not cursor.is_finished
+        assert _drain(cursor) == list(range(13, 47))
+        assert cursor.is_finished
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        ("first", None, range(100)),
+        ("13", "47", range(13, 47)),
+        ("47", "13", range(0)),
+        ("last", None, range(90, 100)),
+        ("next", None, range(0)),
+        ("first", "last", range(90)),
+        ("1970-01-01T00:00:00.003Z", "1970-01-01T00:00:00.005Z", range(30, 50)),
+        ("1000", None, range(0)),
+    ],
+)
+def test_a_planned_read_covers_the_offsets_between_two_specifications(
+    tmp_path: Path, start: str, end: str | None, expected: range
+) -> None:
+    stream = _stream(tmp_path, segment_bytes=3000)
+    with Writer.open(stream, now_ms=0) as writer:
+        for time_ms in range(10):
+            _append(writer, range(time_ms * 10, time_ms * 10 + 10), now_ms=time_ms)
+    stop = None if end is None else OffsetSpecification.parse(end)
+    assert _read(stream, ScanRequest(), OffsetSpecification.parse(start), stop) == list(expected)
+
+
+def test_every_message_carries_the_time_of_its_chunk(tmp_path: Path) -> None:
+    stream = _stream(tmp_path)
+    with Writer.open(stream, now_ms=0) as writer:
+        _append(writer, range(3), now_ms=7)
+        _append(writer, range(3, 5), now_ms=9)
+    with Cursor(stream, ScanRequest(), start=FIRST, now_ms=0) as cursor:
+        batch = cursor.read(0)
+    assert batch is not None
+    assert batch.timestamps_ms.tolist() == [7, 7, 7, 9, 9]
+    assert [batch.messages.message(row) for row in range(5)] == [_body(number) for number in range(5)]
+
+
+def test_retention_that_overtakes_a_cursor_is_an_error_that_names_the_offsets(tmp_path: Path) -> None:
+    stream = _stream(tmp_path, segment_bytes=2000)
+    with Writer.open(stream, now_ms=0) as writer, Cursor(stream, ScanRequest(), start=FIRST, now_ms=0) as cursor:
+        _append(writer, range(200), now_ms=1)
+        writer.change(now_ms=2, arguments=StreamArguments(max_segment_size_bytes=2000, max_length_bytes=4000))
+        with pytest.raises(OffsetOutOfRangeError, match=r"offsets \d+ to \d+ were deleted"):
+            _drain(cursor)
+
+
+def _damaged(tmp_path: Path) -> tuple[Stream, int]:
+    """Ten chunks of ten messages; a data bit of the fifth is flipped. Gives the stream and that chunk's position."""
+    stream = _stream(tmp_path)
+    with Writer.open(stream, now_ms=0) as writer:
+        _append(writer, range(100), now_ms=1)
+    [segment] = stream.segments()
+    with segment.open() as reader:
+        position = int(reader.chunks().position[4])
+    content = bytearray(segment.segment_path.read_bytes())
+    content[position + CHUNK_HEADER_BYTES + 200] ^= 1
+    segment.segment_path.write_bytes(content)
+    return stream, position
+
+
+def test_a_corrupt_chunk_is_an_error_with_file_and_position(tmp_path: Path) -> None:
+    stream, position = _damaged(tmp_path)
+    with pytest.raises(CorruptChunkError, match="checksum of chunk 40") as caught:
+        _read(stream, ScanRequest(), FIRST, None)
+    assert caught.value.path == stream.segments()[0].segment_path
+    assert caught.value.position == position
+
+
+def test_skipping_corrupt_chunks_loses_only_those_and_counts_them(tmp_path: Path) -> None:
+    stream, _ = _damaged(tmp_path)
+    request = ScanRequest(on_corrupt=OnCorrupt.SKIP)
+    expected = [*range(40), *range(50, 100)]
+    assert _read(stream, request, FIRST, None) == expected
+    with Cursor(stream, request, start=FIRST, now_ms=0) as cursor:
+        assert _drain(cursor) == expected
+        assert cursor.counters.chunks_corrupt == 1
+        assert cursor.counters.messages_evaluated == 90
+
+
+def test_a_broken_header_is_skipped_too_when_stage_one_looks_at_headers(tmp_path: Path) -> None:
+    stream = _stream(tmp_path)
+    with Writer.open(stream, now_ms=0) as writer:
+        for number in range(10):
+            writer.append([(_body(number), b"even" if number % 2 == 0 else b"odd")], now_ms=1)
+    [segment] = stream.segments()
+    with segment.open() as reader:
+        position = int(reader.chunks().position[4])
+    content = bytearray(segment.segment_path.read_bytes())
+    content[position] ^= 0xFF
+    segment.segment_path.write_bytes(content)
+    with pytest.raises(CorruptChunkError, match="no chunk here"):
+        _read(stream, ScanRequest(filter_values=(b"even",)), FIRST, None)
+    request = ScanRequest(filter_values=(b"even",), on_corrupt=OnCorrupt.SKIP)
+    found = _read(stream, request, FIRST, None)
+    assert {0, 2, 6, 8} <= set(found)
+    assert 4 not in found
+
+
+def test_exact_reading_counts_every_verdict(tmp_path: Path) -> None:
+    stream = _stream(tmp_path)
+    with Writer.open(stream, now_ms=0) as writer:
+        bodies = [_body(1), _body(2), Message(body=b"none").encode(), b"\x00no message"]
+        writer.append([(body, None) for body in bodies], now_ms=1)
+    request = ScanRequest(filter=Filter.parse("n = 1", "rabbitmq"), exact=True)
+    with Cursor(stream, request, start=FIRST, now_ms=0) as cursor:
+        assert _drain(cursor) == [0]
+        counters = cursor.counters
+    assert (counters.messages_evaluated, counters.messages_matched) == (4, 1)
+    assert (counters.messages_unknown, counters.messages_error) == (1, 1)
+
+
+def test_messages_that_are_no_amqp_are_delivered_without_a_filter(tmp_path: Path) -> None:
+    stream = _stream(tmp_path)
+    with Writer.open(stream, now_ms=0) as writer:
+        writer.append([(b"\x00no message", None)], now_ms=1)
+    assert _read(stream, ScanRequest(), FIRST, None) == [0]
+
+
+def test_now_is_what_the_reader_was_given(tmp_path: Path) -> None:
+    stream = _stream(tmp_path)
+    with Writer.open(stream, now_ms=0) as writer:
+        _append(writer, range(3), now_ms=1)
+    request = ScanRequest(filter=Filter.parse("UTC() = 5", "rabbitmq"))
+    for now_ms, expected in ((5, [0, 1, 2]), (6, [])):
+        with Cursor(stream, request, start=FIRST, now_ms=0) as cursor:
+            batch = cursor.read(now_ms)
+        assert batch is not None
+        assert batch.offsets.tolist() == expected
+
+
+def test_match_unfiltered_alone_is_refused() -> None:
+    with pytest.raises(ConfigError, match="match_unfiltered has no effect without filter_values"):
+        ScanRequest(match_unfiltered=True)

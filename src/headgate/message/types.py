@@ -25,6 +25,7 @@ Source: OASIS AMQP 1.0 part 1 (types), section 1.6.
 from __future__ import annotations
 
 import datetime
+import math
 import struct
 import uuid
 from collections.abc import Callable, Mapping
@@ -51,15 +52,15 @@ INTEGER_RANGES: dict[AmqpType, tuple[int, int]] = {
 DECIMAL_SIZES: dict[AmqpType, int] = {AmqpType.DECIMAL32: 4, AmqpType.DECIMAL64: 8, AmqpType.DECIMAL128: 16}
 """Bytes of the opaque decimal types."""
 
-_FLOAT_FORMATS = {AmqpType.FLOAT: ">f", AmqpType.DOUBLE: ">d"}
+_FLOATS = frozenset({AmqpType.FLOAT, AmqpType.DOUBLE})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AmqpValue:
     """One value with its exact type; see the head of this module for what `value` holds.
 
-    Raises `ConfigError` for a value that the type cannot hold. Equal means: same type and same encoding, so NaN equals
-    itself, 0.0 does not equal -0.0, and int 5 does not equal long 5.
+    Raises `ConfigError` for a value that the type cannot hold. Equal means: same type and same value, so int 5 does not
+    equal long 5, 0.0 does not equal -0.0, and NaN equals NaN.
     """
 
     type: AmqpType
@@ -81,8 +82,9 @@ class AmqpValue:
         return hash((self.type, self._identity()))
 
     def _identity(self) -> object:
-        packing = _FLOAT_FORMATS.get(self.type)
-        return self.value if packing is None else struct.pack(packing, self.value)
+        if self.type in _FLOATS:
+            return "NaN" if math.isnan(self.value) else struct.pack(">d", self.value)
+        return self.value
 
     def octets(self) -> bytes | None:
         """The bytes of a string, symbol, binary or uuid; None for the other types."""

@@ -15,7 +15,8 @@
     │   ├── StreamReadOnlyError    a foreign folder that was not adopted, or a file system that refuses writing
     │   └── StorageFullError       the file system or the file-size limit refuses more bytes
     ├── ConfigError            a wrong option, key or argument: names it, says what is expected
-    └── SparkSetupError        Spark or its Java cannot be started: says what was found and both ways out
+    ├── SparkSetupError        Spark or its Java cannot be started: says what was found and both ways out
+    └── PipelineError          a pipeline that failed while it ran: the entry and the cause
 
 Evaluating a filter over a message never raises any of them.
 """
@@ -153,3 +154,7 @@ class ConfigError(HeadgateError):
 
 class SparkSetupError(HeadgateError):
     """Spark or its Java cannot be started here; the message says what was found and the ways out."""
+
+
+class PipelineError(HeadgateError):
+    """A pipeline that failed while it ran; the message names the entry and the cause."""

@@ -1,0 +1,333 @@
+"""A pipeline as a TOML file: read, checked and put in order here, before Spark starts.
+
+    name = "orders"                          names the checkpoints
+    root = "headgate-data"                   streams named below are under it; default: HEADGATE_ROOT, else headgate-data
+    state = "…"                              checkpoints and progress; default: <root>/.headgate/pipelines/<name>
+
+    [[source]]                               rows from a Headgate stream or any Spark source
+    name = "events"                          what steps and sinks call it
+    format = "parquet"                       a format of Spark; "headgate" for a stream
+    path = "…" / stream = "…"                a file or folder, or a stream (name or folder)
+    options = { … }                          the format's own options
+    filter, dialect, filter_values, …        of a stream: the options of `headgate.spark.options`, as keys
+
+    [[step]]                                 Spark SQL over what came before
+    name = "lines"
+    inputs = ["events"]                      names that stand in the text as tables
+    sql = "SELECT …"
+    watermark = { column = "…", delay = "10 minutes" }
+
+    [[sink]]                                 where rows go, each with its own checkpoint
+    name = "archive"
+    input = "lines"
+    format, path / stream, options           as for a source; keys of the Headgate sink for a stream
+    mode = "append"                          "append": new rows only, exactly once, going on where the last run stopped;
+                                             "complete": computed anew from all rows of the inputs, replacing the output
+
+Relative paths are relative to the working directory. Sinks run in the order of the file, except that a sink which
+writes a stream runs before the sinks that read it.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from headgate.errors import ConfigError, HeadgateError
+from headgate.spark.options import SinkOptions, SourceOptions, default_root
+
+HEADGATE = "headgate"
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class Mode(enum.Enum):
+    """How a sink goes on from one run to the next."""
+
+    APPEND = "append"
+    COMPLETE = "complete"
+
+
+class Watermark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How late rows may come, by an event-time column: Spark's `withWatermark`."""
+
+    column: str
+    delay: str
+
+
+OptionValue = str | int | float | bool | list[str]
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Rows from a stream or from any Spark source."""
+
+    name: str
+    format: str = HEADGATE
+    path: str | None = None
+    stream: str | list[str] | None = None
+    options: dict[str, OptionValue] = {}
+    filter: str | None = None
+    dialect: str | None = None
+    filter_values: list[str] | None = None
+    match_unfiltered: bool | None = None
+    start: str | int | None = None
+    columns: list[str] | None = None
+    properties: str | None = None
+    fail_on_data_loss: bool | None = None
+    on_corrupt: str | None = None
+    watermark: Watermark | None = None
+
+
+class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Spark SQL over sources and earlier steps."""
+
+    name: str
+    inputs: list[str]
+    sql: str
+    watermark: Watermark | None = None
+
+
+class Sink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where the rows of a source or step go."""
+
+    name: str
+    input: str
+    format: str = HEADGATE
+    path: str | None = None
+    stream: str | None = None
+    options: dict[str, OptionValue] = {}
+    filter_value: str | None = None
+    filter_source: str | None = None
+    filter_size_bytes: int | None = None
+    max_segment_size_bytes: int | None = None
+    max_length_bytes: int | None = None
+    max_age: str | None = None
+    durability: str | None = None
+    mode: Mode = Mode.APPEND
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    name: str
+    root: str | None = None
+    state: str | None = None
+    source: list[Source] = []
+    step: list[Step] = []
+    sink: list[Sink] = []
+
+
+_SOURCE_KEYS = (
+    "filter",
+    "dialect",
+    "filter_values",
+    "match_unfiltered",
+    "start",
+    "columns",
+    "properties",
+    "fail_on_data_loss",
+    "on_corrupt",
+)
+_SINK_KEYS = (
+    "filter_value",
+    "filter_source",
+    "filter_size_bytes",
+    "max_segment_size_bytes",
+    "max_length_bytes",
+    "max_age",
+    "durability",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A checked pipeline: every name resolves, every option of a stream parses, sinks are in the order they run."""
+
+    name: str
+    root: Path
+    state: Path
+    sources: Mapping[str, Source]
+    steps: Mapping[str, Step]
+    sinks: tuple[Sink, ...]
+
+    def sources_of(self, name: str) -> Iterator[Source]:
+        """The sources that a source, step or sink input reads, each once, in the order first met."""
+        seen: set[str] = set()
+        waiting = [name]
+        while waiting:
+            current = waiting.pop(0)
+            if current in seen:
+                continue
+            seen.add(current)
+            if current in self.sources:
+                yield self.sources[current]
+            else:
+                waiting.extend(self.steps[current].inputs)
+
+    def source_options(self, source: Source) -> dict[str, str]:
+        """The options of a source as Spark takes them."""
+        return _options(self.root, source, _SOURCE_KEYS)
+
+    def sink_options(self, sink: Sink) -> dict[str, str]:
+        """The options of a sink as Spark takes them."""
+        return _options(self.root, sink, _SINK_KEYS)
+
+
+def load(path: str | Path) -> Pipeline:
+    """Read and check a pipeline file; ConfigError or FilterError names the file, the entry and the key that is wrong."""
+    file = Path(path)
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{file}: there is no such pipeline file") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{file}: not a TOML file that can be read: {error}") from error
+    try:
+        return check(content)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
+
+
+def check(content: Mapping[str, object]) -> Pipeline:
+    """The pipeline that a dict in the form of the TOML file describes; errors as in `load`, without the file."""
+    try:
+        parsed = msgspec.convert(content, _File)
+    except msgspec.ValidationError as error:
+        raise ConfigError(str(error)) from error
+    if not _PIPELINE_NAME.fullmatch(parsed.name):
+        raise ConfigError(f"name {parsed.name!r}: expected letters, digits, dots, dashes and underscores, at most 100")
+    if not parsed.sink:
+        raise ConfigError("the pipeline has no [[sink]]: nothing would run")
+    root = Path(parsed.root) if parsed.root is not None else default_root()
+    pipeline = Pipeline(
+        name=parsed.name,
+        root=root.absolute(),
+        state=(
+            Path(parsed.state) if parsed.state is not None else root / ".headgate" / "pipelines" / parsed.name
+        ).absolute(),
+        sources={source.name: source for source in parsed.source},
+        steps={step.name: step for step in parsed.step},
+        sinks=tuple(parsed.sink),
+    )
+    _check_names(parsed)
+    for source in parsed.source:
+        with _naming("source", source.name):
+            _check_place(source, _SOURCE_KEYS)
+            if source.format == HEADGATE:
+                SourceOptions.parse(pipeline.source_options(source))
+    for sink in parsed.sink:
+        with _naming("sink", sink.name):
+            _check_place(sink, _SINK_KEYS)
+            if sink.format == HEADGATE:
+                if sink.mode is Mode.COMPLETE:
+                    raise ConfigError("mode: a stream is append only; use append, or another format")
+                SinkOptions.parse(pipeline.sink_options(sink))
+    return Pipeline(
+        name=pipeline.name,
+        root=pipeline.root,
+        state=pipeline.state,
+        sources=pipeline.sources,
+        steps=pipeline.steps,
+        sinks=_in_order(pipeline),
+    )
+
+
+class _naming:  # noqa: N801 - reads as the statement it is
+    """Put the entry's kind and name in front of the errors of a block."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        self._entry = f"{kind} {name!r}"
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, HeadgateError):
+            raise ConfigError(f"{self._entry}: {error}") from error
+
+
+def _check_names(parsed: _File) -> None:
+    known: set[str] = set()
+    for kind, entries in (("source", parsed.source), ("step", parsed.step)):
+        for entry in entries:
+            if not _IDENTIFIER.fullmatch(entry.name):
+                raise ConfigError(f"{kind} name {entry.name!r}: expected a letter, then letters, digits, underscores")
+            if entry.name in known:
+                raise ConfigError(f"{kind} name {entry.name!r} is given twice")
+            for needed in getattr(entry, "inputs", ()):
+                if needed not in known:
+                    raise ConfigError(f"step {entry.name!r}: input {needed!r} is no source and no step before it")
+            known.add(entry.name)
+    for step in parsed.step:
+        if not step.inputs:
+            raise ConfigError(f"step {step.name!r}: inputs is empty; name the sources and steps that its sql reads")
+    sinks: set[str] = set()
+    for sink in parsed.sink:
+        if not _IDENTIFIER.fullmatch(sink.name):
+            raise ConfigError(f"sink name {sink.name!r}: expected a letter, then letters, digits, underscores")
+        if sink.name in sinks:
+            raise ConfigError(f"sink name {sink.name!r} is given twice")
+        if sink.input not in known:
+            raise ConfigError(f"sink {sink.name!r}: input {sink.input!r} is no source and no step")
+        sinks.add(sink.name)
+
+
+def _check_place(entry: Source | Sink, keys: tuple[str, ...]) -> None:
+    if entry.format == HEADGATE:
+        if entry.stream is None or entry.path is not None:
+            raise ConfigError("a Headgate stream is named by the key stream (a name or a folder), not by path")
+        return
+    given = [key for key in ("stream", *keys) if getattr(entry, key) is not None]
+    if given:
+        raise ConfigError(f"key {given[0]} is for Headgate streams; format is {entry.format!r}")
+
+
+def _options(root: Path, entry: Source | Sink, keys: tuple[str, ...]) -> dict[str, str]:
+    options = {name: _as_text(value) for name, value in entry.options.items()}
+    if entry.format == HEADGATE:
+        for key in ("stream", *keys):
+            value = getattr(entry, key)
+            if value is not None and key in options:
+                raise ConfigError(f"{key} is given twice: as a key and in options")
+            if value is not None:
+                options[key] = _as_text(value)
+        options.setdefault("root", str(root))
+    return options
+
+
+def _as_text(value: OptionValue) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return msgspec.json.encode(value).decode()
+    return str(value)
+
+
+def _in_order(pipeline: Pipeline) -> tuple[Sink, ...]:
+    """Sinks in file order, but writers of a stream before its readers."""
+    waiting = list(pipeline.sinks)
+    ordered: list[Sink] = []
+    while waiting:
+        for sink in waiting:
+            reads = {str(source.stream) for source in pipeline.sources_of(sink.input) if source.format == HEADGATE}
+            if not any(other.stream in reads for other in waiting if other is not sink and other.format == HEADGATE):
+                ordered.append(sink)
+                waiting.remove(sink)
+                break
+        else:
+            names = ", ".join(repr(sink.name) for sink in waiting)
+            raise ConfigError(f"sinks {names} read each other's streams in a circle")
+    own = [
+        sink.name
+        for sink in ordered
+        if sink.format == HEADGATE
+        and any(source.stream == sink.stream for source in pipeline.sources_of(sink.input) if source.format == HEADGATE)
+    ]
+    if own:
+        raise ConfigError(f"sink {own[0]!r} writes the stream that it reads; it would never end")
+    return tuple(ordered)

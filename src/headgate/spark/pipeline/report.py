@@ -1,0 +1,125 @@
+"""What a run of a pipeline did, sink by sink, and the table that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rich import box
+from rich.table import Table
+
+from headgate.scan import ScanCounters
+
+
+@dataclass(slots=True)
+class SinkReport:
+    """One sink of a run.
+
+    `rows_written` since the run began, None where the format does not tell; `continued` when an earlier run had
+    written already; `counters` of all Headgate sources that were read for it, None without one; `seconds` of its query.
+    """
+
+    name: str
+    input: str
+    target: str
+    rows_written: int | None
+    continued: bool
+    recomputed: bool
+    seconds: float
+    counters: ScanCounters | None
+
+    @property
+    def messages_covered(self) -> int | None:
+        """Messages that were decided: evaluated one by one. None without a Headgate source."""
+        return None if self.counters is None else self.counters.messages_evaluated
+
+    def as_dict(self) -> dict[str, object]:
+        """The report as JSON-able values."""
+        return {
+            "sink": self.name,
+            "input": self.input,
+            "target": self.target,
+            "rows_written": self.rows_written,
+            "continued": self.continued,
+            "recomputed": self.recomputed,
+            "seconds": round(self.seconds, 3),
+            "counters": None if self.counters is None else self.counters.as_dict(),
+        }
+
+
+@dataclass(slots=True)
+class Report:
+    """A whole run."""
+
+    pipeline: str
+    seconds: float = 0.0
+    sinks: list[SinkReport] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, object]:
+        """The report as JSON-able values."""
+        return {
+            "pipeline": self.pipeline,
+            "seconds": round(self.seconds, 3),
+            "sinks": [sink.as_dict() for sink in self.sinks],
+        }
+
+    def table(self) -> Table:
+        """One row per sink: what each stage examined, skipped and kept, and where the output lies."""
+        table = Table(box=box.SIMPLE_HEAD, title=f"pipeline {self.pipeline}", title_justify="left", pad_edge=False)
+        table.add_column("sink")
+        for heading in ("chunks", "skipped", "bytes not read", "messages", "kept", "written", "seconds", "rows/s"):
+            table.add_column(heading, justify="right")
+        table.add_column("output", overflow="fold")
+        for sink in self.sinks:
+            table.add_row(sink.name, *_stages(sink.counters), *_output(sink))
+        return table
+
+
+def _stages(counters: ScanCounters | None) -> tuple[str, ...]:
+    if counters is None:
+        return ("", "", "", "", "")
+    total = counters.bytes_read + counters.bytes_skipped
+    return (
+        f"{counters.chunks_examined:,}",
+        _share(counters.chunks_skipped, counters.chunks_examined),
+        f"{size(counters.bytes_skipped)} of {size(total)}",
+        f"{counters.messages_evaluated:,}",
+        _share(counters.messages_matched, counters.messages_evaluated),
+    )
+
+
+def _output(sink: SinkReport) -> tuple[str, ...]:
+    done = sink.rows_written
+    read = sink.messages_covered or done
+    note = "continued: " if sink.continued else "recomputed: " if sink.recomputed else ""
+    return (
+        "" if done is None else f"{done:,}",
+        f"{sink.seconds:.1f}",
+        "" if not read else f"{read / max(sink.seconds, 1e-9):,.0f}",
+        note + sink.target,
+    )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} ({100 * part / whole:.1f} %)" if whole else f"{part:,}"
+
+
+def size(size_bytes: int) -> str:
+    """Bytes for people: `23.1 MB`."""
+    amount = float(size_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def sum_counters(parts: list[Mapping[str, int]]) -> ScanCounters | None:
+    """The counters of several sources added up; None without any."""
+    if not parts:
+        return None
+    total = ScanCounters()
+    known = set(total.as_dict())
+    for part in parts:
+        total.add(ScanCounters(**{name: value for name, value in part.items() if name in known}))
+    return total

@@ -1,0 +1,238 @@
+"""Running a pipeline: one Spark query per sink, in order, each to the end of what there is."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from headgate.errors import HeadgateError, PipelineError
+from headgate.spark.copy import CopyResult, copy_stream
+from headgate.spark.counters import counters, forget_counters
+from headgate.spark.pipeline.configuration import HEADGATE, Mode, Pipeline, Sink, Source, Watermark, load
+from headgate.spark.pipeline.report import Report, SinkReport, sum_counters
+from headgate.spark.session import session
+
+_POLL_S = 0.2
+
+
+class Watcher(Protocol):
+    """Is told how a run goes; called from the thread that called `run`."""
+
+    def sink_started(self, name: str, *, continued: bool) -> None:
+        """A sink's query begins; `continued` when an earlier run wrote to it."""
+
+    def sink_progressed(self, name: str, rows: int) -> None:
+        """So many rows were read for the sink so far."""
+
+    def sink_finished(self, report: SinkReport) -> None:
+        """A sink is done."""
+
+
+class _Silent:
+    def sink_started(self, name: str, *, continued: bool) -> None:
+        return None
+
+    def sink_progressed(self, name: str, rows: int) -> None:
+        return None
+
+    def sink_finished(self, report: SinkReport) -> None:
+        return None
+
+
+def run(
+    pipeline: Pipeline | str | Path, *, spark: SparkSession | None = None, watcher: Watcher | None = None
+) -> Report:
+    """Run every sink of a pipeline (or of a pipeline file) once, to the end of what its inputs hold now.
+
+    Sinks with mode append continue where an earlier run stopped, exactly once. Raises ConfigError and FilterError before
+    Spark starts, PipelineError with the sink's name when a query fails; sinks that were finished stay so.
+    """
+    checked = pipeline if isinstance(pipeline, Pipeline) else load(pipeline)
+    watching = watcher or _Silent()
+    runner = _Runner(checked, spark or session(f"headgate run {checked.name}"), watching)
+    report = Report(checked.name)
+    began = time.monotonic()
+    for sink in checked.sinks:
+        report.sinks.append(runner.run_sink(sink))
+        watching.sink_finished(report.sinks[-1])
+    report.seconds = time.monotonic() - began
+    return report
+
+
+class _Runner:
+    def __init__(self, pipeline: Pipeline, spark: SparkSession, watcher: Watcher) -> None:
+        self._pipeline = pipeline
+        self._spark = spark
+        self._watcher = watcher
+        self._run = secrets.token_hex(6)
+
+    def run_sink(self, sink: Sink) -> SinkReport:
+        checkpoint = self._pipeline.state / "checkpoints" / sink.name
+        continued = sink.mode is Mode.APPEND and (checkpoint / "commits").is_dir()
+        self._watcher.sink_started(sink.name, continued=continued)
+        began = time.monotonic()
+        with _naming(sink):
+            if sink.mode is Mode.COMPLETE:
+                rows, counted = self._compute(sink)
+            elif self._is_copy(sink):
+                rows, counted = self._copy(sink, checkpoint)
+            else:
+                rows, counted = self._append(sink, checkpoint)
+        return SinkReport(
+            name=sink.name,
+            input=sink.input,
+            target=_target(self._pipeline, sink),
+            rows_written=rows,
+            continued=continued,
+            recomputed=sink.mode is Mode.COMPLETE,
+            seconds=time.monotonic() - began,
+            counters=sum_counters(counted),
+        )
+
+    def _is_copy(self, sink: Sink) -> bool:
+        """Whether messages go from stream to stream as they are: then only descriptors have to cross into the JVM."""
+        source = self._pipeline.sources.get(sink.input)
+        return sink.format == HEADGATE and source is not None and source.format == HEADGATE
+
+    def _copy(self, sink: Sink, checkpoint: Path) -> tuple[int | None, list[dict[str, int]]]:
+        source = self._pipeline.sources[sink.input]
+        result: CopyResult = copy_stream(
+            self._spark,
+            self._pipeline.source_options(source),
+            self._pipeline.sink_options(sink),
+            checkpoint=checkpoint,
+        )
+        return result.messages_written, [result.counters]
+
+    def _append(self, sink: Sink, checkpoint: Path) -> tuple[int | None, list[dict[str, int]]]:
+        with self._views(sink, streaming=True) as (frame, tokens):
+            writer = (
+                frame.writeStream.format(sink.format)
+                .options(**self._pipeline.sink_options(sink))
+                .option("checkpointLocation", str(checkpoint))
+                .queryName(f"{self._pipeline.name}_{sink.name}_{self._run}")
+                .outputMode("append")
+                .trigger(availableNow=True)
+            )
+            query = writer.start(sink.path) if sink.path is not None else writer.start()
+            written = self._wait(sink, query)
+            return written, [counters(token, root=self._pipeline.root) for token in tokens]
+
+    def _compute(self, sink: Sink) -> tuple[int | None, list[dict[str, int]]]:
+        with self._views(sink, streaming=False) as (frame, tokens):
+            writer = frame.write.format(sink.format).options(**self._pipeline.sink_options(sink)).mode("overwrite")
+            writer.save(sink.path) if sink.path is not None else writer.save()
+            return None, [counters(token, root=self._pipeline.root) for token in tokens]
+
+    def _wait(self, sink: Sink, query: StreamingQuery) -> int | None:
+        """Follow a query to its end; rows that its sink reports as written, None where it does not."""
+        read: dict[int, int] = {}
+        written: dict[int, int] = {}
+        try:
+            while not query.awaitTermination(_POLL_S):
+                _collect(query, read, written)
+                self._watcher.sink_progressed(sink.name, sum(read.values()))
+            _collect(query, read, written)
+            self._watcher.sink_progressed(sink.name, sum(read.values()))
+        except BaseException:
+            query.stop()
+            raise
+        return sum(written.values()) if all(rows >= 0 for rows in written.values()) else None
+
+    @contextmanager
+    def _views(self, sink: Sink, *, streaming: bool) -> Iterator[tuple[DataFrame, list[str]]]:
+        """The rows that go into a sink, and the counter tokens of the streams they come from."""
+        tokens: list[str] = []
+        frames: dict[str, DataFrame] = {}
+        try:
+            frame = self._frame(sink.input, sink, streaming, frames, tokens)
+            yield frame, tokens
+        finally:
+            for name in frames:
+                self._spark.catalog.dropTempView(name)
+            for token in tokens:
+                forget_counters(token, root=self._pipeline.root)
+
+    def _frame(
+        self, name: str, sink: Sink, streaming: bool, frames: dict[str, DataFrame], tokens: list[str]
+    ) -> DataFrame:
+        if name in frames:
+            return frames[name]
+        source = self._pipeline.sources.get(name)
+        if source is not None:
+            frame = self._read(source, sink, streaming, tokens)
+            watermark = source.watermark
+        else:
+            step = self._pipeline.steps[name]
+            for needed in step.inputs:
+                self._frame(needed, sink, streaming, frames, tokens)
+            with _naming(step):
+                frame = self._spark.sql(step.sql)
+            watermark = step.watermark
+        frames[name] = _with_watermark(frame, watermark) if streaming else frame
+        frames[name].createOrReplaceTempView(name)
+        return frames[name]
+
+    def _read(self, source: Source, sink: Sink, streaming: bool, tokens: list[str]) -> DataFrame:
+        options = self._pipeline.source_options(source)
+        if source.format == HEADGATE:
+            token = f"{self._pipeline.name[:40]}.{sink.name[:20]}.{source.name[:20]}.{self._run}"
+            tokens.append(token)
+            options["counters"] = token
+            options.setdefault("start", "first")
+        reader = self._spark.read.format(source.format).options(**options)
+        if not streaming:
+            return reader.load(source.path) if source.path is not None else reader.load()
+        stream = self._spark.readStream.format(source.format).options(**options)
+        if source.path is None:
+            return stream.load()
+        return stream.schema(reader.load(source.path).schema).load(source.path)
+
+
+class _naming:  # noqa: N801 - reads as the statement it is
+    """Turn what Spark raises in a block into a PipelineError that names the entry."""
+
+    def __init__(self, entry: object) -> None:
+        self._entry = f"{type(entry).__name__.lower()} {getattr(entry, 'name')!r}"  # noqa: B009 - any kind of entry
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, PySparkException):
+            raise PipelineError(f"{self._entry}: {_cause(error)}") from error
+        if isinstance(error, HeadgateError) and not isinstance(error, PipelineError):
+            raise PipelineError(f"{self._entry}: {error}") from error
+
+
+def _cause(error: PySparkException) -> str:
+    """What went wrong, in one paragraph: Headgate's own error where one is at the bottom, else what Spark says first."""
+    text = str(error)
+    own = [line for line in text.splitlines() if line.strip().startswith("headgate.errors.")]
+    if own:
+        return own[-1].strip().partition(": ")[2]
+    return text.split("\n\nJVM stacktrace", 1)[0].split("\nTraceback", 1)[0].strip()
+
+
+def _with_watermark(frame: DataFrame, watermark: Watermark | None) -> DataFrame:
+    return frame if watermark is None else frame.withWatermark(watermark.column, watermark.delay)
+
+
+def _collect(query: StreamingQuery, read: dict[int, int], written: dict[int, int]) -> None:
+    for progress in query.recentProgress:
+        batch = int(progress["batchId"])
+        if progress["numInputRows"] or batch not in read:
+            read[batch] = int(progress["numInputRows"])
+            written[batch] = int(progress["sink"]["numOutputRows"])
+
+
+def _target(pipeline: Pipeline, sink: Sink) -> str:
+    return sink.path if sink.path is not None else f"stream {sink.stream} in {pipeline.root}"

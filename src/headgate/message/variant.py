@@ -2,12 +2,14 @@
 
 Source: apache/parquet-format, VariantEncoding.md, version 1. A Variant is two byte strings, all integers little-endian:
 
-    metadata    head (version 1 | 0x10 sorted | width-1 << 6), count, count + 1 offsets, keys; count and offsets have `width` bytes
+    metadata    head (version 1 | 0x10 sorted | width-1 << 6), count, count + 1 offsets, keys; count and offsets have
+                `width` bytes
     value       head: two low bits the basic type (0 primitive, 1 short string, 2 object, 3 array), then
       primitive   type << 2, content
       short       length << 2 | 1, up to 63 bytes of UTF-8
-      object      (large << 4 | id width-1 << 2 | offset width-1) << 2 | 2, count (1 byte, 4 if large), ids, count + 1 offsets, values
-      array       (large << 2 | offset width-1) << 2 | 3, count (1 byte, 4 if large), count + 1 offsets, values
+      object      (large << 4 | id width-1 << 2 | offset width-1) << 2 | 2, count, ids, count + 1 offsets, values
+      array       (large << 2 | offset width-1) << 2 | 3, count, count + 1 offsets, values
+                  (the count has 1 byte, 4 if large)
 
 What we write is canonical: keys of the dictionary sorted by bytes, each once; values of an object in that order; the
 narrowest widths.
@@ -28,20 +30,23 @@ narrowest widths.
 | map                         | object; keys that are no strings by their text, of equal keys the first | map |
 | described                   | the value without its descriptor | the value     |
 
-Text that is not UTF-8 becomes binary. Only in the other direction: a decimal without fraction within ulong or long is one of
-these, any other the nearest double; date and timestamp without zone are timestamps at UTC; nanoseconds are cut to milliseconds.
+Text that is not UTF-8 becomes binary. Only in the other direction: a decimal without fraction within ulong or long is
+one of these, any other the nearest double; date and timestamp without zone are timestamps at UTC; nanoseconds are cut
+to milliseconds.
 """
 
 from __future__ import annotations
 
 import decimal
+import itertools
 import struct
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headgate.errors import ConfigError
-from headgate.message.types import AmqpArray, AmqpType, AmqpValue
+from headgate.message.constructors import AmqpType
+from headgate.message.types import AmqpArray, AmqpValue
 
 HIGHEST_MILLISECOND = 9223372036854775
 """The largest number of milliseconds whose microseconds fit 64 bits."""
@@ -261,10 +266,8 @@ class _Reader:
         if basic == 3:
             return AmqpValue(AmqpType.LIST, elements)
         keys = (self.keys[self._unsigned(ids + id_width * index, id_width)] for index in range(count))
-        return AmqpValue(
-            AmqpType.MAP,
-            tuple((AmqpValue(AmqpType.STRING, key), element) for key, element in zip(keys, elements, strict=True)),
-        )
+        names = (AmqpValue(AmqpType.STRING, key) for key in keys)
+        return AmqpValue(AmqpType.MAP, tuple(zip(names, elements, strict=True)))
 
     def _primitive(self, kind: int, position: int) -> AmqpValue:
         if kind in (_NULL, _TRUE, _FALSE):
@@ -326,7 +329,7 @@ def _dictionary(metadata: bytes) -> list[str]:
     offsets = [int.from_bytes(metadata[place : place + width], "little") for place in range(1 + width, text, width)]
     if sorted(offsets) != offsets or text + offsets[-1] > len(metadata):
         raise IndexError("the offsets of the dictionary pass its end")
-    return [metadata[text + start : text + stop].decode() for start, stop in zip(offsets, offsets[1:], strict=False)]
+    return [metadata[text + start : text + stop].decode() for start, stop in itertools.pairwise(offsets)]
 
 
 def as_object(value: AmqpValue) -> Entries | None:

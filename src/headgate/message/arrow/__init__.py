@@ -1,7 +1,7 @@
 """Messages as Arrow columns and back, in the types that Spark uses.
 
-Hides the kernels that read and write encoded messages, and the Variant encoding. Importing this package imports pyarrow;
-nothing in `headgate.message` itself does. The columns and their types are in `schema`.
+Hides the kernels that read and write encoded messages, and the Variant encoding. Importing this package imports
+pyarrow; nothing in `headgate.message` itself does. The columns and their types are in `schema`.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def columns_of(
 ) -> dict[str, pa.Array]:
     """The asked columns of the messages, one row per message, in the order asked; only what is asked is decoded.
 
-    `properties` ("region string, price double") makes `application_properties` a struct of these; otherwise it is a VARIANT.
-    Malformed messages and values of other types than a column takes are null (rules: `decode.reference`). Raises
-    ConfigError for an unknown or repeated column, a bad declaration, and for more than 2 GiB in one column.
+    `properties` ("region string, price double") makes `application_properties` a struct of these; otherwise it is a
+    VARIANT. Malformed messages and values of other types than a column takes are null (rules: `decode.reference`).
+    Raises ConfigError for an unknown or repeated column, a bad declaration, and for more than 2 GiB in one column.
     """
     asked = tuple(columns)
     for position, column in enumerate(asked):

@@ -89,7 +89,7 @@ PROPERTIES_KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class DeclaredProperty:
-    """One application property with the type its column shall have; `precision` counts for decimals only (scale is 0)."""
+    """One application property with the type of its column; `precision` counts for decimals only (scale is 0)."""
 
     name: str
     kind: Kind

@@ -6,8 +6,8 @@ message is used; eight-byte loads may touch `SLACK_BYTES` behind it.
 
 The table of sections has `SECTION_WORDS` int64 per row, written by `walk` and read by the others:
 
-    word 0..3   address of the constructor of the header, message annotations, properties, application properties list or
-                map; 0 = the message has none
+    word 0..3   address of the constructor of the header, message annotations, properties, application properties
+                (list or map); 0 = the message has none
     word 4      address of the body's bytes; 0 = null body
     word 5      length of the body's bytes
     word 6      end of the message
@@ -264,7 +264,7 @@ def store_number(descriptor: int, row: int, position: int, constructor: int, tar
         large = 1 if value < 0 else 0
     else:
         return 0
-    if target == T_DOUBLE or target == T_FLOAT:
+    if target >= T_FLOAT and target <= T_DOUBLE:
         if whole:
             limit = 9007199254740992 if target == T_DOUBLE else 16777216
             if large or value > limit or value < -limit:
@@ -276,6 +276,16 @@ def store_number(descriptor: int, row: int, position: int, constructor: int, tar
     if target == T_INTEGER and large:
         return 0
     return store_word(descriptor, row, value, 2 if large else 1)
+
+
+@inlined
+def is_id(position: int, constructor: int) -> int:
+    """1 for the types of an id, but for a ulong above 2^63 - 1."""
+    if constructor == 0x80:
+        return 1 if load_be_i64(position + 1) >= 0 else 0
+    if constructor == 0x98 or constructor == 0x44 or constructor == 0x53:
+        return 1
+    return 1 if constructor >= 0xA0 and constructor != 0xA3 and constructor != 0xB3 else 0
 
 
 @helper
@@ -315,13 +325,8 @@ def store_field(descriptor: int, row: int, position: int, size: int) -> int:
     elif target == T_BINARY:
         if constructor != 0xA0 and constructor != 0xB0:
             return 0
-    elif target == T_ID:
-        if constructor == 0x80:
-            if load_be_i64(position + 1) < 0:
-                return 0
-        elif constructor != 0x98 and constructor != 0x44 and constructor != 0x53:
-            if constructor < 0xA0 or constructor == 0xA3 or constructor == 0xB3:
-                return 0
+    elif target == T_ID and is_id(position, constructor) == 0:
+        return 0
     store_text(descriptor, row, position, size, constructor)
     return 1
 
@@ -365,7 +370,7 @@ def is_text_target(target: int) -> int:
 
 
 @helper
-def finish_row(fields: int, count: int, row: int, keep: int, sections_row: int) -> None:
+def finish_row(fields: int, count: int, row: int, keep: int) -> None:
     """Write the offsets of a row; when it is not kept, take back what it stored."""
     for field in range(count):
         descriptor = fields + 8 * FIELD_WORDS * field
@@ -435,10 +440,8 @@ def list_columns(sections: int, rows: int, word: int, fields: int, count: int, v
                 present = 0
                 store_u8(undecided + row, 1)
         store_u8(valid + row, present)
-        finish_row(fields, count, row, keep, words)
-        if too_much(fields, count):
-            return 1
-    return 0
+        finish_row(fields, count, row, keep)
+    return too_much(fields, count)
 
 
 @inlined
@@ -510,7 +513,7 @@ def map_row(position: int, fields: int, count: int, row: int, seen: int) -> int:
 
 @kernel("int64(int64, int64, int64, int64, int64, int64, int64)")
 def map_columns(sections: int, rows: int, fields: int, count: int, valid: int, undecided: int, seen: int) -> int:
-    """Columns of declared application properties; run once to measure, once to copy texts. 1 = more than 2 GiB of text."""
+    """Columns of declared application properties; run once to measure, once to copy texts. 1 = more than 2 GiB."""
     for row in range(rows):
         words = sections + 8 * SECTION_WORDS * row
         keep = 1
@@ -524,10 +527,8 @@ def map_columns(sections: int, rows: int, fields: int, count: int, valid: int, u
                 present = 0
                 store_u8(undecided + row, 1)
         store_u8(valid + row, present)
-        finish_row(fields, count, row, keep, words)
-        if too_much(fields, count):
-            return 1
-    return 0
+        finish_row(fields, count, row, keep)
+    return too_much(fields, count)
 
 
 @kernel("void(int64, int64, int64, int64, int64)")

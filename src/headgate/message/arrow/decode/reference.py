@@ -1,4 +1,4 @@
-"""From a message to the values of its columns, one message at a time: the oracle of the kernels, and what decides rare rows.
+"""From a message to the values of its columns, one at a time: the oracle of the kernels, and what decides rare rows.
 
 What does not fit a column is null there, in every column the same way:
 
@@ -7,9 +7,9 @@ What does not fit a column is null there, in every column the same way:
 - a field or declared property of another type than its column takes (the tables below): null in that field;
 - text that is not UTF-8: null in a field, binary in a VARIANT.
 
-`header` and `properties` take exactly the standard's types; the string fields of properties also take symbols and the symbol
-fields also strings. An id (message_id, correlation_id) is text: a string as it is, uuid in canonical form, ulong in decimal,
-binary in hexadecimal. A timestamp whose microseconds pass 64 bits is null.
+`header` and `properties` take exactly the standard's types; the string fields of properties also take symbols and the
+symbol fields also strings. An id (message_id, correlation_id) is text: a string as it is, uuid in canonical form, ulong
+in decimal, binary in hexadecimal. A timestamp whose microseconds pass 64 bits is null.
 
 | declared       | takes                                                                          |
 | -------------- | ------------------------------------------------------------------------------ |
@@ -21,8 +21,8 @@ binary in hexadecimal. A timestamp whose microseconds pass 64 bits is null.
 | float          | float; integers up to ±2^24                                                    |
 | timestamp      | timestamp                                                                      |
 
-Of equal keys the first counts. `body` is the data sections joined, or the bytes of a string, symbol or binary value; null for
-another body and for none.
+Of equal keys the first counts. `body` is the data sections joined, or the bytes of a string, symbol or binary value;
+null for another body and for none.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from typing import Any
 
 from headgate.errors import MessageError
 from headgate.message.arrow.schema import HEADER_KINDS, INTEGER_RANGES, PROPERTIES_KINDS, DeclaredProperty, Kind
+from headgate.message.constructors import AmqpType
 from headgate.message.fields import Section
 from headgate.message.message import Message
 from headgate.message.types import INTEGER_RANGES as AMQP_RANGES
-from headgate.message.types import AmqpType, AmqpValue
+from headgate.message.types import AmqpValue
 from headgate.message.variant import HIGHEST_MILLISECOND, encode_variant
 
 Cell = Any

@@ -2,21 +2,24 @@
 
 Checking types needs no rows (`check_types`); checking values is done here for whole columns, before a row is encoded.
 
-Spark type → AMQP type:
+Spark type → AMQP type in application properties and annotations:
 
-| Spark                              | application properties, annotations         | header, properties                     |
-| ---------------------------------- | ------------------------------------------- | -------------------------------------- |
-| boolean                            | boolean                                     | durable, first_acquirer                |
-| tinyint, smallint, int, bigint     | byte, short, int, long                      | the field's ubyte or uint, in its range |
-| decimal(p,0)                       | long; above 2^63 - 1 ulong; beyond: refused | –                                      |
-| float, double                      | float, double                               | –                                      |
-| string                             | string                                      | string, or symbol for content_type and content_encoding; user_id: its UTF-8 |
-| binary                             | binary                                      | user_id; message_id, correlation_id    |
-| timestamp, timestamp_ntz           | timestamp, cut to milliseconds; without zone: UTC | the time fields                  |
-| other decimals, date, array, nested structs … | refused: cast, or use VARIANT    | refused                                |
+| Spark                          | AMQP                                                                         |
+| ------------------------------ | ---------------------------------------------------------------------------- |
+| boolean                        | boolean                                                                      |
+| tinyint, smallint, int, bigint | byte, short, int, long                                                       |
+| decimal(p,0)                   | long; above 2^63 - 1 ulong; a value beyond either is refused                 |
+| float, double                  | float, double                                                                |
+| string, binary                 | string, binary                                                               |
+| timestamp, timestamp_ntz       | timestamp, cut to milliseconds; without a zone it counts as UTC              |
+| other decimals, date, array …  | refused: cast, or use a VARIANT (`headgate.message.variant`)                 |
 
-A null in a struct of application properties leaves the key out; a null in a MAP or VARIANT is AMQP's null. A null struct, MAP or
-VARIANT leaves the section out. Keys of application properties are strings, of annotations symbols. VARIANT values: `variant`.
+Header and properties take the type of the field: boolean; any integer type, values within ubyte (priority) or uint;
+timestamp; string (content_type and content_encoding become symbols); string or binary for user_id, message_id and
+correlation_id.
+
+A null in a struct of application properties leaves the key out; a null in a MAP or VARIANT is AMQP's null. A null
+struct, MAP or VARIANT leaves the section out. Keys of application properties are strings, of annotations symbols.
 """
 
 from __future__ import annotations
@@ -32,15 +35,16 @@ from numpy.typing import NDArray
 from headgate.errors import ConfigError
 from headgate.message.arrow.schema import COLUMNS, HEADER_KINDS, PROPERTIES_KINDS, Kind
 from headgate.message.codec import encode_value
+from headgate.message.constructors import AmqpType
 from headgate.message.fields import Section
-from headgate.message.types import AmqpType, AmqpValue
+from headgate.message.types import AmqpValue
 
 STREAM_COLUMNS = ("offset", "timestamp", "filter_value")
 """Columns that rows of a stream have beside those of the message; they are no part of the message."""
 
 
 class Form(enum.IntEnum):
-    """What an encoder writes for a value. The first are held as int64 (floats as their bits), the last three as bytes."""
+    """What an encoder writes for a value; all up to TIMESTAMP are held as int64 (floats as bits), the rest as bytes."""
 
     BOOLEAN = 0
     UBYTE = 1

@@ -1,7 +1,7 @@
 """The kernel that writes messages from the buffers of columns, in the smallest encodings (as `encode_sections` does).
 
-Rows that it cannot write with certainty (a VARIANT with nested values, or one that does not check) get length -1 and are
-left to the reference. All arrays are those of `inputs`. A section has `SECTION_WORDS` int64, a column of values
+Rows that it cannot write with certainty (a VARIANT with nested values, or one that does not check) get length -1 and
+are left to the reference. All arrays are those of `inputs`. A section has `SECTION_WORDS` int64, a column of values
 `VALUES_WORDS`:
 
     section  word 0   kind: 0 list, 1 struct, 2 MAP, 3 VARIANT
@@ -268,7 +268,7 @@ def power_of_ten(exponent: int) -> float:
 
 @helper
 def write_decimal(target: int, value: int, scale: int) -> int:
-    """A decimal of up to 64 bits: long without scale, else the nearest double; 0 where that takes more than one division."""
+    """A decimal of up to 64 bits: long without scale, else the nearest double; 0 where one division is not exact."""
     if scale == 0:
         return write_number(target, F_LONG, value)
     if scale > 22 or value > 9007199254740992 or value < -9007199254740992:

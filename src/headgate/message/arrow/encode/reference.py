@@ -12,8 +12,9 @@ from headgate.message.arrow.encode.inputs import (
     VariantInput,
 )
 from headgate.message.compose import Body, encode_sections
+from headgate.message.constructors import AmqpType
 from headgate.message.fields import Section
-from headgate.message.types import NULL, AmqpType, AmqpValue
+from headgate.message.types import NULL, AmqpValue
 from headgate.message.variant import decode_variant
 
 

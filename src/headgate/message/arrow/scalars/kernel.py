@@ -22,7 +22,7 @@ from headgate.kernels.memory import (
 
 @inlined
 def value_size(position: int, end: int) -> int:
-    """Bytes of the scalar at `position` with its constructor; 0 when it is no plain scalar or does not end before `end`."""
+    """Bytes of the scalar at `position` with its constructor; 0 when it is none, or does not end before `end`."""
     if position >= end:
         return 0
     constructor = load_u8(position)

@@ -46,10 +46,7 @@ def sort_word(address: int, length: int) -> int:
     """The first eight bytes, zeros behind the last, as a signed integer that sorts as the bytes do."""
     word = load_be_i64(address)
     if length < 8:
-        if length == 0:
-            word = 0
-        else:
-            word = word >> (64 - 8 * length) << (64 - 8 * length)
+        word = 0 if length == 0 else word >> (64 - 8 * length) << (64 - 8 * length)
     return word ^ MINIMUM_INTEGER
 
 

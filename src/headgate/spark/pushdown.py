@@ -1,0 +1,87 @@
+"""What Spark pushes down on its own and a read can use before it reads: comparisons of `offset` and `timestamp`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from headgate.scan import ChunkRange, OffsetRange
+
+_COMPARISONS: dict[type[Filter], Callable[[Any, Any], Any]] = {
+    EqualTo: operator.eq,
+    EqualNullSafe: operator.eq,
+    GreaterThan: operator.gt,
+    GreaterThanOrEqual: operator.ge,
+    LessThan: operator.lt,
+    LessThanOrEqual: operator.le,
+}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Pushed:
+    """Comparisons taken over from Spark; all are exact, so Spark need not evaluate them again."""
+
+    offsets: list[tuple[type[Filter], int]] = field(default_factory=list)
+    times_us: list[tuple[type[Filter], int]] = field(default_factory=list)
+
+    def take(self, filters: Iterable[Filter]) -> list[Filter]:
+        """Keep what is understood, give back the rest."""
+        return [pushed for pushed in filters if not self._take(pushed)]
+
+    def _take(self, pushed: Filter) -> bool:
+        attribute = getattr(pushed, "attribute", None)
+        if attribute not in (("offset",), ("timestamp",)):
+            return False
+        if isinstance(pushed, IsNotNull):
+            return True
+        value = getattr(pushed, "value", None)
+        if type(pushed) not in _COMPARISONS:
+            return False
+        if attribute == ("offset",) and type(value) is int:
+            self.offsets.append((type(pushed), value))
+            return True
+        if attribute == ("timestamp",) and isinstance(value, datetime) and value.tzinfo is not None:
+            self.times_us.append((type(pushed), (value - _EPOCH) // timedelta(microseconds=1)))
+            return True
+        return False
+
+    def narrowed(self, within: OffsetRange) -> OffsetRange:
+        """The offsets of a range for which all comparisons hold."""
+        start, stop = within.start, within.stop
+        for kind, value in self.offsets:
+            if kind in (EqualTo, EqualNullSafe, GreaterThanOrEqual):
+                start = max(start, value)
+            elif kind is GreaterThan:
+                start = max(start, value + 1)
+            if kind in (EqualTo, EqualNullSafe, LessThanOrEqual):
+                stop = min(stop, value + 1)
+            elif kind is LessThan:
+                stop = min(stop, value)
+        return OffsetRange(start, max(start, stop))
+
+    def chunks_in_time(self, chunks: ChunkRange) -> ChunkRange:
+        """The chunks of a range whose time, which is that of all their messages, fits. Reads an index file."""
+        if not self.times_us:
+            return chunks
+        with chunks.segment.open() as reader:
+            times_us = reader.chunks().timestamp_ms[chunks.rows] * 1000
+        fits = np.ones(len(times_us), dtype=np.bool_)
+        for kind, value in self.times_us:
+            fits &= _COMPARISONS[kind](times_us, value)
+        return replace(chunks, rows=chunks.rows[fits])

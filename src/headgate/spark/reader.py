@@ -1,0 +1,106 @@
+"""The tasks of a read: stage 2 on the encoded bytes, then only the asked columns of only the messages that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql.types import StructType
+
+from headgate.errors import OffsetOutOfRangeError
+from headgate.message.arrow import COLUMNS as MESSAGE_COLUMNS
+from headgate.message.arrow import DeclaredProperty, columns_of
+from headgate.message.fields import FieldReference, parse_field
+from headgate.message.lookup import MessageCollector
+from headgate.scan import ScanBatch, ScanCounters, read_range
+from headgate.spark.planning import ScanPartition
+from headgate.spark.schema import arrow_schema
+from headgate.spark.values import ANNOTATION, field_values, values_column
+
+MOST_ROWS = 32_768
+MOST_BYTES = 8 << 20
+"""A batch is handed to Spark when it has so many rows or bytes of messages; a window of chunks may go beyond it."""
+
+
+def record_batches(
+    partition: ScanPartition,
+    schema: StructType,
+    properties: tuple[DeclaredProperty, ...],
+    *,
+    skip_lost: bool,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one partition, in stream order. Memory: one batch and one window of chunks.
+
+    `skip_lost`: segments that retention deleted since the planning are passed over; else OffsetOutOfRangeError.
+    """
+    counted = ScanCounters()
+    rows = _Rows(schema, properties)
+    try:
+        for chunks, filter_source in zip(partition.ranges, partition.filter_sources, strict=True):
+            yield from rows.of_field(ANNOTATION if filter_source is None else parse_field(filter_source))
+            try:
+                for batch in read_range(chunks, partition.request, counted):
+                    if len(batch):
+                        rows.add(batch)
+                        if rows.full:
+                            yield rows.take()
+            except OffsetOutOfRangeError:
+                if not skip_lost:
+                    raise
+        if len(rows):
+            yield rows.take()
+    finally:
+        if partition.counting is not None:
+            partition.counting.record(str(partition.value), counted)
+
+
+class _Rows:
+    """Rows on their way to Spark: kept as encoded messages until there are enough to decode at once."""
+
+    def __init__(self, schema: StructType, properties: tuple[DeclaredProperty, ...]) -> None:
+        self._schema = arrow_schema(schema)
+        self._properties = properties or None
+        self._message_columns = [name for name in self._schema.names if name in MESSAGE_COLUMNS]
+        self._needs_messages = bool(self._message_columns) or "filter_value" in self._schema.names
+        self._field: FieldReference = ANNOTATION
+        self._messages = MessageCollector()
+        self._offsets: list[NDArray[np.int64]] = []
+        self._timestamps_ms: list[NDArray[np.int64]] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def full(self) -> bool:
+        return self._count >= MOST_ROWS or self._messages.size_bytes >= MOST_BYTES
+
+    def of_field(self, field: FieldReference) -> Iterator[pa.RecordBatch]:
+        """From now on filter values come from `field`; gives the rows for which they come from another."""
+        if field != self._field and self._count:
+            yield self.take()
+        self._field = field
+
+    def add(self, batch: ScanBatch) -> None:
+        if self._needs_messages:
+            self._messages.add(batch.messages)
+        self._offsets.append(np.array(batch.offsets))
+        self._timestamps_ms.append(np.array(batch.timestamps_ms))
+        self._count += len(batch)
+
+    def take(self) -> pa.RecordBatch:
+        messages = self._messages.take()
+        arrays: dict[str, pa.Array] = {}
+        if self._message_columns:
+            arrays = columns_of(messages, self._message_columns, self._properties)
+        if "offset" in self._schema.names:
+            arrays["offset"] = pa.array(np.concatenate(self._offsets))
+        if "timestamp" in self._schema.names:
+            microseconds = np.concatenate(self._timestamps_ms) * 1000
+            arrays["timestamp"] = pa.array(microseconds).cast(pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC"))
+        if "filter_value" in self._schema.names:
+            arrays["filter_value"] = values_column(field_values(messages, self._field))
+        self._offsets, self._timestamps_ms, self._count = [], [], 0
+        return pa.RecordBatch.from_arrays([arrays[name] for name in self._schema.names], schema=self._schema)

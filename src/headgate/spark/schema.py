@@ -1,0 +1,82 @@
+"""The columns of a stream in Spark.
+
+    offset                  bigint, not null    position in the stream
+    timestamp               timestamp, not null when the chunk was written (milliseconds)
+    filter_value            string              see below
+    header, properties      struct              see `headgate.message.arrow`
+    application_properties  VARIANT             or, with the option `properties`, a struct of the declared ones
+    message_annotations     VARIANT
+    body                    binary              the joined data sections
+    message                 binary              the encoded message; only when `columns` names it
+
+Application properties are a VARIANT because their keys are an open set with exact types; it crosses into the JVM as
+fast as a struct, and only a declared struct lets Spark push comparisons of them down.
+
+A stream keeps no filter value per message, only the Bloom filter of a chunk. The column `filter_value` is what the
+value is made from: the field that the stream declares as its source, else the annotation `x-stream-filter-value`; null
+where the message has neither. A publisher of the stream protocol may have sent another value beside the message: that
+one is not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from headgate.errors import ConfigError
+from headgate.message.arrow import DeclaredProperty, column_type, declared_properties
+from headgate.spark.options import COLUMNS
+
+_STREAM_FIELDS = {
+    "offset": StructField("offset", LongType(), nullable=False),
+    "timestamp": StructField("timestamp", TimestampType(), nullable=False),
+    "filter_value": StructField("filter_value", StringType()),
+}
+
+
+def stream_schema(columns: Sequence[str], properties: tuple[DeclaredProperty, ...]) -> StructType:
+    """The Spark schema of some columns; `properties` not empty makes `application_properties` a struct."""
+    return StructType([_field(column, properties) for column in columns])
+
+
+def _field(column: str, properties: tuple[DeclaredProperty, ...]) -> StructField:
+    known = _STREAM_FIELDS.get(column)
+    if known is not None:
+        return known
+    return StructField(column, from_arrow_type(column_type(column, properties or None)))
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark expects of batches; it must be met exactly, nullability included."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def check_schema(given: StructType, properties: tuple[DeclaredProperty, ...]) -> tuple[DeclaredProperty, ...]:
+    """The declared properties of a schema for reading, which may be the user's own and declare them itself.
+
+    ConfigError names a column that is none or has another type. Nullability is the user's, except that what may be
+    missing cannot be declared NOT NULL.
+    """
+    for field in given.fields:
+        if field.name not in COLUMNS:
+            raise ConfigError(f"schema: a stream has no column {field.name!r}; there are {', '.join(COLUMNS)}")
+        if field.name == "application_properties" and isinstance(field.dataType, StructType) and not properties:
+            properties = _declared(field.dataType)
+        expected = _field(field.name, properties).dataType
+        if field.dataType != expected:
+            raise ConfigError(
+                f"schema: column {field.name} is declared {field.dataType.simpleString()}, "
+                f"expected {expected.simpleString()}"
+            )
+        if not field.nullable and field.name not in ("offset", "timestamp"):
+            raise ConfigError(f"schema: column {field.name} is declared NOT NULL, but a message may be without it")
+    return properties
+
+
+def _declared(struct: StructType) -> tuple[DeclaredProperty, ...]:
+    names = (field.name.replace("`", "``") for field in struct.fields)
+    kinds = (field.dataType.simpleString() for field in struct.fields)
+    return declared_properties(", ".join(f"`{name}` {kind}" for name, kind in zip(names, kinds, strict=True)))

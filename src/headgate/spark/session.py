@@ -1,0 +1,158 @@
+"""Spark sessions that know Headgate: one that is made here with all it needs, or one the user made.
+
+Nothing here runs at import. A session made here finds or provides Java (see `java.py`), runs its Python workers under
+this interpreter, lets Spark push simple filters down, and compiles the kernels once while the JVM starts, so that
+workers find them in the cache.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from headgate import kernels
+from headgate.spark.java import choose_java
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+DEFAULTS: Mapping[str, str] = {
+    PUSHDOWN: "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
+}
+"""What every session made here has, unless the caller says otherwise."""
+
+LOCAL_DEFAULTS: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.log.level": "ERROR",
+}
+"""What a session inside this process has in addition: no open port but the loopback's, little memory, quiet."""
+
+
+def session(
+    app_name: str = "headgate", *, master: str | None = None, config: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A Spark session with source and sink registered; the one that exists already, if there is one.
+
+    `master` is `local[*]` unless given, or set by spark-submit or SPARK_REMOTE; a `sc://` address makes a Connect
+    session. `config` wins over the defaults here. Raises SparkSetupError where no Java fits and none can be provided.
+    """
+    existing = SparkSession.getActiveSession()
+    chosen = dict(config or {})
+    if existing is None:
+        remote = _remote_address(master)
+        builder = SparkSession.builder.appName(app_name)
+        if remote is not None:
+            builder = builder.remote(remote)
+            chosen = {**DEFAULTS, **chosen}
+        else:
+            master = master or (None if _submitted() else "local[*]")
+            if master is not None:
+                builder = builder.master(master)
+            chosen = {**_defaults(master), **chosen}
+            _prepare_process(chosen)
+        warming = threading.Thread(target=warm_kernels, name="headgate-kernels", daemon=True)
+        warming.start()
+        for name, value in chosen.items():
+            builder = builder.config(name, value)
+        existing = builder.getOrCreate()
+        warming.join()
+    else:
+        for name, value in chosen.items():
+            existing.conf.set(name, value)
+    register(existing)
+    return existing
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("headgate")` known to a session; repeat it after switching Spark's filter push-down on or off.
+
+    A reader that takes filters from Spark fails where the switch is off, so which reader is registered depends on it.
+    """
+    from headgate.spark.copy import HeadgateCopy
+    from headgate.spark.source import HeadgateSource, HeadgateSourceWithPushdown
+
+    pushes = (spark.conf.get(PUSHDOWN, "false") or "false").lower() == "true"
+    with _this_interpreter(spark):
+        spark.dataSource.register(HeadgateSourceWithPushdown if pushes else HeadgateSource)
+        spark.dataSource.register(HeadgateCopy)
+
+
+def warm_kernels() -> None:
+    """Load every compiled kernel once: the first time on a machine this compiles them into the cache workers read."""
+    package = Path(kernels.__file__).parent.parent
+    for source in sorted(package.rglob("kernel.py")):
+        kernels.load(".".join(["headgate", *source.relative_to(package).with_suffix("").parts]))
+
+
+class _this_interpreter:  # noqa: N801 - reads as the statement it is
+    """Workers of what is registered inside run under this interpreter, in a local session that left the choice open.
+
+    PySpark's default is `python3` of the PATH, which from a virtual environment that is not activated is one without
+    Headgate. The session's own setting is put back: other workers of the user's are not touched.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        context = getattr(spark, "_sc", None)
+        free = context is not None and str(context.master).startswith("local") and context.pythonExec == "python3"
+        self._context: Any = context if free else None
+
+    def __enter__(self) -> None:
+        if self._context is not None:
+            self._context.pythonExec = sys.executable
+
+    def __exit__(self, *_: object) -> None:
+        if self._context is not None:
+            self._context.pythonExec = "python3"
+
+
+def _remote_address(master: str | None) -> str | None:
+    if master is not None:
+        return master if master.startswith("sc://") else None
+    return os.environ.get("SPARK_REMOTE") or None
+
+
+def _submitted() -> bool:
+    """Whether spark-submit started this process: then master and Java are decided."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _defaults(master: str | None) -> dict[str, str]:
+    if master is None or not master.startswith("local"):
+        return dict(DEFAULTS)
+    cores = os.cpu_count() or 1
+    count = master.removeprefix("local").strip("[]").split(",")[0]
+    shuffles = int(count) if count.isdigit() else 1 if not count else cores
+    return {**DEFAULTS, **LOCAL_DEFAULTS, "spark.sql.shuffle.partitions": str(shuffles)}
+
+
+def _prepare_process(chosen: dict[str, str]) -> None:
+    """Set what the JVM and through it the workers inherit: in this process's environment, before the JVM starts."""
+    if _submitted():
+        return
+    choice = choose_java(os.environ)
+    if choice.java_home is not None:
+        os.environ["JAVA_HOME"] = str(choice.java_home)
+    if choice.remark is not None:
+        print(f"headgate: {choice.remark}", file=sys.stderr)
+    if "spark.pyspark.python" not in chosen:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    folder = str(Path(kernels.__file__).parent.parent.parent)
+    if folder not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+        paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+        if folder not in paths:
+            os.environ["PYTHONPATH"] = os.pathsep.join([folder, *paths])
+    if os.environ.get("HEADGATE_CACHE"):
+        chosen.setdefault("spark.executorEnv.HEADGATE_CACHE", os.environ["HEADGATE_CACHE"])

@@ -1,0 +1,206 @@
+"""The data source `headgate` for writing: `df.write` and `df.writeStream`, exactly once.
+
+Tasks build whole chunks into staged files; the commit on the driver's side publishes a manifest and appends them in the
+order of the partitions (`headgate.log.commit`). A batch of a streaming query is known by (query id, batch id), a batch
+write by its options `write_id` and `batch_id`, so that the same one again adds nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from headgate.errors import ConfigError, HeadgateError
+from headgate.log.commit import abort_batch, commit_batch
+from headgate.log.manifest import ONE_TIME_PREFIX
+from headgate.log.staging import StagedChunks
+from headgate.spark.counters import record_counters
+from headgate.spark.options import COLUMNS, SinkOptions
+from headgate.spark.target import Target, open_target
+from headgate.spark.values import ValueSource, value_source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_IGNORED_COLUMNS = ("offset", "timestamp", "filter_value")
+"""Columns of a stream that a message does not hold: a row read from one stream may be written to another."""
+
+
+@dataclass(slots=True)
+class StagedRows(WriterCommitMessage):
+    """What one task staged; `query` is what it staged it for, `without_value` counts messages without filter value."""
+
+    partition: int
+    query: str
+    staged: StagedChunks | None
+    without_value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """A write as its tasks know it. Picklable."""
+
+    target: Target
+    values: ValueSource
+    message_columns: tuple[str, ...]
+    options: SinkOptions
+
+    def stage(self, rows: Iterator[pa.RecordBatch], *, query: str, partition: int) -> StagedRows:
+        """Build the chunks of one task; on any error its file is removed."""
+        from headgate.message.arrow import messages_of
+
+        without_value = 0
+        staged = self.target.staged_file(query=query, name=f"part-{partition:06d}")
+        try:
+            for batch in rows:
+                messages = messages_of(batch.select(self.message_columns))
+                values = self.values.values(batch, messages)
+                without_value += int((values.lengths <= 0).sum())
+                staged.add(messages.data, messages.starts, messages.lengths, values)
+            return StagedRows(partition, query, staged.finish(durable=self.target.durable), without_value)
+        except BaseException:
+            staged.discard()
+            raise
+
+    def commit(self, parts: Sequence[StagedRows], *, query: str, batch: int) -> None:
+        """Append what the tasks staged, in the order of the partitions, unless this batch was appended before."""
+        ordered = sorted(parts, key=lambda part: part.partition)
+        staged = [part.staged for part in ordered if part.staged is not None]
+        committed = commit_batch(
+            self.target.root,
+            query=query,
+            batch=batch,
+            outputs=[self.target.output(staged)],
+            now_ms=time.time_ns() // 1_000_000,
+            durable=self.target.durable,
+        )
+        without_value = sum(part.without_value for part in ordered)
+        if self.options.counters is not None:
+            written = {"messages_written": committed.messages, "messages_without_filter_value": without_value}
+            record_counters(self.options.root, self.options.counters, f"write-{query}-{batch}", written)
+        if without_value:
+            self.target.warn_without_value(query, without_value)
+
+
+def sink_for(schema: StructType, options: Mapping[str, str], *, overwrite: bool) -> Sink:
+    """Check options and columns, and make the stream if there is none. ConfigError names what is wrong."""
+    checked = SinkOptions.parse(options)
+    if overwrite:
+        raise ConfigError("headgate sink: a stream is only appended to; use mode append (output mode append)")
+    names = schema.fieldNames()
+    option = checked.filter_value
+    for name in names:
+        if name not in COLUMNS and name != option:
+            raise ConfigError(
+                f"headgate sink: a message has no column {name!r}; there are {', '.join(COLUMNS)} (put values of your "
+                "own into the struct application_properties)"
+            )
+    message_columns = tuple(name for name in names if name in COLUMNS and name not in _IGNORED_COLUMNS)
+    if not message_columns:
+        raise ConfigError(f"headgate sink: no column to make messages of; there are {', '.join(COLUMNS[3:])}")
+    _check_types(schema, message_columns, option)
+    # Before the stream is made, so that a wrong option leaves nothing behind.
+    value_source(option=option, declared=checked.filter_source, columns=frozenset(names))
+    target = open_target(checked)
+    values = value_source(option=option, declared=target.filter_source, columns=frozenset(names))
+    return Sink(target, values, message_columns, checked)
+
+
+def _check_types(schema: StructType, message_columns: tuple[str, ...], option: str | None) -> None:
+    """ConfigError for a column of a type that no message field takes, before any row is there."""
+    import pyarrow as pa
+
+    from headgate.message.arrow import messages_of
+    from headgate.spark.schema import arrow_schema
+
+    empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(schema))
+    messages_of(empty.select(message_columns))
+    for name in schema.fieldNames():
+        if name not in ("filter_value", option):
+            continue
+        kind = empty.schema.field(name).type
+        if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+            raise ConfigError(
+                f"headgate sink: column {name!r} holds filter values and is {schema[name].dataType.simpleString()}; "
+                "expected string or binary"
+            )
+
+
+class BatchSink(DataSourceArrowWriter):
+    """One batch write. Made once on the driver's side; tasks and commit get copies of it."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        write_id, batch_id = sink.options.write_id, sink.options.batch_id
+        self._query = f"{ONE_TIME_PREFIX}{secrets.token_hex(12)}" if write_id is None else f"write-{write_id}"
+        self._batch = batch_id or 0
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
+        """Stage the rows of one partition; called once per attempt of a task."""
+        return self._sink.stage(iterator, query=self._query, partition=_partition())
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Append all of it; called once, when every task has succeeded."""
+        self._sink.commit(_parts(messages), query=self._query, batch=self._batch)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Drop what is staged and not decided; called when a task failed, and after a commit that raised."""
+        _abort(self._sink.target.root, _parts(messages))
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """The write of a streaming query, batch by batch."""
+
+    def __init__(self, sink: Sink) -> None:
+        if sink.options.write_id is not None:
+            raise ConfigError(
+                "headgate sink option write_id: a streaming query is known by the id in its checkpoint; leave it out"
+            )
+        self._sink = sink
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
+        """Stage the rows of one partition; called once per attempt of a task."""
+        return self._sink.stage(iterator, query=stream_query_id(), partition=_partition())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Append the batch; called again with the same id after a restart that repeats it."""
+        parts = _parts(messages)
+        if parts:
+            self._sink.commit(parts, query=parts[0].query, batch=batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Drop what is staged and not decided; also called after a commit that raised, even if it took effect."""
+        _abort(self._sink.target.root, _parts(messages))
+
+
+def stream_query_id() -> str:
+    """The id of the streaming query that this task belongs to: the one kept in its checkpoint."""
+    context = TaskContext.get()
+    query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+    if query is None:
+        raise HeadgateError(
+            "Spark did not tell the task which streaming query it belongs to; without it no batch is known"
+        )
+    return str(query)
+
+
+def _partition() -> int:
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
+
+
+def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
+    return [message for message in messages if isinstance(message, StagedRows)]
+
+
+def _abort(root: Path, parts: Sequence[StagedRows]) -> None:
+    for query in {part.query for part in parts}:
+        abort_batch(root, query=query, staged=[part.staged for part in parts if part.query == query])

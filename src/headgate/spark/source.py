@@ -1,0 +1,255 @@
+"""The data source `headgate` for reading: `spark.read` and `spark.readStream`.
+
+Planning runs stage 1 on index files and chunk headers; tasks run stage 2. What `UTC()` gives is the time of planning
+and travels with the partitions of a batch read, with the offsets of a streaming query: a repeated task or batch gives
+the same rows.
+"""
+# ruff: noqa: N802 - Spark gives the methods their names
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from headgate.errors import ConfigError, OffsetOutOfRangeError
+from headgate.log import Stream
+from headgate.message.arrow import DeclaredProperty
+from headgate.scan import OffsetRange
+from headgate.spark.counters import fold_counters
+from headgate.spark.options import SourceOptions
+from headgate.spark.planning import (
+    ScanPartition,
+    batch_ranges,
+    chunk_end,
+    find_streams,
+    gone,
+    now_ms,
+    plan_partitions,
+    refuse_streaming_options,
+)
+from headgate.spark.pushdown import Pushed
+from headgate.spark.schema import check_schema, stream_schema
+from headgate.spark.sink import BatchSink, StreamSink, sink_for
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class HeadgateSource(DataSource):
+    """Streams as DataFrames; options are in `headgate.spark.options`, columns in `headgate.spark.schema`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """`format("headgate")`."""
+        return "headgate"
+
+    def schema(self) -> StructType:
+        """The asked columns; called once when a DataFrame is made, so wrong options are refused then."""
+        options = SourceOptions.parse(self.options)
+        find_streams(options)
+        return stream_schema(options.columns, options.properties)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read."""
+        return BatchReader(schema, self.options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A streaming read."""
+        return StreamReader(schema, self.options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
+        """A batch write."""
+        return BatchSink(sink_for(schema, self.options, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
+        """A streaming write."""
+        return StreamSink(sink_for(schema, self.options, overwrite=overwrite))
+
+
+class HeadgateSourceWithPushdown(HeadgateSource):
+    """The same where Spark pushes filters down; Spark refuses this one where it does not."""
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read that takes comparisons of `offset`."""
+        return PushdownReader(schema, self.options)
+
+
+class BatchReader(DataSourceReader):
+    """One batch read, planned once. The time of planning is that at which the reader was made."""
+
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        self._options = SourceOptions.parse(options)
+        refuse_streaming_options(self._options)
+        self._schema = schema
+        self._properties = check_schema(schema, self._options.properties)
+        self._now_ms = now_ms(self._options)
+        self._pushed = Pushed()
+
+    def partitions(self) -> list[InputPartition]:
+        """Ranges of the chunks that stage 1 leaves; called once, while the query is planned."""
+        streams = find_streams(self._options)
+        found = batch_ranges(self._options, streams, now_ms=self._now_ms)
+        ranges = {key: self._pushed.narrowed(within) for key, within in found.items()}
+        label = f"batch-{_digest(ranges)}"
+        return list(
+            plan_partitions(
+                self._options, streams, ranges, now_ms=self._now_ms, label=label, keep=self._pushed.chunks_in_time
+            )
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition; called once per attempt of a task."""
+        return _rows_of(partition, self._schema, self._properties, skip_lost=not self._options.fail_on_data_loss)
+
+
+class PushdownReader(BatchReader):
+    """A batch read that narrows its offsets and times by what Spark pushes down."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take comparisons of `offset` and `timestamp` with constants; give back what Spark still has to evaluate."""
+        return self._pushed.take(filters)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One streaming read. Offsets of a query are `{"now_ms": time of planning, "next": {stream: next offset}}`."""
+
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        self._options = SourceOptions.parse(options)
+        if self._options.end is not None:
+            raise ConfigError("headgate source option end: a streaming read has no end; use a trigger, or a batch read")
+        self._schema = schema
+        self._properties = check_schema(schema, self._options.properties)
+        self._target: dict[str, int] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new query begins: the option `start`, by default the first message kept."""
+        time_ms = now_ms(self._options)
+        ranges = batch_ranges(self._options, find_streams(self._options), now_ms=time_ms)
+        return {"now_ms": time_ms, "next": {key: within.start for key, within in ranges.items()}}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit of the options, if there is one; both apply if there are two."""
+        if self._options.max_messages_per_batch is not None:
+            return ReadMaxRows(self._options.max_messages_per_batch)
+        if self._options.max_bytes_per_batch is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_batch)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix what is available: the ends of the streams that are there now."""
+        self._target = {key: stream.next_offset() for key, stream in find_streams(self._options).items()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next batch, at the end of a chunk; `start` itself when there is nothing new.
+
+        A limit counts what lies in the stream, before any filter, is shared evenly by the streams, and allows each at
+        least one chunk.
+        """
+        streams = find_streams(self._options)
+        begins: dict[str, int] = start["next"]
+        ends: dict[str, int] = {}
+        for key, stream in streams.items():
+            stop = stream.next_offset()
+            if self._target is not None:
+                stop = min(stop, self._target.get(key, 0))
+            if stop != begins.get(key, 0):
+                ends[key] = stop
+                self._check_not_cut_back(key, stream, begins.get(key, 0), stop)
+        if not ends:
+            return start
+        if not isinstance(limit, ReadAllAvailable):
+            share = len(ends)
+            ends = {key: self._limited(streams[key], begins.get(key, 0), stop, share) for key, stop in ends.items()}
+        return {"now_ms": now_ms(self._options), "next": {**begins, **ends}}
+
+    def _check_not_cut_back(self, key: str, stream: Stream, begin: int, stop: int) -> None:
+        if begin > stop and self._options.fail_on_data_loss:
+            raise OffsetOutOfRangeError(
+                f"the query has read stream {key!r} up to offset {begin}, but it ends at {stop} now: it was deleted "
+                "and made again, or cut back; to begin again at its first message, set the option fail_on_data_loss to "
+                "false",
+                path=stream.path,
+            )
+
+    def _limited(self, stream: Stream, begin: int, stop: int, share: int) -> int:
+        messages, size = self._options.max_messages_per_batch, self._options.max_bytes_per_batch
+        first = stream.first_offset()
+        return chunk_end(
+            stream,
+            OffsetRange(first if begin > stop else max(begin, first), stop),
+            max_messages=None if messages is None else max(1, messages // share),
+            max_bytes=None if size is None else max(1, size // share),
+        )
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """The ends of the streams, for the query's progress."""
+        streams = find_streams(self._options)
+        return {"now_ms": now_ms(self._options), "next": {key: s.next_offset() for key, s in streams.items()}}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The chunks between two offsets; also of an earlier run, then with that run's time."""
+        streams = find_streams(self._options)
+        ranges = {}
+        for key, stop in end["next"].items():
+            begin = start["next"].get(key, 0)
+            if begin == stop:
+                continue
+            if key not in streams:
+                raise OffsetOutOfRangeError(
+                    f"stream {key!r} is gone, but its offsets {begin} to {stop} are not read yet",
+                    path=self._options.root,
+                )
+            first = streams[key].first_offset()
+            if begin > stop:
+                begin = first
+            elif begin < first and key in start["next"] and self._options.fail_on_data_loss:
+                raise gone(streams[key], begin, first)
+            ranges[key] = OffsetRange(begin, max(begin, stop))
+        return list(
+            plan_partitions(
+                self._options, streams, ranges, now_ms=int(end["now_ms"]), label=f"stream-{_digest(ranges)}"
+            )
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition; called once per attempt of a task."""
+        return _rows_of(partition, self._schema, self._properties, skip_lost=not self._options.fail_on_data_loss)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Batches up to `end` are done: their counters can be summed up."""
+        if self._options.counters is not None:
+            fold_counters(self._options.root, self._options.counters)
+
+
+def _rows_of(
+    partition: InputPartition, schema: StructType, properties: tuple[DeclaredProperty, ...], *, skip_lost: bool
+) -> Iterator[pa.RecordBatch]:
+    from headgate.spark.reader import record_batches
+
+    # Spark makes a partition of nothing out of an empty plan.
+    if isinstance(partition, ScanPartition):
+        yield from record_batches(partition, schema, properties, skip_lost=skip_lost)
+
+
+def _digest(ranges: Mapping[str, OffsetRange]) -> str:
+    """A short name for pieces of work: the same offsets of the same streams have the same."""
+    text = json.dumps({key: [within.start, within.stop] for key, within in ranges.items()}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

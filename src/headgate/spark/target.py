@@ -1,0 +1,116 @@
+"""The stream that a write goes to, as its tasks have to know it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.errors import ConfigError, StreamExistsError, StreamNotFoundError, StreamReadOnlyError
+from headgate.log import Stream, StreamArguments, resolve_stream, stream_folder
+from headgate.log.commit import output_of
+from headgate.log.manifest import Output, root_of
+from headgate.log.staging import PRIVATE_FOLDER, StagedChunks, StagedFile
+from headgate.spark.options import SinkOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An existing stream to write to. Picklable; `root` is the folder whose commits it takes part in."""
+
+    root: Path
+    path: Path
+    filter_size_bytes: int
+    filter_source: str | None
+    durable: bool
+
+    def staged_file(self, *, query: str, name: str) -> StagedFile:
+        """A new file for the chunks of one task."""
+        return StagedFile(self.root, query=query, name=name, filter_size_bytes=self.filter_size_bytes)
+
+    def output(self, staged: list[StagedChunks]) -> Output:
+        """What a batch appends to this stream."""
+        return output_of(self.root, self.path, staged, filter_source=self.filter_source)
+
+    def warn_without_value(self, query: str, count: int) -> None:
+        """One line per query on the standard error of Spark; that a query was warned is kept as an empty file."""
+        marker = self.root / PRIVATE_FOLDER / "warned" / query
+        try:
+            marker.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        except FileExistsError:
+            return
+        # Spark replaces sys.stderr while it calls a sink, and shows what is written there only with an error.
+        print(
+            f"headgate: {count} messages written to stream {self.path.name} have no filter value, so stage 1 cannot "
+            "skip their chunks; name its source with the option filter_value, or filter_source when the stream is made",
+            file=sys.__stderr__,
+            flush=True,
+        )
+
+
+def open_target(options: SinkOptions) -> Target:
+    """The stream of the options, made if there is none. ConfigError where an option contradicts the one there."""
+    try:
+        stream = resolve_stream(options.stream, options.root)
+    except StreamNotFoundError:
+        stream = _create(options)
+    else:
+        _check_same(stream, options)
+    if stream.settings is None:
+        raise StreamReadOnlyError(
+            "the stream was written by another broker and is only read; `headgate stream adopt` makes it ours",
+            path=stream.path,
+        )
+    path = stream.path.resolve()
+    return Target(
+        root=root_of(path),
+        path=path,
+        filter_size_bytes=stream.filter_size_bytes,
+        filter_source=stream.settings.filter_source,
+        durable=options.durability == "disk",
+    )
+
+
+def _create(options: SinkOptions) -> Stream:
+    name = options.stream
+    folder = Path(name) if os.sep in name else stream_folder(options.root, name)
+    given = {
+        "filter_size_bytes": options.filter_size_bytes,
+        "max_segment_size_bytes": options.max_segment_size_bytes,
+        "max_length_bytes": options.max_length_bytes,
+        "max_age_ms": options.max_age_ms,
+    }
+    try:
+        return Stream.create(
+            folder,
+            name=folder.name if os.sep in name else name,
+            now_ms=time.time_ns() // 1_000_000,
+            arguments=StreamArguments(**{option: value for option, value in given.items() if value is not None}),
+            filter_source=options.filter_source,
+        )
+    except StreamExistsError:
+        # Another query made it in the meantime.
+        stream = Stream.open(folder)
+        _check_same(stream, options)
+        return stream
+
+
+def _check_same(stream: Stream, options: SinkOptions) -> None:
+    if stream.settings is None:
+        return
+    arguments = stream.settings.arguments
+    for option, wanted, found in (
+        ("filter_size_bytes", options.filter_size_bytes, arguments.filter_size_bytes),
+        ("max_segment_size_bytes", options.max_segment_size_bytes, arguments.max_segment_size_bytes),
+        ("max_length_bytes", options.max_length_bytes, arguments.max_length_bytes),
+        ("max_age", options.max_age_ms, arguments.max_age_ms),
+        ("filter_source", options.filter_source, stream.settings.filter_source),
+    ):
+        if wanted is not None and wanted != found:
+            raise ConfigError(
+                f"headgate sink option {option}: found {wanted!r}, but stream {stream.name!r} is there already with "
+                f"{found!r}; leave the option out, or write to another stream"
+            )

@@ -1,0 +1,99 @@
+"""Filter values of messages that tasks write, and of rows that they read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.errors import ConfigError
+from headgate.log.build import FilterValues
+from headgate.message.batch import EncodedMessages
+from headgate.message.fields import FieldReference, Section, parse_field
+from headgate.message.lookup import locate_bytes
+
+ANNOTATION = FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-stream-filter-value")
+"""Where a publisher puts the filter value of a message (rabbitmq_filters.md section 4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSource:
+    """Where the filter value of a message comes from: a `column` of the rows, or a `field` of the message."""
+
+    column: str | None
+    field: FieldReference
+
+    def values(self, rows: pa.RecordBatch | None, messages: EncodedMessages) -> FilterValues:
+        """One value, or none, per message; over the bytes of `messages` or of the column."""
+        if self.column is None or rows is None:
+            return field_values(messages, self.field)
+        return column_values(rows.column(self.column))
+
+
+def value_source(*, option: str | None, declared: str | None, columns: frozenset[str]) -> ValueSource:
+    """The stream's declaration, else the option (column or field), else a column `filter_value`, else the annotation.
+
+    Raises ConfigError where the option contradicts the declaration or names nothing.
+    """
+    if declared is not None:
+        if option is not None and option != declared:
+            raise ConfigError(
+                f"headgate sink option filter_value: found {option!r}, but the stream declares that its filter values "
+                f"come from {declared!r}; leave the option out"
+            )
+        return ValueSource(None, parse_field(declared))
+    if option is not None:
+        if option in columns:
+            return ValueSource(option, ANNOTATION)
+        if "." not in option:
+            raise ConfigError(
+                f"headgate sink option filter_value: there is no column {option!r}; expected one of "
+                f"{', '.join(sorted(columns))}, or a field such as application_properties.region"
+            )
+        return ValueSource(None, parse_field(option))
+    return ValueSource("filter_value" if "filter_value" in columns else None, ANNOTATION)
+
+
+def field_values(messages: EncodedMessages, field: FieldReference) -> FilterValues:
+    """The field's bytes per message, over the messages' own buffer; none where it is absent or no kind of text."""
+    starts, lengths = locate_bytes(messages, field)
+    return FilterValues(messages.data, starts, lengths)
+
+
+def column_values(column: pa.Array) -> FilterValues:
+    """The values of a string or binary column, null = none."""
+    binary = column.cast(pa.binary()) if not pa.types.is_binary(column.type) else column
+    _, offsets_buffer, data_buffer = binary.buffers()
+    narrow = np.frombuffer(offsets_buffer, dtype=np.int32)[binary.offset : binary.offset + len(binary) + 1]
+    offsets = narrow.astype(np.int64)
+    data = np.zeros(0, dtype=np.uint8) if data_buffer is None else np.frombuffer(data_buffer, dtype=np.uint8)
+    lengths = np.diff(offsets)
+    if binary.null_count:
+        lengths[pc.is_null(binary).to_numpy(zero_copy_only=False)] = -1
+    return FilterValues(data, offsets[:-1], lengths.astype(np.int64))
+
+
+def values_column(values: FilterValues) -> pa.Array:
+    """Values as a string column; none and the empty value, which means the same, are null.
+
+    Bytes that are not UTF-8 are shown with replacement characters.
+    """
+    lengths = np.maximum(values.lengths, 0)
+    stops = np.cumsum(lengths)
+    if len(stops) and stops[-1] > 2**31 - 1:
+        raise ConfigError("column filter_value has more than 2 GiB in one batch; leave it out with the option columns")
+    positions = np.repeat(values.starts - (stops - lengths), lengths) + np.arange(stops[-1] if len(stops) else 0)
+    offsets = np.concatenate([[0], stops]).astype(np.int32)
+    octets = values.data[positions]
+    present = pa.array(lengths > 0)
+    bitmap = present.buffers()[1]
+    column = pa.Array.from_buffers(
+        pa.binary(), len(lengths), [bitmap, pa.py_buffer(offsets), pa.py_buffer(octets)], offset=0
+    )
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [None if value is None else value.decode("utf-8", "replace") for value in column.to_pylist()]
+        return pa.array(texts, type=pa.string())

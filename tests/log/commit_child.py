@@ -1,0 +1,99 @@
+"""A process that stages and commits what it is told, and dies where it is told; started by the tests of commits.
+
+Reads one JSON request a line. Each is done by a forked child, so that a death is that of a process, in milliseconds;
+answers with the child's exit status (negative: the signal).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headgate import kernels
+from headgate.log import crash_points, pending
+from headgate.log.build import FilterValues
+from headgate.log.commit import commit_batch, output_of
+from headgate.log.files import DiskFile
+from headgate.log.staging import StagedFile
+from headgate.log.stream import Stream
+from headgate.log.writer import Writer
+
+
+class TornFile(DiskFile):
+    """Counts the writes of all files; the one of that number is cut after some bytes, and the process dies."""
+
+    writes_left = 0
+    bytes_kept = 0
+
+    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        TornFile.writes_left -= 1
+        if TornFile.writes_left == 0:
+            super().write(memoryview(data)[: TornFile.bytes_kept % (len(data) + 1)], position)
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().write(data, position)
+
+
+def staged_part(root: Path, query: str, name: str, messages: list[str]) -> Any:
+    """One staged file of messages whose filter value is the text before the first slash."""
+    bodies = [message.encode() for message in messages]
+    lengths = np.array([len(body) for body in bodies], dtype=np.int64)
+    file = StagedFile(root, query=query, name=name, filter_size_bytes=16, max_messages=3)
+    values = FilterValues.of(body.split(b"/")[0] for body in bodies)
+    file.add(np.frombuffer(b"".join(bodies), dtype=np.uint8), np.cumsum(lengths) - lengths, lengths, values)
+    return file.finish(durable=False)
+
+
+def run(request: dict[str, Any]) -> None:
+    pending.BLOCK_BYTES = 256
+    root = Path(request["root"])
+    TornFile.writes_left, TornFile.bytes_kept = request.get("tear", (0, 0))
+    os.environ[crash_points.VARIABLE] = request.get("crash_at", "")
+    if request["do"] == "open":
+        for stream in sorted((root / "streams").iterdir()):
+            Writer.open(Stream.open(stream), now_ms=request["now_ms"], open_file=TornFile).close()
+        return
+    outputs = [
+        output_of(
+            root,
+            root / "streams" / stream,
+            [staged_part(root, request["query"], f"{stream}-{row}", part) for row, part in enumerate(parts)],
+        )
+        for stream, parts in request["outputs"].items()
+    ]
+    commit_batch(
+        root,
+        query=request["query"],
+        batch=request["batch"],
+        outputs=outputs,
+        now_ms=request["now_ms"],
+        durable=request["durable"],
+        open_file=TornFile,
+    )
+
+
+def main() -> None:
+    kernels.load("headgate.log.kernel")
+    kernels.load("headgate.kernels.checksum")
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            try:
+                run(json.loads(line))
+                os._exit(0)
+            except BaseException as error:
+                sys.stderr.write(f"{type(error).__name__}: {error}\n")
+                sys.stderr.flush()
+                os._exit(1)
+        _child, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,548 @@
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headgate.errors import (
+    ConfigError,
+    CorruptChunkError,
+    LogError,
+    StorageFullError,
+    StreamLockedError,
+    StreamNotFoundError,
+)
+from headgate.log import pending
+from headgate.log.build import FilterValues
+from headgate.log.commit import Committed, abort_batch, commit_batch, output_of
+from headgate.log.crash_points import CommitStep
+from headgate.log.files import DiskFile
+from headgate.log.format import CHUNK_HEADER_BYTES, FILE_HEAD_BYTES, ChunkHeader
+from headgate.log.manifest import ONE_TIME_PREFIX, Commits, Manifest, Output, root_of
+from headgate.log.root import stream_folder
+from headgate.log.settings import StreamArguments, load_settings
+from headgate.log.staging import StagedChunks, StagedFile, staging_folder
+from headgate.log.stream import Stream
+from headgate.log.writer import Writer
+
+DIED = -signal.SIGKILL
+NOW = 1_700_000_000_000
+TWO_OUTPUTS = {
+    "a": [[f"red/a0-{n}" for n in range(7)], [], [f"blue/a2-{n}" for n in range(4)]],
+    "b": [[f"green/b0-{n}" for n in range(5)]],
+}
+
+
+class Victims:
+    """The other process: commits there may die."""
+
+    def __init__(self) -> None:
+        child = Path(__file__).with_name("commit_child.py")
+        self._process = subprocess.Popen(
+            [sys.executable, str(child)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def commit(
+        self,
+        root: Path,
+        outputs: dict[str, list[list[str]]],
+        *,
+        query: str = "q",
+        batch: int = 0,
+        crash_at: str = "",
+        tear: tuple[int, int] = (0, 0),
+        durable: bool = False,
+    ) -> int:
+        request = {"do": "commit", "outputs": outputs, "query": query, "batch": batch, "durable": durable}
+        return self._ask(request, root, crash_at, tear)
+
+    def open_writers(self, root: Path, *, crash_at: str = "", tear: tuple[int, int] = (0, 0)) -> int:
+        return self._ask({"do": "open"}, root, crash_at, tear)
+
+    def _ask(self, request: dict[str, Any], root: Path, crash_at: str, tear: tuple[int, int]) -> int:
+        pipes = self._process.stdin, self._process.stdout
+        assert pipes[0] is not None and pipes[1] is not None
+        asked = {**request, "root": str(root), "crash_at": crash_at, "tear": tear, "now_ms": NOW}
+        pipes[0].write(json.dumps(asked) + "\n")
+        pipes[0].flush()
+        return int(pipes[1].readline())
+
+    def close(self) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def victims() -> Iterator[Victims]:
+    started = Victims()
+    yield started
+    started.close()
+
+
+def new_root(folder: Path, *, max_segment_size_bytes: int = 300) -> Path:
+    folder.mkdir()
+    for name in ("a", "b"):
+        arguments = StreamArguments(max_segment_size_bytes=max_segment_size_bytes)
+        Stream.create(stream_folder(folder, name), name=name, now_ms=NOW, arguments=arguments)
+    return folder
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    """Every file of every stream but the note in the lock file."""
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in sorted((root / "streams").rglob("*"))
+        if path.is_file() and path.name != "writer.lock"
+    }
+
+
+def messages_of(root: Path, name: str) -> list[str]:
+    """The messages of a stream, by the chain of its chunks; checks that chunk ids follow each other."""
+    found: list[str] = []
+    next_offset = None
+    for path in sorted(stream_folder(root, name).glob("*.segment")):
+        raw = path.read_bytes()
+        position = FILE_HEAD_BYTES
+        while position < len(raw):
+            header = ChunkHeader.decode(raw[position : position + 48], path=path, position=position)
+            assert next_offset in (None, header.chunk_id)
+            next_offset = header.next_chunk_id
+            at = position + CHUNK_HEADER_BYTES + header.bloom_length
+            end = at + header.data_length
+            while at < end and header.chunk_type == 0:
+                length = int.from_bytes(raw[at : at + 4], "big")
+                found.append(raw[at + 4 : at + 4 + length].decode())
+                at += 4 + length
+            position += header.size_bytes
+    return found
+
+
+def leftovers(root: Path) -> list[str]:
+    """What a finished batch must not leave: staged files and manifests that are not done."""
+    private = root / ".headgate"
+    kept = {".lock", "completed.json"}
+    return [path.name for path in private.rglob("*") if path.is_file() and path.name not in kept]
+
+
+def flat(parts: list[list[str]]) -> list[str]:
+    return [message for part in parts for message in part]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, victims: Victims) -> dict[str, bytes]:
+    root = new_root(tmp_path_factory.mktemp("undisturbed") / "root")
+    assert victims.commit(root, TWO_OUTPUTS) == 0
+    assert [messages_of(root, name) for name in ("a", "b")] == [flat(parts) for parts in TWO_OUTPUTS.values()]
+    assert len(list(stream_folder(root, "a").glob("*.segment"))) > 1
+    assert leftovers(root) == []
+    return contents(root)
+
+
+STEPS = [
+    *((f"{step}", ()) for step in CommitStep),
+    *((f"{CommitStep.APPENDING}:{number}", ()) for number in (2, 3)),
+    *((f"{step}:2", ()) for step in (CommitStep.APPENDED, CommitStep.RECORDED)),
+    *(("", (write, kept)) for write in range(1, 9) for kept in (0, 1, 30, 1000)),
+]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("crash_at", "tear"), STEPS)
+@pytest.mark.parametrize("finisher", ["a second commit", "the next writer"])
+def test_a_commit_killed_at_any_step_is_finished_as_if_undisturbed(
+    tmp_path: Path, victims: Victims, undisturbed: dict[str, bytes], crash_at: str, tear: tuple[int, int], finisher: str
+) -> None:
+    root = new_root(tmp_path / "root")
+    assert victims.commit(root, TWO_OUTPUTS, crash_at=crash_at, tear=tear or (0, 0)) == DIED
+    if finisher == "the next writer" and crash_at != CommitStep.STAGED:
+        assert victims.open_writers(root) == 0
+        assert contents(root) == undisturbed
+        assert leftovers(root) == []
+    if crash_at == CommitStep.STAGED:
+        assert Commits(root).clean("q") == 3
+    # The driver that restarts stages the batch once more, whether or not it was finished meanwhile.
+    assert victims.commit(root, TWO_OUTPUTS) == 0
+    assert contents(root) == undisturbed
+    assert leftovers(root) == []
+
+
+@pytest.mark.faults
+def test_a_replay_with_other_messages_does_not_change_what_the_manifest_decided(
+    tmp_path: Path, victims: Victims, undisturbed: dict[str, bytes]
+) -> None:
+    root = new_root(tmp_path / "root")
+    assert victims.commit(root, TWO_OUTPUTS, crash_at="appending:2") == DIED
+    assert victims.commit(root, {"a": [["other/1"]], "b": [["other/2"]]}) == 0
+    assert contents(root) == undisturbed
+    assert victims.commit(root, {"a": [["late/1"]]}) == 0
+    assert contents(root) == undisturbed
+    assert leftovers(root) == []
+
+
+CRASH = st.one_of(
+    st.tuples(st.sampled_from([f"{step}:{n}" for step in CommitStep for n in (1, 2, 3)]), st.just((0, 0))),
+    st.tuples(st.just(""), st.tuples(st.integers(1, 12), st.integers(0, 400))),
+)
+PARTS = st.dictionaries(
+    st.sampled_from("ab"), st.lists(st.integers(0, 8).map(range).map(list), max_size=3), min_size=1, max_size=2
+)
+
+
+@pytest.mark.faults
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    batches=st.lists(
+        st.tuples(st.sampled_from(["q1", "q2"]), PARTS, st.lists(CRASH, max_size=3), st.booleans()), max_size=5
+    )
+)
+def test_after_any_crashes_each_query_is_in_each_stream_once_and_in_order(
+    tmp_path: Path, victims: Victims, batches: list[Any]
+) -> None:
+    shutil.rmtree(tmp_path / "root", ignore_errors=True)
+    root = new_root(tmp_path / "root")
+    numbers = {"q1": 0, "q2": 0}
+    expected: dict[tuple[str, str], list[str]] = {}
+    for query, parts, crashes, give_up in batches:
+        batch = numbers[query]
+        outputs = {
+            stream: [[f"{query}/{batch}-{stream}-{row}-{n}" for n in numbers_] for row, numbers_ in enumerate(rows)]
+            for stream, rows in parts.items()
+        }
+        numbers[query] += 1
+        for crash_at, tear in crashes:
+            assert victims.commit(root, outputs, query=query, batch=batch, crash_at=crash_at, tear=tear) in (0, DIED)
+        decided = Commits(root).find(query, batch) is not None or Commits(root).completed(query) >= batch
+        # A decided batch may also be left to whoever writes next.
+        if not (give_up and decided):
+            assert victims.commit(root, outputs, query=query, batch=batch) == 0
+        for stream, rows in outputs.items():
+            expected.setdefault((stream, query), []).extend(flat(rows))
+    assert victims.open_writers(root) == 0
+    for stream in ("a", "b"):
+        found = messages_of(root, stream)
+        for query in ("q1", "q2"):
+            mine = [message for message in found if message.startswith(query)]
+            assert mine == expected.get((stream, query), [])
+        assert len(found) == sum(len(rows) for (name, _query), rows in expected.items() if name == stream)
+    assert not Commits(root).pending()
+    for query in numbers:
+        Commits(root).clean(query)
+    assert leftovers(root) == []
+
+
+def stage(
+    root: Path, messages: list[bytes], *, query: str = "q", name: str = "part", max_messages: int = 2
+) -> StagedChunks | None:
+    lengths = np.array([len(message) for message in messages], dtype=np.int64)
+    file = StagedFile(root, query=query, name=name, filter_size_bytes=16, max_messages=max_messages)
+    data = np.frombuffer(b"".join(messages), dtype=np.uint8)
+    file.add(data, np.cumsum(lengths) - lengths, lengths, FilterValues.same(b"x", len(messages)))
+    return file.finish(durable=False)
+
+
+def commit(
+    root: Path, streams: dict[str, list[StagedChunks | None]], *, query: str = "q", batch: int = 0, **more: Any
+) -> Committed:
+    outputs = [output_of(root, stream_folder(root, name), staged) for name, staged in streams.items()]
+    return commit_batch(root, query=query, batch=batch, outputs=outputs, **{"now_ms": NOW, "durable": False, **more})
+
+
+def test_two_queries_that_both_start_at_batch_0_are_both_kept(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    for query in ("one", "two"):
+        for batch in range(2):
+            done = commit(
+                root, {"a": [stage(root, [f"{query}{batch}".encode()], query=query)]}, query=query, batch=batch
+            )
+            assert done == Committed(False, 1, 1, done.size_bytes)
+    assert messages_of(root, "a") == ["one0", "one1", "two0", "two1"]
+
+
+def test_every_chunk_carries_query_and_sequence_and_stream_json_keeps_the_last(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root", max_segment_size_bytes=1 << 20)
+    commit(root, {"a": [stage(root, [b"1", b"2", b"3"]), stage(root, [b"4"])]}, batch=5)
+    raw = next(stream_folder(root, "a").glob("*.segment")).read_bytes()
+    position, sequences = FILE_HEAD_BYTES, []
+    while position < len(raw):
+        header = ChunkHeader.decode(raw[position : position + 48], path="a", position=position)
+        assert (header.timestamp_ms, header.epoch) == (NOW, 1)
+        position += header.size_bytes
+        trailer = raw[position - header.trailer_length : position]
+        assert trailer[:3] == b"\x00\x01q"
+        sequences.append(int.from_bytes(trailer[3:], "big"))
+    assert sequences == [5 << 20, (5 << 20) + 1, (5 << 20) + 2]
+    found = load_settings(stream_folder(root, "a"))
+    assert found is not None and found.sequences == {"q": (5 << 20) + 2}
+
+
+def test_a_replay_is_recognised_after_many_other_publishers_pushed_the_query_out_of_the_snapshot(
+    tmp_path: Path,
+) -> None:
+    root = new_root(tmp_path / "root", max_segment_size_bytes=4000)
+    staged = stage(root, [b"once"])
+    commit(root, {"a": [staged]})
+    manifest = Commits(root)
+    with Writer.open(Stream.open(stream_folder(root, "a")), now_ms=NOW) as writer:
+        for number in range(300):
+            writer.append([(b"m", None)], now_ms=NOW, publisher=f"publisher-{number}", sequences=[1])
+    # Even if the record of completed batches is lost, the stream itself knows.
+    shutil.rmtree(manifest.folder)
+    assert not commit(root, {"a": [stage(root, [b"once"])]}).repeated
+    assert messages_of(root, "a").count("once") == 1
+    assert leftovers(root) == []
+
+
+def test_an_empty_batch_is_done_at_once_and_a_replay_of_it_appends_nothing(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    assert commit(root, {"a": [None, stage(root, [])]}) == Committed(False, 0, 0, 0)
+    assert commit(root, {"a": [stage(root, [b"different"])]}).repeated
+    assert messages_of(root, "a") == []
+    assert leftovers(root) == []
+
+
+def test_nothing_is_remembered_of_a_query_that_is_used_once(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    query = f"{ONE_TIME_PREFIX}1234"
+    commit(root, {"a": [stage(root, [b"message"], query=query)]}, query=query)
+    assert commit(root, {"a": [None]}, query=query) == Committed(False, 0, 0, 0)
+    assert messages_of(root, "a") == ["message"]
+    assert sorted(path.name for path in (root / ".headgate").rglob("*")) == [".lock", "commits", "staging"]
+
+
+def test_abort_removes_what_no_manifest_names(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    decided, other = stage(root, [b"decided"]), stage(root, [b"other"])
+    assert decided is not None and other is not None
+    manifest = Manifest("q", 0, NOW, False, (Output("streams/a", (decided,)),))
+    assert Commits(root).publish(manifest)
+    abort_batch(root, query="q", staged=[decided, None, other])
+    assert (root / decided.path).exists() and not (root / other.path).exists()
+    Writer.open(Stream.open(stream_folder(root, "a")), now_ms=NOW).close()
+    abort_batch(root, query="q", staged=[decided])
+    assert messages_of(root, "a") == ["decided"]
+
+
+def test_cleaning_keeps_what_a_manifest_names_and_what_is_young(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    decided, old = stage(root, [b"decided"]), stage(root, [b"old"])
+    foreign = stage(root, [b"foreign"], query="r")
+    assert decided is not None and old is not None and foreign is not None
+    commits = Commits(root)
+    commits.publish(Manifest("q", 0, NOW, False, (Output("streams/a", (decided,)),)))
+    written_ms = (root / old.path).stat().st_mtime_ns // 1_000_000
+    assert commits.clean_old(written_before_ms=written_ms - 1000) == 0
+    assert commits.clean_old(written_before_ms=written_ms + 60_000) == 2
+    assert sorted(staging_folder(root).rglob("*.chunks")) == [(root / decided.path).resolve()]
+    again = stage(root, [b"again"])
+    assert again is not None
+    assert commits.clean("q") == 1 and commits.clean("q") == 0 and commits.clean("never-run") == 0
+    assert (root / decided.path).exists()
+
+
+def test_a_held_stream_fails_the_commit_which_is_finished_later(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    commit(root, {"a": [stage(root, [b"a0"])], "b": [stage(root, [b"b0"])]})
+    staged = {"a": [stage(root, [b"a1"])], "b": [stage(root, [b"b1"])]}
+    with Writer.open(Stream.open(stream_folder(root, "b")), now_ms=NOW) as holder:
+        with pytest.raises(StreamLockedError, match="another writer"):
+            commit(root, staged, batch=1, timeout_s=0.01)
+        holder.append([(b"before", None)], now_ms=NOW)
+    # A writer of the stream that has its part does not call the batch done for the other one.
+    Writer.open(Stream.open(stream_folder(root, "a")), now_ms=NOW).close()
+    assert messages_of(root, "a") == ["a0", "a1"]
+    assert [manifest.batch for manifest in Commits(root).pending()] == [1]
+    with Writer.open(Stream.open(stream_folder(root, "b")), now_ms=NOW) as writer:
+        writer.append([(b"after", None)], now_ms=NOW)
+    assert messages_of(root, "b") == ["b0", "before", "b1", "after"]
+    assert leftovers(root) == []
+
+
+def test_a_stream_that_was_deleted_holds_nothing_up(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    staged = {"a": [stage(root, [b"a"])], "b": [stage(root, [b"b"])]}
+    with (
+        Writer.open(Stream.open(stream_folder(root, "b")), now_ms=NOW),
+        pytest.raises(StreamLockedError),
+    ):
+        commit(root, staged, timeout_s=0.01)
+    shutil.rmtree(stream_folder(root, "b"))
+    Writer.open(Stream.open(stream_folder(root, "a")), now_ms=NOW).close()
+    assert not Commits(root).pending() and leftovers(root) == []
+    assert messages_of(root, "a") == ["a"]
+
+
+class FullDisk(DiskFile):
+    """Refuses to grow a file beyond so many bytes."""
+
+    limit = 0
+
+    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        import errno
+
+        if position + len(data) > FullDisk.limit:
+            super().write(memoryview(data)[: max(0, FullDisk.limit - position)], position)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().write(data, position)
+
+
+def test_a_full_disk_stops_a_commit_which_goes_on_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = new_root(tmp_path / "root", max_segment_size_bytes=1 << 20)
+    monkeypatch.setattr(pending, "BLOCK_BYTES", 300)
+    messages = [b"message-%d" % number for number in range(20)]
+    FullDisk.limit = 700
+    with pytest.raises(StorageFullError):
+        commit(root, {"a": [stage(root, messages)]}, open_file=FullDisk)
+    written = messages_of(root, "a")
+    assert 0 < len(written) < 20
+    assert commit(root, {"a": [stage(root, messages)]}).repeated
+    assert [message.encode() for message in messages_of(root, "a")] == messages
+    assert leftovers(root) == []
+
+
+def test_a_full_disk_while_staging_leaves_nothing_after_discard(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    FullDisk.limit = 10
+    file = StagedFile(root, query="q", name="part", filter_size_bytes=16, open_file=FullDisk)
+    file.add(np.zeros(4, np.uint8), np.array([0]), np.array([4]))
+    with pytest.raises(StorageFullError):
+        file.finish(durable=True)
+    file.discard()
+    assert list(staging_folder(root, "q").iterdir()) == []
+
+
+def test_durable_commits_write_the_same_bytes(tmp_path: Path, victims: Victims, undisturbed: dict[str, bytes]) -> None:
+    root = new_root(tmp_path / "root")
+    assert victims.commit(root, TWO_OUTPUTS, durable=True) == 0
+    assert contents(root) == undisturbed
+
+
+def test_chunks_larger_than_a_block_are_appended_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = new_root(tmp_path / "root", max_segment_size_bytes=1 << 20)
+    monkeypatch.setattr(pending, "BLOCK_BYTES", 64)
+    messages = [b"s", b"l" * 3000, b"s", b"m" * 100, b"", b"s"]
+    commit(root, {"a": [stage(root, messages, max_messages=1)]})
+    assert [message.encode() for message in messages_of(root, "a")] == messages
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "named"),
+    [
+        (lambda raw: b"\x51" + raw[1:], CorruptChunkError, "0x51"),
+        (lambda raw: raw[:36] + b"\x7f" + raw[37:], CorruptChunkError, "longer than its file"),
+        (lambda raw: raw[:-1], LogError, "bytes, expected"),
+        (None, LogError, "is gone"),
+    ],
+)
+def test_damaged_staging_is_an_error_that_names_the_file(
+    tmp_path: Path, damage: Any, error: type[LogError], named: str
+) -> None:
+    root = new_root(tmp_path / "root")
+    staged = stage(root, [b"one", b"two", b"three"])
+    assert staged is not None
+    Commits(root).publish(Manifest("q", 0, NOW, False, (Output("streams/a", (staged,)),)))
+    path = root / staged.path
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(error, match=named) as raised:
+        Writer.open(Stream.open(stream_folder(root, "a")), now_ms=NOW)
+    assert raised.value.path.name == path.name
+    # The lock is given back, and a commit of that batch says the same.
+    with pytest.raises(error, match=named):
+        commit(root, {"a": [None]})
+
+
+def test_a_manifest_that_is_none_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    folder = Commits(root).folder / "q"
+    folder.mkdir(parents=True)
+    for content, named in ((b"{", "not a manifest"), (b'{"query": 1}', "not a manifest")):
+        (folder / "0.json").write_bytes(content)
+        with pytest.raises(LogError, match=named) as raised:
+            Writer.open(Stream.open(stream_folder(root, "a")), now_ms=NOW)
+        assert raised.value.path == (folder / "0.json").resolve()
+    newer = b'{"query": "q", "batch": 0, "timestamp_ms": 1, "durable": false, "outputs": [], "format": 2}'
+    (folder / "0.json").write_bytes(newer)
+    with pytest.raises(LogError, match="format 2, expected 1"):
+        Commits(root).pending()
+
+
+def test_a_manifest_cannot_name_files_outside_staging(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    for path in ("streams/a/stream.json", ".headgate/staging/q/../../../streams", "../x", ".headgate/staging/q"):
+        with pytest.raises(LogError, match="lies under"):
+            StagedChunks(path, 1, 1, 1).file(root)
+
+
+def test_outputs_that_cannot_be_committed_are_refused_before_anything_is_decided(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    staged = stage(root, [b"kept"])
+    assert staged is not None
+    outside = Stream.create(tmp_path / "elsewhere", name="elsewhere", now_ms=NOW)
+    with pytest.raises(ConfigError, match="outside the root"):
+        output_of(root, outside.path, [staged])
+    with pytest.raises(StreamNotFoundError):
+        commit(root, {"missing": [staged]})
+    with pytest.raises(ConfigError, match="batch -1"):
+        commit(root, {"a": [staged]}, batch=-1)
+    twice = [output_of(root, stream_folder(root, "a"), [staged]) for _ in range(2)]
+    with pytest.raises(ConfigError, match="two outputs"):
+        commit_batch(root, query="q", batch=0, outputs=twice, now_ms=NOW, durable=False)
+    many = Output("streams/a", (StagedChunks(staged.path, (1 << 20) + 1, 1, 1),))
+    with pytest.raises(ConfigError, match="smaller batches"):
+        commit_batch(root, query="q", batch=0, outputs=[many], now_ms=NOW, durable=False)
+    for query in ("", "x" * 256, "é" * 100):
+        with pytest.raises(ConfigError, match="cannot identify"):
+            commit(root, {"a": [None]}, query=query)
+    assert not Commits(root).pending() and messages_of(root, "a") == []
+
+
+def test_a_stream_outside_a_streams_folder_has_the_folder_it_lies_in_as_root(tmp_path: Path) -> None:
+    stream = Stream.create(tmp_path / "alone", name="alone", now_ms=NOW)
+    assert root_of(stream.path) == tmp_path.resolve()
+    staged = stage(tmp_path, [b"message"])
+    commit_batch(
+        tmp_path,
+        query="q",
+        batch=0,
+        outputs=[output_of(tmp_path, stream.path, [staged])],
+        now_ms=NOW,
+        durable=False,
+    )
+    assert stream.next_offset() == 1
+
+
+def test_the_declaration_covers_committed_chunks_only_if_they_were_filled_under_it(tmp_path: Path) -> None:
+    folder = stream_folder(tmp_path, "declared")
+    Stream.create(folder, name="declared", now_ms=NOW, filter_source="application_properties.region")
+    for batch, source in enumerate(["application_properties.region", None]):
+        staged = stage(tmp_path, [b"1", b"2"])
+        output = output_of(tmp_path, folder, [staged], filter_source=source)
+        commit_batch(tmp_path, query="q", batch=batch, outputs=[output], now_ms=NOW, durable=False)
+    found = load_settings(folder)
+    assert found is not None
+    assert [(part.field, part.start, part.stop) for part in found.declared] == [("application_properties.region", 0, 2)]
+
+
+def test_query_ids_of_any_spelling_have_folders_of_their_own(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    queries = ["..", ".", "a/b", "é%2F", "completed.json"]
+    for query in queries:
+        commit(root, {"a": [stage(root, [query.encode()], query=query)]}, query=query)
+    assert messages_of(root, "a") == queries
+    assert leftovers(root) == []

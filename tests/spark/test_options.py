@@ -1,0 +1,168 @@
+"""Every option that is wrong is refused by name, before any work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.errors import ConfigError, FilterError, FilterSyntaxError
+from headgate.log import OffsetSpecification
+from headgate.message.arrow import Kind
+from headgate.spark.options import DEFAULT_COLUMNS, SinkOptions, SourceOptions, time_ms
+
+
+def source(**options: str) -> SourceOptions:
+    return SourceOptions.parse({"stream": "orders", **options})
+
+
+def sink(**options: str) -> SinkOptions:
+    return SinkOptions.parse({"stream": "orders", **options})
+
+
+def test_a_stream_is_all_that_a_source_needs() -> None:
+    options = source()
+    assert options.streams == ("orders",)
+    assert options.columns == DEFAULT_COLUMNS
+    assert "message" not in options.columns
+    assert options.verify_crc and options.fail_on_data_loss and not options.skip_corrupt
+
+
+def test_names_of_options_ignore_case_and_all_of_them_are_taken() -> None:
+    options = SourceOptions.parse(
+        {
+            "STREAM": '["a,b", "c"]',
+            "Root": "/data",
+            "filter": "region = 'AMER'",
+            "Dialect": "rabbitmq",
+            "filter_values": "x, y",
+            "match_unfiltered": "TRUE",
+            "start": "10m",
+            "end": "next",
+            "columns": "offset,body , application_properties",
+            "properties": "region string, `unit price` double, n long",
+            "max_messages_per_batch": "5",
+            "max_bytes_per_batch": "6",
+            "fail_on_data_loss": "false",
+            "on_corrupt": "skip",
+            "verify_crc": "false",
+            "partitions": "3",
+            "as_of": "2025-06-15T12:00:00Z",
+            "counters": "token-1",
+        }
+    )
+    assert options.streams == ("a,b", "c")
+    assert options.root == Path("/data")
+    assert options.filter is not None and options.filter.text == "region = 'AMER'"
+    assert options.filter_values == (b"x", b"y") and options.match_unfiltered
+    assert options.start == OffsetSpecification.parse("10m")
+    assert options.columns == ("offset", "body", "application_properties")
+    assert [(each.name, each.kind) for each in options.properties] == [
+        ("region", Kind.STRING),
+        ("unit price", Kind.DOUBLE),
+        ("n", Kind.BIGINT),
+    ]
+    assert options.as_of_ms == 1_749_988_800_000
+    assert (options.max_messages_per_batch, options.max_bytes_per_batch, options.partitions) == (5, 6, 3)
+    assert options.skip_corrupt and not options.verify_crc and not options.fail_on_data_loss
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"filtre": "x"}, r"filtre is unknown; did you mean filter\?"),
+        ({"zzz": "x"}, "zzz is unknown; there are as_of, columns"),
+        ({"match_unfiltered": "yes"}, "match_unfiltered.*'yes'.*true or false"),
+        ({"match_unfiltered": "true"}, "match_unfiltered and filter_values"),
+        ({"start": "middle"}, "start: 'middle'"),
+        ({"end": "-1"}, "end: '-1'"),
+        ({"columns": "offset,key"}, "columns: found 'key'"),
+        ({"columns": "offset,offset"}, "columns.*each column once"),
+        ({"columns": "offset,,body"}, "columns.*between the commas"),
+        ({"properties": "region text"}, "properties.*region.*text"),
+        ({"properties": "region string", "columns": "offset"}, "properties and columns"),
+        ({"max_messages_per_batch": "0"}, "max_messages_per_batch: found '0'"),
+        ({"max_bytes_per_batch": "1.5"}, "max_bytes_per_batch: found '1.5'"),
+        ({"fail_on_data_loss": ""}, "fail_on_data_loss: found ''"),
+        ({"on_corrupt": "ignore"}, "on_corrupt: found 'ignore', expected fail or skip"),
+        ({"partitions": "many"}, "partitions: found 'many'"),
+        ({"as_of": "yesterday"}, "as_of: found 'yesterday'"),
+        ({"counters": "../up"}, "counters: found '../up'"),
+        ({"dialect": "rabbitmq"}, "dialect and filter"),
+        ({"filter": "TRUE", "dialect": "sql92"}, "dialect: found 'sql92', expected one of"),
+        ({"filter": "TRUE", "property_filter": "{}"}, "filter and property_filter"),
+        ({"property_filter": "subject"}, "property_filter: found 'subject', expected a JSON object"),
+        ({"property_filter": '{"body": {}}'}, "property_filter: found 'body'"),
+        ({"property_filter": '{"properties": {"colour": "x"}}'}, "property_filter: .*colour"),
+        ({"filter_values": "[1]"}, "filter_values: found .*JSON list of strings"),
+        ({"filter_values": "[]"}, "filter_values: .*at least one"),
+        ({"path": "elsewhere"}, "stream and path"),
+    ],
+)
+def test_a_wrong_source_option_is_named(options: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        source(**options)
+
+
+def test_a_source_without_a_stream_is_refused_and_a_path_is_one() -> None:
+    with pytest.raises(ConfigError, match="stream is missing"):
+        SourceOptions.parse({})
+    assert SourceOptions.parse({"path": "folder/of/stream"}).streams == ("folder/of/stream",)
+
+
+def test_a_filter_that_is_refused_shows_its_place() -> None:
+    with pytest.raises(FilterSyntaxError) as caught:
+        source(filter="region = ")
+    assert "^" in str(caught.value)
+    with pytest.raises(FilterError):
+        source(property_filter='{"properties": {"subject": "&x"}}')
+
+
+def test_a_property_filter_is_one_filter_of_both_maps() -> None:
+    text = '{"properties": {"subject": "&p:order."}, "application_properties": {"region": "AMER"}}'
+    parsed = source(property_filter=text).filter
+    assert parsed is not None
+    assert len(parsed.fields) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"filter": "TRUE"}, "filter is unknown"),
+        ({"filter_size_bytes": "15"}, "filter_size_bytes: found '15', expected a whole number from 16 to 255"),
+        ({"max_age": "7 days"}, "max_age: '7 days'"),
+        ({"max_age": "first"}, "max_age: found 'first', expected a number and a unit"),
+        ({"stream": "a,b"}, "stream: found 'a, b', expected one stream"),
+        ({"stream": "orders-*"}, r"stream: found 'orders-\*', expected one stream"),
+        ({"filter_source": "region"}, "filter_source: 'region'"),
+        ({"filter_source": "properties.colour"}, "filter_source: .*colour"),
+        (
+            {"filter_source": "properties.subject", "filter_value": "application_properties.region"},
+            "filter_value and filter_source",
+        ),
+        ({"durability": "none"}, "durability: found 'none', expected process or disk"),
+        ({"write_id": "a/b"}, "write_id: found 'a/b'"),
+        ({"batch_id": "4"}, "batch_id and write_id"),
+    ],
+)
+def test_a_wrong_sink_option_is_named(options: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        sink(**options)
+
+
+def test_sink_options_that_spark_adds_are_no_concern() -> None:
+    options = sink(checkpointLocation="/tmp/somewhere", max_age="7D", filter_source="properties.subject")
+    assert options.max_age_ms == 7 * 86_400_000
+    assert options.filter_source == "properties.subject"
+
+
+def test_times_are_milliseconds_or_iso_texts_in_utc() -> None:
+    assert time_ms("1750000000000") == 1_750_000_000_000
+    assert time_ms("2025-06-15T15:06:40") == time_ms("2025-06-15T17:06:40+02:00") == 1_750_000_000_000
+
+
+def test_the_root_comes_from_the_environment_when_it_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADGATE_ROOT", "/srv/streams")
+    assert source().root == Path("/srv/streams")
+    monkeypatch.delenv("HEADGATE_ROOT")
+    assert source().root == Path.cwd() / "headgate-data"

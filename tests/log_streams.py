@@ -1,0 +1,107 @@
+"""Streams for the tests of the log: read back in the plainest way, and written through files that fail."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headgate.log import ChunkType, Stream, Writer
+from headgate.log.entries import EXPANSION_LIMIT_BYTES, unpack_chunk
+from headgate.log.files import DiskFile
+from headgate.log.format import CHUNK_HEADER_BYTES
+
+
+def read_messages(stream: Stream) -> list[tuple[int, bytes]]:
+    """Every message a reader gets from `first` on: (offset, body). Fails on a wrong checksum."""
+    found = []
+    for segment in stream.segments():
+        with segment.open() as reader:
+            for row, position in enumerate(reader.chunks().position.tolist()):
+                header = reader.header(row)
+                start = position + CHUNK_HEADER_BYTES + header.bloom_length
+                data = reader.read(start, start + header.data_length)[: header.data_length].tobytes()
+                assert zlib.crc32(data) == header.crc
+                if header.chunk_type == ChunkType.USER:
+                    path = segment.segment_path
+                    chunk = unpack_chunk(header, data, limit_bytes=EXPANSION_LIMIT_BYTES, path=path, position=start)
+                    for number, (at, length) in enumerate(zip(chunk.starts, chunk.lengths, strict=True)):
+                        found.append((header.chunk_id + number, chunk.data[at : at + length].tobytes()))
+    return found
+
+
+def chunk_ids(stream: Stream) -> list[int]:
+    """The ids of all chunks that exist for readers."""
+    found: list[int] = []
+    for segment in stream.segments():
+        with segment.open() as reader:
+            found.extend(reader.chunks().chunk_id.tolist())
+    return found
+
+
+class Killed(BaseException):
+    """Stands for the death of the process in the middle of a write."""
+
+
+@dataclass
+class FailingFiles:
+    """Opens files that write `budget` bytes, all together, and then fail with `error`; None never fails."""
+
+    error: BaseException
+    budget: int | None = None
+    written: int = 0
+    fail_sync: bool = False
+    fail_truncate: bool = False
+    files: list[_FailingFile] = field(default_factory=list)
+
+    def __call__(self, path: Path) -> _FailingFile:
+        file = _FailingFile(path, self)
+        self.files.append(file)
+        return file
+
+
+class _FailingFile:
+    def __init__(self, path: Path, owner: FailingFiles) -> None:
+        self._file = DiskFile(path)
+        self._owner = owner
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        owner = self._owner
+        room = len(data) if owner.budget is None else owner.budget - owner.written
+        part = memoryview(data)[: max(0, room)]
+        self._file.write(part, position)
+        owner.written += len(part)
+        if len(part) < len(data):
+            raise owner.error
+
+    def truncate(self, size: int) -> None:
+        if self._owner.fail_truncate:
+            raise self._owner.error
+        self._file.truncate(size)
+
+    def sync(self) -> None:
+        if self._owner.fail_sync:
+            raise self._owner.error
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def abandon(writer: Writer) -> None:
+    """What the kernel does for a writer whose process died: files closed, lock given back, nothing else."""
+    writer._close_pair()
+    writer._lock.release()
+
+
+def file_bytes(folder: Path) -> dict[str, bytes]:
+    """The log files of a folder by name."""
+    return {
+        name: (folder / name).read_bytes()
+        for name in sorted(os.listdir(folder))
+        if name.endswith((".segment", ".index"))
+    }

@@ -170,12 +170,14 @@ class _Explainer:
         name = field_text(field.reference)
         typed = self.message.value(field.reference)
         if typed is None or typed.type is AmqpType.NULL:
-            state = "absent" if typed is None else "null"
-            default = field.reference.default
-            return f"{name} is {state}" + (f", its default is {default}" if default is not None else self._near(field))
+            if field.reference.default is not None:
+                return f"{name} is absent, its default is {field.reference.default}"
+            is_null_entry = typed is not None and field.reference.key is not None
+            return f"{name} is null" if is_null_entry else f"{name} is absent{self._near(field)}"
         value = self._value(field)
         if value is None:
-            kind = typed.value if typed.type in (AmqpType.FLOAT, AmqpType.DOUBLE) else f"of type {typed.type.value}"
+            is_float = typed.type in (AmqpType.FLOAT, AmqpType.DOUBLE)
+            kind = f"{typed.type.value} {typed.value}" if is_float else f"of type {typed.type.value}"
             return f"{name} is {kind}, which is unknown to filters"
         return f"{name} is {typed.type.value} {constant_text(value)}"
 

@@ -11,8 +11,12 @@ from cyclopts import App, CycloptsError
 
 from headgate import __version__
 from headgate.cli import filter as filter_commands
-from headgate.cli import generate, publish, run, stream, tail
+from headgate.cli import stream as stream_commands
+from headgate.cli.generate import generate
 from headgate.cli.output import write_note
+from headgate.cli.publish import publish
+from headgate.cli.run import run
+from headgate.cli.tail import tail
 from headgate.errors import ConfigError, HeadgateError
 
 
@@ -32,12 +36,12 @@ application = App(
     help="Streams with filters: a Spark data pipeline whose storage is a broker's log.",
     suppress_keyboard_interrupt=False,
 )
-application.command(stream.commands)
-application.command(tail.tail)
-application.command(publish.publish)
+application.command(stream_commands.commands)
+application.command(tail)
+application.command(publish)
 application.command(filter_commands.commands)
-application.command(run.run)
-application.command(generate.generate)
+application.command(run)
+application.command(generate)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 from cyclopts import App, Parameter
 
-from headgate.cli.options import AsJson, Dialect
+from headgate.cli.options import DEFAULT_ROOT, AsJson, Dialect, FilterValues, MatchUnfiltered, Root
 from headgate.cli.output import write_json, write_line
-from headgate.errors import FilterError
+from headgate.cli.publish import message_of_json
+from headgate.cli.units import now_ms, shown_count, shown_size
+from headgate.errors import ConfigError, FilterError, OffsetOutOfRangeError
+
+if TYPE_CHECKING:
+    from headgate.evaluate.explain import Clause, Explanation
+    from headgate.log import Stream
+    from headgate.scan import ScanCounters, ScanRequest
 
 commands = App(name="filter", help="Check, explain and test filters.")
 
@@ -41,3 +51,188 @@ def check(
     else:
         write_line(f"accepted as a {language} filter: {print_tree(accepted.tree)}")
     return 0
+
+
+@commands.command
+def explain(
+    text: Annotated[str, Parameter(help="The filter expression.", allow_leading_hyphen=True)],
+    /,
+    *,
+    message: Annotated[
+        str | None, Parameter(help="A message as `publish` takes it, JSON on one line.", allow_leading_hyphen=True)
+    ] = None,
+    stream: Annotated[str | None, Parameter(help="The stream that holds the message, name or folder.")] = None,
+    offset: Annotated[int | None, Parameter(help="Offset of the message in --stream.")] = None,
+    filter_values: FilterValues = None,
+    match_unfiltered: MatchUnfiltered = False,
+    dialect: Dialect = None,
+    as_json: AsJson = False,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Say what each clause of a filter makes of a message, why it does not match, and which stage decides.
+
+    The message is given, or taken from a stream. With a stream also how many of its chunks are skipped unread.
+    """
+    from headgate.evaluate.explain import explain as explain_message
+    from headgate.evaluate.filter import Filter
+    from headgate.language import DEFAULT_DIALECT
+    from headgate.log import resolve_stream
+    from headgate.message.fields import parse_field
+    from headgate.scan import ScanRequest
+
+    if (message is None) == (offset is None) or (offset is not None and stream is None):
+        raise ConfigError("expected a message: either --message JSON, or --stream STREAM and --offset N")
+    now = now_ms()
+    wanted = tuple(value.encode() for value in filter_values or ())
+    request = ScanRequest(
+        filter=Filter.parse(text, dialect or DEFAULT_DIALECT),
+        filter_values=wanted,
+        match_unfiltered=match_unfiltered,
+        now_ms=now,
+    )
+    assert request.filter is not None
+    source = None if stream is None else resolve_stream(stream, root)
+    declared = None if source is None or source.settings is None else source.settings.filter_source
+    if source is not None and offset is not None:
+        subject = _Subject(_message_at(source, offset), None)
+    else:
+        subject = _given_message(str(message))
+    explanation = explain_message(
+        request.filter,
+        subject.encoded,
+        now_ms=now,
+        filter_values=wanted,
+        match_unfiltered=match_unfiltered,
+        filter_value=subject.filter_value,
+        declared_source=None if declared is None else parse_field(declared),
+    )
+    stage = explanation.stage.value
+    skips = None
+    if source is not None:
+        skips = _stage_one(source, request, 0, source.next_offset())
+    if source is not None and offset is not None:
+        # The message's own filter value may have travelled beside it; its chunk says what a reader does.
+        skipped = _stage_one(source, request, offset, offset + 1).chunks_skipped > 0
+        stage = "stage 1: its chunk is skipped unread" if skipped else "stage 2: the expression decides"
+    if as_json:
+        write_json(_json_of(explanation, stage, skips))
+    else:
+        _write_explanation(explanation, stage, skips)
+    return 0
+
+
+@commands.command(name="test")
+def run_cases(
+    files: Annotated[list[Path], Parameter(help="Tables of cases, JSON lines.", negative=())],
+    /,
+    *,
+    messages: Annotated[
+        Path | None, Parameter(help="Messages of the cases; by default rabbitmq_messages.jsonl beside each table.")
+    ] = None,
+    engine: Annotated[Literal["reference", "kernel", "both"], Parameter(help="Which evaluator decides.")] = "both",
+    dialect: Dialect = None,
+) -> int:
+    """Run tables of cases: print each failure, then `N passed, N failed`; exit status 1 if any failed.
+
+    The kind of a line is told by its keys, so your own tables can be run as well.
+    """
+    from headgate.scan.tables import run_tables
+
+    result = run_tables(files, now_ms=now_ms(), messages=messages, engine=engine, dialect=dialect)
+    for failure in result.failures:
+        write_line(str(failure))
+    write_line(str(result))
+    return 1 if result.failed else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """A message to explain; `filter_value` as it travelled beside the bytes, if that is known."""
+
+    encoded: bytes
+    filter_value: bytes | None
+
+
+def _given_message(text: str) -> _Subject:
+    try:
+        description = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"--message: {error}") from error
+    if not isinstance(description, dict):
+        raise ConfigError("--message: expected an object")
+    value = description.pop("filter_value", None)
+    return _Subject(message_of_json(description).encode(), None if value is None else str(value).encode())
+
+
+def _message_at(stream: Stream, offset: int) -> bytes:
+    from headgate.log import OffsetSpecification
+    from headgate.scan import Cursor, ScanRequest
+
+    everything = ScanRequest()
+    start = OffsetSpecification.offset(offset)
+    with Cursor(stream, everything, start=start, now_ms=0, stop_offset=offset + 1) as cursor:
+        while (batch := cursor.read(0)) is not None:
+            for row in range(len(batch)):
+                if int(batch.offsets[row]) == offset:
+                    return batch.messages.message(row)
+    raise OffsetOutOfRangeError(
+        f"no message at offset {offset}; the stream has offsets {stream.first_offset()} to {stream.next_offset() - 1}, "
+        "and some of them belong to its bookkeeping",
+        path=stream.path,
+    )
+
+
+def _stage_one(stream: Stream, request: ScanRequest, start: int, stop: int) -> ScanCounters:
+    from headgate.scan import OffsetRange, plan
+
+    return plan(stream, request, OffsetRange(start, stop)).counters
+
+
+def _json_of(explanation: Explanation, stage: str, skips: ScanCounters | None) -> dict[str, object]:
+    def shown(clause: Clause) -> dict[str, object]:
+        return {
+            "text": clause.text,
+            "span": clause.span,
+            "verdict": clause.verdict.name.lower(),
+            "note": clause.note,
+            "operands": [shown(operand) for operand in clause.operands],
+        }
+
+    return {
+        "verdict": explanation.verdict.name.lower(),
+        "stage": stage,
+        "clauses": None if explanation.clauses is None else shown(explanation.clauses),
+        "reasons": explanation.reasons,
+        "warnings": explanation.warnings,
+        "stage_1": None
+        if skips is None
+        else {
+            "chunks_examined": skips.chunks_examined,
+            "chunks_skipped": skips.chunks_skipped,
+            "bytes_skipped": skips.bytes_skipped,
+        },
+    }
+
+
+def _write_explanation(explanation: Explanation, stage: str, skips: ScanCounters | None) -> None:
+    verdict = explanation.verdict.name.lower()
+    write_line(f"{verdict}: the message {'matches' if verdict == 'true' else 'does not match'}")
+    if explanation.clauses is not None:
+        _write_clause(explanation.clauses, depth=1)
+    for reason in explanation.reasons:
+        write_line(f"because {reason}")
+    for warning in explanation.warnings:
+        write_line(f"warning: {warning}")
+    write_line(f"decided in {stage}")
+    if skips is not None:
+        write_line(
+            f"stage 1 over the stream: {shown_count(skips.chunks_skipped)} of {shown_count(skips.chunks_examined)} "
+            f"chunks are skipped unread ({shown_size(skips.bytes_skipped)})"
+        )
+
+
+def _write_clause(clause: Clause, *, depth: int) -> None:
+    note = f"   -- {clause.note}" if clause.note else ""
+    write_line(f"{'  ' * depth}{clause.verdict.name.lower():<8}{' '.join(clause.text.split())}{note}")
+    for operand in clause.operands:
+        _write_clause(operand, depth=depth + 1)

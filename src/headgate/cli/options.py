@@ -25,3 +25,7 @@ FilterValues: TypeAlias = Annotated[
         help="Wanted filter value (stage 1): chunks without it are skipped. Repeatable.",
     ),
 ]
+MatchUnfiltered: TypeAlias = Annotated[
+    bool,
+    Parameter(negative=(), help="With --filter-value: also read chunks with messages that have no filter value."),
+]

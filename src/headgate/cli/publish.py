@@ -58,21 +58,27 @@ def publish(
         try:
             for lines in _lines_at_once(file):
                 messages = []
+                wrong = None
                 for line in lines:
                     number += 1
-                    if line.strip():
-                        messages.append((number, *_read_line(line, number, source, declared)))
-                if not messages:
-                    continue
-                appended = writer.append(
-                    [(encoded, value) for _, encoded, value in messages],
-                    now_ms=now_ms(),
-                    publisher=publisher,
-                    sequences=None if publisher is None else [sequence for sequence, _, _ in messages],
-                    filter_source=declared,
-                )
-                duplicates += appended.num_duplicates
-                published += len(messages) - appended.num_duplicates
+                    try:
+                        if line.strip():
+                            messages.append((number, *_read_line(line, source, declared)))
+                    except (msgspec.DecodeError, UnicodeDecodeError, ConfigError) as error:
+                        wrong = ConfigError(f"line {number}: {error}; the lines before it are published")
+                        break
+                if messages:
+                    appended = writer.append(
+                        [(encoded, value) for _, encoded, value in messages],
+                        now_ms=now_ms(),
+                        publisher=publisher,
+                        sequences=None if publisher is None else [sequence for sequence, _, _ in messages],
+                        filter_source=declared,
+                    )
+                    duplicates += appended.num_duplicates
+                    published += len(messages) - appended.num_duplicates
+                if wrong is not None:
+                    raise wrong
         finally:
             left_out = f", {shown_count(duplicates)} already there" if duplicates else ""
             write_note(f"{shown_count(published)} messages published{left_out}; next offset {writer.next_offset}")
@@ -95,24 +101,21 @@ def _lines_at_once(file: str) -> Iterator[list[bytes]]:
             os.close(descriptor)
 
 
-def _read_line(line: bytes, number: int, source: FieldReference, declared: str | None) -> tuple[bytes, bytes | None]:
+def _read_line(line: bytes, source: FieldReference, declared: str | None) -> tuple[bytes, bytes | None]:
     """Encoded message and filter value of one line."""
-    try:
-        description = msgspec.json.decode(line)
-        if not isinstance(description, dict):
-            raise ConfigError(f"found {type(description).__name__}, expected an object")
-        given = description.pop("filter_value", None)
-        if not (given is None or isinstance(given, str)):
-            raise ConfigError(f"filter_value: found {given!r}, expected text or null")
-        message = message_of_json(description)
-        derived = _octets(message, source)
-        value = derived if given is None else given.encode()
-        if given is not None and (declared is not None or derived is not None) and value != (derived or b""):
-            where = declared or "message_annotations.x-stream-filter-value"
-            shown = "nothing" if derived is None else repr(derived.decode(errors="replace"))
-            raise ConfigError(f"filter_value: found {given!r}, but {where} holds {shown}")
-    except (msgspec.DecodeError, UnicodeDecodeError, ConfigError) as error:
-        raise ConfigError(f"line {number}: {error}") from error
+    description = msgspec.json.decode(line)
+    if not isinstance(description, dict):
+        raise ConfigError(f"found {type(description).__name__}, expected an object")
+    given = description.pop("filter_value", None)
+    if not (given is None or isinstance(given, str)):
+        raise ConfigError(f"filter_value: found {given!r}, expected text or null")
+    message = message_of_json(description)
+    derived = _octets(message, source)
+    value = derived if given is None else given.encode()
+    if given is not None and (declared is not None or derived is not None) and value != (derived or b""):
+        where = declared or "message_annotations.x-stream-filter-value"
+        shown = "nothing" if derived is None else repr(derived.decode(errors="replace"))
+        raise ConfigError(f"filter_value: found {given!r}, but {where} holds {shown}")
     return message.encode(), value
 
 

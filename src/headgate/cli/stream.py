@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter, validators
 
-from headgate.cli.options import DEFAULT_ROOT, AsJson, Root
+from headgate.cli.options import DEFAULT_ROOT, AsJson, Root, StreamText
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_table
-from headgate.cli.units import duration_ms, now_ms, share, shown_share, shown_size, size_bytes
+from headgate.cli.units import duration_ms, now_ms, share, shown_count, shown_share, shown_size, shown_time, size_bytes
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
     from headgate.cli.bloom import BloomSizing
+    from headgate.log.inspect import ChunkDump
 
 commands = App(name="stream", help="Create streams and look into them.")
 
@@ -81,6 +83,180 @@ def ls(*, as_json: AsJson = False, root: Root = DEFAULT_ROOT) -> int:
         write_table(tuple(rows[0]), [tuple(row.values()) for row in rows])
     else:
         write_note(f"no streams under {root}; make one with: headgate stream create NAME --root {root}")
+    return 0
+
+
+@commands.command
+def info(stream: StreamText, /, *, as_json: AsJson = False, root: Root = DEFAULT_ROOT) -> int:
+    """Show what a stream holds: offsets, times, sizes, how large its chunks are, publishers and stored offsets."""
+    from headgate.log import resolve_stream
+    from headgate.log.inspect import stream_info
+
+    found = stream_info(resolve_stream(stream, root))
+    times = [segment.first_timestamp_ms for segment in found.segments if segment.first_timestamp_ms is not None]
+    last_times = [segment.last_timestamp_ms for segment in found.segments if segment.last_timestamp_ms is not None]
+    facts: dict[str, object] = {
+        "name": found.name,
+        "path": str(found.path),
+        "kind": "foreign" if found.is_foreign else "own",
+        "messages": found.num_messages,
+        "first_offset": found.first_offset,
+        "next_offset": found.next_offset,
+        "first_time": shown_time(times[0]) if times else None,
+        "last_time": shown_time(last_times[-1]) if last_times else None,
+        "segments": len(found.segments),
+        "chunks": found.num_chunks,
+        "size_bytes": found.size_bytes,
+        "chunk_bytes": found.data_bytes // found.num_chunks if found.num_chunks else None,
+        "messages_per_chunk": round(found.num_messages / found.num_chunks, 1) if found.num_chunks else None,
+        "filter_size_bytes": found.filter_size_bytes,
+        "filter_source": found.filter_source,
+    }
+    publishers = {_shown(name): sequence for name, (_, sequence) in found.tracking.sequences.items()}
+    stored = {_shown(name): offset for name, offset in found.tracking.offsets.items()}
+    if as_json:
+        write_json({**facts, "publishers": publishers, "stored_offsets": stored})
+        return 0
+    write_facts(
+        facts
+        | {f"publisher {name}": f"sequence {sequence}" for name, sequence in sorted(publishers.items())}
+        | {f"consumer {name}": f"offset {offset}" for name, offset in sorted(stored.items())}
+    )
+    return 0
+
+
+def _shown(reference: bytes) -> str:
+    return reference.decode(errors="backslashreplace")
+
+
+_DUMP_COLUMNS = (
+    "segment",
+    "position",
+    "chunk_id",
+    "type",
+    "time",
+    "epoch",
+    "entries",
+    "records",
+    "data_bytes",
+    "trailer_bytes",
+    "bloom_bytes",
+    "bloom_fill",
+    "crc",
+    "state",
+)
+
+
+@commands.command
+def dump(
+    stream: StreamText,
+    /,
+    *,
+    crc: Annotated[bool, Parameter(help="Check the checksum of each chunk, which reads all data.")] = True,
+    as_json: AsJson = False,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Show every chunk header as it lies on disk, with the fill of its Bloom filter and the state of its checksum.
+
+    Works on any folder. Damage is shown in place; exit status 1 if there was any.
+    """
+    from headgate.log import resolve_stream
+    from headgate.log.inspect import CrcState, Damage, dump_chunks
+
+    damaged = False
+
+    def rows() -> Iterator[tuple[object, ...]]:
+        nonlocal damaged
+        for found in dump_chunks(resolve_stream(stream, root), check_crc=crc):
+            if isinstance(found, Damage):
+                damaged = True
+                write_note(f"damage: {found}")
+                continue
+            damaged |= found.crc is CrcState.BAD or (found.is_torn and found.in_index)
+            yield _dump_row(found)
+
+    if as_json:
+        for row in rows():
+            write_json(dict(zip(_DUMP_COLUMNS, row, strict=True)))
+    else:
+        write_table(_DUMP_COLUMNS, rows())
+    return 1 if damaged else 0
+
+
+def _dump_row(chunk: ChunkDump) -> tuple[object, ...]:
+    from headgate.log import ChunkType
+
+    header = chunk.header
+    state = "torn" if chunk.is_torn else "indexed" if chunk.in_index else "not indexed"
+    return (
+        chunk.path.name,
+        chunk.position,
+        header.chunk_id,
+        ChunkType(header.chunk_type).name.lower(),
+        shown_time(header.timestamp_ms),
+        header.epoch,
+        header.num_entries,
+        header.num_records,
+        header.data_length,
+        header.trailer_length,
+        header.bloom_length,
+        round(chunk.bloom_fill, 3) if header.bloom_length else None,
+        chunk.crc.value,
+        state,
+    )
+
+
+@commands.command
+def verify(stream: StreamText, /, *, as_json: AsJson = False, root: Root = DEFAULT_ROOT) -> int:
+    """Check everything in a stream: checksums, index, entries, sub-batches, offsets without gaps.
+
+    Prints all that is wrong; exit status 1 if anything is.
+    """
+    from headgate.log import resolve_stream
+    from headgate.log.inspect import Damage, verify_stream
+
+    chunks = messages = size = damages = 0
+    for found in verify_stream(resolve_stream(stream, root)):
+        if isinstance(found, Damage):
+            damages += 1
+            if as_json:
+                write_json({"path": str(found.path), "position": found.position, "reason": found.reason})
+            else:
+                write_line(str(found))
+        elif found.in_index:
+            chunks += 1
+            messages += found.header.num_records
+            size += found.header.size_bytes
+    write_note(
+        f"{shown_count(chunks)} chunks, {shown_count(messages)} records, {shown_size(size)} checked: "
+        + (f"{shown_count(damages)} damaged places" if damages else "all is well")
+    )
+    return 1 if damages else 0
+
+
+@commands.command
+def adopt(
+    stream: Annotated[str, Parameter(help="Folder of a stream that RabbitMQ wrote, and will never write to again.")],
+    /,
+    *,
+    name: Annotated[str | None, Parameter(help="Name of the stream; by default that of the folder.")] = None,
+    max_segment_size: Annotated[
+        str | None, Parameter(help="Size at which a new segment begins, such as 500MB.")
+    ] = None,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Take over a folder that RabbitMQ wrote: from then on it can be written to, and no broker may use it any more."""
+    from headgate.log import Stream, resolve_stream
+
+    adopted = Stream.adopt(
+        resolve_stream(stream, root).path,
+        now_ms=now_ms(),
+        name=name,
+        max_segment_size_bytes=None
+        if max_segment_size is None
+        else size_bytes(max_segment_size, option="--max-segment-size"),
+    )
+    write_line(f"{adopted.path}: stream {adopted.name}, next offset {adopted.next_offset()}")
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import Parameter, validators
 
-from headgate.cli.options import DEFAULT_ROOT, AsJson, Dialect, FilterValues, Root, StreamText
+from headgate.cli.options import DEFAULT_ROOT, AsJson, Dialect, FilterValues, MatchUnfiltered, Root, StreamText
 from headgate.cli.output import write_json, write_line, write_note
 from headgate.cli.units import now_ms, shown_count, shown_size, shown_time
 from headgate.errors import ConfigError, MessageError
@@ -31,9 +31,7 @@ def tail(
     ] = None,
     dialect: Dialect = None,
     filter_values: FilterValues = None,
-    match_unfiltered: Annotated[
-        bool, Parameter(negative=(), help="With --filter-value: also read chunks with messages that have none.")
-    ] = False,
+    match_unfiltered: MatchUnfiltered = False,
     start: Annotated[
         str, Parameter(name="--from", help="first, last, next, an offset, an interval (10m) or an ISO time.")
     ] = "first",

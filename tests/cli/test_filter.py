@@ -1,0 +1,132 @@
+"""`headgate filter`: check, explain, test."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from command_line import Run
+
+VECTORS = Path(__file__).parent.parent / "vectors"
+
+
+def test_accepted_filter_is_shown_as_it_is_understood(run: Run) -> None:
+    shown = run("filter", "check", "header.priority>4 AND region   IN ('AMER')")
+    assert shown.status == 0
+    assert "h.priority > 4 AND region IN ('AMER')" in shown.out
+
+
+def test_refused_filter_shows_reason_and_caret(run: Run) -> None:
+    shown = run("filter", "check", "price > > 5")
+    assert (shown.status, shown.out) == (1, "")
+    assert shown.err.splitlines()[1:] == ["  price > > 5", "          ^"]
+
+
+def test_refusal_as_json_has_the_span(run: Run) -> None:
+    shown = run("filter", "check", "price > > 5", "--json")
+    assert shown.status == 1
+    assert (shown.json[0]["accepted"], shown.json[0]["span"]) == (False, [8, 9])
+
+
+def test_filter_that_begins_with_a_hyphen_is_a_filter(run: Run) -> None:
+    assert run("filter", "check", "-1 < price").status == 0
+
+
+def test_unknown_dialect_is_wrong_usage_that_lists_the_dialects(run: Run) -> None:
+    shown = run("filter", "check", "a = 1", "--dialect", "sql")
+    assert shown.status == 2
+    assert "rabbitmq" in shown.err
+
+
+def test_explain_shows_every_clause_and_the_reasons(run: Run) -> None:
+    message = {"subject": "order.created", "application_properties": {"quantity": "12", "region": "APJ"}}
+    shown = run("filter", "explain", "quantity > 10 AND region = 'AMER'", "--message", json.dumps(message))
+    assert shown.status == 0
+    assert shown.lines[0] == "false: the message does not match"
+    assert any(
+        line.split() == ["because", "`region", "=", "'AMER'`", "is", "false", "(region", "is", "string", "'APJ')"]
+        for line in shown.lines
+    )
+    assert any(line.startswith("warning: `quantity` is a string here") for line in shown.lines)
+
+
+def test_explain_of_a_stored_message_says_which_stage_decides(orders: Run) -> None:
+    in_its_chunk = ["--stream", "orders", "--offset", "12", "--json"]
+    wanted = orders("filter", "explain", "price = 20", *in_its_chunk, "--filter-value", "EMEA").json[0]
+    assert (wanted["verdict"], wanted["stage"][:7]) == ("true", "stage 2")
+    assert wanted["stage_1"]["chunks_skipped"] == 2
+    unwanted = orders("filter", "explain", "price = 20", *in_its_chunk, "--filter-value", "AMER").json[0]
+    assert (unwanted["verdict"], unwanted["stage"][:7]) == ("true", "stage 1")
+
+
+def test_explain_warns_of_wanted_values_that_the_filter_does_not_imply(run: Run) -> None:
+    run("stream", "create", "orders", "--filter-source", "application_properties.region")
+    run("publish", "orders", stdin='{"application_properties": {"region": "AMER"}}')
+    shown = run(
+        "filter",
+        "explain",
+        "region IN ('AMER', 'APJ')",
+        "--stream",
+        "orders",
+        "--offset",
+        "0",
+        "--filter-value",
+        "AMER",
+    )
+    assert any("APJ" in line for line in shown.lines if line.startswith("warning"))
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ([], "--message"),
+        (["--offset", "1"], "--stream"),
+        (["--message", "{}", "--stream", "orders", "--offset", "1"], "--message"),
+        (["--message", "{"], "--message"),
+        (["--message", "[]"], "--message"),
+        (["--message", '{"propertis": {}}'], "propertis"),
+    ],
+)
+def test_explain_names_what_is_wrong_with_its_message(orders: Run, options: list[str], named: str) -> None:
+    shown = orders("filter", "explain", "a = 1", *options)
+    assert shown.status == 2
+    assert named in shown.err
+
+
+def test_explain_of_an_offset_that_holds_no_message_says_which_there_are(orders: Run) -> None:
+    shown = orders("filter", "explain", "a = 1", "--stream", "orders", "--offset", "99")
+    assert shown.status == 1
+    assert "0 to 29" in shown.err
+
+
+@pytest.mark.parametrize("engine", ["reference", "kernel", "both"])
+@pytest.mark.parametrize("table", ["rabbitmq_sql", "rabbitmq_properties", "rabbitmq_bloom"])
+def test_recorded_tables_pass(run: Run, table: str, engine: str) -> None:
+    shown = run("filter", "test", VECTORS / f"{table}.jsonl", "--engine", engine)
+    assert shown.status == 0, shown.out[:2000]
+    passed, failed = (int(word) for word in shown.lines[-1].replace(",", "").split() if word.isdigit())
+    assert passed > 50
+    assert failed == 0
+
+
+def test_failing_case_is_printed_and_the_last_line_counts(run: Run, tmp_path: Path) -> None:
+    table = tmp_path / "mine.jsonl"
+    messages = VECTORS / "rabbitmq_messages.jsonl"
+    table.write_text(
+        '{"id": "right", "sql": "TRUE = FALSE", "accepted": true, "matches": []}\n'
+        '{"id": "wrong", "sql": "TRUE = FALSE", "accepted": true, "matches": [0]}\n'
+        "not json\n"
+    )
+    shown = run("filter", "test", table, "--messages", messages)
+    assert shown.status == 1
+    assert shown.lines[-1] == "1 passed, 2 failed"
+    assert "mine.jsonl:2 wrong" in shown.out
+    assert "mine.jsonl:3" in shown.out
+
+
+def test_table_that_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
+    shown = run("filter", "test", tmp_path / "nothing.jsonl")
+    assert shown.status == 2
+    assert "nothing.jsonl" in shown.err

@@ -1,0 +1,205 @@
+"""`headgate tail` and `headgate publish`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from command_line import Run
+from headgate.cli.units import now_ms
+from headgate.log import resolve_stream
+from headgate.log.writer import Writer
+
+
+def test_tail_gives_every_message_in_order(orders: Run) -> None:
+    shown = orders("tail", "orders", "--offsets")
+    assert shown.status == 0
+    assert [int(line) for line in shown.lines] == list(range(30))
+
+
+def test_tail_keeps_the_messages_for_which_the_filter_is_true(orders: Run) -> None:
+    shown = orders(
+        "tail", "orders", "--filter", "region = 'EMEA' AND price >= 50 AND p.subject LIKE 'order.%'", "--json"
+    )
+    assert [message["offset"] for message in shown.json] == [15, 16, 17, 18, 19]
+    assert shown.json[0]["application_properties"] == {"region": "EMEA", "price": 50}
+    assert shown.json[0]["body"] == {"data": "order 5"}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--filter-value", "AMER"], range(10)),
+        (["--filter-value", "AMER", "--filter-value", "EMEA"], range(20)),
+        (["--filter-value", "EMEA", "--match-unfiltered"], range(10, 30)),
+        (["--from", "25"], range(25, 30)),
+        (["--from", "last"], range(20, 30)),
+        (["--from", "next"], range(0)),
+        (["--from", "5", "--until", "8"], range(5, 8)),
+        (["--until", "last"], range(20)),
+        (["--until", "100"], range(30)),
+        (["--from", "10m", "-n", "3"], range(3)),
+        (["--from", "2001-01-01T00:00:00Z", "-n", "12"], range(12)),
+        (["--until", "2001-01-01T00:00:00Z"], range(0)),
+    ],
+)
+def test_tail_begins_and_ends_where_it_is_told(orders: Run, options: list[str], expected: range) -> None:
+    assert [int(line) for line in orders("tail", "orders", "--offsets", *options).lines] == list(expected)
+
+
+def test_tail_counts_what_the_stages_skipped(orders: Run) -> None:
+    shown = orders("tail", "orders", "--filter-value", "AMER", "--filter", "price > 70", "--counters", "--json")
+    counters = json.loads(shown.err)
+    assert (counters["chunks_examined"], counters["chunks_skipped"]) == (3, 2)
+    assert (counters["messages_evaluated"], counters["messages_matched"]) == (10, 2)
+
+
+def test_tail_writes_one_line_per_message_without_control_characters(orders: Run) -> None:
+    orders("publish", "orders", stdin='{"subject": "a\\tb\\u001b[31m", "body": "x\\ny"}')
+    line = orders("tail", "orders", "--from", "30").out
+    assert line.count("\n") == 1
+    assert "\x1b" not in line
+    assert line.split("\t")[2:] == ["a·b·[31m", "", "x·y\n"]
+
+
+def test_tail_shows_bytes_that_are_no_message(orders: Run, tmp_path: Path) -> None:
+    with Writer.open(resolve_stream("orders", tmp_path / "root"), now_ms=now_ms()) as writer:
+        writer.append([(b"\xff\x00", None)], now_ms=now_ms())
+    assert orders("tail", "orders", "--from", "30", "--json").json[0]["encoded_hex"] == "ff00"
+    assert "malformed" in orders("tail", "orders", "--from", "30").out
+    assert orders("tail", "orders", "--from", "30", "--filter", "TRUE").out == ""
+
+
+def test_what_tail_writes_can_be_published_again(orders: Run) -> None:
+    orders("stream", "create", "copy")
+    typed = orders("tail", "orders", "--json", "--typed").out
+    assert orders("publish", "copy", stdin=typed).status == 0
+    assert [line["application_properties"] for line in orders("tail", "copy", "--json", "--typed").json] == [
+        line["application_properties"] for line in orders("tail", "orders", "--json", "--typed").json
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--filter", "a = 1", "--dialect", "sql"], "sql"),
+        (["--dialect", "rabbitmq"], "--dialect"),
+        (["--match-unfiltered"], "match_unfiltered"),
+        (["--from", "yesterday"], "yesterday"),
+        (["--until", "soon"], "soon"),
+        (["--follow", "--until", "last"], "--until"),
+        (["--typed"], "--typed"),
+        (["--json", "--offsets"], "--offsets"),
+        (["-n", "0"], "-n"),
+        (["--bogus"], "--bogus"),
+    ],
+)
+def test_wrong_options_are_named(orders: Run, options: list[str], named: str) -> None:
+    shown = orders("tail", "orders", *options)
+    assert (shown.status, shown.out) == (2, "")
+    assert named in shown.err
+
+
+def test_refused_filter_shows_its_place(orders: Run) -> None:
+    shown = orders("tail", "orders", "--filter", "region = AND")
+    assert shown.status == 1
+    assert "  region = AND\n           ^^^" in shown.err
+
+
+def test_stream_that_is_not_there_is_an_error_without_a_traceback(run: Run) -> None:
+    shown = run("tail", "nothing")
+    assert shown.status == 1
+    assert shown.err.startswith("headgate: ")
+    assert "nothing" in shown.err
+
+
+def test_corrupt_chunk_fails_or_is_passed_over(orders: Run, tmp_path: Path) -> None:
+    segment = next((tmp_path / "root" / "streams" / "orders").glob("*.segment"))
+    damaged = bytearray(segment.read_bytes())
+    damaged[-3] ^= 0xFF
+    segment.write_bytes(damaged)
+    failed = orders("tail", "orders", "--offsets")
+    assert failed.status == 1
+    assert segment.name in failed.err
+    assert len(orders("tail", "orders", "--offsets", "--skip-corrupt").lines) == 20
+
+
+def test_follow_waits_for_more_and_stops_at_its_end(orders: Run, tmp_path: Path) -> None:
+    following = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "headgate.cli",
+            "tail",
+            "orders",
+            "--follow",
+            "--from",
+            "28",
+            "--until",
+            "31",
+            "--offsets",
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert following.stdout is not None
+    assert [following.stdout.readline() for _ in range(2)] == ["28\n", "29\n"]
+    orders("publish", "orders", stdin='{"body": "more"}\n{"body": "too much"}')
+    assert following.communicate(timeout=30)[0] == "30\n"
+    assert following.returncode == 0
+
+
+def test_closed_output_ends_quietly(orders: Run) -> None:
+    reader = subprocess.run(
+        f"{sys.executable} -m headgate.cli tail orders --json | head -n 1", shell=True, capture_output=True, text=True
+    )
+    assert json.loads(reader.stdout)["offset"] == 0
+    assert reader.stderr == ""
+
+
+def test_publish_names_the_line_that_is_wrong(orders: Run) -> None:
+    for line, named in [
+        ("{", "line 2"),
+        ("[1]", "object"),
+        ('{"propertys": {}}', "propertys"),
+        ('{"properties": {"subjct": "x"}}', "subjct"),
+        ('{"subject": "a", "properties": {"subject": "b"}}', "subject"),
+        ('{"filter_value": 5}', "filter_value"),
+        ('{"application_properties": {"x": {"t": "uint", "v": -1}}}', "uint"),
+    ]:
+        shown = orders("publish", "orders", stdin='{"body": "good"}\n' + line)
+        assert shown.status == 2, line
+        assert "line 2" in shown.err
+        assert named in shown.err
+    assert [line["body"] for line in orders("tail", "orders", "--from", "30", "--json").json] == [{"data": "good"}] * 7
+
+
+def test_publisher_that_runs_again_adds_only_what_is_new(run: Run) -> None:
+    run("stream", "create", "orders")
+    lines = ['{"body": "1"}', "", '{"body": "3"}']
+    assert run("publish", "orders", "--publisher", "shop", stdin="\n".join(lines)).status == 0
+    again = run("publish", "orders", "--publisher", "shop", stdin="\n".join([*lines, '{"body": "4"}']))
+    assert "1 messages published, 2 already there" in again.err
+    assert [line["body"]["data"] for line in run("tail", "orders", "--json").json] == ["1", "3", "4"]
+
+
+def test_declared_source_gives_the_filter_value_and_refuses_another(run: Run) -> None:
+    run("stream", "create", "orders", "--filter-source", "application_properties.region")
+    for region in ("AMER", "EMEA"):
+        run("publish", "orders", stdin=json.dumps({"application_properties": {"region": region}}))
+    assert run("tail", "orders", "--filter-value", "EMEA", "--offsets").out == "1\n"
+    pruned = run("tail", "orders", "--filter", "region = 'AMER'", "--counters", "--json")
+    assert json.loads(pruned.err)["chunks_skipped"] == 1
+    refused = run("publish", "orders", stdin='{"application_properties": {"region": "APJ"}, "filter_value": "EMEA"}')
+    assert refused.status == 2
+    assert "APJ" in refused.err
+
+
+def test_message_that_is_no_message_source_is_refused_when_a_stream_is_created(run: Run) -> None:
+    shown = run("stream", "create", "orders", "--filter-source", "region")
+    assert shown.status == 2
+    assert "region" in shown.err

@@ -111,7 +111,9 @@ def test_a_sink_that_writes_what_it_reads_is_refused() -> None:
         check(content)
 
 
-@pytest.mark.parametrize(("text", "message"), [("name = ", "not a TOML file"), (None, "there is no such pipeline file")])
+@pytest.mark.parametrize(
+    ("text", "message"), [("name = ", "not a TOML file"), (None, "there is no such pipeline file")]
+)
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, text: str | None, message: str) -> None:
     file = tmp_path / "pipeline.toml"
     if text is not None:

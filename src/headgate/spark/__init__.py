@@ -1,8 +1,8 @@
 """Headgate in Spark: streams as a data source and sink, and copies between streams that never enter the JVM.
 
-Hides how partitions are planned (stage 1), read (stage 2) and staged, the exactly-once commit, where Java comes from, and
-what a session has to be told. `session()` makes a session, `register` adds to one; from then on there is
-`spark.read.format("headgate")`. Options are in `options`, columns in `schema`. Nothing else in Headgate imports pyspark.
+Hides how partitions are planned (stage 1), read (stage 2) and staged, the exactly-once commit, where Java comes from,
+and what a session has to be told. `session()` makes a session, `register` adds to one; from then on there is
+`spark.read.format("headgate")`. Options are in `options`, columns in `schema`. Nothing else here imports pyspark.
 """
 
 from headgate.spark.copy import CopyResult, copy_stream

@@ -156,9 +156,10 @@ def plan_partitions(
     counting = None if options.counters is None else Counting(options.root, options.counters)
     pieces: list[_Piece] = []
     counted = ScanCounters()
+    range_bytes = _range_bytes((streams[key] for key in ranges), options.partitions)
     for key, within in ranges.items():
         stream = streams[key]
-        planned = plan(stream, request, within, range_bytes=_RANGE_BYTES)
+        planned = plan(stream, request, within, range_bytes=range_bytes)
         source = None if stream.settings is None else stream.settings.filter_source
         found = planned.ranges if keep is None else map(keep, planned.ranges)
         pieces.extend(_Piece(chunks, source) for chunks in found if len(chunks.rows))
@@ -179,21 +180,31 @@ def plan_partitions(
 
 
 def _bundled(pieces: list[_Piece], partitions: int | None) -> list[list[_Piece]]:
+    """Neighbouring pieces together, so that there are `partitions` of about the same size, or fewer."""
     total = sum(piece.range.size_bytes for piece in pieces)
     if partitions is None:
         wanted = total // (_PARTITIONS_PER_CORE * (os.cpu_count() or 1))
         size = min(max(wanted, _SMALLEST_PARTITION_BYTES), _LARGEST_PARTITION_BYTES)
-    else:
-        size = -(-total // partitions)
-    bundles: list[list[_Piece]] = []
-    room = 0
+        partitions = max(1, -(-total // size))
+    bundles: dict[int, list[_Piece]] = {}
+    before = 0
     for piece in pieces:
-        if not bundles or room < piece.range.size_bytes // 2:
-            bundles.append([])
-            room = size
-        bundles[-1].append(piece)
-        room -= piece.range.size_bytes
-    return bundles
+        middle = before + piece.range.size_bytes // 2
+        bundles.setdefault(middle * partitions // total, []).append(piece)
+        before += piece.range.size_bytes
+    return list(bundles.values())
+
+
+def _range_bytes(streams: Iterable[Stream], partitions: int | None) -> int:
+    if partitions is None:
+        return _RANGE_BYTES
+    total = 0
+    for stream in streams:
+        for segment in stream.segments():
+            with segment.open() as reader:
+                ends = reader.stop_positions()
+                total += int(ends[-1]) if len(ends) else 0
+    return min(_RANGE_BYTES, max(1, total // partitions))
 
 
 def chunk_end(stream: Stream, within: OffsetRange, *, max_messages: int | None, max_bytes: int | None) -> int:

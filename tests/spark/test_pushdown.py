@@ -1,0 +1,78 @@
+"""Comparisons that Spark pushes down narrow a read, and are exact."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
+
+from headgate.scan import ChunkRange, OffsetRange
+from headgate.spark.pushdown import Pushed
+
+from .conftest import NOW_MS, order, write_stream
+
+MEANINGS: dict[type[Filter], Callable[[int, int], bool]] = {
+    EqualTo: operator.eq,
+    EqualNullSafe: operator.eq,
+    GreaterThan: operator.gt,
+    GreaterThanOrEqual: operator.ge,
+    LessThan: operator.lt,
+    LessThanOrEqual: operator.le,
+}
+comparisons = st.lists(st.tuples(st.sampled_from(list(MEANINGS)), st.integers(-3, 25)), max_size=4)
+
+
+@given(comparisons)
+def test_the_narrowed_range_holds_exactly_the_offsets_for_which_all_comparisons_are_true(
+    chosen: list[tuple[type[Filter], int]],
+) -> None:
+    pushed = Pushed()
+    assert pushed.take([kind(("offset",), value) for kind, value in chosen]) == []  # type: ignore[call-arg]
+    found = pushed.narrowed(OffsetRange(2, 20))
+    expected = [n for n in range(2, 20) if all(MEANINGS[kind](n, value) for kind, value in chosen)]
+    assert list(range(found.start, found.stop)) == expected
+
+
+def test_what_is_not_understood_is_given_back_the_same_object() -> None:
+    given_back: list[Filter] = [
+        In(("offset",), (1, 2)),
+        Not(EqualTo(("offset",), 1)),
+        EqualTo(("filter_value",), "x"),
+        EqualTo(("offset",), None),
+        EqualTo(("properties", "subject"), "x"),
+        GreaterThan(("timestamp",), datetime(2025, 1, 1)),
+    ]
+    taken: list[Filter] = [IsNotNull(("offset",)), GreaterThan(("offset",), 3), IsNotNull(("timestamp",))]
+    left = Pushed().take([*given_back, *taken])
+    assert [id(each) for each in left] == [id(each) for each in given_back]
+
+
+@pytest.mark.parametrize("kind", list(MEANINGS))
+def test_chunks_are_kept_by_their_time_to_the_microsecond(root: Path, kind: type[Filter]) -> None:
+    stream = write_stream(root, "orders", [order(number) for number in range(200)])
+    segment = stream.segments()[0]
+    chunks = ChunkRange(segment, np.arange(4), OffsetRange(0, 200), 1)
+    for microseconds in (-1, 0, 1):
+        limit = datetime.fromtimestamp(NOW_MS / 1000 + 2, tz=UTC) + timedelta(microseconds=microseconds)
+        pushed = Pushed()
+        assert pushed.take([kind(("timestamp",), limit)]) == []  # type: ignore[call-arg]
+        expected = [row for row in range(4) if MEANINGS[kind](row * 1_000_000, 2_000_000 + microseconds)]
+        assert pushed.chunks_in_time(chunks).rows.tolist() == expected

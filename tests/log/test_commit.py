@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -170,8 +172,9 @@ def test_a_commit_killed_at_any_step_is_finished_as_if_undisturbed(
         assert victims.open_writers(root) == 0
         assert contents(root) == undisturbed
         assert leftovers(root) == []
-    if crash_at == CommitStep.STAGED:
-        assert Commits(root).clean("q") == 3
+    for path in staging_folder(root).rglob("*.chunks"):
+        # File times are coarse: two attempts must not fall into one tick.
+        os.utime(path, (1, 1))
     # The driver that restarts stages the batch once more, whether or not it was finished meanwhile.
     assert victims.commit(root, TWO_OUTPUTS) == 0
     assert contents(root) == undisturbed
@@ -237,8 +240,7 @@ def test_after_any_crashes_each_query_is_in_each_stream_once_and_in_order(
             assert mine == expected.get((stream, query), [])
         assert len(found) == sum(len(rows) for (name, _query), rows in expected.items() if name == stream)
     assert not Commits(root).pending()
-    for query in numbers:
-        Commits(root).clean(query)
+    Commits(root).clean_all(written_before_ns=time.time_ns() + 60 * 10**9)
     assert leftovers(root) == []
 
 
@@ -319,6 +321,23 @@ def test_nothing_is_remembered_of_a_query_that_is_used_once(tmp_path: Path) -> N
     assert commit(root, {"a": [None]}, query=query) == Committed(False, 0, 0, 0)
     assert messages_of(root, "a") == ["message"]
     assert sorted(path.name for path in (root / ".headgate").rglob("*")) == [".lock", "commits", "staging"]
+    commit(root, {"a": [stage(root, [b"next"])]})
+    found = load_settings(stream_folder(root, "a"))
+    assert found is not None and found.sequences == {"q": 0}
+
+
+def test_a_commit_removes_what_attempts_that_died_left_in_staging(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    for query, written_s in (("q", NOW // 1000), ("r", NOW // 1000), ("r", NOW // 1000 - 8 * 24 * 3600)):
+        left = stage(root, [b"left"], query=query, name=f"{query}-{written_s}")
+        assert left is not None
+        os.utime(root / left.path, (written_s, written_s))
+    staged = stage(root, [b"message"])
+    commit(root, {"a": [staged]})
+    assert [name.split("-")[0:2] for name in leftovers(root)] == [["r", str(NOW // 1000)]]
+    # The same commit again, as after an error that came too late, finds nothing to do.
+    assert commit(root, {"a": [staged]}).repeated
+    assert messages_of(root, "a") == ["message"]
 
 
 def test_abort_removes_what_no_manifest_names(tmp_path: Path) -> None:
@@ -341,14 +360,14 @@ def test_cleaning_keeps_what_a_manifest_names_and_what_is_young(tmp_path: Path) 
     assert decided is not None and old is not None and foreign is not None
     commits = Commits(root)
     commits.publish(Manifest("q", 0, NOW, False, (Output("streams/a", (decided,)),)))
-    written_ms = (root / old.path).stat().st_mtime_ns // 1_000_000
-    assert commits.clean_old(written_before_ms=written_ms - 1000) == 0
-    assert commits.clean_old(written_before_ms=written_ms + 60_000) == 2
-    assert sorted(staging_folder(root).rglob("*.chunks")) == [(root / decided.path).resolve()]
-    again = stage(root, [b"again"])
-    assert again is not None
-    assert commits.clean("q") == 1 and commits.clean("q") == 0 and commits.clean("never-run") == 0
-    assert (root / decided.path).exists()
+    written_ns = (root / old.path).stat().st_mtime_ns
+    later_ns = written_ns + 60 * 10**9
+    assert commits.clean_all(written_before_ns=written_ns - 10**9) == 0
+    assert commits.clean("q", written_before_ns=later_ns) == 1
+    assert commits.clean("never-run", written_before_ns=later_ns) == 0
+    assert (root / foreign.path).exists()
+    assert commits.clean_all(written_before_ns=later_ns) == 1
+    assert [path.resolve() for path in staging_folder(root).rglob("*.chunks")] == [(root / decided.path).resolve()]
 
 
 def test_a_held_stream_fails_the_commit_which_is_finished_later(tmp_path: Path) -> None:

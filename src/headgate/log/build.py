@@ -26,17 +26,13 @@ from headgate.log.format import (
     decode_headers,
     windows,
 )
+from headgate.log.tracking import TrackingKind, TrackingRecord, check_reference
 
 MAX_MESSAGES = 4096
 """Messages of a chunk, at most."""
 
 MAX_BYTES = 1 << 20
 """Bytes of a chunk's data part, at most, unless a single message is larger."""
-
-MAX_REFERENCE_BYTES = 255
-"""Longest publisher reference."""
-
-_PUBLISHER_SEQUENCE = 0
 
 Bytes = NDArray[np.uint8]
 Int64Array = NDArray[np.int64]
@@ -118,15 +114,15 @@ class ChunkLimits:
             raise ConfigError(f"max_messages is {self.max_messages}; a chunk has 1 to {MAX_CHUNK_ENTRIES} messages")
         if not 1 <= self.max_bytes <= MAX_ENTRY_BYTES:
             raise ConfigError(f"max_bytes is {self.max_bytes}; expected 1 to {MAX_ENTRY_BYTES}")
-        if self.publisher is not None and not 1 <= len(self.publisher) <= MAX_REFERENCE_BYTES:
-            raise ConfigError(f"a publisher reference has 1 to 255 bytes, this one {len(self.publisher)}")
+        if self.publisher is not None:
+            check_reference(self.publisher, what="publisher reference")
 
     @property
     def trailer(self) -> bytes:
         """The trailer of each chunk, its sequence still zero."""
         if self.publisher is None:
             return b""
-        return bytes([_PUBLISHER_SEQUENCE, len(self.publisher)]) + self.publisher + bytes(8)
+        return TrackingRecord(TrackingKind.SEQUENCE, self.publisher, 0).encode()
 
 
 def chunk_boundaries(lengths: Int64Array, limits: ChunkLimits) -> Int64Array:

@@ -12,6 +12,7 @@ drops its own staging and finishes, or finds finished, what the first one decide
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ from headgate.log.manifest import MAX_BATCH, SEQUENCE_BITS, Commits, Manifest, O
 from headgate.log.staging import StagedChunks
 from headgate.log.stream import Stream
 from headgate.log.writer import Writer
+
+LEFTOVERS_KEPT_MS = 7 * 24 * 3600 * 1000
+"""Age at which staged files that no manifest names are removed, whatever query they are of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,8 @@ def commit_batch(
     Batches of a query are numbered upwards from 0; the pair (query, batch) is what makes a commit the same commit.
     `now_ms` becomes the chunks' time. `durable`: what returns survives a power loss (the files were staged so, too).
     `timeout_s` is waited for each stream's lock. After an error the batch may be decided or not: commit it again, or
-    `abort_batch` and stage it anew; nothing comes twice. Raises ConfigError for outputs that cannot be numbered,
+    `abort_batch` and stage it anew; nothing comes twice. What earlier attempts left in staging goes, too: no later
+    batch of the query may be staged meanwhile. Raises ConfigError for outputs that cannot be numbered,
     StreamNotFoundError, StreamLockedError and the errors of appending.
     """
     _check(query, batch, outputs)
@@ -76,18 +81,22 @@ def commit_batch(
         Stream.open(root / output.stream)
     reached(CommitStep.STAGED)
     commits = Commits(root)
+    parts = [part for output in outputs for part in output.staged]
+    first_written_ns = _first_written_ns(commits.root, parts)
     manifest = Manifest(query, batch, now_ms, durable, tuple(outputs))
     published = commits.publish(manifest)
     reached(CommitStep.PUBLISHED)
     if not published:
-        commits.drop((part for output in outputs for part in output.staged), query=query)
+        commits.drop(parts, query=query)
     decided = commits.find(query, batch)
     for output in decided.outputs if decided is not None else ():
         # Opening is what appends: every writer finishes the manifests that name its stream.
         if output.chunk_count:
             stream = Stream.open(commits.root / output.stream)
             Writer.open(stream, now_ms=now_ms, timeout_s=timeout_s, open_file=open_file).close()
-    parts = [part for output in outputs for part in output.staged]
+    # An attempt that died wrote its files before this one wrote the first of its own.
+    commits.clean(query, written_before_ns=first_written_ns)
+    commits.clean_all(written_before_ns=(now_ms - LEFTOVERS_KEPT_MS) * 1_000_000)
     return Committed(
         repeated=not published,
         chunks=sum(part.chunks for part in parts),
@@ -99,6 +108,15 @@ def commit_batch(
 def abort_batch(root: Path, *, query: str, staged: Sequence[StagedChunks | None]) -> None:
     """Remove staged files of a batch that is given up, but none that a manifest names: those are decided."""
     Commits(root).drop((part for part in staged if part is not None), query=query)
+
+
+def _first_written_ns(root: Path, parts: Sequence[StagedChunks]) -> int:
+    """When the first of the staged files was written; 0 if none is there (a repeated commit of what is done)."""
+    times = []
+    for part in parts:
+        with contextlib.suppress(FileNotFoundError):
+            times.append(part.file(root).stat().st_mtime_ns)
+    return min(times, default=0)
 
 
 def _check(query: str, batch: int, outputs: Sequence[Output]) -> None:

@@ -161,31 +161,27 @@ class Commits:
             named = self._named(self.folder / folder_name(query))
             self._remove(part for part in staged if part.path not in named)
 
-    def clean(self, query: str) -> int:
-        """Remove what earlier attempts of a query left in staging and no manifest names; gives the number of files.
-
-        For the start of a query, when no task of it runs.
-        """
+    def clean(self, query: str, *, written_before_ns: int) -> int:
+        """Remove what a query left in staging before that time and no manifest names; gives the number of files."""
         with self._lock():
-            return self._clean(staging_folder(self.root, query), None)
+            return self._clean(staging_folder(self.root, query), written_before_ns)
 
-    def clean_old(self, *, written_before_ms: int) -> int:
-        """Remove what any query left in staging before that time and no manifest names; gives the number of files."""
+    def clean_all(self, *, written_before_ns: int) -> int:
+        """`clean` for all queries."""
         with self._lock(), contextlib.suppress(FileNotFoundError):
             folders = sorted(entry.path for entry in os.scandir(staging_folder(self.root)) if entry.is_dir())
-            return sum(self._clean(Path(folder), written_before_ms) for folder in folders)
+            return sum(self._clean(Path(folder), written_before_ns) for folder in folders)
         return 0
 
-    def _clean(self, staged: Path, written_before_ms: int | None) -> int:
-        named = self._named(self.folder / staged.name)
-        removed = 0
-        for path in sorted(staged.iterdir()) if staged.is_dir() else ():
-            old = written_before_ms is None or path.stat().st_mtime_ns < written_before_ms * 1_000_000
-            if old and path.relative_to(self.root).as_posix() not in named:
-                path.unlink(missing_ok=True)
-                removed += 1
+    def _clean(self, staged: Path, written_before_ns: int) -> int:
+        found = sorted(staged.iterdir()) if staged.is_dir() else []
+        old = [path for path in found if path.stat().st_mtime_ns < written_before_ns]
+        named = self._named(self.folder / staged.name) if old else set()
+        unnamed = [path for path in old if path.relative_to(self.root).as_posix() not in named]
+        for path in unnamed:
+            path.unlink(missing_ok=True)
         _remove_if_one_time(staged)
-        return removed
+        return len(unnamed)
 
     def _named(self, query_folder: Path) -> set[str]:
         manifests = self._pending_of(query_folder) if query_folder.is_dir() else []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -19,7 +19,7 @@ from headgate.log.build import Bytes, Int64Array, stamp_sequences
 from headgate.log.crash_points import CommitStep, reached
 from headgate.log.files import sync_folder
 from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader
-from headgate.log.manifest import Commits, Manifest, Output, root_of
+from headgate.log.manifest import ONE_TIME_PREFIX, Commits, Manifest, Output, root_of
 from headgate.log.settings import load_settings
 from headgate.log.staging import StagedChunks
 from headgate.log.stream import Stream
@@ -43,8 +43,8 @@ class Appender(Protocol):
     ) -> object:
         """Append whole chunks, filling in chunk ids, timestamp and epoch in place, and noting their sequences."""
 
-    def record_sequence(self, query: str, sequence: int) -> None:
-        """Keep a sequence in `stream.json`."""
+    def record_sequence(self, query: str, sequence: int, *, forgotten: Collection[str] = ()) -> None:
+        """Keep a sequence in `stream.json`, and drop those of queries that are done for good."""
 
 
 def finish_pending(appender: Appender) -> None:
@@ -56,10 +56,15 @@ def finish_pending(appender: Appender) -> None:
     folder = appender.stream.path
     commits = Commits(root_of(folder))
     stream = folder.resolve().relative_to(commits.root).as_posix()
-    for manifest in commits.pending():
+    pending = commits.pending()
+    kept = load_settings(folder)
+    # Asked under the stream's lock: a query that the stream knows and that has no manifest any more is done.
+    forgotten = {query for query in (kept.sequences if kept else ()) if query.startswith(ONE_TIME_PREFIX)}
+    forgotten -= {manifest.query for manifest in pending}
+    for manifest in pending:
         outputs = [output for output in manifest.outputs if output.stream == stream]
         for output in outputs:
-            _finish_output(appender, commits.root, manifest, output)
+            _finish_output(appender, commits.root, manifest, output, forgotten)
         if outputs and is_done(commits.root, manifest):
             reached(CommitStep.FINISHED)
             commits.complete(manifest)
@@ -77,7 +82,9 @@ def is_done(root: Path, manifest: Manifest) -> bool:
     return True
 
 
-def _finish_output(appender: Appender, root: Path, manifest: Manifest, output: Output) -> None:
+def _finish_output(
+    appender: Appender, root: Path, manifest: Manifest, output: Output, forgotten: Collection[str]
+) -> None:
     if not output.chunk_count:
         return
     last = appender.last_sequence(manifest.query)
@@ -96,7 +103,7 @@ def _finish_output(appender: Appender, root: Path, manifest: Manifest, output: O
     if manifest.durable:
         _flush(appender.stream)
     reached(CommitStep.APPENDED)
-    appender.record_sequence(manifest.query, manifest.last_sequence(output))
+    appender.record_sequence(manifest.query, manifest.last_sequence(output), forgotten=forgotten)
     reached(CommitStep.RECORDED)
 
 

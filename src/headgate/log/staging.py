@@ -18,7 +18,6 @@ from headgate.errors import ConfigError, LogError
 from headgate.log.build import (
     MAX_BYTES,
     MAX_MESSAGES,
-    MAX_REFERENCE_BYTES,
     BuiltChunks,
     Bytes,
     ChunkBuilder,
@@ -27,6 +26,7 @@ from headgate.log.build import (
     Int64Array,
 )
 from headgate.log.files import DiskFile, OpenFile, WritableFile, storage_error, sync_folder
+from headgate.log.tracking import MAX_REFERENCE_BYTES
 
 PRIVATE_FOLDER = ".headgate"
 """Folder of a root that holds what is no stream: staging, commits."""

@@ -9,7 +9,7 @@ reader can have seen it; the stream stays readable and, when there is room again
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -299,9 +299,13 @@ class Writer:
 
     # settings
 
-    def record_sequence(self, query: str, sequence: int) -> None:
-        """Keep the last sequence of a query in `stream.json`, where no limit of snapshots forgets it."""
-        self._save(sequences={**self._settings.sequences, query: sequence})
+    def record_sequence(self, query: str, sequence: int, *, forgotten: Collection[str] = ()) -> None:
+        """Keep the last sequence of a query in `stream.json`, where no limit of snapshots forgets it.
+
+        The queries `forgotten` are done for good and leave it.
+        """
+        kept = {name: last for name, last in self._settings.sequences.items() if name not in forgotten}
+        self._save(sequences={**kept, query: sequence})
 
     def change(
         self,

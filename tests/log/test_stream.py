@@ -1,0 +1,466 @@
+"""Stream folders as readers see them: made, found, attached to; ours and foreign ones."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.errors import (
+    ConfigError,
+    CorruptChunkError,
+    LogError,
+    OffsetOutOfRangeError,
+    StreamExistsError,
+    StreamNotFoundError,
+    StreamReadOnlyError,
+)
+from headgate.log import (
+    OffsetSpecification,
+    Stream,
+    StreamArguments,
+    Writer,
+    list_streams,
+    resolve_stream,
+    stream_folder,
+)
+from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES, index_name, segment_name
+from headgate.log.root import name_of_folder
+from headgate.log.settings import DeclaredRange, StreamSettings
+from log_streams import chunk_ids, read_messages
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Stream:
+    """Chunks of two messages at times 0, 10, 20 …, 3 chunks a segment; a stored offset makes snapshots and a delta."""
+    arguments = StreamArguments(max_segment_chunks=3)
+    made = Stream.create(tmp_path / "s", name="s", now_ms=0, arguments=arguments)
+    with Writer.open(made, now_ms=0) as writer:
+        for number in range(6):
+            writer.append([(b"a%d" % number, b"v"), (b"b%d" % number, None)], now_ms=10 * number)
+            if number == 1:
+                writer.store_offset("group", 1)
+                writer.flush_offsets(now_ms=15)
+        writer.store_offset("group", 2)
+        writer.flush_offsets(now_ms=60)
+    return made
+
+
+# chunk ids:  segment 0: 0 (0 ms), 2 (10 ms), 4 delta (15 ms);  segment 5: 5 snapshot (20 ms), 6 (20 ms), 8 (30 ms);
+#             segment 10: 10 snapshot (40 ms), 11 (40 ms), 13 (50 ms);  segment 15: 15 snapshot (60 ms, with the offset)
+
+
+def test_the_fixture_has_the_chunks_that_the_tests_expect(stream: Stream) -> None:
+    assert chunk_ids(stream) == [0, 2, 4, 5, 6, 8, 10, 11, 13, 15]
+    assert [segment.first_chunk_id for segment in stream.segments()] == [0, 5, 10, 15]
+
+
+@pytest.mark.parametrize(
+    ("text", "segment", "chunk_id", "offset"),
+    [
+        ("first", 0, 0, 0),
+        ("next", 15, 16, 16),
+        ("last", 10, 13, 13),
+        ("0", 0, 0, 0),
+        ("1", 0, 0, 1),
+        ("3", 0, 2, 3),
+        ("4", 0, 4, 4),
+        ("7", 5, 6, 7),
+        ("14", 10, 13, 14),
+        ("15", 15, 15, 15),
+        ("16", 15, 16, 16),
+        ("999", 15, 16, 16),
+    ],
+)
+def test_attaching_by_offset(stream: Stream, text: str, segment: int, chunk_id: int, offset: int) -> None:
+    found = stream.attach(OffsetSpecification.parse(text), now_ms=1000)
+    assert (found.segment.first_chunk_id, found.chunk_id, found.offset) == (segment, chunk_id, offset)
+    with found.segment.open() as reader:
+        table = reader.chunks()
+        assert found.row == len(table) if found.chunk_id == 16 else table.chunk_id[found.row] == found.chunk_id
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "chunk_id"),
+    [
+        (-5, 0),
+        (0, 0),
+        (1, 2),
+        (10, 2),
+        (15, 4),
+        (16, 5),
+        (20, 5),
+        (21, 8),
+        (35, 10),
+        (50, 13),
+        (51, 15),
+        (60, 15),
+        (61, 16),
+    ],
+)
+def test_attaching_by_time_finds_the_first_chunk_of_that_time_or_later(
+    stream: Stream, timestamp_ms: int, chunk_id: int
+) -> None:
+    found = stream.attach(OffsetSpecification.timestamp(timestamp_ms), now_ms=1000)
+    assert (found.chunk_id, found.offset) == (chunk_id, chunk_id)
+
+
+def test_attaching_by_interval_counts_back_from_the_time_given(stream: Stream) -> None:
+    assert stream.attach(OffsetSpecification.parse("1s"), now_ms=1030).chunk_id == 8
+
+
+def test_attaching_to_an_empty_stream_waits_for_its_first_chunk(tmp_path: Path) -> None:
+    empty = Stream.create(tmp_path / "s", name="s", now_ms=0)
+    for text in ("first", "last", "next", "5", "10m", "2026-01-01"):
+        found = empty.attach(OffsetSpecification.parse(text), now_ms=10**13)
+        assert (found.row, found.chunk_id, found.offset) == (0, 0, 0)
+    assert (empty.first_offset(), empty.next_offset()) == (0, 0)
+
+
+def test_an_offset_before_the_first_one_kept_is_the_first(stream: Stream) -> None:
+    for ending in (index_name(0), segment_name(0)):
+        (stream.path / ending).unlink()
+    assert stream.attach(OffsetSpecification.offset(2), now_ms=0).offset == 5
+    assert stream.attach(OffsetSpecification.timestamp(0), now_ms=0).offset == 5
+    assert (stream.first_offset(), stream.next_offset()) == (5, 16)
+
+
+def test_last_is_next_where_no_chunk_holds_messages(tmp_path: Path) -> None:
+    made = Stream.create(tmp_path / "s", name="s", now_ms=0)
+    with Writer.open(made, now_ms=0) as writer:
+        writer.store_offset("group", 0)
+        writer.flush_offsets(now_ms=0)
+    assert made.attach(OffsetSpecification.last(), now_ms=0).offset == 1
+
+
+def test_opening_a_segment_that_retention_deleted_is_told(stream: Stream) -> None:
+    oldest = stream.segments()[0]
+    (stream.path / index_name(0)).unlink()
+    with pytest.raises(OffsetOutOfRangeError, match="retention deleted it"):
+        oldest.open()
+
+
+def test_only_sealed_segments_of_our_own_folder_may_be_mapped(stream: Stream) -> None:
+    assert [segment.mappable for segment in stream.segments()] == [True, True, True, False]
+    assert [segment.mappable for segment in Stream(stream.path, None).segments()] == [False] * 4
+    os.truncate(stream.path / index_name(15), FILE_HEAD_BYTES)
+    assert [segment.mappable for segment in stream.segments()] == [True, True, False, False]
+
+
+def test_mapped_and_copied_segments_read_the_same(stream: Stream) -> None:
+    for own, foreign in zip(stream.segments(), Stream(stream.path, None).segments(), strict=True):
+        with own.open() as one, foreign.open() as other:
+            rows = len(one.chunks())
+            mine, theirs = one.headers(0, rows), other.headers(0, rows)
+            assert mine.records.tobytes() == theirs.records.tobytes()
+            for row, size in enumerate(mine.bloom_length):
+                at, there = mine.bloom_positions[row], theirs.bloom_positions[row]
+                assert mine.data[at : at + size].tobytes() == theirs.data[there : there + size].tobytes()
+            stop = one.stop_position
+            assert one.read(8, stop)[:-8].tobytes() == other.read(8, stop)[:-8].tobytes()
+            assert len(one.read(20, 30)) == len(other.read(20, 30)) == 18
+            assert one.stop_positions().tolist() == other.stop_positions().tolist()
+            assert one.next_chunk_ids().tolist()[-1] == one.next_chunk_id
+    assert read_messages(stream) == read_messages(Stream(stream.path, None))
+
+
+def test_headers_of_dense_and_of_sparse_chunks_are_the_same_read_by_window_or_one_by_one(tmp_path: Path) -> None:
+    made = Stream.create(tmp_path / "s", name="s", now_ms=0, arguments=StreamArguments(filter_size_bytes=255))
+    with Writer.open(made, now_ms=0) as writer:
+        for number in range(300):
+            writer.append([(bytes(200_000 if number % 100 == 99 else 300), b"v%d" % number)], now_ms=number)
+    with made.segments()[0].open() as reader:
+        headers = reader.headers(0, 300)
+        assert headers.chunk_id.tolist() == list(range(300))
+        for row in range(300):
+            header = reader.header(row)
+            assert header.bloom_length == 255
+            at = int(headers.bloom_positions[row])
+            start = int(reader.chunks().position[row]) + 48
+            assert headers.data[at : at + 255].tobytes() == reader.read(start, start + 255)[:255].tobytes()
+        assert reader.headers(290, 300).chunk_id.tolist() == list(range(290, 300))
+
+
+def test_a_reader_sees_chunks_when_their_index_record_is_complete_and_not_before(tmp_path: Path) -> None:
+    made = Stream.create(tmp_path / "s", name="s", now_ms=0)
+    with Writer.open(made, now_ms=0) as writer:
+        writer.append([(b"one", None)], now_ms=0)
+        with made.segments()[0].open() as reader:
+            assert len(reader.chunks()) == 1
+            writer.append([(b"two", None)], now_ms=0)
+            assert len(reader.chunks()) == 1
+            index = made.path / index_name(0)
+            whole = index.read_bytes()
+            for size in range(FILE_HEAD_BYTES + INDEX_RECORD_BYTES, len(whole)):
+                index.write_bytes(whole[:size])
+                assert len(reader.chunks(refresh=True)) == 1
+                assert reader.next_chunk_id == 1
+            index.write_bytes(whole)
+            assert len(reader.chunks(refresh=True)) == 2
+            assert reader.next_chunk_id == 2
+
+
+def test_a_reader_follows_when_recovery_took_records_away(tmp_path: Path) -> None:
+    made = Stream.create(tmp_path / "s", name="s", now_ms=0)
+    with Writer.open(made, now_ms=0) as writer:
+        for number in range(3):
+            writer.append([(b"m%d" % number, None)], now_ms=0)
+    with made.segments()[0].open() as reader:
+        assert len(reader.chunks()) == 3
+        os.truncate(made.path / index_name(0), FILE_HEAD_BYTES + INDEX_RECORD_BYTES)
+        assert reader.chunks(refresh=True).chunk_id.tolist() == [0]
+
+
+def test_what_a_crash_leaves_at_the_end_of_an_index_is_passed_over(tmp_path: Path) -> None:
+    made = Stream.create(tmp_path / "s", name="s", now_ms=0)
+    with Writer.open(made, now_ms=0) as writer:
+        writer.append([(b"m", None)], now_ms=0)
+    with (made.path / index_name(0)).open("ab") as file:
+        file.write(bytes(58))
+    assert chunk_ids(made) == [0]
+
+
+@pytest.mark.parametrize(
+    ("position", "value"), [(0, 0xFF), (8 + 7, 1), (8 + 28, 7), (8 + 29 + 7, 0), (8 + 29 + 26, 0xFF)]
+)
+def test_a_damaged_index_is_an_error_with_the_place_or_hides_what_it_cannot_point_at(
+    stream: Stream, position: int, value: int
+) -> None:
+    path = stream.path / index_name(0)
+    raw = bytearray(path.read_bytes())
+    raw[position] = value
+    path.write_bytes(raw)
+    if position == 8 + 29 + 26:
+        assert chunk_ids(Stream(stream.path, None))[:2] == [0, 5]
+        return
+    with pytest.raises(CorruptChunkError) as caught:
+        read_messages(stream)
+    assert caught.value.path == path
+    assert caught.value.position is not None
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize(("at", "value"), [(0, 0x51), (1, 9), (31, 77), (38, 9), (42, 9), (16, 0x80)])
+def test_a_damaged_header_is_an_error_with_the_place(stream: Stream, at: int, value: int, own: bool) -> None:
+    with stream.segments()[1].open() as reader:
+        position = int(reader.chunks().position[1])
+    path = stream.path / segment_name(5)
+    raw = bytearray(path.read_bytes())
+    raw[position + at] = value
+    path.write_bytes(raw)
+    damaged = stream if own else Stream(stream.path, None)
+    with damaged.segments()[1].open() as reader:
+        with pytest.raises(CorruptChunkError) as caught:
+            reader.headers(0, len(reader.chunks()))
+        assert (caught.value.path, caught.value.position) == (path, position)
+        with pytest.raises(CorruptChunkError) as caught:
+            reader.header(1)
+        assert (caught.value.path, caught.value.position) == (path, position)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_segment_that_ends_inside_its_last_chunk_is_an_error_with_the_place(stream: Stream, own: bool) -> None:
+    path = stream.path / segment_name(5)
+    os.truncate(path, path.stat().st_size - 1)
+    damaged = stream if own else Stream(stream.path, None)
+    with damaged.segments()[1].open() as reader:
+        with pytest.raises(CorruptChunkError):
+            reader.headers(0, len(reader.chunks()))
+        with pytest.raises(CorruptChunkError, match=r"does not end where .* the file ends"):
+            reader.next_chunk_id  # noqa: B018
+        with pytest.raises(CorruptChunkError, match="the file ends at byte"):
+            reader.read(8, path.stat().st_size + 1)
+
+
+@pytest.mark.parametrize(("name", "size"), [(segment_name(0), 0), (segment_name(0), 7), (index_name(0), 3)])
+def test_a_file_without_its_head_is_an_error_with_the_place(stream: Stream, name: str, size: int) -> None:
+    os.truncate(stream.path / name, size)
+    with pytest.raises(CorruptChunkError, match="file head is") as caught:
+        read_messages(stream)
+    assert caught.value.path == stream.path / name
+
+
+def test_a_range_that_is_none_is_refused(stream: Stream) -> None:
+    with stream.segments()[0].open() as reader, pytest.raises(ValueError, match="no byte range"):
+        reader.read(9, 8)
+
+
+def test_streams_and_segments_survive_pickling(stream: Stream) -> None:
+    copy = pickle.loads(pickle.dumps(stream))
+    assert copy == stream
+    assert pickle.loads(pickle.dumps(stream.segments())) == stream.segments()
+
+
+def test_the_segment_after_another(stream: Stream) -> None:
+    segments = stream.segments()
+    assert stream.segment_after(segments[0]) == segments[1]
+    assert stream.segment_after(segments[-1]) is None
+
+
+# making and finding
+
+
+def test_a_stream_is_made_once(tmp_path: Path) -> None:
+    Stream.create(tmp_path / "s", name="s", now_ms=0)
+    with pytest.raises(StreamExistsError, match="is there already"):
+        Stream.create(tmp_path / "s", name="s", now_ms=0)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StreamExistsError, match="a file of that name"):
+        Stream.create(tmp_path / "file", name="s", now_ms=0)
+
+
+def test_a_stream_is_not_made_over_a_foreign_one(copy_of_stream: Path) -> None:
+    with pytest.raises(StreamExistsError, match="adopt it"):
+        Stream.create(copy_of_stream, name="s", now_ms=0)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        StreamArguments(filter_size_bytes=15),
+        StreamArguments(filter_size_bytes=256),
+        StreamArguments(max_segment_size_bytes=0),
+        StreamArguments(max_segment_size_bytes=2**32),
+        StreamArguments(max_segment_chunks=0),
+        StreamArguments(max_length_bytes=0),
+        StreamArguments(max_age_ms=-1),
+    ],
+)
+def test_a_wrong_argument_is_refused_by_name(arguments: StreamArguments, tmp_path: Path) -> None:
+    [changed] = [
+        name
+        for name in StreamArguments.__struct_fields__
+        if getattr(arguments, name) != getattr(StreamArguments(), name)
+    ]
+    with pytest.raises(ConfigError, match=changed):
+        Stream.create(tmp_path / "s", name="s", now_ms=0, arguments=arguments)
+    assert not (tmp_path / "s").exists()
+
+
+def test_where_no_stream_is(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(StreamNotFoundError, match="no stream here"):
+            Stream.open(path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b'{"name":"x"}', b'{"name":"x","created_ms":0,"arguments":{},"colour":1}', b"\xff"]
+)
+def test_settings_that_are_none_are_an_error_with_the_place(stream: Stream, content: bytes) -> None:
+    (stream.path / "stream.json").write_bytes(content)
+    with pytest.raises(LogError, match="not the settings of a stream") as caught:
+        Stream.open(stream.path)
+    assert caught.value.path == stream.path / "stream.json"
+
+
+def test_settings_of_another_format_are_refused(stream: Stream) -> None:
+    path = stream.path / "stream.json"
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(LogError, match="settings of format 2, expected 1"):
+        Stream.open(stream.path)
+
+
+def test_settings_come_back_as_they_were_written(tmp_path: Path) -> None:
+    arguments = StreamArguments(filter_size_bytes=32, max_length_bytes=10**9, max_age_ms=1)
+    made = Stream.create(
+        tmp_path / "s", name="événements", now_ms=7, arguments=arguments, filter_source="properties.subject"
+    )
+    found = Stream.open(tmp_path / "s")
+    assert found == made
+    assert found.settings is not None
+    assert (found.name, found.settings.created_ms, found.filter_size_bytes) == ("événements", 7, 32)
+    assert (found.settings.arguments, found.settings.filter_source) == (arguments, "properties.subject")
+
+
+NAMES = st.text(min_size=1, max_size=20).filter(lambda name: max(name) < "\ud800" or max(name) > "\udfff")
+
+
+@given(NAMES)
+@settings(deadline=None)
+def test_every_name_has_a_folder_of_its_own_inside_the_root(name: str) -> None:
+    folder = stream_folder("root", name)
+    assert folder.parent == Path("root/streams")
+    assert name_of_folder(folder) == name
+    assert "/" not in folder.name
+    assert not folder.name.startswith(".")
+
+
+@pytest.mark.parametrize("name", ["", "x" * 256, "é" * 50])
+def test_a_name_without_a_folder_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="expected 1 to 255"):
+        stream_folder("root", name)
+
+
+def test_streams_are_found_by_name_and_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "root"
+    for name in ("b", "a/b", "..", "a"):
+        Stream.create(stream_folder(root, name), name=name, now_ms=0)
+    (root / "streams" / "no stream").mkdir()
+    assert [stream.name for stream in list_streams(root)] == ["..", "a", "a/b", "b"]
+    for name in ("b", "a/b", "..", "a"):
+        assert resolve_stream(name, root).name == name
+    assert resolve_stream(str(root / "streams" / "b"), tmp_path / "elsewhere").name == "b"
+    monkeypatch.chdir(root / "streams")
+    assert resolve_stream("a", tmp_path / "elsewhere").name == "a"
+    with pytest.raises(StreamNotFoundError, match=r"no stream 'zz': looked at .*streams/zz and zz"):
+        resolve_stream("zz", root)
+
+
+def test_a_root_without_streams_lists_none(tmp_path: Path) -> None:
+    assert list_streams(tmp_path) == []
+
+
+# foreign folders
+
+
+def test_a_foreign_folder_says_its_name_and_filter_size(copy_of_stream: Path) -> None:
+    foreign = Stream.open(copy_of_stream)
+    assert foreign.is_foreign
+    assert (foreign.name, foreign.filter_size_bytes) == ("regional-events", 32)
+    renamed = copy_of_stream.rename(copy_of_stream.with_name("copied by hand"))
+    assert Stream.open(renamed).name == "copied by hand"
+
+
+def test_a_foreign_folder_without_filters_counts_as_size_16(tmp_path: Path) -> None:
+    made = Stream.create(tmp_path / "__a_b_12", name="s", now_ms=0)
+    with Writer.open(made, now_ms=0) as writer:
+        writer.append([(b"m", None)], now_ms=0)
+    (made.path / "stream.json").unlink()
+    foreign = Stream.open(made.path)
+    assert (foreign.name, foreign.filter_size_bytes) == ("a_b", 16)
+
+
+def test_a_foreign_folder_is_read_only_until_it_is_adopted(copy_of_stream: Path) -> None:
+    foreign = Stream.open(copy_of_stream)
+    before = sorted(os.listdir(copy_of_stream))
+    with pytest.raises(StreamReadOnlyError, match="adopt it"):
+        Writer.open(foreign, now_ms=0)
+    assert sorted(os.listdir(copy_of_stream)) == before
+    adopted = Stream.adopt(copy_of_stream, now_ms=5)
+    assert (adopted.name, adopted.filter_size_bytes, adopted.is_foreign) == ("regional-events", 32, False)
+    with Writer.open(foreign, now_ms=6) as writer:
+        assert writer.append([(b"ours", b"EMEA")], now_ms=6).offsets().tolist() == [6000]
+    with pytest.raises(StreamExistsError, match="has a stream.json already"):
+        Stream.adopt(copy_of_stream, now_ms=5)
+
+
+def test_a_folder_with_a_segment_that_recovery_would_delete_is_not_adopted(stream: Stream) -> None:
+    (stream.path / "stream.json").unlink()
+    (stream.path / index_name(5)).unlink()
+    with pytest.raises(CorruptChunkError, match="without its index file") as caught:
+        Stream.adopt(stream.path, now_ms=0)
+    assert caught.value.path == stream.path / segment_name(5)
+    assert (stream.path / segment_name(5)).exists()
+
+
+def test_chunks_count_as_declared_only_where_our_writer_wrote_them_whole() -> None:
+    declared = (DeclaredRange("a", 10, 20), DeclaredRange("b", 20, 25), DeclaredRange("a", 25, 30))
+    made = StreamSettings(name="s", created_ms=0, arguments=StreamArguments(), declared=declared)
+    starts, stops = np.array([8, 10, 15, 18, 25, 28]), np.array([10, 15, 20, 22, 30, 31])
+    assert made.declared_mask("a", starts, stops).tolist() == [False, True, True, False, True, False]
+    assert not made.declared_mask("c", starts, stops).any()

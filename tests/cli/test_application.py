@@ -1,0 +1,119 @@
+"""The command line as a whole: help, exit status, errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from command_line import Run
+
+COMMANDS = [
+    ["stream"],
+    ["stream", "create"],
+    ["stream", "ls"],
+    ["stream", "info"],
+    ["stream", "dump"],
+    ["stream", "verify"],
+    ["stream", "adopt"],
+    ["stream", "bloom"],
+    ["tail"],
+    ["publish"],
+    ["filter"],
+    ["filter", "check"],
+    ["filter", "explain"],
+    ["filter", "test"],
+    ["run"],
+    ["generate"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_help(run: Run, command: list[str]) -> None:
+    shown = run(*command, "--help")
+    assert shown.status == 0
+    assert f"Usage: headgate {' '.join(command)}" in shown.out
+
+
+@pytest.mark.parametrize("arguments", [["strea"], ["stream", "mak"], ["tail"], ["stream", "create", "a", "b"]])
+def test_wrong_usage_ends_with_two_and_says_why_on_standard_error(run: Run, arguments: list[str]) -> None:
+    shown = run(*arguments)
+    assert (shown.status, shown.out) == (2, "")
+    assert shown.err
+
+
+def test_root_is_taken_from_the_option_before_the_environment(run: Run, tmp_path: object) -> None:
+    other = f"{tmp_path}/other"
+    assert run("stream", "create", "here", "--root", other).out.startswith(other)
+    assert run("stream", "ls").out == ""
+    assert "here" in run("stream", "ls", "--root", other).out
+
+
+def test_interrupt_ends_with_130_and_without_a_traceback(run: Run) -> None:
+    run("stream", "create", "orders")
+    run("publish", "orders", stdin='{"body": "x"}\n')
+    following = subprocess.Popen(
+        [sys.executable, "-m", "headgate.cli", "tail", "orders", "--follow", "--offsets"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert following.stdout is not None
+    assert following.stdout.readline() == "0\n"
+    following.send_signal(signal.SIGINT)
+    _, error = following.communicate(timeout=30)
+    assert (following.returncode, error) == (130, "")
+
+
+def test_file_that_cannot_be_read_is_named(run: Run, tmp_path: object) -> None:
+    run("stream", "create", "orders")
+    shown = run("publish", "orders", f"{tmp_path}/nothing.jsonl")
+    assert shown.status == 1
+    assert "nothing.jsonl" in shown.err
+    assert "Traceback" not in shown.err
+
+
+def test_colours_and_frames_stay_out_of_files_and_pipes(orders: Run) -> None:
+    for command in (["stream", "ls"], ["stream", "bloom", "--values", "10"], ["stream", "dump", "orders"]):
+        assert "\x1b" not in orders(*command).out
+        assert "│" not in orders(*command).out
+
+
+def test_table_on_a_terminal_shows_every_cell_as_it_is() -> None:
+    code = (
+        "from headgate.cli.output import write_table; write_table(('name', 'size'), [('[red]x[/red]', 5), (None, 7)])"
+    )
+    reader, terminal = os.openpty()
+    subprocess.run([sys.executable, "-c", code], stdout=terminal, check=True, env={**os.environ, "TERM": "xterm"})
+    os.close(terminal)
+    shown = os.read(reader, 65536).decode()
+    os.close(reader)
+    assert "[red]x[/red]" in shown
+    assert "size" in shown
+
+
+def test_generate_writes_the_same_events_for_the_same_seed(run: Run, tmp_path: object) -> None:
+    paths = [f"{tmp_path}/deep/{name}.jsonl" for name in ("one", "two", "three")]
+    for path, seed in zip(paths, (1, 1, 2), strict=True):
+        assert run("generate", path, "--events", "200", "--seed", str(seed), "--format", "jsonl").status == 0
+    one, two, three = (Path(path).read_text(encoding="utf-8") for path in paths)
+    assert one == two != three
+    assert len([json.loads(line) for line in one.splitlines()]) == 200
+
+
+@pytest.mark.parametrize("options", [["--events", "0"], ["--format", "csv"], ["--events", "many"]])
+def test_generate_names_a_wrong_option(run: Run, tmp_path: object, options: list[str]) -> None:
+    shown = run("generate", f"{tmp_path}/events", *options)
+    assert shown.status == 2
+    assert options[0].strip("-") in shown.err
+
+
+def test_pipeline_that_is_not_there_is_named_before_spark_starts(run: Run, tmp_path: object) -> None:
+    shown = run("run", f"{tmp_path}/nothing.toml")
+    assert shown.status in (1, 2)
+    assert "nothing.toml" in shown.err

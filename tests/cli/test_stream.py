@@ -1,0 +1,156 @@
+"""`headgate stream`: create, ls, info, dump, verify, adopt, on folders of ours and of RabbitMQ."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from command_line import Run
+
+OSIRIS = Path(__file__).parent.parent / "vectors" / "osiris"
+FIRST = f"{0:020d}"
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    """A stream folder as RabbitMQ wrote it."""
+    folder = tmp_path / "__regions_1795188559216060824"
+    folder.mkdir()
+    for kind in ("segment", "index"):
+        shutil.copy(OSIRIS / f"osiris-64.{kind}", folder / f"{FIRST}.{kind}")
+    return folder
+
+
+def test_created_stream_has_the_limits_it_was_given(run: Run, tmp_path: Path) -> None:
+    shown = run(
+        "stream", "create", "a/b", "--filter-size", "32", "--max-segment-size", "8MB", "--max-length", "1GiB",
+        "--max-age", "7D", "--filter-source", "properties.subject",
+    )  # fmt: skip
+    assert shown.status == 0
+    settings = json.loads((Path(shown.out.strip()) / "stream.json").read_text())
+    assert settings["name"] == "a/b"
+    assert settings["filter_source"] == "properties.subject"
+    assert settings["arguments"] == {
+        "filter_size_bytes": 32,
+        "max_segment_size_bytes": 8_000_000,
+        "max_segment_chunks": 256_000,
+        "max_length_bytes": 2**30,
+        "max_age_ms": 604_800_000,
+    }
+    assert run("stream", "ls", "--json").json[0]["name"] == "a/b"
+
+
+def test_second_stream_of_a_name_is_refused(run: Run) -> None:
+    assert run("stream", "create", "orders").status == 0
+    shown = run("stream", "create", "orders")
+    assert shown.status == 1
+    assert "orders" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--filter-size", "300"], "filter_size"),
+        (["--filter-size", "x"], "--filter-size"),
+        (["--max-segment-size", "big"], "--max-segment-size"),
+        (["--max-length", "-1"], "--max-length"),
+        (["--max-age", "7"], "--max-age"),
+        (["--filter-source", "properties.subjct"], "subjct"),
+    ],
+)
+def test_wrong_argument_of_a_stream_is_named_and_makes_nothing(
+    run: Run, tmp_path: Path, options: list[str], named: str
+) -> None:
+    shown = run("stream", "create", "orders", *options)
+    assert shown.status == 2
+    assert named in shown.err
+    assert not (tmp_path / "root" / "streams" / "orders").exists()
+
+
+def test_listing_an_empty_root_says_how_to_make_a_stream(run: Run) -> None:
+    shown = run("stream", "ls")
+    assert (shown.status, shown.out) == (0, "")
+    assert "stream create" in shown.err
+
+
+def test_info_counts_messages_and_names_publishers(orders: Run) -> None:
+    orders("publish", "orders", "--publisher", "shop", stdin='{"body": "x"}\n')
+    shown = orders("stream", "info", "orders", "--json").json[0]
+    assert (shown["messages"], shown["chunks"], shown["next_offset"], shown["kind"]) == (31, 4, 31, "own")
+    assert shown["publishers"] == {"shop": 1}
+    assert "publisher shop" in orders("stream", "info", "orders").out
+
+
+def test_info_reads_a_folder_of_rabbitmq_in_place(run: Run, foreign: Path) -> None:
+    described = json.loads((OSIRIS / "osiris-64.json").read_text())
+    shown = run("stream", "info", foreign, "--json").json[0]
+    assert (shown["name"], shown["kind"]) == ("regions", "foreign")
+    assert shown["filter_size_bytes"] == described["stream_filter_size"]
+    assert shown["chunks"] == len(described["chunks"])
+
+
+def test_dump_shows_every_chunk_header_with_bloom_fill_and_crc(run: Run, foreign: Path) -> None:
+    described = json.loads((OSIRIS / "osiris-64.json").read_text())["chunks"]
+    shown = run("stream", "dump", foreign, "--json")
+    assert shown.status == 0
+    assert [
+        (row["position"], row["chunk_id"], row["records"], row["bloom_bytes"], row["crc"]) for row in shown.json
+    ] == [
+        (
+            chunk["position"],
+            chunk["header"]["chunk_id"],
+            chunk["header"]["num_records"],
+            len(chunk["bloom_hex"]) // 2,
+            "good",
+        )
+        for chunk in described
+    ]
+    for row, chunk in zip(shown.json, described, strict=True):
+        bits = int(chunk["bloom_hex"] or "0", 16).bit_count()
+        expected = round(bits / (4 * len(chunk["bloom_hex"])), 3) if chunk["bloom_hex"] else None
+        assert row["bloom_fill"] == expected
+    assert {row["crc"] for row in run("stream", "dump", foreign, "--no-crc", "--json").json} == {"unchecked"}
+
+
+def test_dump_off_a_terminal_is_a_table_with_tabs(run: Run, foreign: Path) -> None:
+    head, *rows = run("stream", "dump", foreign).lines
+    assert head.startswith("segment\tposition\tchunk_id\t")
+    assert {row.count("\t") for row in rows} == {head.count("\t")}
+
+
+def test_verify_passes_a_whole_stream_and_names_each_damaged_place(run: Run, foreign: Path) -> None:
+    shown = run("stream", "verify", foreign)
+    assert (shown.status, shown.out) == (0, "")
+    assert "all is well" in shown.err
+    segment = foreign / f"{FIRST}.segment"
+    damaged = bytearray(segment.read_bytes())
+    chunk = json.loads((OSIRIS / "osiris-64.json").read_text())["chunks"][2]
+    damaged[chunk["position"] + 48 + len(chunk["bloom_hex"]) // 2 + 5] ^= 1
+    segment.write_bytes(damaged)
+    shown = run("stream", "verify", foreign)
+    assert shown.status == 1
+    assert f"{segment}, byte {chunk['position']}" in shown.out
+    assert run("stream", "verify", foreign, "--json").json[0]["position"] == chunk["position"]
+    assert run("stream", "dump", foreign).status == 1
+
+
+def test_foreign_folder_is_written_to_only_after_it_was_adopted(run: Run, foreign: Path) -> None:
+    before = run("stream", "info", foreign, "--json").json[0]
+    refused = run("publish", foreign, stdin='{"body": "x"}\n')
+    assert refused.status == 1
+    assert "headgate stream adopt" in refused.err
+    assert run("stream", "adopt", foreign).status == 0
+    assert run("publish", foreign, stdin='{"body": "x"}\n').status == 0
+    after = run("stream", "info", foreign, "--json").json[0]
+    assert (after["name"], after["kind"]) == ("regions", "own")
+    assert after["messages"] == before["messages"] + 1
+    assert run("tail", foreign, "--from", before["next_offset"], "--json").json[0]["body"] == {"data": "x"}
+    assert run("stream", "adopt", foreign).status == 1
+
+
+def test_stream_is_found_by_name_or_by_folder(orders: Run, tmp_path: Path) -> None:
+    by_folder = orders("stream", "info", tmp_path / "root" / "streams" / "orders")
+    assert by_folder.out == orders("stream", "info", "orders").out

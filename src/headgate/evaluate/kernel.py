@@ -15,6 +15,7 @@ from headgate.kernels.memory import (
     add_overflows,
     bits_of_float,
     float_of_bits,
+    kept_apart,
     load_be_f32,
     load_be_i16,
     load_be_i32,
@@ -25,10 +26,13 @@ from headgate.kernels.memory import (
     load_i64,
     load_u8,
     load_u16,
+    load_u32,
     multiply_overflows,
+    prefetch,
     store_i64,
     store_u8,
     subtract_overflows,
+    trailing_zeros,
 )
 
 # Frozen into the compiled code.
@@ -39,7 +43,6 @@ FALSE, TRUE, UNKNOWN = layout.FALSE, layout.TRUE, layout.UNKNOWN
 MALFORMED, UNDECIDED, STORE = layout.MALFORMED, layout.UNDECIDED, layout.STORE
 WANTED, ON_WANTED, OTHERWISE = layout.WANTED, layout.ON_WANTED, layout.OTHERWISE
 A, B, C, D, E = layout.A, layout.B, layout.C, layout.D, layout.E
-HOLDS = layout.HOLDS
 EQUAL_BYTES, AMONG_BYTES = layout.EQUAL_BYTES, layout.AMONG_BYTES
 COMPARE_INTEGER, COMPARE_FLOAT, EQUAL_BOOLEAN = layout.COMPARE_INTEGER, layout.COMPARE_FLOAT, layout.EQUAL_BOOLEAN
 TRUTH, IS_UNKNOWN = layout.TRUTH, layout.IS_UNKNOWN
@@ -52,11 +55,10 @@ MODULO, NEGATE, KEEP_NUMBER = layout.MODULO, layout.NEGATE, layout.KEEP_NUMBER
 BOTH, EITHER, OPPOSITE = layout.BOTH, layout.EITHER, layout.OPPOSITE
 EQUAL = layout.EQUAL
 ANY_TEXT, ONE_CHARACTER = layout.ANY_TEXT, layout.ONE_CHARACTER
-CODE_EARLY, CODE_LATE, CODE_TRUE, CODE_FALSE = layout.CODE_EARLY, layout.CODE_LATE, layout.CODE_TRUE, layout.CODE_FALSE
-SLOT_BYTES, SLOT_TEMPLATE = layout.SLOT_BYTES, layout.SLOT_TEMPLATE
-HEADER_FIELDS, HEADER_COUNT = layout.HEADER_FIELDS, layout.HEADER_COUNT
-PROPERTIES_FIELDS, PROPERTIES_COUNT = layout.PROPERTIES_FIELDS, layout.PROPERTIES_COUNT
-DELIVERY_KEYS, MESSAGE_KEYS, APPLICATION_KEYS = layout.DELIVERY_KEYS, layout.MESSAGE_KEYS, layout.APPLICATION_KEYS
+READ_APPLICATION_PROPERTIES, CHECK = layout.READ_APPLICATION_PROPERTIES, layout.CHECK
+SLOT_TEMPLATE, WANTED_SECTIONS = layout.SLOT_TEMPLATE, layout.WANTED_SECTIONS
+APPLICATION_KEYS = layout.APPLICATION_KEYS
+FIELDS_COUNT, FIELDS_FIRST = layout.FIELDS_COUNT, layout.FIELDS_FIRST
 KEYS_COUNT, KEYS_BY_LENGTH, KEYS_FIRST = layout.KEYS_COUNT, layout.KEYS_BY_LENGTH, layout.KEYS_FIRST
 KEY_BYTES, KEY_WORD, KEY_MASK, KEY_LENGTH = layout.KEY_BYTES, layout.KEY_WORD, layout.KEY_MASK, layout.KEY_LENGTH
 KEY_TEXT, KEY_REGISTER, KEY_NEXT = layout.KEY_TEXT, layout.KEY_REGISTER, layout.KEY_NEXT
@@ -65,14 +67,20 @@ WIDTH_DESCRIBED = layout.WIDTH_DESCRIBED
 
 HEADER_CODE, DELIVERY_ANNOTATIONS_CODE, MESSAGE_ANNOTATIONS_CODE = 0x70, 0x71, 0x72
 PROPERTIES_CODE, APPLICATION_PROPERTIES_CODE, FIRST_BODY_CODE, LAST_CODE = 0x73, 0x74, 0x75, 0x78
+SHORT_HEADER, SHORT_PROPERTIES = 0xC0705300, 0xC0735300
+APPLICATION_PROPERTIES_HEAD = 0x745300
 LINE_FEED = 0x0A
 SIGN_BIT = -(2**63)
 HIGH_BITS = -0x7F7F7F7F7F7F7F80
 LOW_BITS = 0x0101010101010101
 LINE_FEEDS = 0x0A0A0A0A0A0A0A0A
+NULLS = 0x4040404040404040
 MOST_INTEGER = 2**63 - 1
 
 NOT_TEXT, HAS_LINE_FEED, ONE_LINE = 0, 1, 2
+
+PREFETCH_MESSAGES = 8
+"""How many messages ahead are asked for: a miss takes as long as several messages."""
 
 
 # -- bytes -------------------------------------------------------------------------------------------------------------
@@ -107,6 +115,7 @@ def _equal_text(left: int, right: int, length: int) -> bool:
 @helper
 def _text_order(left: int, left_length: int, right: int, right_length: int) -> int:
     """-1, 0 or 1 as `left` sorts before, with or behind `right`, bytewise."""
+    kept_apart()
     shorter = min(left_length, right_length)
     offset = 0
     while offset <= shorter - 8:
@@ -133,7 +142,8 @@ def _order(first: int, second: int) -> int:
 
 @helper
 def _skip_rare(position: int, stop: int, widths: int) -> int:
-    """Behind a value with a four-byte size, a described value, or bytes that are no constructor; see `_skip`."""
+    """As `_skip`, for any value."""
+    kept_apart()
     pending = 1
     while pending > 0:
         if position >= stop:
@@ -156,23 +166,61 @@ def _skip_rare(position: int, stop: int, widths: int) -> int:
 
 @inlined
 def _skip(position: int, stop: int, widths: int) -> int:
-    """Behind the value at `position`, which is at most `stop`; more than `stop` if there is no whole value."""
-    width = load_u16(widths + 2 * load_u8(position))
-    if width < WIDTH_SIZE8:
-        return position + width
-    if width < WIDTH_RARE:
+    """Behind the value at `position`, which is at most `stop`; more than `stop` if there is no whole value.
+
+    Branches on the common constructors rather than a look-up of the width: the processor predicts them and runs ahead,
+    where a look-up makes the address of each value wait for two loads on the one before.
+    """
+    constructor = load_u8(position)
+    if constructor == 0xA1 or constructor == 0xA3 or constructor == 0xA0:
         return position + 2 + load_u8(position + 1)
+    if 0x40 <= constructor <= 0x45:
+        return position + 1
+    if 0x80 <= constructor <= 0x84:
+        return position + 9
+    if 0x70 <= constructor <= 0x74:
+        return position + 5
+    if 0x50 <= constructor <= 0x56:
+        return position + 2
     return _skip_rare(position, stop, widths)
 
 
-@helper
-def _check_elements(position: int, stop: int, count: int, widths: int) -> bool:
-    """Whether `count` elements from `position` end exactly at `stop`."""
+@inlined
+def _nulls(position: int, most: int) -> int:
+    """How many of the next `most` values are null, at most eight."""
+    count = trailing_zeros(load_i64(position) ^ NULLS) >> 3
+    return count if count < most else most
+
+
+@inlined
+def _check_list(position: int, stop: int, count: int, widths: int) -> bool:
+    """Whether `count` elements from `position` end exactly at `stop`; quick where many are null."""
     while count > 0:
+        nulls = _nulls(position, count)
+        position += nulls
+        count -= nulls
+        if count > 0 and position < stop:
+            position = _skip(position, stop, widths)
+            count -= 1
+        if position > stop or (position == stop and count > 0):
+            return False
+    return position == stop
+
+
+@inlined
+def _check_map(position: int, stop: int, count: int, widths: int) -> bool:
+    """Whether `count` elements from `position`, an even number, end exactly at `stop`; quick where keys are short strings."""
+    while count > 0:
+        if load_u8(position) == 0xA1:
+            position += 2 + load_u8(position + 1)
+        else:
+            position = _skip_rare(position, stop, widths)
+        if position > stop:
+            return False
         position = _skip(position, stop, widths)
         if position > stop:
             return False
-        count -= 1
+        count -= 2
     return position == stop
 
 
@@ -244,29 +292,53 @@ def _decode(position: int, register: int) -> None:
 
 
 @inlined
-def _read_list(position: int, stop: int, count: int, fields: int, wanted: int, registers: int, widths: int) -> bool:
-    """Decode the wanted elements of a header or properties list; False if it breaks before the last of them."""
+def _decode_text_first(position: int, register: int) -> None:
+    """`_decode` with the most common constructor in line."""
+    if load_u8(position) == 0xA1:
+        _set_bytes(register, position + 2, load_u8(position + 1))
+    else:
+        _decode(position, register)
+
+
+@inlined
+def _read_list(position: int, stop: int, count: int, fields: int, registers: int, widths: int) -> bool:
+    """Decode the wanted elements of a header or properties list; False if it breaks before the last of them.
+
+    An element that is null is as good as none: its slot stays as it is.
+    """
+    wanted = load_i64(fields + FIELDS_COUNT)
     if count > wanted:
         count = wanted
+    slots = fields + FIELDS_FIRST
     while count > 0:
+        nulls = _nulls(position, count)
+        position += nulls
+        slots += 8 * nulls
+        count -= nulls
+        if position > stop:
+            return False
+        if count == 0:
+            return True
         following = _skip(position, stop, widths)
         if following > stop:
             return False
-        slot = load_i64(fields)
-        # An element that is null is as good as none: the slot keeps its default.
-        if slot >= 0 and (load_u8(position) != 0x40 or load_i64(registers + slot) == ABSENT):
-            _decode(position, registers + slot)
-        fields += 8
+        slot = load_i64(slots)
+        if slot >= 0:
+            _decode_text_first(position, registers + slot)
+        slots += 8
         position = following
         count -= 1
     return True
 
 
 @inlined
-def _read_map(position: int, stop: int, pairs: int, keys: int, short_key: int, registers: int, pool: int) -> bool:
-    """Decode the values of the wanted keys until all are found; False if the map breaks before that.
+def _read_map(
+    position: int, stop: int, pairs: int, keys: int, short_key: int, registers: int, pool: int
+) -> tuple[int, int]:
+    """Decode the values of the wanted keys until all are found; where it stopped and how many pairs are left.
 
-    Keys count with constructor `short_key` or its long form. Of equal keys the first counts.
+    The place is behind `stop` if the map breaks before that. Keys count with constructor `short_key` or its long form.
+    Of equal keys the first counts.
     """
     missing = load_i64(keys + KEYS_COUNT)
     by_length = pool + load_i64(keys + KEYS_BY_LENGTH)
@@ -286,12 +358,13 @@ def _read_map(position: int, stop: int, pairs: int, keys: int, short_key: int, r
             candidate = load_u8(by_length + min(length, 255))
         else:
             key = position
-            value = _skip(position, stop, pool)
+            value = _skip_rare(position, stop, pool)
         if value > stop:
-            return False
-        following = _skip(value, stop, pool)
-        if following > stop:
-            return False
+            return stop + 1, pairs
+        position = _skip(value, stop, pool)
+        if position > stop:
+            return position, pairs
+        pairs -= 1
         while candidate != 0:
             entry = first_key + candidate * KEY_BYTES
             if (
@@ -301,18 +374,21 @@ def _read_map(position: int, stop: int, pairs: int, keys: int, short_key: int, r
             ):
                 register = registers + load_i64(entry + KEY_REGISTER)
                 if load_i64(register) == ABSENT:
-                    _decode(value, register)
+                    _decode_text_first(value, register)
                     missing -= 1
                     if missing == 0:
-                        return True
+                        return position, pairs
                 break
             candidate = load_i64(entry + KEY_NEXT)
-        position = following
-        pairs -= 1
-    return True
+    return position, pairs
 
 
 # -- walking a message -------------------------------------------------------------------------------------------------
+
+
+@inlined
+def _is_list(code: int) -> bool:
+    return code == HEADER_CODE or code == PROPERTIES_CODE
 
 
 @inlined
@@ -334,29 +410,36 @@ def _descriptor(position: int, end: int) -> tuple[int, int]:
 
 @inlined
 def _section(position: int, end: int, is_list: bool) -> tuple[int, int, int]:
-    """Elements, stop and count of the list or map whose constructor is at `position` (at most `end`); stop above `end` if broken."""
+    """Elements, stop and count of the section whose value begins at `position` (at most `end`); stop above `end` if broken."""
     constructor = load_u8(position)
-    kind = constructor if is_list else constructor - 1
-    if kind == 0xC0:
+    if constructor == (0xC0 if is_list else 0xC1):
         size = load_u8(position + 1)
-        stop = position + 2 + size
-        if size < 1 or stop > end:
-            return position, end + 1, 0
-        return position + 3, stop, load_u8(position + 2)
-    if kind == 0xD0:
+        return position + 3, position + 2 + size if size > 0 else end + 1, load_u8(position + 2)
+    return _section_rare(position, end, is_list)
+
+
+@helper
+def _section_rare(position: int, end: int, is_list: bool) -> tuple[int, int, int]:
+    """As `_section`, for lists and maps of any form but the short one."""
+    kept_apart()
+    constructor = load_u8(position)
+    if constructor == (0xD0 if is_list else 0xD1):
         size = load_be_u32(position + 1)
         stop = position + 5 + size
-        if size < 4 or stop > end:
-            return position, end + 1, 0
-        return position + 9, stop, load_be_u32(position + 5)
-    if is_list and kind == 0x45:
+        if size >= 4 and stop <= end:
+            return position + 9, stop, load_be_u32(position + 5)
+    elif is_list and constructor == 0x45:
         return position + 1, position + 1, 0
     return position, end + 1, 0
 
 
 @helper
-def _check(position: int, end: int, widths: int) -> int:
-    """The rule of docs/design/message-validity.md: TRUE, MALFORMED or UNDECIDED."""
+def _check(position: int, end: int, widths: int, rest: int, rest_count: int) -> int:
+    """The rule of docs/design/message-validity.md: TRUE, MALFORMED or UNDECIDED.
+
+    If `rest` is not 0, the application properties have been walked up to there and `rest_count` elements are left.
+    """
+    kept_apart()
     previous = 0
     while position < end:
         code, value = _descriptor(position, end)
@@ -367,17 +450,19 @@ def _check(position: int, end: int, widths: int) -> int:
         if code < HEADER_CODE or code <= previous:
             return MALFORMED
         previous = code
-        is_list = code == HEADER_CODE or code == PROPERTIES_CODE
+        is_list = _is_list(code)
         elements, stop, count = _section(value, end, is_list)
         if stop > end:
             return MALFORMED
         if is_list:
-            if not _check_elements(elements, stop, count, widths):
+            if not _check_list(elements, stop, count, widths):
                 return MALFORMED
-        elif code == APPLICATION_PROPERTIES_CODE and (
-            count & 1 != 0 or not _check_elements(elements, stop, count, widths)
-        ):
-            return MALFORMED
+        elif code == APPLICATION_PROPERTIES_CODE:
+            if rest != 0:
+                elements = rest
+                count = rest_count
+            if count & 1 != 0 or not _check_map(elements, stop, count, widths):
+                return MALFORMED
         position = stop
     return TRUE
 
@@ -390,42 +475,56 @@ def _gather_early(position: int, end: int, program: int, registers: int, pool: i
     """
     previous = 0
     while position < end:
-        code, value = _descriptor(position, end)
-        if code >= APPLICATION_PROPERTIES_CODE:
-            if code == APPLICATION_PROPERTIES_CODE:
-                return value
-            return 0 if code <= LAST_CODE else -MALFORMED
-        if code < HEADER_CODE or code <= previous:
-            return -UNDECIDED if code == UNDECIDED else -MALFORMED
-        previous = code
-        is_list = code == HEADER_CODE or code == PROPERTIES_CODE
-        elements, stop, count = _section(value, end, is_list)
-        if stop > end:
-            return -MALFORMED
-        if is_list:
-            header = code == HEADER_CODE
-            wanted = load_i64(program + (HEADER_COUNT if header else PROPERTIES_COUNT))
-            if wanted > 0:
-                fields = program + load_i64(program + (HEADER_FIELDS if header else PROPERTIES_FIELDS))
-                if not _read_list(elements, stop, count, fields, wanted, registers, pool):
-                    return -MALFORMED
+        head = load_u32(position)
+        if head == SHORT_HEADER or head == SHORT_PROPERTIES:
+            code = (head >> 16) & 0xFF
+            is_list = True
+            elements = position + 6
+            size = load_u8(position + 4)
+            stop = position + 5 + size
+            count = load_u8(position + 5)
+            if size == 0:
+                return -MALFORMED
+        elif head & 0xFFFFFF == APPLICATION_PROPERTIES_HEAD:
+            return position + 3 if position + 3 <= end else -MALFORMED
         else:
-            keys = load_i64(program + (DELIVERY_KEYS if code == DELIVERY_ANNOTATIONS_CODE else MESSAGE_KEYS))
-            if keys >= 0:
+            code, value = _descriptor(position, end)
+            if code >= APPLICATION_PROPERTIES_CODE:
+                if code == APPLICATION_PROPERTIES_CODE:
+                    return value
+                return 0 if code <= LAST_CODE else -MALFORMED
+            if code < HEADER_CODE:
+                return -UNDECIDED if code == UNDECIDED else -MALFORMED
+            is_list = _is_list(code)
+            elements, stop, count = _section(value, end, is_list)
+        if code <= previous or stop > end:
+            return -MALFORMED
+        previous = code
+        wanted = load_i64(program + WANTED_SECTIONS + 8 * (code - HEADER_CODE))
+        if wanted != 0:
+            if is_list:
+                if not _read_list(elements, stop, count, program + wanted, registers, pool):
+                    return -MALFORMED
+            else:
                 # Where the framing of annotations breaks, what was not found is absent: no error.
-                _read_map(elements, stop, count >> 1, program + keys, 0xA3, registers, pool)
+                _read_map(elements, stop, count >> 1, program + wanted, 0xA3, registers, pool)
         position = stop
     return 0
 
 
 @inlined
-def _gather_late(value: int, end: int, program: int, registers: int, pool: int) -> bool:
-    """Fill the slots of the application properties, whose map is at `value`; False if it breaks before all are found."""
+def _gather_late(value: int, end: int, program: int, registers: int, pool: int) -> tuple[int, int]:
+    """Fill the slots of the application properties, whose map is at `value`.
+
+    Gives where the walk stopped and how many elements are left; a place behind `end` if the map breaks before that.
+    """
     elements, stop, count = _section(value, end, False)
     if stop > end or count & 1 != 0:
-        return False
-    keys = load_i64(program + APPLICATION_KEYS)
-    return keys < 0 or _read_map(elements, stop, count >> 1, program + keys, 0xA1, registers, pool)
+        return end + 1, 0
+    rest, pairs = _read_map(
+        elements, stop, count >> 1, program + load_i64(program + APPLICATION_KEYS), 0xA1, registers, pool
+    )
+    return rest if rest <= stop else end + 1, 2 * pairs
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
@@ -499,6 +598,7 @@ def _order_beyond(kind: int, payload: int, below: int, exact: int) -> int:
 @helper
 def _compare(left: int, right_kind: int, right_payload: int, right_length: int, accepted: int) -> int:
     """Truth of a comparison: a register against a value; kinds as RabbitMQ compares them."""
+    kept_apart()
     kind = load_i64(left)
     if kind < FIRST_KNOWN or right_kind < FIRST_KNOWN:
         return UNKNOWN
@@ -528,6 +628,7 @@ def _compare(left: int, right_kind: int, right_payload: int, right_length: int, 
 @helper
 def _among(subject: int, others: int, count: int, registers: int) -> int:
     """Truth of IN over registers: members of unknown value equal nothing."""
+    kept_apart()
     if load_i64(subject) < FIRST_KNOWN:
         return UNKNOWN
     result = FALSE
@@ -583,6 +684,7 @@ def _as_float(kind: int, payload: int) -> float:
 @helper
 def _arithmetic(operation: int, left: int, right: int, result: int) -> bool:
     """Binary arithmetic of two registers into a third; False if only unbounded integers can say."""
+    kept_apart()
     left_kind = load_i64(left)
     right_kind = load_i64(right)
     store_i64(result, VALUELESS)
@@ -614,6 +716,7 @@ def _arithmetic(operation: int, left: int, right: int, result: int) -> bool:
 @helper
 def _signed(operation: int, operand: int, result: int) -> bool:
     """Unary plus or minus; False if only unbounded integers can say."""
+    kept_apart()
     kind = load_i64(operand)
     payload = load_i64(operand + 8)
     if kind == FLOAT:
@@ -641,6 +744,7 @@ def _store_truth(register: int, truth: int) -> None:
 @helper
 def _logic(operation: int, left: int, right: int, result: int) -> None:
     """Three-valued conjunction, disjunction or negation of values."""
+    kept_apart()
     first = _truth_of(left)
     if operation == OPPOSITE:
         _store_truth(result, UNKNOWN if first == UNKNOWN else 1 - first)
@@ -707,6 +811,7 @@ def _like_general(subject: int, length: int, elements: int, count: int, pool: in
     Wildcards do not match a line feed and patterns cannot hold one, so a subject with a line feed anywhere but at its
     end, where one is tolerated, matches nothing. At most length x pattern steps: on a mismatch only the last `%` gives way.
     """
+    kept_apart()
     end = subject + length
     trimmed = end - 1 if length > 0 and load_u8(end - 1) == LINE_FEED else end
     state = _text_state(subject, trimmed)
@@ -750,9 +855,14 @@ def _like_general(subject: int, length: int, elements: int, count: int, pool: in
 # -- the interpreter ---------------------------------------------------------------------------------------------------
 
 
-@helper
-def _interpret(program: int, position: int, registers: int, pool: int) -> int:
-    """Run instructions until the question of the code is answered: TRUE (it holds), FALSE, or UNDECIDED."""
+@inlined
+def _interpret(program: int, position: int, registers: int, pool: int, start: int, late: int, end: int) -> int:
+    """Run instructions to an end: the verdict.
+
+    The message is at `start` to `end`, the map of its application properties at `late`, 0 if it has none.
+    """
+    rest = 0
+    rest_count = 0
     while position >= 0:
         at = program + position
         operation = load_i64(at)
@@ -818,11 +928,22 @@ def _interpret(program: int, position: int, registers: int, pool: int) -> int:
             truth = TRUE if kind == NULL or kind >= FIRST_KNOWN else FALSE
         elif operation == COMPARE:
             other = registers + load_i64(at + B)
-            truth = _compare(
-                register, load_i64(other), load_i64(other + 8), load_i64(other + 16), load_i64(at + C)
-            )
+            truth = _compare(register, load_i64(other), load_i64(other + 8), load_i64(other + 16), load_i64(at + C))
         elif operation == AMONG:
             truth = _among(register, program + load_i64(at + B), load_i64(at + C), registers)
+        elif operation == READ_APPLICATION_PROPERTIES:
+            if late != 0:
+                rest, rest_count = _gather_late(late, end, program, registers, pool)
+                if rest > end:
+                    return MALFORMED
+            position = load_i64(at + ON_WANTED)
+            continue
+        elif operation == CHECK:
+            checked = _check(start, end, pool, rest, rest_count)
+            if checked != TRUE:
+                return checked
+            position = load_i64(at + ON_WANTED)
+            continue
         elif operation < FIRST_VALUE_OPERATION:
             if kind == BYTES:
                 text = load_i64(register + 8)
@@ -866,74 +987,56 @@ def _interpret(program: int, position: int, registers: int, pool: int) -> int:
             position = load_i64(at + ON_WANTED)
         else:
             position = load_i64(at + OTHERWISE)
-    return TRUE if position == HOLDS else FALSE
+    return -1 - position
 
 
 @inlined
 def _reset(program: int, registers: int) -> None:
+    """Slots as they are before a message: absent, or a default."""
     template = program + load_i64(program + SLOT_TEMPLATE)
-    size = load_i64(program + SLOT_BYTES)
-    offset = 0
-    while offset < size:
-        store_i64(registers + offset, load_i64(template + offset))
-        store_i64(registers + offset + 8, load_i64(template + offset + 8))
-        offset += 24
-
-
-@inlined
-def _select(start: int, end: int, program: int, registers: int, pool: int) -> int:
-    """TRUE if the filter matches the message; stops reading as soon as it cannot."""
-    _reset(program, registers)
-    late = _gather_early(start, end, program, registers, pool)
-    if late < 0:
-        return -late
-    truth = _interpret(program, load_i64(program + CODE_EARLY), registers, pool)
-    if truth != TRUE:
-        return truth
-    code = load_i64(program + CODE_LATE)
-    if code >= 0:
-        if late > 0 and not _gather_late(late, end, program, registers, pool):
-            return MALFORMED
-        truth = _interpret(program, code, registers, pool)
-        if truth != TRUE:
-            return truth
-    return _check(start, end, pool)
-
-
-@inlined
-def _decide(start: int, end: int, program: int, registers: int, pool: int) -> int:
-    """All verdicts, exactly."""
-    checked = _check(start, end, pool)
-    if checked != TRUE:
-        return checked
-    _reset(program, registers)
-    late = _gather_early(start, end, program, registers, pool)
-    if late > 0:
-        _gather_late(late, end, program, registers, pool)
-    truth = _interpret(program, load_i64(program + CODE_TRUE), registers, pool)
-    if truth != FALSE:
-        return truth
-    truth = _interpret(program, load_i64(program + CODE_FALSE), registers, pool)
-    return UNDECIDED if truth == UNDECIDED else FALSE if truth == TRUE else UNKNOWN
+    kind = load_i64(template)
+    while kind >= 0:
+        store_i64(registers, kind)
+        store_i64(registers + 8, load_i64(template + 8))
+        registers += 24
+        template += 24
+        kind = load_i64(template)
 
 
 @kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)")
 def evaluate(
-    data: int, data_bytes: int, starts: int, lengths: int, messages: int, program: int, pool: int, registers: int, verdicts: int, exact: int
+    data: int,
+    data_bytes: int,
+    starts: int,
+    lengths: int,
+    messages: int,
+    program: int,
+    code_word: int,
+    pool: int,
+    registers: int,
+    verdicts: int,
 ) -> int:
     """Write one verdict byte per message; -1, or the first row whose bytes are not within `data_bytes`.
 
-    All but `data_bytes`, `messages` and `exact` (0: select) are addresses; behind `data_bytes` there is the slack.
+    All but `data_bytes`, `messages` and `code_word` (CODE_SELECT or CODE_EXACT) are addresses; behind `data_bytes` there
+    is the slack.
     """
+    code = load_i64(program + code_word)
+    last_ahead = messages - PREFETCH_MESSAGES
     for row in range(messages):
         start = load_i64(starts + 8 * row)
         length = load_i64(lengths + 8 * row)
         if start < 0 or length < 0 or start > data_bytes or length > data_bytes - start:
             return row
+        if row < last_ahead:
+            ahead = data + load_i64(starts + 8 * (row + PREFETCH_MESSAGES))
+            prefetch(ahead)
+            prefetch(ahead + 64)
+            prefetch(ahead + 128)
         start += data
-        if exact != 0:
-            verdict = _decide(start, start + length, program, registers, pool)
-        else:
-            verdict = _select(start, start + length, program, registers, pool)
+        end = start + length
+        _reset(program, registers)
+        late = _gather_early(start, end, program, registers, pool)
+        verdict = -late if late < 0 else _interpret(program, code, registers, pool, start, late, end)
         store_u8(verdicts + row, verdict)
     return -1

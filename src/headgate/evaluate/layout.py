@@ -8,8 +8,9 @@ A program is two blocks of memory and a register file.
                       constants, the time, and temporary values
 
 An instruction is `INSTRUCTION_WORDS` words. A *predicate* finds a truth and goes on at `ON_WANTED` if it is the wanted
-one, else at `OTHERWISE`; so a program answers one question, "is the filter true?" or "is it false?", and needs no truth
+one, else at `OTHERWISE`; so code answers one question, "is the filter true?" or "is it false?", and needs no truth
 registers: whatever is neither is unknown. Where a language uses a truth as a value, the predicate stores it instead.
+*Steps* say when the rest of a message is read or checked.
 
 This module holds plain integers only: kernels freeze them when they are compiled.
 """
@@ -44,7 +45,7 @@ STORE = 8
 INSTRUCTION_WORDS = 10
 OPERATION = 0
 WANTED = 8
-ON_WANTED = 16  # position of the next instruction, or HOLDS or FAILS; for value operations: the next
+ON_WANTED = 16  # position of the next instruction, or or an END; for steps and value operations: the next
 OTHERWISE = 24  # the same; for STORE and value operations: the register that takes the result
 A = 32
 B = 40
@@ -52,8 +53,10 @@ C = 48
 D = 56
 E = 64
 
-HOLDS = -1
-FAILS = -2
+# Where the program ends: -1 less the verdict.
+END_FALSE = -1
+END_TRUE = -2
+END_UNKNOWN = -3
 
 # Predicates. Registers are given as byte offsets in the register file.
 EQUAL_BYTES = 1  # A register, B first eight bytes, C length, D mask of B, E text in the pool
@@ -84,6 +87,10 @@ BOTH = 27  # three-valued conjunction of two values
 EITHER = 28  # three-valued disjunction
 OPPOSITE = 29  # A only: three-valued negation
 
+# Steps through the message: the next instruction is ON_WANTED; they end the program on bytes that are no message.
+READ_APPLICATION_PROPERTIES = 15  # fill the slots of application properties
+CHECK = 16  # walk all sections before the body to their ends
+
 # Accepted orders of a comparison: bit of (order + 1).
 LESS = 1
 EQUAL = 2
@@ -95,19 +102,16 @@ ONE_CHARACTER = -2
 
 # Words of the program head, in bytes from its start.
 HEAD_WORDS = 16
-CODE_EARLY = 0  # "is it true?" for the conjuncts that need no application properties; HOLDS: there are none
-CODE_LATE = 8  # "is it true?" for the other conjuncts; HOLDS: there are none
-CODE_TRUE = 16  # "is it true?" of the whole filter
-CODE_FALSE = 24  # "is it false?" of the whole filter
-SLOT_BYTES = 32  # bytes of registers to set back before each message
-SLOT_TEMPLATE = 40  # position in words of their first values
-HEADER_FIELDS = 48  # position in words of the register per list position, -1 = not wanted
-HEADER_COUNT = 56  # positions up to the last wanted one; 0: the section is not wanted
-PROPERTIES_FIELDS = 64
-PROPERTIES_COUNT = 72
-DELIVERY_KEYS = 80  # position in words of the keys of delivery annotations; -1: none wanted
-MESSAGE_KEYS = 88
-APPLICATION_KEYS = 96
+CODE_SELECT = 0  # ends with TRUE for messages that match, and with anything else as soon as one cannot
+CODE_EXACT = 8  # ends with the exact verdict
+SLOT_TEMPLATE = 16  # position of the first (kind, payload, unused) of each slot, then -1
+WANTED_SECTIONS = 24  # four words for header, delivery annotations, message annotations, properties; 0: not wanted,
+# else the position of its table: fields for the lists, keys for the maps
+APPLICATION_KEYS = 56  # position of the keys of application properties; 0: none wanted
+
+# A table of fields: number, then a register per list position, -1 = not wanted.
+FIELDS_COUNT = 0
+FIELDS_FIRST = 8
 
 # A table of keys: number, position in the pool of 256 bytes by key length (0 or 1 + the first candidate), then per key:
 KEYS_COUNT = 0

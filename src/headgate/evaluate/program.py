@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,11 +75,8 @@ _ARITHMETIC = {
     ArithmeticOperator.DIVIDE: layout.DIVIDE,
     ArithmeticOperator.MODULO: layout.MODULO,
 }
-_KEY_TABLE_WORDS = {
-    Section.DELIVERY_ANNOTATIONS: layout.DELIVERY_KEYS,
-    Section.MESSAGE_ANNOTATIONS: layout.MESSAGE_KEYS,
-    Section.APPLICATION_PROPERTIES: layout.APPLICATION_KEYS,
-}
+_KEYED_SECTIONS = (Section.DELIVERY_ANNOTATIONS, Section.MESSAGE_ANNOTATIONS, Section.APPLICATION_PROPERTIES)
+_LIST_SECTIONS = (Section.HEADER, Section.PROPERTIES)
 
 
 def _constructor_width(width: int) -> int:
@@ -148,10 +145,10 @@ class Program:
             address_of(lengths),
             messages,
             address_of(self.words),
+            layout.CODE_EXACT if exact else layout.CODE_SELECT,
             pool_address,
             address_of(registers),
             address_of(verdicts),
-            int(exact),
         )
         if bad_row >= 0:
             start, length = int(starts[bad_row]), int(lengths[bad_row])
@@ -195,18 +192,34 @@ class _Compiler:
             if isinstance(node, Field):
                 self._slot(node.reference)
         slots = len(self.registers)
-        conjuncts = _conjuncts(self.tree)
-        late = [any(_needs_application_properties(below) for below in walk(conjunct)) for conjunct in conjuncts]
-        early_code = late_code = layout.HOLDS
-        for conjunct, needs in zip(reversed(conjuncts), reversed(late), strict=True):
-            if needs:
-                late_code = self.condition(conjunct, layout.TRUE, late_code, layout.FAILS)
-        for conjunct, needs in zip(reversed(conjuncts), reversed(late), strict=True):
-            if not needs:
-                early_code = self.condition(conjunct, layout.TRUE, early_code, layout.FAILS)
-        true_code = self.condition(self.tree, layout.TRUE, layout.HOLDS, layout.FAILS)
-        false_code = self.condition(self.tree, layout.FALSE, layout.HOLDS, layout.FAILS)
-        return self._assemble((early_code, late_code, true_code, false_code), slots)
+        reads_late = any(_needs_application_properties(field) for field in self.slots)
+        return self._assemble(self._select_code(), self._exact_code(reads_late), slots)
+
+    def _select_code(self) -> int:
+        """Conjuncts that need no application properties come first: any that is not true decides."""
+        early: list[Node] = []
+        late: list[Node] = []
+        for conjunct in _conjuncts(self.tree):
+            needs = any(
+                isinstance(node, Field) and _needs_application_properties(node.reference) for node in walk(conjunct)
+            )
+            (late if needs else early).append(conjunct)
+        entry = self._emit(layout.CHECK, 0, layout.END_TRUE, 0)
+        for conjunct in reversed(late):
+            entry = self.condition(conjunct, layout.TRUE, entry, layout.END_FALSE)
+        if late:
+            entry = self._emit(layout.READ_APPLICATION_PROPERTIES, 0, entry, 0)
+        for conjunct in reversed(early):
+            entry = self.condition(conjunct, layout.TRUE, entry, layout.END_FALSE)
+        return entry
+
+    def _exact_code(self, reads_late: bool) -> int:
+        """Is it no message? Is it true? Else, is it false?"""
+        entry = self.condition(self.tree, layout.FALSE, layout.END_FALSE, layout.END_UNKNOWN)
+        entry = self.condition(self.tree, layout.TRUE, layout.END_TRUE, entry)
+        if reads_late:
+            entry = self._emit(layout.READ_APPLICATION_PROPERTIES, 0, entry, 0)
+        return self._emit(layout.CHECK, 0, entry, 0)
 
     # -- truth: jump to `wanted_at` if the node's truth is `wanted`, else to `otherwise`; gives the entry --------------
 
@@ -236,9 +249,7 @@ class _Compiler:
         match node:
             case Compare(operator=operator, left=left, right=right, rules=ComparisonRules.UNLIKE_IS_FALSE):
                 if operator is CompareOperator.NOT_EQUAL:
-                    return self._negated(
-                        Compare(CompareOperator.EQUAL, left, right), wanted, wanted_at, otherwise
-                    )
+                    return self._negated(Compare(CompareOperator.EQUAL, left, right), wanted, wanted_at, otherwise)
                 return self._comparison(_ORDERS[operator], left, right, (wanted, wanted_at, otherwise))
             case In(negated=True):
                 return self._negated(In(node.subject, node.members, rules=node.rules), wanted, wanted_at, otherwise)
@@ -252,9 +263,9 @@ class _Compiler:
                 return self._negated(IsNull(node.operand), wanted, wanted_at, otherwise)
             case IsNull(operand=operand):
                 return self._unary(layout.IS_UNKNOWN, operand, (wanted, wanted_at, otherwise))
-            case Exists(operand=Field(reference=reference)) if reference.default is None:
+            case Exists(operand=Field(reference=reference)) if reference.key is not None:
                 return self._unary(layout.IS_PRESENT, node.operand, (wanted, wanted_at, otherwise))
-            case HasSimple(operand=Field(reference=reference)) if reference.default is None:
+            case HasSimple(operand=Field(reference=reference)) if reference.key is not None:
                 return self._unary(layout.IS_SIMPLE, node.operand, (wanted, wanted_at, otherwise))
             case Constant() | Field() | Now() | Arithmetic() | Sign():
                 return self._unary(layout.TRUTH, node, (wanted, wanted_at, otherwise))
@@ -404,9 +415,9 @@ class _Compiler:
         if len(self.slots) == MOST_FIELDS:
             raise _NotCompiledError
         by_key = reference.key is not None
-        if by_key and (reference.default is not None or reference.section not in _KEY_TABLE_WORDS):
+        if by_key and (reference.default is not None or reference.section not in _KEYED_SECTIONS):
             raise _NotCompiledError
-        if not by_key and (reference.position is None or reference.section not in (Section.HEADER, Section.PROPERTIES)):
+        if not by_key and (reference.position is None or reference.section not in _LIST_SECTIONS):
             raise _NotCompiledError
         default = reference.default
         kind = layout.ABSENT if default is None else layout.BOOLEAN if isinstance(default, bool) else layout.INTEGER
@@ -449,28 +460,27 @@ class _Compiler:
         self.code.append(instruction)
         return (layout.HEAD_WORDS + (len(self.code) - 1) * layout.INSTRUCTION_WORDS) * 8
 
-    def _assemble(self, entries: tuple[int, int, int, int], slots: int) -> Program:
+    def _assemble(self, select: int, exact: int, slots: int) -> Program:
         head = [0] * layout.HEAD_WORDS
         tables_at = layout.HEAD_WORDS + len(self.code) * layout.INSTRUCTION_WORDS
-        for word, entry in zip(
-            (layout.CODE_EARLY, layout.CODE_LATE, layout.CODE_TRUE, layout.CODE_FALSE), entries, strict=True
-        ):
-            head[word // 8] = entry
+        head[layout.CODE_SELECT // 8] = select
+        head[layout.CODE_EXACT // 8] = exact
         for instruction, word in self.table_positions:
             self.code[instruction][word] = (tables_at + self.code[instruction][word]) * 8
 
-        def place(word: int, rows: Sequence[int]) -> None:
-            head[word // 8] = (tables_at + self._table(rows)) * 8
+        def place(rows: Sequence[int]) -> int:
+            return (tables_at + self._table(rows)) * 8
 
-        head[layout.SLOT_BYTES // 8] = slots * layout.REGISTER_BYTES
-        place(layout.SLOT_TEMPLATE, [word for register in self.registers[:slots] for word in register])
-        self._place_list(Section.HEADER, layout.HEADER_FIELDS, layout.HEADER_COUNT, head, place)
-        self._place_list(Section.PROPERTIES, layout.PROPERTIES_FIELDS, layout.PROPERTIES_COUNT, head, place)
-        for section, word in _KEY_TABLE_WORDS.items():
-            keys = [(field.key, register) for field, register in self.slots.items() if field.section is section]
-            head[word // 8] = -1
-            if keys:
-                place(word, self._key_table([(key, register) for key, register in keys if key is not None]))
+        template = [word for register in self.registers[:slots] for word in register]
+        head[layout.SLOT_TEMPLATE // 8] = place([*template, -1])
+        for section in {field.section for field in self.slots}:
+            wanted = {field: register for field, register in self.slots.items() if field.section is section}
+            if section is Section.APPLICATION_PROPERTIES:
+                word = layout.APPLICATION_KEYS
+            else:
+                word = layout.WANTED_SECTIONS + 8 * (section - Section.HEADER)
+            table = self._field_table(wanted) if section in _LIST_SECTIONS else self._key_table(wanted)
+            head[word // 8] = place(table)
         words = head
         for emitted in self.code:
             words += emitted
@@ -482,23 +492,16 @@ class _Compiler:
             self.now_register,
         )
 
-    def _place_list(
-        self,
-        section: Section,
-        fields_word: int,
-        count_word: int,
-        head: list[int],
-        place: Callable[[int, Sequence[int]], None],
-    ) -> None:
-        wanted = {field.position: register for field, register in self.slots.items() if field.section is section}
-        count = 1 + max((position for position in wanted if position is not None), default=-1)
-        head[count_word // 8] = count
-        place(fields_word, [wanted.get(position, -1) for position in range(count)])
+    def _field_table(self, wanted: Mapping[FieldReference, int]) -> list[int]:
+        registers = {field.position: register for field, register in wanted.items()}
+        count = 1 + max(position for position in registers if position is not None)
+        return [count, *(registers.get(position, -1) for position in range(count))]
 
-    def _key_table(self, keys: Sequence[tuple[bytes, int]]) -> list[int]:
+    def _key_table(self, wanted: Mapping[FieldReference, int]) -> list[int]:
         by_length = bytearray(_BYTE_VALUES)
         rows: list[int] = []
-        for number, (key, register) in enumerate(keys, start=1):
+        for number, (field, register) in enumerate(wanted.items(), start=1):
+            key = field.key or b""
             short = min(len(key), _BYTE_VALUES - 1)
             # Candidates are chained by number in one byte; a filter with more keys goes to the reference.
             if number >= _BYTE_VALUES:
@@ -507,7 +510,7 @@ class _Compiler:
             by_length[short] = number
         position = len(self.pool)
         self.pool += by_length
-        return [len(keys), position, *rows]
+        return [len(wanted), position, *rows]
 
 
 def _conjuncts(node: Node) -> list[Node]:
@@ -523,8 +526,8 @@ def _conjuncts(node: Node) -> list[Node]:
     return conjuncts
 
 
-def _needs_application_properties(node: Node) -> bool:
-    return isinstance(node, Field) and node.reference.section is Section.APPLICATION_PROPERTIES
+def _needs_application_properties(field: FieldReference) -> bool:
+    return field.section is Section.APPLICATION_PROPERTIES
 
 
 def _integer_register(value: int) -> tuple[int, int, int]:

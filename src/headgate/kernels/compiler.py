@@ -103,8 +103,11 @@ def kernel(signature: str) -> Callable[[F], F]:
 
 
 def helper(function: F) -> F:
-    """A function that kernels call; compiled into them, never called from Python."""
-    return numba.njit(nogil=True, error_model="numpy", boundscheck=False)(function)  # type: ignore[no-any-return]
+    """A function that kernels call; compiled into them, never called from Python.
+
+    `forceinline` is said although it is the default: left out, it is taken over from whichever caller compiles it first.
+    """
+    return numba.njit(nogil=True, error_model="numpy", boundscheck=False, forceinline=False)(function)  # type: ignore[no-any-return]
 
 
 def inlined(function: F) -> F:

@@ -161,3 +161,30 @@ def trailing_zeros(_context: Any, _value: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
 
     return types.int64(types.int64), generate
+
+
+@intrinsic
+def prefetch(_context: Any, _address: Any) -> Any:
+    """Ask for the cache line at an address that will be read soon; any address may be given."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer = _BYTE.as_pointer()
+        flag = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        address = builder.inttoptr(arguments[0], pointer)
+        builder.call(function, [address, flag(0), flag(3), flag(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+@intrinsic
+def kept_apart(_context: Any) -> Any:
+    """In the first line of a helper: it stays a function of its own, which keeps rare work out of the hot code."""
+
+    def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        builder.function.attributes.add("noinline")
+        return context.get_dummy_value()
+
+    return types.void(), generate

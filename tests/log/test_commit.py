@@ -54,7 +54,17 @@ class Victims:
             [sys.executable, str(child)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def commit(
+    def commit(self, root: Path, outputs: dict[str, list[list[str]]], **more: Any) -> int:
+        """Stage and commit; the exit status."""
+        self.start(root, outputs, **more)
+        return self.status()
+
+    def open_writers(self, root: Path) -> int:
+        """Open and close the writer of every stream; the exit status."""
+        self._ask({"do": "open", "root": str(root), "now_ms": NOW})
+        return self.status()
+
+    def start(
         self,
         root: Path,
         outputs: dict[str, list[list[str]]],
@@ -64,20 +74,20 @@ class Victims:
         crash_at: str = "",
         tear: tuple[int, int] = (0, 0),
         durable: bool = False,
-    ) -> int:
-        request = {"do": "commit", "outputs": outputs, "query": query, "batch": batch, "durable": durable}
-        return self._ask(request, root, crash_at, tear)
+    ) -> None:
+        """`commit` without waiting for it."""
+        work = {"do": "commit", "root": str(root), "outputs": outputs, "query": query, "batch": batch}
+        self._ask({**work, "crash_at": crash_at, "tear": tear, "durable": durable, "now_ms": NOW})
 
-    def open_writers(self, root: Path, *, crash_at: str = "", tear: tuple[int, int] = (0, 0)) -> int:
-        return self._ask({"do": "open"}, root, crash_at, tear)
+    def status(self) -> int:
+        """The exit status of what was started."""
+        assert self._process.stdout is not None
+        return int(self._process.stdout.readline())
 
-    def _ask(self, request: dict[str, Any], root: Path, crash_at: str, tear: tuple[int, int]) -> int:
-        pipes = self._process.stdin, self._process.stdout
-        assert pipes[0] is not None and pipes[1] is not None
-        asked = {**request, "root": str(root), "crash_at": crash_at, "tear": tear, "now_ms": NOW}
-        pipes[0].write(json.dumps(asked) + "\n")
-        pipes[0].flush()
-        return int(pipes[1].readline())
+    def _ask(self, request: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
 
     def close(self) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -368,6 +378,48 @@ def test_cleaning_keeps_what_a_manifest_names_and_what_is_young(tmp_path: Path) 
     assert (root / foreign.path).exists()
     assert commits.clean_all(written_before_ns=later_ns) == 1
     assert [path.resolve() for path in staging_folder(root).rglob("*.chunks")] == [(root / decided.path).resolve()]
+
+
+@pytest.mark.faults
+def test_many_processes_that_commit_the_same_batch_append_it_once(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    others = [Victims() for _ in range(3)]
+    try:
+        for batch in range(6):
+            for number, other in enumerate(others):
+                other.start(root, {"a": [[f"{number}/{batch}-{n}" for n in range(9)]], "b": []}, batch=batch)
+            assert [other.status() for other in others] == [0, 0, 0]
+    finally:
+        for other in others:
+            other.close()
+    found = messages_of(root, "a")
+    for batch in range(6):
+        mine = found[9 * batch : 9 * batch + 9]
+        assert {message.split("/")[0] for message in mine} in ({"0"}, {"1"}, {"2"})
+        assert [message.split("/")[1] for message in mine] == [f"{batch}-{n}" for n in range(9)]
+    assert len(found) == 54 and not Commits(root).pending()
+
+
+@pytest.mark.faults
+def test_queries_that_commit_to_the_same_streams_at_the_same_time_wait_for_each_other(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    others = [Victims() for _ in range(3)]
+    try:
+        for batch in range(5):
+            for number, other in enumerate(others):
+                names = ["a", "b"] if number % 2 else ["b", "a"]
+                outputs = {name: [[f"{number}/{batch}-{n}" for n in range(5)]] for name in names}
+                other.start(root, outputs, query=f"query-{number}", batch=batch)
+            assert [other.status() for other in others] == [0, 0, 0]
+    finally:
+        for other in others:
+            other.close()
+    for name in ("a", "b"):
+        found = messages_of(root, name)
+        for number in range(3):
+            mine = [message for message in found if message.startswith(f"{number}/")]
+            assert mine == [f"{number}/{batch}-{n}" for batch in range(5) for n in range(5)]
+    assert leftovers(root) == []
 
 
 def test_a_held_stream_fails_the_commit_which_is_finished_later(tmp_path: Path) -> None:

@@ -93,9 +93,7 @@ class Parser:
         """An expression of at least level `minimum`, as far as it reaches."""
         self._depth += 1
         if self._depth > self.dialect.max_depth:
-            raise self.error(
-                f"the filter is nested deeper than {self.dialect.max_depth} levels", self.peek.span, FilterLimitError
-            )
+            raise self._too_deep()
         left = self._operand(minimum)
         while (found := self._operator(minimum)) is not None:
             infix, token, negated = found
@@ -103,6 +101,19 @@ class Parser:
             self.level = infix.level
         self._depth -= 1
         return left
+
+    def repeated(self, token: Token) -> list[int]:
+        """Where `token`, consumed already, and its repetitions directly behind it begin: a chain without recursion."""
+        starts = [token.span[0]]
+        while self.peek.symbol == token.symbol:
+            starts.append(self.advance().span[0])
+        if self._depth + len(starts) > self.dialect.max_depth:
+            raise self._too_deep()
+        return starts
+
+    def _too_deep(self) -> FilterError:
+        reason = f"the filter is nested deeper than {self.dialect.max_depth} levels"
+        return self.error(reason, self.peek.span, FilterLimitError)
 
     def _operand(self, minimum: Level) -> Node:
         token = self.peek
@@ -136,13 +147,19 @@ class Parser:
             return None
         if infix is not None:
             return infix, self.advance(), False
-        if self.peek.symbol != "NOT" or minimum > Level.COMPARISON or self.level <= Level.COMPARISON:
+        if self.peek.symbol != "NOT":
+            return None
+        negatable = {
+            symbol: candidate
+            for symbol, candidate in self.dialect.infix.items()
+            if candidate.negatable and self._takes(candidate, minimum)
+        }
+        if not negatable:
             return None
         self.advance()
-        infix = self.dialect.infix.get(self.peek.symbol)
-        if infix is None or not infix.negatable or not self._takes(infix, minimum):
-            names = [symbol for symbol, candidate in self.dialect.infix.items() if candidate.negatable]
-            raise self.unexpected(f"{' or '.join(names)} after NOT")
+        infix = negatable.get(self.peek.symbol)
+        if infix is None:
+            raise self.unexpected(f"{' or '.join(negatable)} after NOT")
         return infix, self.advance(), True
 
     def _takes(self, infix: Infix, minimum: Level) -> bool:
@@ -169,11 +186,14 @@ def now(parser: Parser, token: Token) -> Node:
 
 
 def negation(operand: Level) -> PrefixForm:
-    """NOT before an operand of level `operand`."""
+    """NOT, once or more, before an operand of level `operand`."""
 
     def form(parser: Parser, token: Token) -> Node:
+        starts = parser.repeated(token)
         inner = parser.expression(operand)
-        return Not(inner, (token.span[0], parser.position))
+        for start in reversed(starts):
+            inner = Not(inner, (start, parser.position))
+        return inner
 
     return form
 

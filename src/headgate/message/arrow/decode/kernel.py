@@ -50,6 +50,7 @@ from headgate.message.arrow.scalars.kernel import (
     map_head,
     map_items,
     unsigned_value,
+    value_size,
     write_character,
     write_hex,
     write_uuid,
@@ -91,6 +92,56 @@ def section_size(position: int, end: int) -> int:
     if size > end - position:
         return 0
     return size
+
+
+@inlined
+def element_size(position: int, end: int) -> int:
+    """Bytes of any value that is not described; 0 when it does not end before `end`. Its inside is not looked at."""
+    size = value_size(position, end)
+    if size == 0 and position < end:
+        constructor = load_u8(position)
+        if constructor == 0x45:
+            size = 1
+        elif constructor == 0x74:
+            size = 5
+        elif constructor == 0x84:
+            size = 9
+        elif constructor == 0x94:
+            size = 17
+        elif constructor == 0xC0 or constructor == 0xC1 or constructor == 0xE0:
+            if position <= end - 2:
+                size = 2 + load_u8(position + 1)
+        elif (constructor == 0xD0 or constructor == 0xD1 or constructor == 0xF0) and position <= end - 5:
+            size = 5 + load_be_u32(position + 1)
+        if size > end - position:
+            return 0
+    return size
+
+
+@helper
+def check_elements(position: int, end: int, is_map: int) -> int:
+    """1 when the elements of a list or map section end exactly where it does (docs/design/message-validity.md)."""
+    constructor = load_u8(position)
+    if constructor == 0x45:
+        return 1
+    if constructor < 0xD0:
+        if position > end - 3:
+            return 0
+        count = load_u8(position + 2)
+        position += 3
+    else:
+        if position > end - 9:
+            return 0
+        count = load_be_u32(position + 5)
+        position += 9
+    if is_map and count & 1:
+        return 0
+    for _ in range(count):
+        size = element_size(position, end)
+        if size == 0:
+            return 0
+        position += size
+    return 1 if position == end else 0
 
 
 @helper
@@ -136,6 +187,8 @@ def walk_message(start: int, length: int, words: int) -> int:
             elif code == 0x70 or code == 0x73:
                 if constructor != 0x45 and constructor != 0xC0 and constructor != 0xD0:
                     return 0
+                if check_elements(position, position + size, 0) == 0:
+                    return 0
                 store_i64(words + (0 if code == 0x70 else 16), position)
             else:
                 if constructor != 0xC1 and constructor != 0xD1:
@@ -143,6 +196,8 @@ def walk_message(start: int, length: int, words: int) -> int:
                 if code == 0x72:
                     store_i64(words + 8, position)
                 elif code == 0x74:
+                    if check_elements(position, position + size, 1) == 0:
+                        return 0
                     store_i64(words + 24, position)
         position += size
     if previous == 0:
@@ -431,8 +486,10 @@ def list_columns(sections: int, rows: int, word: int, fields: int, count: int, v
         words = sections + 8 * SECTION_WORDS * row
         keep = 1
         present = 0
-        if load_i64(words + 56) == 0:
+        if load_i64(words + 56) == 0 or load_u8(undecided + row):
             store_u8(undecided + row, 1)
+            # A row found undecided half-way has no room in the second pass: it is not even begun there.
+            keep = 0
         elif load_i64(words + 8 * word) != 0:
             present = 1
             keep = list_row(load_i64(words + 8 * word), fields, count, row)
@@ -518,8 +575,9 @@ def map_columns(sections: int, rows: int, fields: int, count: int, valid: int, u
         words = sections + 8 * SECTION_WORDS * row
         keep = 1
         present = 0
-        if load_i64(words + 56) == 0:
+        if load_i64(words + 56) == 0 or load_u8(undecided + row):
             store_u8(undecided + row, 1)
+            keep = 0
         elif load_i64(words + 24) != 0:
             present = 1
             keep = map_row(load_i64(words + 24), fields, count, row, seen)

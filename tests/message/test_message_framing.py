@@ -65,6 +65,8 @@ INVALID = {
     "a size beyond the end": (section(0x70, "c00200"), 5, "2 bytes expected, 1 left"),
     "a size without room for the count": (section(0x70, "c000"), 5, "1 bytes expected, 0 left"),
     "a size without room for a wide count": (section(0x72, "d100000003000000"), 8, "4 bytes expected, 3 left"),
+    "a count behind its section": (section(0x72, "c100") + BODY, 5, "1 bytes expected, 0 left"),
+    "a wide count behind its section": (section(0x70, "d000000000") + BODY, 8, "4 bytes expected, 0 left"),
     "two headers": (section(0x70, "45") + section(0x70, "45"), 4, "wrong order"),
     "properties before the header": (section(0x73, "45") + section(0x70, "45"), 4, "wrong order"),
     "fewer elements than counted": (section(0x70, "c0020154"), 7, "1 bytes expected, 0 left"),

@@ -32,6 +32,8 @@ TYPED = [
     (of("decimal32", b"\0\1\2\3"), {"t": "decimal32", "hex": "00010203"}, {"hex": "00010203"}),
     (of("char", 0x1F60E), {"t": "char", "v": "😎"}, "😎"),
     (of("char", 0xD800), {"t": "char", "v": 0xD800}, 0xD800),
+    (of("char", 0xDFFF), {"t": "char", "v": 0xDFFF}, 0xDFFF),
+    (of("char", 0xE000), {"t": "char", "v": "\ue000"}, "\ue000"),
     (of("char", 0x110000), {"t": "char", "v": 0x110000}, 0x110000),
     (of("timestamp", -1), {"t": "timestamp", "v": -1}, -1),
     (of("binary", b"\xff"), {"t": "binary", "hex": "ff"}, {"hex": "ff"}),

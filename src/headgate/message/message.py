@@ -11,7 +11,7 @@ from typing import Any
 from headgate.errors import ConfigError, MessageError
 from headgate.message.codec import ValueDecoder
 from headgate.message.compose import Body, Entries, encode_sections, list_section, map_section
-from headgate.message.constructors import CONSTRUCTORS, AmqpType
+from headgate.message.constructors import CONSTRUCTOR_WIDTHS, CONSTRUCTORS, WIDTH_SIZE8, AmqpType
 from headgate.message.description import describe, message_arguments
 from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section
 from headgate.message.framing import LIST_SECTIONS, read_descriptor, section_spans, skip_value
@@ -154,10 +154,10 @@ class Message:
             except MessageError:
                 # Only annotations: check does not walk them, and what lies behind the break is absent by its rule.
                 break
-            if CONSTRUCTORS.get(self._data[key_position]) is key_type:
-                key = self._values().value(key_position, value_position)[0].octets()
-                if key is not None:
-                    positions.setdefault(key, value_position)
+            constructor = self._data[key_position]
+            if CONSTRUCTORS.get(constructor) is key_type:
+                size_width = 1 if CONSTRUCTOR_WIDTHS[constructor] == WIDTH_SIZE8 else 4
+                positions.setdefault(self._data[key_position + 1 + size_width : value_position], value_position)
         return positions
 
     def _values(self) -> ValueDecoder:

@@ -56,7 +56,7 @@ F_STRING = 10
 F_SYMBOL = 11
 F_BINARY = 12
 
-VARIANT_SHARE = 12
+VARIANT_SHARE = 2
 """Room for the map of a VARIANT: so many bytes for each of its own, and `VARIANT_BASE` more."""
 
 VARIANT_BASE = 64

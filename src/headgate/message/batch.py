@@ -14,7 +14,7 @@ SLACK_BYTES = 8
 
 @dataclass(slots=True)
 class EncodedMessages:
-    """`starts[i] … starts[i] + lengths[i]` of `data` are the bytes of message i; `data` has `SLACK_BYTES` behind the last.
+    """`starts[i] … starts[i] + lengths[i]` of `data` are message i; `data` has `SLACK_BYTES` behind the last.
 
     `data` is `(bytes,)` uint8, `starts` and `lengths` are `(messages,)` int64. The buffer may be reused by its owner:
     a consumer that keeps messages copies them.

@@ -1,4 +1,4 @@
-"""The fields of an AMQP 1.0 message that a filter, a column or a property map can name, and their names in each language.
+"""The fields of an AMQP 1.0 message that a filter, a column or a property map can name, and their standard names.
 
 Source: OASIS AMQP 1.0 part 3 (messaging), section 3.2. Positions are those of the composite lists.
 """

@@ -445,7 +445,7 @@ def test_a_foreign_folder_is_read_only_until_it_is_adopted(copy_of_stream: Path)
     assert (adopted.name, adopted.filter_size_bytes, adopted.is_foreign) == ("regional-events", 32, False)
     with Writer.open(foreign, now_ms=6) as writer:
         assert writer.append([(b"ours", b"EMEA")], now_ms=6).offsets().tolist() == [6000]
-    with pytest.raises(StreamExistsError, match="has a stream.json already"):
+    with pytest.raises(StreamExistsError, match=r"has a stream\.json already"):
         Stream.adopt(copy_of_stream, now_ms=5)
 
 

@@ -173,7 +173,7 @@ def test_a_new_segment_begins_with_a_snapshot_and_recovery_reads_only_it(tmp_pat
         segment.segment_path.unlink()
         segment.index_path.unlink()
     with Writer.open(stream, now_ms=0) as writer:
-        assert (writer.last_sequence("p"), writer.stored_offset("group")) == (9, None)
+        assert (writer.last_sequence("p"), writer.stored_offset("group")) == (9, 3)
 
 
 def test_a_stream_without_tracking_rolls_without_snapshots(tmp_path: Path) -> None:

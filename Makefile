@@ -26,9 +26,17 @@ $(STAMP): pyproject.toml
 	$(BIN)/pip install --quiet --editable '.[$(EXTRAS)]'
 	@touch $@
 
-demo: setup ## run the main job: 500 000 events in (EVENTS=n for another number), filtered, counted, written
-	$(BIN)/headgate generate headgate-data/orders/events.parquet --events $(EVENTS)
+EVENTS_FILE := headgate-data/orders/events.parquet
+STREAMS_OF_RABBITMQ := tests/data/rabbitmq-streams.tar.xz
+
+demo: setup headgate-data/rabbitmq ## run the main job: 500 000 events in (EVENTS=n for another number), filtered, counted, written
+	test -f $(EVENTS_FILE) || $(BIN)/headgate generate $(EVENTS_FILE) --events $(EVENTS)
 	$(BIN)/headgate run examples/orders/pipeline.toml
+
+headgate-data/rabbitmq: $(STREAMS_OF_RABBITMQ)
+	mkdir -p $@
+	$(PYTHON) -m tarfile -e $< $@
+	@touch $@
 
 test: setup .venv/.jdk ## set everything up and run all tests but the long ones
 	$(BIN)/pytest
@@ -63,9 +71,11 @@ wheel-test: setup ## build the wheel, install it into an empty environment, run 
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 	$(PYTHON) -m venv build/wheel-environment
 	build/wheel-environment/bin/pip install --quiet "$$(echo dist/headgate-*.whl)$(if $(JAVA_FITS),,[java])"
-	mkdir -p build/wheel-demo && cp -R examples build/wheel-demo/
+	mkdir -p build/wheel-demo/headgate-data/rabbitmq
+	cp -R examples build/wheel-demo/
+	$(PYTHON) -m tarfile -e $(STREAMS_OF_RABBITMQ) build/wheel-demo/headgate-data/rabbitmq
 	cd build/wheel-demo && env -u PYTHONPATH -u HEADGATE_ROOT sh -ec ' \
-		../wheel-environment/bin/headgate generate headgate-data/orders/events.parquet --events 50000; \
+		../wheel-environment/bin/headgate generate $(EVENTS_FILE) --events 50000; \
 		../wheel-environment/bin/headgate run examples/orders/pipeline.toml'
 
 clean: ## remove what the targets made: environment, build output, caches, the data of the demo

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import ConfigError, CorruptChunkError, LogError, StreamReadOnlyError
+from headgate.log.build import MAX_BYTES, MAX_MESSAGES
 from headgate.log.entries import SubBatch, encode_chunk
 from headgate.log.files import DiskFile, OpenFile, WritableFile, storage_error, sync_folder
 from headgate.log.format import (
@@ -51,10 +52,6 @@ from headgate.log.tracking import (
     encode_records,
     read_tracking,
 )
-
-MAX_CHUNK_MESSAGES = 4096
-MAX_CHUNK_DATA_BYTES = 1 << 20
-"""Limits of a chunk that the writer groups itself; a message larger than that gets a chunk of its own."""
 
 _DECLARATION_AHEAD = 1_000_000
 _MAX_DECLARED_RANGES = 1000
@@ -558,7 +555,7 @@ def _groups(messages: Sequence[tuple[bytes, bytes | None] | SubBatch]) -> list[r
             body, size = message[0], ENTRY_HEAD_BYTES + len(message[0])
         if len(body) > MAX_ENTRY_BYTES:
             raise ConfigError(f"a message of {len(body)} bytes; the limit is {MAX_ENTRY_BYTES}")
-        if row > start and (row - start >= MAX_CHUNK_MESSAGES or data_bytes + size > MAX_CHUNK_DATA_BYTES):
+        if row > start and (row - start >= MAX_MESSAGES or data_bytes + size > MAX_BYTES):
             groups.append(range(start, row))
             start, data_bytes = row, 0
         data_bytes += size

@@ -172,7 +172,9 @@ def test_an_earlier_declaration_of_another_field_does_not_prune(tmp_path: Path) 
         body = Message(properties={"subject": "x"}, application_properties={"region": "AMER"}).encode()
         writer.append([(body, b"x")], now_ms=1, filter_source="properties.subject")
         writer.change(now_ms=2, filter_source="application_properties.region")
-    offsets, counters = _planned(Stream.open(stream.path), ScanRequest(filter=Filter.parse("region = 'AMER'", "rabbitmq")))
+    offsets, counters = _planned(
+        Stream.open(stream.path), ScanRequest(filter=Filter.parse("region = 'AMER'", "rabbitmq"))
+    )
     assert offsets == [0]
     assert counters.chunks_skipped == 0
 

@@ -39,7 +39,9 @@ def _drain(cursor: Cursor) -> list[int]:
     return offsets
 
 
-def _read(stream: Stream, request: ScanRequest, start: OffsetSpecification, end: OffsetSpecification | None) -> list[int]:
+def _read(
+    stream: Stream, request: ScanRequest, start: OffsetSpecification, end: OffsetSpecification | None
+) -> list[int]:
     within = resolve_range(stream, start=start, end=end, now_ms=0)
     counters = ScanCounters()
     return [

@@ -42,7 +42,7 @@ def _changed(path: str, value: object) -> dict[str, Any]:
 
 def test_the_example_of_the_main_job_is_accepted() -> None:
     pipeline = load(EXAMPLE)
-    assert [sink.name for sink in pipeline.sinks][0] == "ingest"
+    assert pipeline.sinks[0].name == "ingest"
 
 
 def test_a_sink_that_writes_a_stream_runs_before_the_sinks_that_read_it() -> None:

@@ -1,19 +1,74 @@
-"""`headgate run`: a pipeline on Spark."""
+"""`headgate run`: a pipeline on Spark, with progress while it runs and a table at the end."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from headgate.cli.options import AsJson
+from headgate.cli.output import write_json, write_line, write_note
 
-def run(pipeline: Annotated[Path, Parameter(help="The pipeline, a TOML file.")], /) -> int:
+if TYPE_CHECKING:
+    from headgate.spark.pipeline import SinkReport
+
+_WIDTH_OFF_A_TERMINAL = 160
+
+
+def run(pipeline: Annotated[Path, Parameter(help="The pipeline, a TOML file.")], /, *, as_json: AsJson = False) -> int:
     """Run a pipeline: progress while it runs, at the end what each stage examined, skipped and kept.
 
     A second run continues where the first stopped.
     """
+    from headgate.spark.pipeline import load
     from headgate.spark.pipeline import run as run_pipeline
 
-    run_pipeline(pipeline)
+    checked = load(pipeline)
+    write_note(f"pipeline {checked.name}: {len(checked.sinks)} sinks; Spark starts …")
+    with _Progress() as progress:
+        report = run_pipeline(checked, watcher=progress)
+    if as_json:
+        write_json(report.as_dict())
+        return 0
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else _WIDTH_OFF_A_TERMINAL).print(report.table())
+    write_line(f"{report.seconds:.1f} s for all sinks")
+    if any(sink.continued for sink in report.sinks):
+        write_line("continued where the last run stopped; rows of earlier runs are not counted again")
     return 0
+
+
+class _Progress:
+    """Lines on standard error: on a terminal one that moves, elsewhere one when a sink begins and one when it ends."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+
+    def __enter__(self) -> _Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def sink_started(self, name: str, *, continued: bool) -> None:
+        line = f"{name}: {'continues where the last run stopped' if continued else 'begins'}"
+        self._bar.add_task(line, total=None)
+        if self._bar.disable:
+            write_note(line)
+
+    def sink_progressed(self, name: str, rows: int) -> None:
+        if rows:
+            self._bar.update(self._bar.task_ids[-1], description=f"{name}: {rows:,} rows")
+
+    def sink_finished(self, report: SinkReport) -> None:
+        self._bar.remove_task(self._bar.task_ids[-1])
+        line = f"{report.name}: {report.rows_written:,} rows written, {report.seconds:.1f} s"
+        self._bar.console.print(line, highlight=False)

@@ -1,4 +1,4 @@
-"""A reader that follows one stream: stage 1, stage 2 and counters over whatever is committed, then waits to be asked again."""
+"""A reader that follows one stream: both stages and counters over what is committed, then it waits to be asked again."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Cursor:
         return self._batches is None and self._next_offset >= self._within.stop
 
     def read(self, now_ms: int) -> ScanBatch | None:
-        """The next batch of messages that pass, possibly empty when some chunks gave none; None when nothing more is there now.
+        """The next batch of messages that pass, empty where some chunks gave none; None when nothing more is there now.
 
         `now_ms` is what `UTC()` gives in chunks not begun yet. Raises OffsetOutOfRangeError when retention overtook
         the cursor, CorruptChunkError as the request says.

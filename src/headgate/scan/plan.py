@@ -1,4 +1,4 @@
-"""Planning a bounded read: which chunks of which segments, stage 1 applied, cut into ranges that tasks can share out."""
+"""Planning a bounded read: which chunks of which segments stage 1 leaves, cut into ranges that tasks share out."""
 
 from __future__ import annotations
 
@@ -49,9 +49,7 @@ def resolve_range(
     return OffsetRange(min(stream.attach(start, now_ms=now_ms).offset, stop), stop)
 
 
-def plan(
-    stream: Stream, request: ScanRequest, within: OffsetRange, *, range_bytes: int = DEFAULT_RANGE_BYTES
-) -> Plan:
+def plan(stream: Stream, request: ScanRequest, within: OffsetRange, *, range_bytes: int = DEFAULT_RANGE_BYTES) -> Plan:
     """The chunks that a read of `within` has to look into, in ranges of about `range_bytes` of one segment each.
 
     Offsets that retention deleted are not there: compare `within.start` with `stream.first_offset()` if that matters.

@@ -114,9 +114,7 @@ def _read_chunks(
         yield _decide(messages, offsets, chunks, request, within, counters)
 
 
-def _messages(
-    window: _Window, request: ScanRequest
-) -> Iterator[tuple[EncodedMessages, Int64Array, NDArray[np.void]]]:
+def _messages(window: _Window, request: ScanRequest) -> Iterator[tuple[EncodedMessages, Int64Array, NDArray[np.void]]]:
     """Groups of whole chunks: messages, their offsets, and the header records (HEADER_DTYPE) of the group's chunks."""
     path = window.reader.segment.segment_path
     data, starts = window.reader.gather(window.positions, window.stops)

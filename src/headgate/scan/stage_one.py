@@ -48,9 +48,7 @@ class ChunkSelector:
         """Whether any chunk can be ruled out by its header."""
         return self._wanted is not None or bool(self._implied)
 
-    def select(
-        self, reader: SegmentReader, start_row: int, stop_row: int, counters: ScanCounters
-    ) -> NDArray[np.int64]:
+    def select(self, reader: SegmentReader, start_row: int, stop_row: int, counters: ScanCounters) -> NDArray[np.int64]:
         """The rows of the reader's table, from `start_row` to `stop_row` exclusive, that have to be read.
 
         Rows of tracking chunks are left out and counted nowhere. Raises CorruptChunkError for a header that does not

@@ -1,7 +1,7 @@
 """A pipeline as a TOML file: read, checked and put in order here, before Spark starts.
 
     name = "orders"                          names the checkpoints
-    root = "headgate-data"                   streams named below are under it; default: HEADGATE_ROOT, else headgate-data
+    root = "headgate-data"                   where streams are; default: HEADGATE_ROOT, else headgate-data
     state = "…"                              checkpoints and progress; default: <root>/.headgate/pipelines/<name>
 
     [[source]]                               rows from a Headgate stream or any Spark source
@@ -34,7 +34,7 @@ import enum
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -227,14 +227,7 @@ def check(content: Mapping[str, object]) -> Pipeline:
                 if sink.mode is Mode.COMPLETE:
                     raise ConfigError("mode: a stream is append only; use append, or another format")
                 SinkOptions.parse(pipeline.sink_options(sink))
-    return Pipeline(
-        name=pipeline.name,
-        root=pipeline.root,
-        state=pipeline.state,
-        sources=pipeline.sources,
-        steps=pipeline.steps,
-        sinks=_in_order(pipeline),
-    )
+    return replace(pipeline, sinks=_in_order(pipeline))
 
 
 class _naming:  # noqa: N801 - reads as the statement it is

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich import box
@@ -15,23 +15,19 @@ from headgate.scan import ScanCounters
 class SinkReport:
     """One sink of a run.
 
-    `rows_written` since the run began, None where the format does not tell; `continued` when an earlier run had
-    written already; `counters` of all Headgate sources that were read for it, None without one; `seconds` of its query.
+    `rows_written` in this run; `continued` when an earlier run had written already;
+    `recomputed` when the output was replaced; `counters` of all Headgate sources that were read for it, None without
+    one; `seconds` of its query.
     """
 
     name: str
     input: str
     target: str
-    rows_written: int | None
+    rows_written: int
     continued: bool
     recomputed: bool
     seconds: float
     counters: ScanCounters | None
-
-    @property
-    def messages_covered(self) -> int | None:
-        """Messages that were decided: evaluated one by one. None without a Headgate source."""
-        return None if self.counters is None else self.counters.messages_evaluated
 
     def as_dict(self) -> dict[str, object]:
         """The report as JSON-able values."""
@@ -69,6 +65,7 @@ class Report:
         table.add_column("sink")
         for heading in ("chunks", "skipped", "bytes not read", "messages", "kept", "written", "seconds", "rows/s"):
             table.add_column(heading, justify="right")
+        table.add_column("run")
         table.add_column("output", overflow="fold")
         for sink in self.sinks:
             table.add_row(sink.name, *_stages(sink.counters), *_output(sink))
@@ -89,14 +86,14 @@ def _stages(counters: ScanCounters | None) -> tuple[str, ...]:
 
 
 def _output(sink: SinkReport) -> tuple[str, ...]:
-    done = sink.rows_written
-    read = sink.messages_covered or done
-    note = "continued: " if sink.continued else "recomputed: " if sink.recomputed else ""
+    rows = sink.rows_written if sink.counters is None else sink.counters.messages_evaluated
+    how = "continued" if sink.continued else "replaced" if sink.recomputed else "new"
     return (
-        "" if done is None else f"{done:,}",
+        f"{sink.rows_written:,}",
         f"{sink.seconds:.1f}",
-        "" if not read else f"{read / max(sink.seconds, 1e-9):,.0f}",
-        note + sink.target,
+        f"{rows / sink.seconds:,.0f}" if rows else "",
+        how,
+        sink.target,
     )
 
 
@@ -114,7 +111,7 @@ def size(size_bytes: int) -> str:
     return f"{amount:.1f} TB"
 
 
-def sum_counters(parts: list[Mapping[str, int]]) -> ScanCounters | None:
+def sum_counters(parts: Sequence[Mapping[str, int]]) -> ScanCounters | None:
     """The counters of several sources added up; None without any."""
     if not parts:
         return None

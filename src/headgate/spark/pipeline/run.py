@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Protocol
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql.functions import count, lit
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headgate.errors import HeadgateError, PipelineError
 from headgate.spark.copy import CopyResult, copy_stream
@@ -21,6 +22,9 @@ from headgate.spark.pipeline.report import Report, SinkReport, sum_counters
 from headgate.spark.session import session
 
 _POLL_S = 0.2
+_ROWS = "rows"
+_QUIET = {"spark.log.level": "OFF"}
+"""What a query dies of comes as PipelineError; Spark's log would say it twice more, with stack traces."""
 
 
 class Watcher(Protocol):
@@ -30,7 +34,7 @@ class Watcher(Protocol):
         """A sink's query begins; `continued` when an earlier run wrote to it."""
 
     def sink_progressed(self, name: str, rows: int) -> None:
-        """So many rows were read for the sink so far."""
+        """So many rows were written by the sink so far."""
 
     def sink_finished(self, report: SinkReport) -> None:
         """A sink is done."""
@@ -52,12 +56,12 @@ def run(
 ) -> Report:
     """Run every sink of a pipeline (or of a pipeline file) once, to the end of what its inputs hold now.
 
-    Sinks with mode append continue where an earlier run stopped, exactly once. Raises ConfigError and FilterError before
-    Spark starts, PipelineError with the sink's name when a query fails; sinks that were finished stay so.
+    Sinks with mode append continue where an earlier run stopped, exactly once. Raises ConfigError before Spark starts,
+    PipelineError with the sink's name when a query fails; sinks that were finished stay so.
     """
     checked = pipeline if isinstance(pipeline, Pipeline) else load(pipeline)
     watching = watcher or _Silent()
-    runner = _Runner(checked, spark or session(f"headgate run {checked.name}"), watching)
+    runner = _Runner(checked, spark or session(f"headgate run {checked.name}", config=_QUIET), watching)
     report = Report(checked.name)
     began = time.monotonic()
     for sink in checked.sinks:
@@ -102,7 +106,7 @@ class _Runner:
         source = self._pipeline.sources.get(sink.input)
         return sink.format == HEADGATE and source is not None and source.format == HEADGATE
 
-    def _copy(self, sink: Sink, checkpoint: Path) -> tuple[int | None, list[dict[str, int]]]:
+    def _copy(self, sink: Sink, checkpoint: Path) -> tuple[int, list[dict[str, int]]]:
         source = self._pipeline.sources[sink.input]
         result: CopyResult = copy_stream(
             self._spark,
@@ -112,10 +116,11 @@ class _Runner:
         )
         return result.messages_written, [result.counters]
 
-    def _append(self, sink: Sink, checkpoint: Path) -> tuple[int | None, list[dict[str, int]]]:
+    def _append(self, sink: Sink, checkpoint: Path) -> tuple[int, list[dict[str, int]]]:
         with self._views(sink, streaming=True) as (frame, tokens):
             writer = (
-                frame.writeStream.format(sink.format)
+                frame.observe(_ROWS, count(lit(1)).alias(_ROWS))
+                .writeStream.format(sink.format)
                 .options(**self._pipeline.sink_options(sink))
                 .option("checkpointLocation", str(checkpoint))
                 .queryName(f"{self._pipeline.name}_{sink.name}_{self._run}")
@@ -126,26 +131,28 @@ class _Runner:
             written = self._wait(sink, query)
             return written, [counters(token, root=self._pipeline.root) for token in tokens]
 
-    def _compute(self, sink: Sink) -> tuple[int | None, list[dict[str, int]]]:
+    def _compute(self, sink: Sink) -> tuple[int, list[dict[str, int]]]:
         with self._views(sink, streaming=False) as (frame, tokens):
-            writer = frame.write.format(sink.format).options(**self._pipeline.sink_options(sink)).mode("overwrite")
+            observed = Observation(_ROWS)
+            counted = frame.observe(observed, count(lit(1)).alias(_ROWS))
+            writer = counted.write.format(sink.format).options(**self._pipeline.sink_options(sink)).mode("overwrite")
             writer.save(sink.path) if sink.path is not None else writer.save()
-            return None, [counters(token, root=self._pipeline.root) for token in tokens]
+            return int(observed.get[_ROWS]), [counters(token, root=self._pipeline.root) for token in tokens]
 
-    def _wait(self, sink: Sink, query: StreamingQuery) -> int | None:
-        """Follow a query to its end; rows that its sink reports as written, None where it does not."""
-        read: dict[int, int] = {}
+    def _wait(self, sink: Sink, query: StreamingQuery) -> int:
+        """Follow a query to its end; gives the rows it wrote."""
         written: dict[int, int] = {}
         try:
-            while not query.awaitTermination(_POLL_S):
-                _collect(query, read, written)
-                self._watcher.sink_progressed(sink.name, sum(read.values()))
-            _collect(query, read, written)
-            self._watcher.sink_progressed(sink.name, sum(read.values()))
+            while query.isActive:
+                time.sleep(_POLL_S)
+                _collect(query, written)
+                self._watcher.sink_progressed(sink.name, sum(written.values()))
+            query.awaitTermination()
+            _collect(query, written)
         except BaseException:
             query.stop()
             raise
-        return sum(written.values()) if all(rows >= 0 for rows in written.values()) else None
+        return sum(written.values())
 
     @contextmanager
     def _views(self, sink: Sink, *, streaming: bool) -> Iterator[tuple[DataFrame, list[str]]]:
@@ -194,7 +201,7 @@ class _Runner:
         stream = self._spark.readStream.format(source.format).options(**options)
         if source.path is None:
             return stream.load()
-        return stream.schema(reader.load(source.path).schema).load(source.path)
+        return stream.schema(reader.load(source.path).schema).load(_streamable(source.path))
 
 
 class _naming:  # noqa: N801 - reads as the statement it is
@@ -214,24 +221,31 @@ class _naming:  # noqa: N801 - reads as the statement it is
 
 
 def _cause(error: PySparkException) -> str:
-    """What went wrong, in one paragraph: Headgate's own error where one is at the bottom, else what Spark says first."""
+    """What went wrong, in a paragraph: Headgate's own error where one is at the bottom, else what Spark says first."""
     text = str(error)
     own = [line for line in text.splitlines() if line.strip().startswith("headgate.errors.")]
     if own:
         return own[-1].strip().partition(": ")[2]
-    return text.split("\n\nJVM stacktrace", 1)[0].split("\nTraceback", 1)[0].strip()
+    for noise in ("\n=== Streaming Query ===", "\n\nJVM stacktrace", "\nTraceback"):
+        text = text.split(noise, 1)[0]
+    return text.strip()
 
 
 def _with_watermark(frame: DataFrame, watermark: Watermark | None) -> DataFrame:
     return frame if watermark is None else frame.withWatermark(watermark.column, watermark.delay)
 
 
-def _collect(query: StreamingQuery, read: dict[int, int], written: dict[int, int]) -> None:
+def _collect(query: StreamingQuery, written: dict[int, int]) -> None:
+    """Rows per batch, of the batches that are done; Spark remembers the newest hundred."""
     for progress in query.recentProgress:
-        batch = int(progress["batchId"])
-        if progress["numInputRows"] or batch not in read:
-            read[batch] = int(progress["numInputRows"])
-            written[batch] = int(progress["sink"]["numOutputRows"])
+        observed = progress["observedMetrics"].get(_ROWS)
+        if observed is not None:
+            written[int(progress["batchId"])] = int(observed[_ROWS])
+
+
+def _streamable(path: str) -> str:
+    """The same place as a file stream of Spark takes it: a single file only as a pattern."""
+    return f"{path[:-1]}[{path[-1]}]" if Path(path).is_file() else path
 
 
 def _target(pipeline: Pipeline, sink: Sink) -> str:

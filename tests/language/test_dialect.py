@@ -111,6 +111,16 @@ def test_nesting_beyond_the_limit_is_refused_without_recursion_failure(text: str
         parse(text, TIGHT)
 
 
+def test_of_two_rules_that_match_equally_far_the_earlier_counts() -> None:
+    blank_percent = TokenRule(TokenKind.SKIPPED, re.compile("%+"), lambda _text: None)
+    earlier = dataclasses.replace(TIGHT, tokens=(blank_percent, *TIGHT.tokens), ignores_trailing_input=False)
+    later = dataclasses.replace(TIGHT, tokens=(*TIGHT.tokens, blank_percent), ignores_trailing_input=False)
+    assert print_tree(parse("a % = 1", earlier)) == "a = 1"
+    assert print_tree(parse("a %% = 1", later)) == "a = 1"
+    with pytest.raises(FilterError, match="found '%'"):
+        parse("a % = 1", later)
+
+
 def test_a_long_chain_of_one_operator_is_one_node() -> None:
     tree = parse(" OR ".join(["a"] * 5000), TIGHT)
     assert isinstance(tree, Or)

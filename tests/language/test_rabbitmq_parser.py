@@ -143,6 +143,8 @@ REFUSED: list[tuple[str, str, str]] = [
     ("1 < 2 < 3", "<", "found '<'"),
     ("TRUE = NOT FALSE", "NOT", "found keyword NOT, expected a value or a name; NOT … needs parentheses here"),
     ("--1", "-", "needs parentheses"),
+    ("x = + +1", "+", "needs parentheses"),
+    ("- +x", "+", "needs parentheses"),
     ("(x) IS NULL", "IS", "found keyword IS"),
     ("'a' IS NULL", "IS", "found keyword IS"),
     ("x + y IS NULL", "IS", "found keyword IS"),

@@ -66,6 +66,17 @@ def test_tail_writes_one_line_per_message_without_control_characters(orders: Run
     assert line.split("\t")[2:] == ["a·b·[31m", "", "x·y\n"]
 
 
+def test_table_of_messages_feeds_filter_test(orders: Run, tmp_path: Path) -> None:
+    (tmp_path / "messages.jsonl").write_text(orders("tail", "orders", "--from", "10", "--table").out)
+    cases = [
+        {"id": str(price), "sql": f"price = {price}", "accepted": True, "matches": [10 + price // 10, 20 + price // 10]}
+        for price in (0, 90)
+    ]
+    (tmp_path / "cases.jsonl").write_text("\n".join(map(json.dumps, cases)))
+    shown = orders("filter", "test", tmp_path / "cases.jsonl", "--messages", tmp_path / "messages.jsonl")
+    assert shown.lines == ["2 passed, 0 failed"]
+
+
 def test_tail_shows_bytes_that_are_no_message(orders: Run, tmp_path: Path) -> None:
     with Writer.open(resolve_stream("orders", tmp_path / "root"), now_ms=now_ms()) as writer:
         writer.append([(b"\xff\x00", None)], now_ms=now_ms())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import msgspec
 from cyclopts import Parameter, validators
@@ -46,6 +46,9 @@ def tail(
     as_json: AsJson = False,
     typed: Annotated[bool, Parameter(negative=(), help="With --json: values with their AMQP types.")] = False,
     offsets: Annotated[bool, Parameter(negative=(), help="Write the offsets only, one per line.")] = False,
+    as_table: Annotated[
+        bool, Parameter(name="--table", negative=(), help="Write a table of messages for `filter test --messages`.")
+    ] = False,
     skip_corrupt: Annotated[bool, Parameter(negative=(), help="Pass over chunks that do not check.")] = False,
     counters: Annotated[
         bool, Parameter(negative=(), help="At the end write what each stage examined, skipped and kept.")
@@ -66,8 +69,9 @@ def tail(
         raise ConfigError("--dialect is the language of --filter, which is missing")
     if typed and not as_json:
         raise ConfigError("--typed has a meaning with --json only")
-    if offsets and as_json:
-        raise ConfigError("--offsets and --json: found both, expected one of them")
+    forms = [name for name, asked in (("--offsets", offsets), ("--json", as_json), ("--table", as_table)) if asked]
+    if len(forms) > 1:
+        raise ConfigError(f"{' and '.join(forms)}: found together, expected one of them")
     now = now_ms()
     request = ScanRequest(
         filter=None if filter_text is None else Filter.parse(filter_text, dialect or DEFAULT_DIALECT),
@@ -80,7 +84,13 @@ def tail(
     end = None if until is None else OffsetSpecification.parse(until)
     source = resolve_stream(stream, root)
     stop_offset = _stop_offset(source, end, now=now, follow=follow)
-    writer = _OffsetWriter() if offsets else _JsonWriter(typed=typed) if as_json else _LineWriter()
+    writer: _Writer = _LineWriter()
+    if offsets:
+        writer = _OffsetWriter()
+    elif as_table:
+        writer = _TableWriter()
+    elif as_json:
+        writer = _JsonWriter(typed=typed)
     with Cursor(source, request, start=begin, now_ms=now, stop_offset=stop_offset) as cursor:
         try:
             _copy(cursor, writer, count=count, follow=follow)
@@ -103,9 +113,7 @@ def _stop_offset(stream: Stream, end: OffsetSpecification | None, *, now: int, f
     return stream.attach(end, now_ms=now).offset
 
 
-def _copy(
-    cursor: Cursor, writer: _OffsetWriter | _JsonWriter | _LineWriter, *, count: int | None, follow: bool
-) -> None:
+def _copy(cursor: Cursor, writer: _Writer, *, count: int | None, follow: bool) -> None:
     left = count
     while True:
         batch = cursor.read(now_ms())
@@ -121,6 +129,19 @@ def _copy(
             left -= rows
             if left == 0:
                 return
+
+
+class _Writer(Protocol):
+    """One way to show messages."""
+
+    def write(self, batch: ScanBatch, rows: int) -> None:
+        """Write the first `rows` messages of a batch."""
+
+
+class _TableWriter:
+    def write(self, batch: ScanBatch, rows: int) -> None:
+        for row in range(rows):
+            write_json({"idx": int(batch.offsets[row]), "encoded_hex": batch.messages.message(row).hex()})
 
 
 class _OffsetWriter:

@@ -6,7 +6,7 @@ The kernels fill the buffers of the Arrow arrays directly. Rows that they leave 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -133,19 +133,16 @@ class _Reader:
         fields = _Fields(self._kernel, self._rows, [self._list_target(name, kind) for name, kind in kinds.items()])
         valid = np.empty(self._rows, dtype=np.uint8)
 
-        def run() -> int:
-            result: int = self._kernel.list_columns(
-                self._table(),
-                self._rows,
-                _WORDS[column],
-                fields.address,
-                fields.count,
-                address_of(valid),
-                address_of(undecided),
-            )
-            return result
-
-        return fields.struct(column, run, kind, valid)
+        self._kernel.list_columns(
+            self._table(),
+            self._rows,
+            _WORDS[column],
+            fields.address,
+            fields.count,
+            address_of(valid),
+            address_of(undecided),
+        )
+        return fields.struct(column, kind, valid)
 
     def _list_target(self, name: str, kind: Kind) -> int:
         kernel = self._kernel
@@ -185,19 +182,16 @@ class _Reader:
         valid = np.empty(self._rows, dtype=np.uint8)
         seen = np.empty(len(properties), dtype=np.uint8)
 
-        def run() -> int:
-            result: int = kernel.map_columns(
-                self._table(),
-                self._rows,
-                fields.address,
-                fields.count,
-                address_of(valid),
-                address_of(undecided),
-                address_of(seen),
-            )
-            return result
-
-        return fields.struct("application_properties", run, kind, valid)
+        kernel.map_columns(
+            self._table(),
+            self._rows,
+            fields.address,
+            fields.count,
+            address_of(valid),
+            address_of(undecided),
+            address_of(seen),
+        )
+        return fields.struct("application_properties", kind, valid)
 
     def _variants(self, column: str, kind: pa.DataType, undecided: NDArray[np.uint8]) -> pa.Array:
         kernel = self._variants_kernel
@@ -236,13 +230,10 @@ class _Fields:
     def __init__(self, kernel: ModuleType, rows: int, targets: Sequence[int], keys: Sequence[bytes] = ()) -> None:
         self._rows = rows
         self._targets = targets
-        self._is_text = [kernel.T_ID <= target <= kernel.T_TEXT for target in targets]
+        self._kernel = kernel
         self._keys = [np.frombuffer(key + bytes(8), dtype=np.uint8) for key in keys]
         self._valid = np.zeros((len(targets), rows), dtype=np.uint8)
-        self._values = [
-            np.zeros(rows + 1, dtype=np.int32) if is_text else np.zeros(rows, dtype=np.int64)
-            for is_text in self._is_text
-        ]
+        self._values = np.zeros((len(targets), rows), dtype=np.int64)
         self._words = np.zeros((len(targets), kernel.FIELD_WORDS), dtype=np.int64)
         for field, target in enumerate(targets):
             self._words[field, :3] = target, address_of(self._values[field]), address_of(self._valid[field])
@@ -253,23 +244,25 @@ class _Fields:
         self.count = len(targets)
         self._float = {kernel.T_FLOAT, kernel.T_DOUBLE}
 
-    def struct(self, column: str, run: Callable[[], int], kind: pa.DataType, valid: NDArray[np.uint8]) -> pa.Array:
-        """Run the kernel once to measure and, where there is text, once more to copy it; then the struct array."""
-        _check_size(column, (1 << 31) * run())
-        texts: dict[int, NDArray[np.uint8]] = {}
-        for field in np.flatnonzero(self._is_text):
-            texts[int(field)] = np.empty(max(int(self._words[field, 7]), 1), dtype=np.uint8)
-            self._words[field, 3] = address_of(texts[int(field)])
-        self._words[:, 7] = 0
-        if texts:
-            run()
-        children = [self._child(field, kind.field(field).type, texts.get(field)) for field in range(self.count)]
+    def struct(self, column: str, kind: pa.DataType, valid: NDArray[np.uint8]) -> pa.Array:
+        """The struct array of what the kernel stored; texts are copied now."""
+        children = [
+            self._child(f"{column}.{kind.field(field).name}", field, kind.field(field).type)
+            for field in range(self.count)
+        ]
         return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid)], children=children)
 
-    def _child(self, field: int, kind: pa.DataType, text: NDArray[np.uint8] | None) -> pa.Array:
+    def _texts(self, path: str, field: int, kind: pa.DataType) -> pa.Array:
+        offsets = np.zeros(self._rows + 1, dtype=np.int32)
+        data = np.empty(max(int(self._words[field, 3]), 1), dtype=np.uint8)
+        size = self._kernel.texts(address_of(self._words[field]), self._rows, address_of(offsets), address_of(data))
+        _check_size(path, size)
+        return _variable(kind, offsets, data[:size], self._valid[field])
+
+    def _child(self, path: str, field: int, kind: pa.DataType) -> pa.Array:
+        if self._kernel.T_ID <= self._targets[field] <= self._kernel.T_TEXT:
+            return self._texts(path, field, kind)
         values, valid = self._values[field], self._valid[field]
-        if text is not None:
-            return _variable(kind, values, text[: values[-1]], valid)
         if pa.types.is_decimal(kind):
             return _decimals(kind, values, valid)
         if pa.types.is_boolean(kind):

@@ -16,11 +16,11 @@ The table of sections has `SECTION_WORDS` int64 per row, written by `walk` and r
 A field descriptor has `FIELD_WORDS` int64:
 
     word 0      target (one of the `T_` numbers)
-    word 1      address of the values: int64 per row (float64 for T_FLOAT, T_DOUBLE), or of int32 offsets, rows + 1
-    word 2      address of one validity byte per row
-    word 3      address of the bytes of strings (second pass), 0 in the first pass
+    word 1      address of one int64 per row, zero before: the number (the bits of a double for T_FLOAT, T_DOUBLE), or
+                the address of a text's constructor
+    word 2      address of one validity byte per row, zero before; of texts written by `texts`
+    word 3      room that all texts need at most, counted by the kernel
     word 4..6   key: address, length, first eight bytes in native order (maps only)
-    word 7      bytes used so far (strings), kept by the kernel
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from headgate.kernels.memory import (
     load_be_i64,
     load_be_u32,
     load_i8,
-    load_i32,
     load_i64,
     load_u8,
     store_i32,
@@ -57,7 +56,7 @@ from headgate.message.arrow.scalars.kernel import (
 )
 
 SECTION_WORDS = 8
-FIELD_WORDS = 8
+FIELD_WORDS = 7
 
 T_BOOLEAN = 0
 T_UBYTE = 1
@@ -236,43 +235,57 @@ def bodies(sections: int, rows: int, offsets: int, valid: int, undecided: int, t
     return used
 
 
+@inlined
+def store_text(descriptor: int, row: int, position: int, size: int) -> None:
+    """Remember where the text of an id, string, symbol, binary or character is, and the room it may need."""
+    room = 2 * size if size > 20 else 40
+    store_i64(descriptor + 24, load_i64(descriptor + 24) + room)
+    store_i64(load_i64(descriptor + 8) + 8 * row, position)
+
+
 @helper
-def store_text(descriptor: int, row: int, position: int, size: int, constructor: int) -> None:
-    """Append the text of an id, string, symbol or binary to its column; in the first pass count only."""
-    used = load_i64(descriptor + 56)
-    target = load_i64(descriptor + 24)
-    length = 0
+def write_text(target: int, place: int, position: int) -> int:
+    """Write a remembered text for a column of that target; gives the place behind it."""
+    constructor = load_u8(position)
     if constructor == 0x98:
-        length = 36
-        if target != 0:
-            write_uuid(target + used, position + 1)
-    elif constructor == 0x44 or constructor == 0x53 or constructor == 0x80:
+        write_uuid(place, position + 1)
+        return place + 36
+    if constructor == 0x44 or constructor == 0x53 or constructor == 0x80:
         value = unsigned_value(position)
         length = decimal_digits(value)
-        if target != 0:
-            for index in range(length):
-                store_u8(target + used + length - 1 - index, 0x30 + value % 10)
-                value //= 10
-    elif constructor == 0x73:
+        for index in range(length):
+            store_u8(place + length - 1 - index, 0x30 + value % 10)
+            value //= 10
+        return place + length
+    if constructor == 0x73:
         code = load_be_u32(position + 1)
         length = 1 + (code >= 0x80) + (code >= 0x800) + (code >= 0x10000)
-        if target != 0:
-            write_character(target + used, code, length)
-    else:
-        content = content_of(position)
-        length = position + size - content
-        hexadecimal = load_i64(descriptor) == T_ID and (constructor == 0xA0 or constructor == 0xB0)
-        if target != 0:
-            if hexadecimal:
-                place = target + used
-                for index in range(length):
-                    place = write_hex(place, load_u8(content + index))
-            else:
-                copy_bytes(target + used, content, length)
-        if hexadecimal:
-            length *= 2
-    store_i64(descriptor + 56, used + length)
-    store_u8(load_i64(descriptor + 16) + row, 1)
+        write_character(place, code, length)
+        return place + length
+    length = load_u8(position + 1) if constructor < 0xB0 else load_be_u32(position + 1)
+    content = content_of(position)
+    if target == T_ID and (constructor == 0xA0 or constructor == 0xB0):
+        for index in range(length):
+            place = write_hex(place, load_u8(content + index))
+        return place
+    copy_bytes(place, content, length)
+    return place + length
+
+
+@kernel("int64(int64, int64, int64, int64)")
+def texts(descriptor: int, rows: int, offsets: int, data: int) -> int:
+    """Copy the texts that one field remembered: int32 `offsets`, validity, bytes at `data`. Gives the bytes written."""
+    target = load_i64(descriptor)
+    positions = load_i64(descriptor + 8)
+    valid = load_i64(descriptor + 16)
+    place = data
+    for row in range(rows):
+        position = load_i64(positions + 8 * row)
+        if position != 0:
+            place = write_text(target, place, position)
+            store_u8(valid + row, 1)
+        store_i32(offsets + 4 * row + 4, place - data)
+    return place - data
 
 
 @inlined
@@ -382,7 +395,7 @@ def store_field(descriptor: int, row: int, position: int, size: int) -> int:
             return 0
     elif target == T_ID and is_id(position, constructor) == 0:
         return 0
-    store_text(descriptor, row, position, size, constructor)
+    store_text(descriptor, row, position, size)
     return 1
 
 
@@ -401,10 +414,10 @@ def store_property(descriptor: int, row: int, position: int, size: int) -> int:
             or constructor == 0xB3
             or constructor == 0x73
         ):
-            store_text(descriptor, row, position, size, constructor)
+            store_text(descriptor, row, position, size)
     elif target == T_BINARY:
         if constructor == 0xA0 or constructor == 0xB0:
-            store_text(descriptor, row, position, size, constructor)
+            store_text(descriptor, row, position, size)
     elif target == T_BOOLEAN:
         if constructor == 0x41 or constructor == 0x42:
             store_word(descriptor, row, 1 if constructor == 0x41 else 0, 1)
@@ -418,33 +431,13 @@ def store_property(descriptor: int, row: int, position: int, size: int) -> int:
     return 1
 
 
-@inlined
-def is_text_target(target: int) -> int:
-    """1 for columns of variable width."""
-    return 1 if T_ID <= target <= T_TEXT else 0
-
-
 @helper
-def finish_row(fields: int, count: int, row: int, keep: int) -> None:
-    """Write the offsets of a row; when it is not kept, take back what it stored."""
+def forget_row(fields: int, count: int, row: int) -> None:
+    """Take back what an undecided row stored."""
     for field in range(count):
         descriptor = fields + 8 * FIELD_WORDS * field
-        text = is_text_target(load_i64(descriptor))
-        if keep == 0:
-            store_u8(load_i64(descriptor + 16) + row, 0)
-            if text:
-                store_i64(descriptor + 56, load_i32(load_i64(descriptor + 8) + 4 * row))
-        if text:
-            store_i32(load_i64(descriptor + 8) + 4 * row + 4, load_i64(descriptor + 56))
-
-
-@helper
-def too_much(fields: int, count: int) -> int:
-    """1 when a column of texts has outgrown 32-bit offsets."""
-    for field in range(count):
-        if load_i64(fields + 8 * FIELD_WORDS * field + 56) > 0x7FFFFFFF:
-            return 1
-    return 0
+        store_i64(load_i64(descriptor + 8) + 8 * row, 0)
+        store_u8(load_i64(descriptor + 16) + row, 0)
 
 
 @helper
@@ -479,26 +472,20 @@ def list_row(position: int, fields: int, count: int, row: int) -> int:
     return 1 if position == end else 0
 
 
-@kernel("int64(int64, int64, int64, int64, int64, int64, int64)")
-def list_columns(sections: int, rows: int, word: int, fields: int, count: int, valid: int, undecided: int) -> int:
-    """Columns of the header (`word` 0) or properties (`word` 2) list; run once to measure, once to copy texts."""
+@kernel("void(int64, int64, int64, int64, int64, int64, int64)")
+def list_columns(sections: int, rows: int, word: int, fields: int, count: int, valid: int, undecided: int) -> None:
+    """Columns of the header (`word` 0) or properties (`word` 2) list."""
     for row in range(rows):
         words = sections + 8 * SECTION_WORDS * row
-        keep = 1
         present = 0
-        if load_i64(words + 56) == 0 or load_u8(undecided + row):
+        if load_i64(words + 56) == 0:
             store_u8(undecided + row, 1)
-            # A row found undecided half-way has no room in the second pass: it is not even begun there.
-            keep = 0
         elif load_i64(words + 8 * word) != 0:
-            present = 1
-            keep = list_row(load_i64(words + 8 * word), fields, count, row)
-            if keep == 0:
-                present = 0
+            present = list_row(load_i64(words + 8 * word), fields, count, row)
+            if present == 0:
+                forget_row(fields, count, row)
                 store_u8(undecided + row, 1)
         store_u8(valid + row, present)
-        finish_row(fields, count, row, keep)
-    return too_much(fields, count)
 
 
 @inlined
@@ -535,13 +522,13 @@ def map_row(position: int, fields: int, count: int, row: int, seen: int) -> int:
         constructor = load_u8(position)
         if constructor != 0xA1 and constructor != 0xB1:
             return 0
-        size = checked_size(position, end)
+        size = value_size(position, end)
         if size == 0:
             return 0
         key = content_of(position)
         length = position + size - key
         position += size
-        size = checked_size(position, end)
+        size = value_size(position, end)
         if size == 0:
             return 0
         prefix = masked(load_i64(key), length)
@@ -555,7 +542,7 @@ def map_row(position: int, fields: int, count: int, row: int, seen: int) -> int:
                 and load_i64(descriptor + 40) == length
                 and (length <= 8 or same_bytes(load_i64(descriptor + 32), key, length))
             ):
-                if load_u8(seen + field):
+                if load_u8(seen + field) or checked_size(position, end) == 0:
                     return 0
                 store_u8(seen + field, 1)
                 if store_property(descriptor, row, position, size) == 0:
@@ -568,25 +555,20 @@ def map_row(position: int, fields: int, count: int, row: int, seen: int) -> int:
     return 1 if position == end else 0
 
 
-@kernel("int64(int64, int64, int64, int64, int64, int64, int64)")
-def map_columns(sections: int, rows: int, fields: int, count: int, valid: int, undecided: int, seen: int) -> int:
-    """Columns of declared application properties; run once to measure, once to copy texts. 1 = more than 2 GiB."""
+@kernel("void(int64, int64, int64, int64, int64, int64, int64)")
+def map_columns(sections: int, rows: int, fields: int, count: int, valid: int, undecided: int, seen: int) -> None:
+    """Columns of declared application properties; `seen` is one byte for each."""
     for row in range(rows):
         words = sections + 8 * SECTION_WORDS * row
-        keep = 1
         present = 0
-        if load_i64(words + 56) == 0 or load_u8(undecided + row):
+        if load_i64(words + 56) == 0:
             store_u8(undecided + row, 1)
-            keep = 0
         elif load_i64(words + 24) != 0:
-            present = 1
-            keep = map_row(load_i64(words + 24), fields, count, row, seen)
-            if keep == 0:
-                present = 0
+            present = map_row(load_i64(words + 24), fields, count, row, seen)
+            if present == 0:
+                forget_row(fields, count, row)
                 store_u8(undecided + row, 1)
         store_u8(valid + row, present)
-        finish_row(fields, count, row, keep)
-    return too_much(fields, count)
 
 
 @kernel("void(int64, int64, int64, int64, int64)")

@@ -110,14 +110,17 @@ def variant_size(position: int, size: int) -> int:
     return integer_variant_size(constructor)
 
 
-@helper
+@inlined
 def store_little(target: int, value: int, width: int) -> int:
-    """A little-endian integer of 1, 2, 3, 4 or 8 bytes; gives the place behind it."""
-    for _ in range(width):
-        store_u8(target, value & 0xFF)
-        value >>= 8
-        target += 1
-    return target
+    """A little-endian integer of 1 … 4 bytes; gives the place behind it."""
+    store_u8(target, value & 0xFF)
+    if width > 1:
+        store_u8(target + 1, value >> 8 & 0xFF)
+    if width > 2:
+        store_u8(target + 2, value >> 16 & 0xFF)
+    if width > 3:
+        store_u8(target + 3, value >> 24 & 0xFF)
+    return target + width
 
 
 @helper

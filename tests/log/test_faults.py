@@ -19,7 +19,7 @@ from headgate.log import Durability, Stream, StreamArguments, Writer
 from headgate.log.entries import encode_chunk
 from headgate.log.files import replace_file
 from headgate.log.tracking import TrackingKind, TrackingRecord, encode_records, read_tracking
-from log_streams import FailingFiles, Killed, abandon, chunk_ids, file_bytes, read_messages
+from log_streams import FailingFiles, Killed, abandon, chunk_ids, file_bytes, quick_folder, read_messages
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -70,16 +70,21 @@ def full_segment(tmp_path: Path) -> Stream:
     return stream
 
 
-def copies(stream: Stream, tmp_path: Path) -> Iterator[tuple[int, Stream]]:
+def copies(stream: Stream) -> Iterator[tuple[int, Stream]]:
     """For each byte that `steps` writes, a copy of the stream to fail in."""
+    with quick_folder() as folder:
+        yield from _copies_in(Path(folder), stream)
+
+
+def _copies_in(parent: Path, stream: Stream) -> Iterator[tuple[int, Stream]]:
     files = full_disk()
-    measured = Stream.open(shutil.copytree(stream.path, tmp_path / "measured"))
+    measured = Stream.open(shutil.copytree(stream.path, parent / "measured"))
     with Writer.open(measured, now_ms=0, open_file=files) as writer:
         steps(writer)
     assert len(measured.segments()) == 3
     assert files.written > 500
     for budget in range(files.written):
-        folder = shutil.copytree(stream.path, tmp_path / "copy")
+        folder = shutil.copytree(stream.path, parent / "copy")
         yield budget, Stream.open(folder)
         shutil.rmtree(folder)
 
@@ -89,9 +94,9 @@ def words(stream: Stream) -> list[bytes]:
 
 
 def test_a_disk_that_is_full_at_any_byte_leaves_what_was_confirmed_and_a_writer_that_goes_on(
-    full_segment: Stream, tmp_path: Path
+    full_segment: Stream,
 ) -> None:
-    for budget, stream in copies(full_segment, tmp_path):
+    for budget, stream in copies(full_segment):
         files = full_disk()
         with Writer.open(stream, now_ms=0, open_file=files) as writer:
             files.budget = budget
@@ -108,8 +113,8 @@ def test_a_disk_that_is_full_at_any_byte_leaves_what_was_confirmed_and_a_writer_
         assert state.offsets == {b"group": 1}
 
 
-def test_a_process_that_dies_at_any_byte_loses_and_doubles_nothing(full_segment: Stream, tmp_path: Path) -> None:
-    for budget, stream in copies(full_segment, tmp_path):
+def test_a_process_that_dies_at_any_byte_loses_and_doubles_nothing(full_segment: Stream) -> None:
+    for budget, stream in copies(full_segment):
         files = FailingFiles(Killed())
         writer = Writer.open(stream, now_ms=0, open_file=files)
         files.budget = budget

@@ -1,4 +1,4 @@
-"""A reader that follows one stream: both stages and counters over what is committed, then it waits to be asked again."""
+"""A reader that follows one stream: both stages and counters over what is committed, then waits to be asked again."""
 
 from __future__ import annotations
 

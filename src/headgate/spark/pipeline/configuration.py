@@ -179,7 +179,7 @@ class Pipeline:
 
 
 def load(path: str | Path) -> Pipeline:
-    """Read and check a pipeline file; ConfigError or FilterError names the file, the entry and the key that is wrong."""
+    """Read and check a pipeline file; ConfigError or FilterError names file, entry and key."""
     file = Path(path)
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))

@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
-import socket
+import platform
 import time
 from pathlib import Path
 
@@ -37,7 +37,7 @@ class StreamLock:
             raise storage_error(error, path) from error
         try:
             _wait(descriptor, path, timeout_s)
-            content = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "started_ms": now_ms}).encode()
+            content = json.dumps({"pid": os.getpid(), "host": platform.node(), "started_ms": now_ms}).encode()
             # The lock counts, not the note: a full disk must not keep a writer from truncating or retaining.
             with contextlib.suppress(OSError):
                 os.ftruncate(descriptor, 0)

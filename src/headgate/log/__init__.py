@@ -2,6 +2,8 @@
 
 Hides the file format (`format`), the Bloom filter (`bloom`), how segments are read (`segment`), written (`writer`),
 recovered after a crash (`recovery`), kept or dropped (`retention`), and the bookkeeping inside of them (`tracking`).
+Batches of messages become chunks (`build`), wait in files of their own (`staging`) and are appended exactly once
+(`commit`).
 A reader never needs the writer, the writer never waits for a reader.
 """
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Run
+from headgate.cli.application import application
 
 COMMANDS = [
     ["stream"],
@@ -117,3 +118,18 @@ def test_pipeline_that_is_not_there_is_named_before_spark_starts(run: Run, tmp_p
     shown = run("run", f"{tmp_path}/nothing.toml")
     assert shown.status in (1, 2)
     assert "nothing.toml" in shown.err
+
+
+@pytest.mark.parametrize(
+    "command", [given for given in COMMANDS if given[-1] not in ("stream", "filter")], ids=" ".join
+)
+def test_every_option_is_in_the_reference(command: list[str]) -> None:
+    reference = (Path(__file__).parent.parent.parent / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert f"headgate {' '.join(command)}" in reference
+    found = application
+    for word in command:
+        found = found[word]
+    options = {
+        name for argument in found.assemble_argument_collection() for name in argument.names if name.startswith("-")
+    }
+    assert {option for option in options if option not in reference} == set()

@@ -54,7 +54,7 @@ def test_streams_are_found_by_name_path_list_and_pattern(root: Path) -> None:
         "orders-1",
     ]
     for missing in ("nothing", "nothing-*", f"{root}/streams/x*"):
-        with pytest.raises(StreamNotFoundError, match="nothing|x\\*"):
+        with pytest.raises(StreamNotFoundError, match=r"nothing|x\*"):
             find_streams(options(root, missing))
 
 
@@ -75,7 +75,8 @@ def test_partitions_hold_all_chunks_in_order_whatever_their_number(root: Path) -
 
 def test_stage_one_rules_out_chunks_while_planning(root: Path) -> None:
     write_stream(root, "orders", [order(number) for number in range(400)], filter_values=subject_values(400))
-    assert sum(partitions_of(options(root, "orders", filter_values="order.created")), []) == [100, 150, 300, 350]
+    (found,) = partitions_of(options(root, "orders", filter_values="order.created"))
+    assert found == [100, 150, 300, 350]
 
 
 def test_an_empty_stream_has_no_partition(root: Path) -> None:

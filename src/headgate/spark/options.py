@@ -59,14 +59,19 @@ FILTER_OPTIONS = frozenset({"filter", "dialect", "property_filter"})
 DEFAULT_ROOT = "headgate-data"
 ROOT_VARIABLE = "HEADGATE_ROOT"
 
-_SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "path", "serialization.format"})
+_SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "path", "serialization.format"}) | {
+    # what Spark's catalogue knows of a table comes along with the table's options
+    *("collation", "comment", "external", "is_managed_location", "location", "owner", "provider", "table_type")
+}
 
 
 class OptionReader:
     """Takes options one by one, by snake_case name; `finish` refuses what nobody took."""
 
     def __init__(self, options: Mapping[str, str], *, subject: str) -> None:
-        self._options = {name.lower(): value for name, value in options.items()}
+        # Spark gives the options of a table twice, once with this prefix.
+        given = {name.lower(): value for name, value in options.items()}
+        self._options = {name: value for name, value in given.items() if not name.startswith("option.")}
         self._left = set(self._options)
         self._known: set[str] = set()
         self.subject = subject

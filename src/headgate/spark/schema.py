@@ -20,7 +20,7 @@ one is not kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
@@ -29,6 +29,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 from headgate.errors import ConfigError
 from headgate.message.arrow import DeclaredProperty, column_type, declared_properties
 from headgate.spark.options import COLUMNS
+
+_OPTIONS = "headgate.options"
 
 _STREAM_FIELDS = {
     "offset": StructField("offset", LongType(), nullable=False),
@@ -47,6 +49,22 @@ def _field(column: str, properties: tuple[DeclaredProperty, ...]) -> StructField
     if known is not None:
         return known
     return StructField(column, from_arrow_type(column_type(column, properties or None)))
+
+
+def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """The schema with options in the metadata of its first column.
+
+    Spark keeps the options of `CREATE TABLE … USING headgate`, but does not give them to a reader of the table; the
+    schema it does give.
+    """
+    first = schema.fields[0]
+    kept = StructField(first.name, first.dataType, first.nullable, {_OPTIONS: dict(options)})
+    return StructType([kept, *schema.fields[1:]])
+
+
+def options_in(schema: StructType) -> dict[str, str]:
+    """The options that `with_options` kept; none if there are none."""
+    return dict(schema.fields[0].metadata.get(_OPTIONS, {})) if schema.fields else {}
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

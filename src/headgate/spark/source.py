@@ -46,7 +46,7 @@ from headgate.spark.planning import (
     refuse_streaming_options,
 )
 from headgate.spark.pushdown import Pushed
-from headgate.spark.schema import check_schema, stream_schema
+from headgate.spark.schema import check_schema, options_in, stream_schema, with_options
 from headgate.spark.sink import BatchSink, StreamSink, sink_for
 
 if TYPE_CHECKING:
@@ -65,15 +65,16 @@ class HeadgateSource(DataSource):
         """The asked columns; called once when a DataFrame is made, so wrong options are refused then."""
         options = SourceOptions.parse(self.options)
         find_streams(options)
-        return stream_schema(options.columns, options.properties)
+        schema = stream_schema(options.columns, options.properties)
+        return with_options(schema, self.options) if "provider" in self.options else schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
-        return BatchReader(schema, self.options)
+        return BatchReader(schema, self.options or options_in(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming read."""
-        return StreamReader(schema, self.options)
+        return StreamReader(schema, self.options or options_in(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         """A batch write."""
@@ -89,7 +90,7 @@ class HeadgateSourceWithPushdown(HeadgateSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read that takes comparisons of `offset`."""
-        return PushdownReader(schema, self.options)
+        return PushdownReader(schema, self.options or options_in(schema))
 
 
 class BatchReader(DataSourceReader):

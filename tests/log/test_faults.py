@@ -113,6 +113,19 @@ def test_a_disk_that_is_full_at_any_byte_leaves_what_was_confirmed_and_a_writer_
         assert state.offsets == {b"group": 1}
 
 
+def test_a_snapshot_that_did_not_fit_is_written_before_anything_else(full_segment: Stream) -> None:
+    files = full_disk()
+    with Writer.open(full_segment, now_ms=0, open_file=files) as writer:
+        files.budget = files.written + 2 * 8 + 30
+        with pytest.raises(StorageFullError):
+            writer.append([(b"m", None)], now_ms=0)
+        assert len(full_segment.segments()) == 2
+        files.budget = None
+        writer.append([(b"m", None)], now_ms=0)
+    with Writer.open(full_segment, now_ms=0) as writer:
+        assert writer.last_sequence("p") == 2
+
+
 def test_a_process_that_dies_at_any_byte_loses_and_doubles_nothing(full_segment: Stream) -> None:
     for budget, stream in copies(full_segment):
         files = FailingFiles(Killed())

@@ -73,6 +73,9 @@ def test_a_damaged_stream_recovers_as_the_original_does(case: dict[str, Any], tm
     with Writer.open(stream, now_ms=100) as writer:
         assert chunk_ids(stream) == case["chunks_readable"]
         assert writer.next_offset == case["offset_of_next_write"]
+        assert index.stat().st_size == FILE_HEAD_BYTES + INDEX_RECORD_BYTES * len(case["chunks_readable"])
+        with stream.segments()[0].open() as reader:
+            assert segment.stat().st_size == reader.stop_position
         appended = writer.append([(b"after", None)], now_ms=100)
         assert appended.chunk_ids.tolist() == [case["offset_of_next_write"]]
     assert chunk_ids(stream) == [*case["chunks_readable"], case["offset_of_next_write"]]

@@ -188,16 +188,19 @@ def verify_stream(stream: Stream, *, limit_bytes: int = EXPANSION_LIMIT_BYTES) -
                 segment.segment_path, None, f"segment begins at offset {segment.first_chunk_id}, expected {expected}"
             )
         expected = segment.first_chunk_id
+        is_suspect = False
         for found in _walk_segment(segment, check_crc=True):
             yield found
             if isinstance(found, Damage):
-                expected = None
+                is_suspect = True
                 continue
             if not found.in_index:
                 continue
-            if expected is not None and found.header.chunk_id != expected:
+            if expected is not None and not is_suspect and found.header.chunk_id != expected:
                 yield Damage(found.path, found.position, f"chunk id {found.header.chunk_id}, expected {expected}")
-            expected = found.header.next_chunk_id
+            # One wrong header is one damage, not a second one of the chunk or segment behind it.
+            expected = None if is_suspect else found.header.next_chunk_id
+            is_suspect = False
             if found.is_torn:
                 yield Damage(found.path, found.position, "the file ends inside the chunk")
             elif found.crc is CrcState.BAD:

@@ -1,0 +1,195 @@
+"""A stream against a model of a few lines: append, roll, store offsets, crash, reopen, attach, retain.
+
+The promise: everything confirmed is there once, in order; what a crash interrupted is there from its beginning up to
+some message, or not at all; readers beside it see whole chunks of it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer
+from headgate.log.format import index_name, segment_name
+from headgate.log.inspect import Damage, verify_stream
+from headgate.log.tracking import read_tracking
+from log_streams import FailingFiles, Killed, abandon, chunk_ids, quick_folder, read_messages
+
+BATCHES = st.lists(
+    st.tuples(st.binary(max_size=60), st.none() | st.sampled_from([b"", b"AMER", b"EMEA"])), min_size=1, max_size=6
+)
+
+
+class StreamMachine(RuleBasedStateMachine):
+    """One named publisher numbers its messages from 0 on; after a crash it sends again from the last known sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = quick_folder()
+        self.now_ms = 0
+        self.published: list[bytes] = []
+        self.stored: int | None = None
+        self.files = FailingFiles(Killed())
+
+    @initialize(size=st.sampled_from([150, 400, 10_000]), chunks=st.sampled_from([2, 5, 1000]))
+    def create(self, size: int, chunks: int) -> None:
+        arguments = StreamArguments(max_segment_size_bytes=size, max_segment_chunks=chunks)
+        self.arguments = arguments
+        self.stream = Stream.create(Path(self.folder.name) / "s", name="s", now_ms=0, arguments=arguments)
+        self.open()
+
+    def open(self) -> None:
+        self.files = FailingFiles(Killed())
+        self.writer = Writer.open(self.stream, now_ms=self.now_ms, timeout_s=0, open_file=self.files)
+
+    def teardown(self) -> None:
+        if hasattr(self, "writer"):
+            self.writer.close()
+        self.folder.cleanup()
+
+    def send(self, messages: list[tuple[bytes, bytes | None]]) -> None:
+        first = len(self.published)
+        numbered = [(b"%06d" % (first + at) + body, value) for at, (body, value) in enumerate(messages)]
+        sequences = range(first, first + len(messages))
+        self.attempt = [body for body, _ in numbered]
+        self.writer.append(numbered, now_ms=self.now_ms, publisher="p", sequences=sequences)
+        self.published += self.attempt
+
+    @rule(messages=BATCHES, later=st.integers(0, 50))
+    def append(self, messages: list[tuple[bytes, bytes | None]], later: int) -> None:
+        self.now_ms += later
+        self.send(messages)
+
+    @rule()
+    def append_again_what_is_there(self) -> None:
+        before = self.writer.next_offset
+        if self.published:
+            last = len(self.published) - 1
+            again = self.writer.append([(b"twice", None)], now_ms=self.now_ms, publisher="p", sequences=[last])
+            assert again.num_duplicates == 1
+        assert self.writer.next_offset == before
+
+    @rule(offset=st.integers(0, 1000), flush=st.booleans())
+    def store_offset(self, offset: int, flush: bool) -> None:
+        self.writer.store_offset("group", offset)
+        if flush:
+            self.writer.flush_offsets(now_ms=self.now_ms)
+        self.stored = offset
+
+    @rule()
+    def reopen(self) -> None:
+        self.writer.flush_offsets(now_ms=self.now_ms)
+        self.writer.close()
+        self.open()
+
+    @rule(messages=BATCHES, budget=st.integers(0, 700))
+    def crash_in_a_write(self, messages: list[tuple[bytes, bytes | None]], budget: int) -> None:
+        self.writer.flush_offsets(now_ms=self.now_ms)
+        self.files.budget = self.files.written + budget
+        try:
+            self.send(messages)
+        except Killed:
+            abandon(self.writer)
+            self.check_readers()
+            self.open()
+            self.resolve_attempt()
+        else:
+            self.files.budget = None
+
+    @rule(messages=BATCHES, lost=st.integers(0, 300), lost_records=st.integers(0, 40))
+    def crash_that_loses_the_end_of_an_unconfirmed_write(
+        self, messages: list[tuple[bytes, bytes | None]], lost: int, lost_records: int
+    ) -> None:
+        """As a power loss leaves it: segment and index cut anywhere behind what was there before the write."""
+        self.writer.flush_offsets(now_ms=self.now_ms)
+        newest = self.stream.segments()[-1].first_chunk_id
+        segment, index = self.stream.path / segment_name(newest), self.stream.path / index_name(newest)
+        floors = segment.stat().st_size, index.stat().st_size
+        confirmed = list(self.published)
+        self.send(messages)
+        abandon(self.writer)
+        if self.stream.segments()[-1].first_chunk_id == newest:
+            for path, floor, cut in zip((segment, index), floors, (lost, lost_records), strict=True):
+                os.truncate(path, max(floor, path.stat().st_size - cut))
+        self.published = confirmed
+        self.open()
+        self.resolve_attempt()
+
+    def resolve_attempt(self) -> None:
+        """What the interrupted append left counts as published from now on; it must be a beginning of it."""
+        last = self.writer.last_sequence("p")
+        arrived = (last + 1 if last is not None else 0) - len(self.published)
+        assert 0 <= arrived <= len(self.attempt)
+        self.published += self.attempt[:arrived]
+
+    @rule(age=st.integers(1, 100))
+    def retain(self, age: int) -> None:
+        self.writer.flush_offsets(now_ms=self.now_ms)
+        newest = self.stream.segments()[-1].first_chunk_id
+        aged = StreamArguments(
+            max_segment_size_bytes=self.arguments.max_segment_size_bytes,
+            max_segment_chunks=self.arguments.max_segment_chunks,
+            max_age_ms=age,
+        )
+        self.writer.change(now_ms=self.now_ms, arguments=aged)
+        self.writer.change(now_ms=self.now_ms, arguments=self.arguments)
+        assert self.stream.segments()[-1].first_chunk_id == newest
+
+    @precondition(lambda self: hasattr(self, "stream"))
+    @rule(offset=st.integers(0, 300))
+    def attach(self, offset: int) -> None:
+        there = [number for number, _ in read_messages(self.stream)]
+        place = self.stream.attach(OffsetSpecification.offset(offset), now_ms=self.now_ms)
+        assert place.chunk_id <= place.offset
+        assert place.offset == min(max(offset, self.stream.first_offset()), self.stream.next_offset())
+        wanted = [number for number in there if number >= offset]
+        found = [number for number in there if number >= place.chunk_id and number >= place.offset]
+        assert found == wanted
+        by_time = self.stream.attach(OffsetSpecification.timestamp(self.now_ms + 1), now_ms=self.now_ms)
+        assert by_time.chunk_id == self.stream.next_offset()
+
+    @invariant()
+    def check_readers(self) -> None:
+        if not hasattr(self, "writer"):
+            return
+        found = read_messages(self.stream)
+        offsets = [offset for offset, _ in found]
+        assert offsets == sorted(set(offsets))
+        ids = chunk_ids(self.stream)
+        assert ids == sorted(set(ids))
+        numbers = [int(body[:6]) for _, body in found]
+        if numbers:
+            assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        confirmed = self.published[numbers[0] :] if numbers else []
+        assert [body for _, body in found][: len(confirmed)] == confirmed
+        if self.stream.first_offset() == 0:
+            assert len(found) >= len(self.published)
+
+    @invariant()
+    def check_damage(self) -> None:
+        if hasattr(self, "writer"):
+            assert [found for found in verify_stream(self.stream) if isinstance(found, Damage)] == []
+
+    @invariant()
+    def check_tracking(self) -> None:
+        if not hasattr(self, "writer"):
+            return
+        if self.published:
+            assert self.writer.last_sequence("p") == len(self.published) - 1
+            assert read_tracking(self.stream).sequences[b"p"][1] == len(self.published) - 1
+        if self.stored is not None and self.stored >= self.stream.first_offset():
+            assert self.writer.stored_offset("group") == self.stored
+
+
+class TestStreamMachine(StreamMachine.TestCase):  # type: ignore[name-defined,misc]
+    settings = settings(deadline=None, max_examples=60, stateful_step_count=25)
+
+
+@pytest.mark.long
+class TestStreamMachineLong(StreamMachine.TestCase):  # type: ignore[name-defined,misc]
+    settings = settings(deadline=None, max_examples=2000, stateful_step_count=60)

@@ -25,7 +25,7 @@ def first_mismatch(
         table = kernel.byte_table()
         number = kernel.first_mismatch(kernels.address_of(data), *addresses, len(starts), kernels.address_of(table))
         return None if number == len(starts) else int(number)
-    view = memoryview(data)
+    view = data.data
     for number, (start, size, crc) in enumerate(zip(starts.tolist(), sizes.tolist(), expected.tolist(), strict=True)):
         if zlib.crc32(view[start : start + size]) != crc:
             return number

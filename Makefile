@@ -76,7 +76,6 @@ wheel-test: setup ## build the wheel, install it into an empty environment, run 
 	$(PYTHON) -m tarfile -e $(STREAMS_OF_RABBITMQ) build/wheel-demo/headgate-data/rabbitmq
 	cd build/wheel-demo && env -u PYTHONPATH -u HEADGATE_ROOT sh -ec ' \
 		../wheel-environment/bin/headgate generate $(EVENTS_FILE) --events 50000; \
-		../wheel-environment/bin/python -m tarfile -e ../../tests/data/rabbitmq-streams.tar.xz headgate-data/rabbitmq; \
 		../wheel-environment/bin/headgate run examples/orders/pipeline.toml'
 
 clean: ## remove what the targets made: environment, build output, caches, the data of the demo

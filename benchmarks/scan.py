@@ -1,7 +1,7 @@
 """A filtered read of a stream without Spark: both stages, checksums included, one core; and the memory it takes.
 
-The baseline is the read of everything without a filter. Memory is the peak of a process of its own, for a stream and one
-ten times as long.
+The baseline is the read of everything without a filter. Memory is the peak of a process of its own, for a stream and
+for one ten times as long.
 """
 
 from __future__ import annotations
@@ -66,9 +66,8 @@ def main() -> None:
             baseline=baseline,
         )
         long = event_stream(Path(folder) / "long", messages=10 * MESSAGES, segment_bytes=100_000_000)
-        print(
-            f"peak memory of a reader: {peak_memory_mib(mixed)} MiB; stream ten times as long: {peak_memory_mib(long)} MiB"
-        )
+        print(f"peak memory of a reader: {peak_memory_mib(mixed)} MiB")
+        print(f"peak memory, stream ten times as long: {peak_memory_mib(long)} MiB")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Spark, two cores: from stream to filtered stream, committed exactly once, and rows into a stream through the sink.
 
-The baseline is the same copy as rows through the JVM: source to sink. HEADGATE_BENCH_MESSAGES sets the number of messages
-of the copy, twice that of `spark_count.py` by default; the row paths take a twentieth of it.
+The baseline is the same copy as rows through the JVM: source to sink. HEADGATE_BENCH_MESSAGES sets the number of
+messages of the copy, by default twice that of `spark_count.py`; the row paths take a twentieth of it.
 """
 
 from __future__ import annotations

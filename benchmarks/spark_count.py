@@ -1,7 +1,7 @@
-"""Spark, two cores: filter a stream and count, beside Parquet in the shapes that people use, the same messages and filter.
+"""Spark, two cores: filter a stream and count, beside Parquet in the shapes that people use, same messages and filter.
 
-Parquet is measured as it is written once, converted from the stream by Spark: typed struct columns, map<string,string>
-and VARIANT, in arrival order; and typed columns sorted by subject with Bloom filters. The conversion is not in the times.
+Parquet is converted from the stream by Spark beforehand: typed struct columns, map<string,string> and VARIANT in arrival
+order, and typed columns sorted by subject with Bloom filters. The conversion is not in the times.
 HEADGATE_BENCH_MESSAGES sets the number of messages of the streams; the Parquet files hold a quarter of it.
 """
 
@@ -25,7 +25,8 @@ subject = 'order.created' AND creation_time > timestamp_millis(1700000000000) AN
 AND (coalesce(priority, 4) > 4 OR price >= 299.99 OR (premium_customer AND channel = 'store'))
 """
 IN_MAP = """
-subject = 'order.created' AND creation_time > timestamp_millis(1700000000000) AND keys['region'] IN ('AMER','EMEA','APJ')
+subject = 'order.created' AND creation_time > timestamp_millis(1700000000000)
+AND keys['region'] IN ('AMER','EMEA','APJ')
 AND (coalesce(priority, 4) > 4 OR try_cast(keys['price'] AS DOUBLE) >= 299.99
      OR (keys['premium_customer'] = 'true' AND keys['channel'] = 'store'))
 """
@@ -33,7 +34,8 @@ IN_VARIANT = """
 subject = 'order.created' AND creation_time > timestamp_millis(1700000000000)
 AND try_variant_get(keys, '$.region', 'string') IN ('AMER','EMEA','APJ')
 AND (coalesce(priority, 4) > 4 OR try_variant_get(keys, '$.price', 'double') >= 299.99
-     OR (try_variant_get(keys, '$.premium_customer', 'boolean') AND try_variant_get(keys, '$.channel', 'string') = 'store'))
+     OR (try_variant_get(keys, '$.premium_customer', 'boolean')
+         AND try_variant_get(keys, '$.channel', 'string') = 'store'))
 """
 
 

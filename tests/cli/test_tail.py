@@ -194,7 +194,7 @@ def test_publisher_that_runs_again_adds_only_what_is_new(run: Run) -> None:
     lines = ['{"body": "1"}', "", '{"body": "3"}']
     assert run("publish", "orders", "--publisher", "shop", stdin="\n".join(lines)).status == 0
     again = run("publish", "orders", "--publisher", "shop", stdin="\n".join([*lines, '{"body": "4"}']))
-    assert "1 messages published, 2 already there" in again.err
+    assert "1 message published, 2 already there" in again.err
     assert [line["body"]["data"] for line in run("tail", "orders", "--json").json] == ["1", "3", "4"]
 
 

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from headgate.cli.options import DEFAULT_ROOT, Root, StreamText
 from headgate.cli.output import write_note
-from headgate.cli.units import now_ms, shown_count
+from headgate.cli.units import counted, now_ms, shown_count
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def publish(
                     raise wrong
         finally:
             left_out = f", {shown_count(duplicates)} already there" if duplicates else ""
-            write_note(f"{shown_count(published)} messages published{left_out}; next offset {writer.next_offset}")
+            write_note(f"{counted(published, 'message')} published{left_out}; next offset {writer.next_offset}")
     return 0
 
 

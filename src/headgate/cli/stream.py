@@ -9,7 +9,16 @@ from cyclopts import App, Parameter, validators
 
 from headgate.cli.options import DEFAULT_ROOT, AsJson, Root, StreamText
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_table
-from headgate.cli.units import duration_ms, now_ms, share, shown_count, shown_share, shown_size, shown_time, size_bytes
+from headgate.cli.units import (
+    counted,
+    duration_ms,
+    now_ms,
+    share,
+    shown_share,
+    shown_size,
+    shown_time,
+    size_bytes,
+)
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -228,8 +237,8 @@ def verify(stream: StreamText, /, *, as_json: AsJson = False, root: Root = DEFAU
             messages += found.header.num_records
             size += found.header.size_bytes
     write_note(
-        f"{shown_count(chunks)} chunks, {shown_count(messages)} records, {shown_size(size)} checked: "
-        + (f"{shown_count(damages)} damaged places" if damages else "all is well")
+        f"{counted(chunks, 'chunk')}, {counted(messages, 'record')}, {shown_size(size)} checked: "
+        + (counted(damages, "damaged place") if damages else "all is well")
     )
     return 1 if damages else 0
 

@@ -11,7 +11,7 @@ from cyclopts import Parameter, validators
 
 from headgate.cli.options import DEFAULT_ROOT, AsJson, Dialect, FilterValues, MatchUnfiltered, Root, StreamText
 from headgate.cli.output import write_json, write_line, write_note
-from headgate.cli.units import now_ms, shown_count, shown_size, shown_time
+from headgate.cli.units import counted, now_ms, shown_count, shown_size, shown_time
 from headgate.errors import ConfigError, MessageError
 
 if TYPE_CHECKING:
@@ -208,12 +208,12 @@ def _write_counters(counters: ScanCounters, *, as_json: bool) -> None:
         write_note(msgspec.json.encode(counters.as_dict()).decode())
         return
     lines = [
-        f"stage 1: {shown_count(counters.chunks_examined)} chunks examined, "
+        f"stage 1: {counted(counters.chunks_examined, 'chunk')} examined, "
         f"{shown_count(counters.chunks_skipped)} skipped unread ({shown_size(counters.bytes_skipped)}), "
         f"{shown_count(counters.chunks_without_match)} read without a match",
-        f"stage 2: {shown_count(counters.messages_evaluated)} messages evaluated "
+        f"stage 2: {counted(counters.messages_evaluated, 'message')} evaluated "
         f"({shown_size(counters.bytes_read)}), {shown_count(counters.messages_matched)} matched",
     ]
     if counters.chunks_corrupt:
-        lines.append(f"{shown_count(counters.chunks_corrupt)} chunks that do not check were passed over")
+        lines.append(f"passed over because they do not check: {counted(counters.chunks_corrupt, 'chunk')}")
     write_note("\n".join(lines))

@@ -85,6 +85,11 @@ def shown_count(count: int) -> str:
     return f"{count:,}".replace(",", " ")
 
 
+def counted(count: int, noun: str) -> str:
+    """A count with its noun: `1 message`, `2 messages`."""
+    return f"{shown_count(count)} {noun}{'' if count == 1 else 's'}"
+
+
 def shown_share(value: float) -> str:
     """A share as a percentage with two significant digits: `2.1 %`, `14 %`, `0.032 %`."""
     percent = value * 100

@@ -109,14 +109,14 @@ class Program:
     now_register: int
 
     def select(self, batch: EncodedMessages, now_ms: int) -> NDArray[np.uint8]:
-        """1 for each message of which the filter is true, else 0, 2 or 3, in no promised way; 4: the kernel leaves it open.
+        """1 for each message of which the filter is true, 4 where the kernel leaves it open, else any of 0, 2 and 3.
 
         Stops reading a message as soon as it cannot match. `(messages,)`; UTC() is `now_ms` for all of them.
         """
         return self._run(batch, now_ms, exact=False)
 
     def verdicts(self, batch: EncodedMessages, now_ms: int) -> NDArray[np.uint8]:
-        """The `Verdict` of each message: false 0, true 1, unknown 2, error 3 (no AMQP message); 4: the kernel leaves it open.
+        """The `Verdict` of each message: 0 false, 1 true, 2 unknown, 3 no AMQP message; 4: the kernel leaves it open.
 
         `(messages,)`; UTC() is `now_ms` for all of them.
         """
@@ -392,7 +392,7 @@ class _Compiler:
         return self.value(left, first, self.value(right, second, entry))
 
     def _truth_of_many(self, node: And | Or, register: int, then: int) -> int:
-        """All operands, then combined from left to right; nothing here has an effect that a short circuit would spare."""
+        """All operands, then combined from left to right; nothing has an effect that a short circuit would spare."""
         operation = layout.BOTH if isinstance(node, And) else layout.EITHER
         sources = [self.register_for(operand) for operand in node.operands]
         entry = then

@@ -5,8 +5,8 @@ Traps guarded here (each met in practice, see docs/design/kernels.md):
 * numba leaves the 128-bit division helpers of the C compiler's runtime unresolved; an innocent loop with a step that is
   no power of two then jumps into nowhere. They are registered before anything compiles or loads.
 * The disk cache does not look at `nogil` nor at changed callees or constants in other files: every function here is
-  compiled with `nogil`, and the name of a module's cache folder is a digest over versions and all sources it may use: the
-  module itself, a `layout.py` beside it, and this package.
+  compiled with `nogil`, and the name of a module's cache folder is a digest over versions and all sources it may use:
+  the modules `kernel.py` and `layout.py` in its folder and below, and this package.
 * A folder that cannot be written makes caching raise: then kernels are compiled in memory.
 * Array objects inside kernels cost a factor of ten: signatures with anything but integers and floats are refused.
 """
@@ -26,11 +26,15 @@ from typing import Any, TypeVar
 
 import llvmlite.binding
 import numba
-from numba.core import config as numba_config
+import numba.core.config
 
 from headgate.errors import HeadgateError
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+# numba's own annotations cover only part of what is used here.
+_njit: Any = numba.njit
+_config: Any = numba.core.config
 
 CACHE_VARIABLE = "HEADGATE_CACHE"
 """Environment variable: folder for compiled kernels; default is `headgate` in the user's cache folder."""
@@ -52,11 +56,11 @@ _register_division_symbols()
 
 @functools.cache
 def cache_folder(source: Path) -> Path | None:
-    """Where the kernels of one module are kept: a folder per state of its sources; None when no place can be written."""
+    """Where the kernels of one module are kept: a folder per state of its sources; None where nothing can be written."""
     digest = hashlib.sha256(f"{numba.__version__} {sys.version}".encode())
-    for part in (source, source.with_name("layout.py"), *sorted(Path(__file__).resolve().parent.glob("*.py"))):
-        if part.is_file():
-            digest.update(part.read_bytes())
+    own = {source, *source.parent.rglob("kernel.py"), *source.parent.rglob("layout.py")}
+    for part in [*sorted(own), *sorted(Path(__file__).resolve().parent.glob("*.py"))]:
+        digest.update(part.read_bytes())
     base = os.environ.get(CACHE_VARIABLE)
     candidates = (
         [Path(base)]
@@ -78,26 +82,28 @@ def cache_folder(source: Path) -> Path | None:
 
 
 def kernel(signature: str) -> Callable[[F], F]:
-    """Compile an entry point, at once, from the disk cache where possible; callable from Python without the interpreter lock.
+    """Compile an entry point, at once, or read it from the disk cache; it runs without the interpreter lock.
 
     `signature` names scalars only, for example `"int64(int64, int64, float64)"`; arrays go in as addresses. Integer
     division by zero and float division follow the machine, so kernels test their divisors.
     """
     unknown = set(signature.replace("(", " ").replace(")", " ").replace(",", " ").split()) - _SCALARS
     if unknown:
-        raise HeadgateError(f"kernel signature {signature!r}: only scalars may cross into a kernel, found {sorted(unknown)}")
+        raise HeadgateError(
+            f"kernel signature {signature!r}: only scalars may cross into a kernel, found {sorted(unknown)}"
+        )
 
     def compile_with_cache(function: F) -> F:
         folder = cache_folder(Path(function.__code__.co_filename))
         options = {"nogil": True, "error_model": "numpy", "boundscheck": False}
-        previous = numba_config.CACHE_DIR
-        numba_config.CACHE_DIR = str(folder) if folder else previous
+        previous = _config.CACHE_DIR
+        _config.CACHE_DIR = str(folder) if folder else previous
         try:
-            return numba.njit(signature, cache=folder is not None, **options)(function)  # type: ignore[no-any-return]
+            return _njit(signature, cache=folder is not None, **options)(function)  # type: ignore[no-any-return]
         except (OSError, RuntimeError):
-            return numba.njit(signature, cache=False, **options)(function)  # type: ignore[no-any-return]
+            return _njit(signature, cache=False, **options)(function)  # type: ignore[no-any-return]
         finally:
-            numba_config.CACHE_DIR = previous
+            _config.CACHE_DIR = previous
 
     return compile_with_cache
 
@@ -107,17 +113,17 @@ def helper(function: F) -> F:
 
     `forceinline` is said although it is the default: left out, it is taken over from whichever caller compiles it first.
     """
-    return numba.njit(nogil=True, error_model="numpy", boundscheck=False, forceinline=False)(function)  # type: ignore[no-any-return]
+    return _njit(nogil=True, error_model="numpy", boundscheck=False, forceinline=False)(function)  # type: ignore[no-any-return]
 
 
 def inlined(function: F) -> F:
     """Like `helper`, but pasted into its callers before optimisation: for tiny functions on the innermost path."""
-    return numba.njit(nogil=True, error_model="numpy", boundscheck=False, forceinline=True)(function)  # type: ignore[no-any-return]
+    return _njit(nogil=True, error_model="numpy", boundscheck=False, forceinline=True)(function)  # type: ignore[no-any-return]
 
 
 @functools.cache
 def self_test() -> None:
-    """Compile or load a loop that needs the 128-bit helpers and run it; raises when kernels are not to be trusted here."""
+    """Compile or load a loop that needs the 128-bit helpers and run it; raises when kernels cannot be trusted here."""
     from headgate.kernels.self_test import index_walk
 
     if index_walk(0, 29 * 7) != 7 or index_walk(5, 33) != 0:

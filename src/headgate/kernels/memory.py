@@ -11,7 +11,17 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
+from numba.extending import intrinsic as untyped_intrinsic
+
+# numba's own annotations describe the Python side of an intrinsic, not how a kernel calls it.
+_intrinsic: Any = untyped_intrinsic
+
+
+def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
+    """numba's decorator: the function is called in kernels, without its first parameter."""
+    decorated: Callable[..., Any] = _intrinsic(function)
+    return decorated
+
 
 _BYTE = ir.IntType(8)
 _WORD = ir.IntType(64)
@@ -50,17 +60,17 @@ def _integer_store(bits: int, *, swap: bool) -> Callable[..., Any]:
     return typing
 
 
-load_u8 = intrinsic(_integer_load(8, swap=False, signed=False))
-load_i8 = intrinsic(_integer_load(8, swap=False, signed=True))
-load_be_u16 = intrinsic(_integer_load(16, swap=True, signed=False))
-load_be_i16 = intrinsic(_integer_load(16, swap=True, signed=True))
-load_be_u32 = intrinsic(_integer_load(32, swap=True, signed=False))
-load_be_i32 = intrinsic(_integer_load(32, swap=True, signed=True))
-load_be_i64 = intrinsic(_integer_load(64, swap=True, signed=True))
-load_u16 = intrinsic(_integer_load(16, swap=False, signed=False))
-load_u32 = intrinsic(_integer_load(32, swap=False, signed=False))
-load_i32 = intrinsic(_integer_load(32, swap=False, signed=True))
-load_i64 = intrinsic(_integer_load(64, swap=False, signed=True))
+load_u8: Callable[..., int] = intrinsic(_integer_load(8, swap=False, signed=False))
+load_i8: Callable[..., int] = intrinsic(_integer_load(8, swap=False, signed=True))
+load_be_u16: Callable[..., int] = intrinsic(_integer_load(16, swap=True, signed=False))
+load_be_i16: Callable[..., int] = intrinsic(_integer_load(16, swap=True, signed=True))
+load_be_u32: Callable[..., int] = intrinsic(_integer_load(32, swap=True, signed=False))
+load_be_i32: Callable[..., int] = intrinsic(_integer_load(32, swap=True, signed=True))
+load_be_i64: Callable[..., int] = intrinsic(_integer_load(64, swap=True, signed=True))
+load_u16: Callable[..., int] = intrinsic(_integer_load(16, swap=False, signed=False))
+load_u32: Callable[..., int] = intrinsic(_integer_load(32, swap=False, signed=False))
+load_i32: Callable[..., int] = intrinsic(_integer_load(32, swap=False, signed=True))
+load_i64: Callable[..., int] = intrinsic(_integer_load(64, swap=False, signed=True))
 """Native order: words of descriptor blocks, and eight bytes at a time for comparisons."""
 
 store_u8 = intrinsic(_integer_store(8, swap=False))
@@ -147,9 +157,9 @@ def _overflow(name: str) -> Callable[..., Any]:
     return typing
 
 
-add_overflows = intrinsic(_overflow("sadd_with_overflow"))
-subtract_overflows = intrinsic(_overflow("ssub_with_overflow"))
-multiply_overflows = intrinsic(_overflow("smul_with_overflow"))
+add_overflows: Callable[..., int] = intrinsic(_overflow("sadd_with_overflow"))
+subtract_overflows: Callable[..., int] = intrinsic(_overflow("ssub_with_overflow"))
+multiply_overflows: Callable[..., int] = intrinsic(_overflow("smul_with_overflow"))
 """1 when the signed 64-bit operation overflows, else 0."""
 
 
@@ -161,22 +171,6 @@ def trailing_zeros(_context: Any, _value: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
 
     return types.int64(types.int64), generate
-
-
-@intrinsic
-def prefetch(_context: Any, _address: Any) -> Any:
-    """Ask for the cache line at an address that will be read soon; any address may be given."""
-
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        pointer = _BYTE.as_pointer()
-        flag = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
-        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
-        address = builder.inttoptr(arguments[0], pointer)
-        builder.call(function, [address, flag(0), flag(3), flag(1)])
-        return context.get_dummy_value()
-
-    return types.void(types.int64), generate
 
 
 @intrinsic

@@ -1,0 +1,463 @@
+"""What the kernel knows of values: registers, text, numbers, arithmetic, three-valued logic, and LIKE.
+
+A value is a register, the address of (kind, payload, length) as `layout.py` says. Text is read eight bytes at a time:
+behind every text there are at least eight readable bytes.
+"""
+
+from __future__ import annotations
+
+from headgate.evaluate.layout import (
+    ADD,
+    ANY_TEXT,
+    BEYOND,
+    BOOLEAN,
+    BOTH,
+    BYTES,
+    DIVIDE,
+    EQUAL,
+    FALSE,
+    FIRST_KNOWN,
+    FLOAT,
+    INTEGER,
+    KEEP_NUMBER,
+    LARGE,
+    MODULO,
+    MULTIPLY,
+    NEGATE,
+    ONE_CHARACTER,
+    OPPOSITE,
+    SUBTRACT,
+    TRUE,
+    UNDECIDED,
+    UNKNOWN,
+    VALUELESS,
+)
+from headgate.kernels.compiler import helper, inlined
+from headgate.kernels.memory import (
+    add_overflows,
+    bits_of_float,
+    float_of_bits,
+    kept_apart,
+    load_be_i64,
+    load_i64,
+    load_u8,
+    multiply_overflows,
+    store_i64,
+    subtract_overflows,
+)
+
+LINE_FEED = 0x0A
+SIGN_BIT = -(2**63)
+HIGH_BITS = -0x7F7F7F7F7F7F7F80
+LOW_BITS = 0x0101010101010101
+LINE_FEEDS = 0x0A0A0A0A0A0A0A0A
+MOST_INTEGER = 2**63 - 1
+NOT_TEXT = 0
+HAS_LINE_FEED = 1
+ONE_LINE = 2
+
+
+# -- bytes -------------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def equal_after_eight(left: int, right: int, length: int) -> bool:
+    """Whether texts of the same length above eight are equal, their first eight bytes being so."""
+    last = length - 8
+    offset = 8
+    while offset < last:
+        if load_i64(left + offset) != load_i64(right + offset):
+            return False
+        offset += 8
+    return load_i64(left + last) == load_i64(right + last)
+
+
+@helper
+def equal_text(left: int, right: int, length: int) -> bool:
+    """Whether two texts of one length are equal."""
+    offset = 0
+    while offset <= length - 8:
+        if load_i64(left + offset) != load_i64(right + offset):
+            return False
+        offset += 8
+    while offset < length:
+        if load_u8(left + offset) != load_u8(right + offset):
+            return False
+        offset += 1
+    return True
+
+
+@helper
+def _text_order(left: int, left_length: int, right: int, right_length: int) -> int:
+    """-1, 0 or 1 as `left` sorts before, with or behind `right`, bytewise."""
+    kept_apart()
+    shorter = min(left_length, right_length)
+    offset = 0
+    while offset <= shorter - 8:
+        first = load_be_i64(left + offset)
+        second = load_be_i64(right + offset)
+        if first != second:
+            return -1 if (first ^ SIGN_BIT) < (second ^ SIGN_BIT) else 1
+        offset += 8
+    while offset < shorter:
+        difference = load_u8(left + offset) - load_u8(right + offset)
+        if difference != 0:
+            return -1 if difference < 0 else 1
+        offset += 1
+    return order_of(left_length, right_length)
+
+
+@inlined
+def order_of(first: int, second: int) -> int:
+    """-1, 0 or 1 as the first integer is less than, equal to or greater than the second."""
+    return (1 if first > second else 0) - (1 if first < second else 0)
+
+
+# -- registers ---------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def set_register(register: int, kind: int, payload: int) -> None:
+    """Write kind and payload."""
+    store_i64(register, kind)
+    store_i64(register + 8, payload)
+
+
+@inlined
+def set_float(register: int, value: float) -> None:
+    """Write a double, unless it is not finite: that has no value."""
+    if value - value == 0.0:
+        set_register(register, FLOAT, bits_of_float(value))
+    else:
+        store_i64(register, VALUELESS)
+
+
+@inlined
+def set_bytes(register: int, address: int, length: int) -> None:
+    """Write a text, which stays where it is."""
+    store_i64(register, BYTES)
+    store_i64(register + 8, address)
+    store_i64(register + 16, length)
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def _is_number(kind: int) -> bool:
+    return kind >= LARGE or kind == INTEGER or kind == FLOAT
+
+
+@helper
+def _order_integer_float(integer: int, value: float) -> int:
+    """The exact order of an integer and a finite double."""
+    if value >= 9223372036854775808.0:
+        return -1
+    if value < -9223372036854775808.0:
+        return 1
+    whole = int(value)
+    if integer != whole:
+        return -1 if integer < whole else 1
+    fraction = value - float(whole)
+    return (1 if fraction < 0.0 else 0) - (1 if fraction > 0.0 else 0)
+
+
+@helper
+def _order_large_float(bits: int, value: float) -> int:
+    """The exact order of an integer from 2^63 to 2^64 - 1, given by its bits, and a finite double."""
+    if value >= 18446744073709551616.0:
+        return -1
+    if value < 9223372036854775808.0:
+        return 1
+    return order_of(bits ^ SIGN_BIT, int(value - 9223372036854775808.0))
+
+
+@helper
+def _order_numbers(left_kind: int, left: int, right_kind: int, right: int) -> int:
+    """-1, 0 or 1; numbers are kind and payload, none BEYOND."""
+    if left_kind == INTEGER:
+        if right_kind == INTEGER:
+            return order_of(left, right)
+        if right_kind == FLOAT:
+            return _order_integer_float(left, float_of_bits(right))
+        return -1
+    if left_kind == FLOAT:
+        value = float_of_bits(left)
+        if right_kind == FLOAT:
+            other = float_of_bits(right)
+            return (1 if value > other else 0) - (1 if value < other else 0)
+        if right_kind == INTEGER:
+            return -_order_integer_float(right, value)
+        return -_order_large_float(right, value)
+    if right_kind == INTEGER:
+        return 1
+    if right_kind == FLOAT:
+        return _order_large_float(left, float_of_bits(right))
+    return order_of(left ^ SIGN_BIT, right ^ SIGN_BIT)
+
+
+@inlined
+def _order_beyond(kind: int, payload: int, below: int, exact: int) -> int:
+    """The exact order of a number that 64 bits hold and a constant that none do, given as its register says."""
+    limit = float_of_bits(below)
+    if kind != FLOAT:
+        return -1 if limit > 0.0 else 1
+    value = float_of_bits(payload)
+    if value == limit and exact != 0:
+        return 0
+    return 1 if value > limit else -1
+
+
+@helper
+def compare(left: int, right_kind: int, right_payload: int, right_length: int, accepted: int) -> int:
+    """Truth of a comparison: a register against a value; kinds as RabbitMQ compares them."""
+    kept_apart()
+    kind = load_i64(left)
+    if kind < FIRST_KNOWN or right_kind < FIRST_KNOWN:
+        return UNKNOWN
+    payload = load_i64(left + 8)
+    if _is_number(kind):
+        if not _is_number(right_kind):
+            return FALSE
+        if kind == BEYOND or right_kind == BEYOND:
+            if kind == right_kind:
+                return UNDECIDED
+            if kind == BEYOND:
+                order = -_order_beyond(right_kind, right_payload, payload, load_i64(left + 16))
+            else:
+                order = _order_beyond(kind, payload, right_payload, right_length)
+            return (accepted >> (order + 1)) & 1
+        return (accepted >> (_order_numbers(kind, payload, right_kind, right_payload) + 1)) & 1
+    if kind != right_kind:
+        return FALSE
+    if kind == BYTES:
+        length = load_i64(left + 16)
+        if accepted == EQUAL:
+            return TRUE if length == right_length and equal_text(payload, right_payload, length) else FALSE
+        return (accepted >> (_text_order(payload, length, right_payload, right_length) + 1)) & 1
+    return TRUE if accepted == EQUAL and payload == right_payload else FALSE
+
+
+@helper
+def among(subject: int, others: int, count: int, registers: int) -> int:
+    """Truth of IN over registers: members of unknown value equal nothing."""
+    if load_i64(subject) < FIRST_KNOWN:
+        return UNKNOWN
+    result = FALSE
+    while count > 0:
+        other = registers + load_i64(others)
+        truth = compare(subject, load_i64(other), load_i64(other + 8), load_i64(other + 16), EQUAL)
+        if truth == TRUE:
+            return TRUE
+        if truth == UNDECIDED:
+            result = UNDECIDED
+        others += 8
+        count -= 1
+    return result
+
+
+@helper
+def _integer_arithmetic(operation: int, first: int, second: int, result: int) -> bool:
+    """Integer arithmetic but division into a register that is VALUELESS before; False on overflow."""
+    if operation == ADD:
+        if add_overflows(first, second) != 0:
+            return False
+        set_register(result, INTEGER, first + second)
+    elif operation == SUBTRACT:
+        if subtract_overflows(first, second) != 0:
+            return False
+        set_register(result, INTEGER, first - second)
+    elif operation == MULTIPLY:
+        if multiply_overflows(first, second) != 0:
+            return False
+        set_register(result, INTEGER, first * second)
+    elif second == 1 or second == -1:
+        # The machine traps on the least integer modulo -1.
+        set_register(result, INTEGER, 0)
+    elif second != 0:
+        remainder = first % second
+        if remainder != 0 and (first < 0) != (second < 0):
+            remainder -= second
+        set_register(result, INTEGER, remainder)
+    return True
+
+
+@inlined
+def _as_float(kind: int, payload: int) -> float:
+    """The double nearest to a number that is not BEYOND."""
+    if kind == FLOAT:
+        value: float = float_of_bits(payload)
+        return value
+    if kind == INTEGER:
+        return float(payload)
+    # Halved with the lowest bit kept as a sticky one, so that rounding once gives the nearest.
+    return 2.0 * float((payload >> 1) & MOST_INTEGER | payload & 1)
+
+
+@helper
+def arithmetic(operation: int, left: int, right: int, result: int) -> bool:
+    """Binary arithmetic of two registers into a third; False if only unbounded integers can say."""
+    left_kind = load_i64(left)
+    right_kind = load_i64(right)
+    store_i64(result, VALUELESS)
+    if not _is_number(left_kind) or not _is_number(right_kind):
+        return True
+    if operation == MODULO and (left_kind == FLOAT or right_kind == FLOAT):
+        return True
+    if left_kind == BEYOND or right_kind == BEYOND:
+        return False
+    first = load_i64(left + 8)
+    second = load_i64(right + 8)
+    if left_kind != FLOAT and right_kind != FLOAT and operation != DIVIDE:
+        if left_kind == LARGE or right_kind == LARGE:
+            return False
+        return _integer_arithmetic(operation, first, second, result)
+    value = _as_float(left_kind, first)
+    other = _as_float(right_kind, second)
+    if operation == ADD:
+        set_float(result, value + other)
+    elif operation == SUBTRACT:
+        set_float(result, value - other)
+    elif operation == MULTIPLY:
+        set_float(result, value * other)
+    elif other != 0.0:
+        set_float(result, value / other)
+    return True
+
+
+@helper
+def signed(operation: int, operand: int, result: int) -> bool:
+    """Unary plus or minus; False if only unbounded integers can say."""
+    kind = load_i64(operand)
+    payload = load_i64(operand + 8)
+    if kind == FLOAT:
+        set_register(result, FLOAT, payload ^ SIGN_BIT if operation == NEGATE else payload)
+    elif kind == INTEGER and (operation == KEEP_NUMBER or payload != SIGN_BIT):
+        set_register(result, INTEGER, -payload if operation == NEGATE else payload)
+    elif _is_number(kind):
+        return False
+    else:
+        store_i64(result, VALUELESS)
+    return True
+
+
+@inlined
+def truth_of(register: int) -> int:
+    """Truth of a value: anything but a boolean is unknown."""
+    return load_i64(register + 8) if load_i64(register) == BOOLEAN else UNKNOWN
+
+
+@inlined
+def store_truth(register: int, truth: int) -> None:
+    """Write a truth as a value."""
+    set_register(register, VALUELESS if truth == UNKNOWN else BOOLEAN, truth)
+
+
+@helper
+def logic(operation: int, left: int, right: int, result: int) -> None:
+    """Three-valued conjunction, disjunction or negation of values."""
+    first = truth_of(left)
+    if operation == OPPOSITE:
+        store_truth(result, UNKNOWN if first == UNKNOWN else 1 - first)
+        return
+    second = truth_of(right)
+    decisive = FALSE if operation == BOTH else TRUE
+    if first == decisive or second == decisive:
+        store_truth(result, decisive)
+    elif first == UNKNOWN or second == UNKNOWN:
+        store_truth(result, UNKNOWN)
+    else:
+        store_truth(result, 1 - decisive)
+
+
+# -- LIKE --------------------------------------------------------------------------------------------------------------
+
+
+@helper
+def _character(position: int, end: int) -> int:
+    """Behind the UTF-8 character at `position`; 0 if there is none (Unicode, table 3-7)."""
+    lead = load_u8(position)
+    if lead < 0x80:
+        return position + 1
+    if lead < 0xC2 or lead > 0xF4:
+        return 0
+    size = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+    if position + size > end:
+        return 0
+    second = load_u8(position + 1)
+    least = 0xA0 if lead == 0xE0 else 0x90 if lead == 0xF0 else 0x80
+    most = 0x9F if lead == 0xED else 0x8F if lead == 0xF4 else 0xBF
+    if second < least or second > most:
+        return 0
+    if size > 2 and load_u8(position + 2) & 0xC0 != 0x80:
+        return 0
+    if size > 3 and load_u8(position + 3) & 0xC0 != 0x80:
+        return 0
+    return position + size
+
+
+@helper
+def _text_state(position: int, end: int) -> int:
+    """NOT_TEXT if the bytes are not UTF-8, else whether they hold a line feed."""
+    state = ONE_LINE
+    while position < end:
+        if position <= end - 8:
+            word = load_i64(position)
+            feeds = word ^ LINE_FEEDS
+            if (word | ((feeds - LOW_BITS) & ~feeds)) & HIGH_BITS == 0:
+                position += 8
+                continue
+        if load_u8(position) == LINE_FEED:
+            state = HAS_LINE_FEED
+        position = _character(position, end)
+        if position == 0:
+            return NOT_TEXT
+    return state
+
+
+@helper
+def like_general(subject: int, length: int, elements: int, count: int, pool: int) -> int:
+    """Truth of a pattern with wildcards over code points, as RabbitMQ's regular expressions decide it.
+
+    Wildcards do not match a line feed and patterns cannot hold one, so a subject with a line feed anywhere but at its
+    end, where one is tolerated, matches nothing. At most length x pattern steps: on a mismatch only the last `%`
+    gives way.
+    """
+    end = subject + length
+    trimmed = end - 1 if length > 0 and load_u8(end - 1) == LINE_FEED else end
+    state = _text_state(subject, trimmed)
+    if state == NOT_TEXT:
+        return UNKNOWN
+    if state == HAS_LINE_FEED:
+        return FALSE
+    end = trimmed
+    position = subject
+    element = 0
+    resume_element = -1
+    resume = position
+    while True:
+        if element < count:
+            size = load_i64(elements + 16 * element)
+            if size == ANY_TEXT:
+                element += 1
+                if element == count:
+                    return TRUE
+                resume_element = element
+                resume = position
+                continue
+            if size == ONE_CHARACTER:
+                if position < end:
+                    position = _character(position, end)
+                    element += 1
+                    continue
+            elif position + size <= end and equal_text(position, pool + load_i64(elements + 16 * element + 8), size):
+                position += size
+                element += 1
+                continue
+        elif position == end:
+            return TRUE
+        if resume_element < 0 or resume >= end:
+            return FALSE
+        resume = _character(resume, end)
+        position = resume
+        element = resume_element

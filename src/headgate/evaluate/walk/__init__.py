@@ -1,0 +1,1 @@
+"""Encoded messages as the kernel reads them (`kernel.py`); imported by the kernel only."""

@@ -1,0 +1,437 @@
+"""What the kernel knows of encoded messages: walking them, checking them, and filling slots from them.
+
+Two rules keep every read inside a message and the slack behind it (`SLACK_BYTES`, 8): a constructor, a size of up to
+four bytes or a first word of eight may be read at any address up to the end of what is walked, since it lies within the
+slack; anything longer is read only after its end was checked. The walk follows docs/design/message-validity.md.
+
+Functions that walk return an address to go on at; an address behind the given `stop` means that the bytes do not fit.
+"""
+
+from __future__ import annotations
+
+from headgate.evaluate.layout import (
+    ABSENT,
+    APPLICATION_KEYS,
+    BOOLEAN,
+    FIELDS_COUNT,
+    FIELDS_FIRST,
+    INTEGER,
+    KEY_BYTES,
+    KEY_LENGTH,
+    KEY_MASK,
+    KEY_NEXT,
+    KEY_REGISTER,
+    KEY_TEXT,
+    KEY_WORD,
+    KEYS_BY_LENGTH,
+    KEYS_COUNT,
+    KEYS_FIRST,
+    LARGE,
+    MALFORMED,
+    NULL,
+    TRUE,
+    UNDECIDED,
+    VALUELESS,
+    WANTED_SECTIONS,
+    WIDTH_DESCRIBED,
+    WIDTH_RARE,
+    WIDTH_SIZE8,
+    WIDTH_SIZE32,
+)
+from headgate.evaluate.values.kernel import (
+    equal_after_eight,
+    set_bytes,
+    set_float,
+    set_register,
+)
+from headgate.kernels.compiler import helper, inlined
+from headgate.kernels.memory import (
+    float_of_bits,
+    kept_apart,
+    load_be_f32,
+    load_be_i16,
+    load_be_i32,
+    load_be_i64,
+    load_be_u16,
+    load_be_u32,
+    load_i8,
+    load_i64,
+    load_u8,
+    load_u16,
+    load_u32,
+    store_i64,
+    trailing_zeros,
+)
+
+HEADER_CODE = 0x70
+PROPERTIES_CODE = 0x73
+APPLICATION_PROPERTIES_CODE = 0x74
+FIRST_BODY_CODE = 0x75
+LAST_CODE = 0x78
+SHORT_HEADER = 0xC0705300
+SHORT_PROPERTIES = 0xC0735300
+APPLICATION_PROPERTIES_HEAD = 0x745300
+NULLS = 0x4040404040404040
+
+
+# -- walking encoded values --------------------------------------------------------------------------------------------
+
+
+@helper
+def _skip_rare(position: int, stop: int, widths: int) -> int:
+    """As `_skip`, for any value."""
+    kept_apart()
+    pending = 1
+    while pending > 0:
+        if position >= stop:
+            return stop + 1
+        width = load_u16(widths + 2 * load_u8(position))
+        if width < WIDTH_SIZE8:
+            position += width
+        elif width < WIDTH_RARE:
+            position += 2 + load_u8(position + 1)
+        elif width == WIDTH_SIZE32:
+            position += 5 + load_be_u32(position + 1)
+        elif width == WIDTH_DESCRIBED:
+            position += 1
+            pending += 2
+        else:
+            return stop + 1
+        pending -= 1
+    return position
+
+
+@inlined
+def _skip(position: int, stop: int, widths: int) -> int:
+    """Behind the value at `position`, which is at most `stop`; more than `stop` if there is no whole value."""
+    constructor = load_u8(position)
+    if constructor == 0xA1 or constructor == 0xA3 or constructor == 0xA0:
+        return position + 2 + load_u8(position + 1)
+    width = load_u16(widths + 2 * constructor)
+    if width < WIDTH_SIZE8:
+        return position + width
+    return _skip_rare(position, stop, widths)
+
+
+@inlined
+def _nulls(position: int, most: int) -> int:
+    """How many of the next `most` values are null, at most eight."""
+    count = trailing_zeros(load_i64(position) ^ NULLS) >> 3
+    return count if count < most else most
+
+
+@inlined
+def _check_list(position: int, stop: int, count: int, widths: int) -> bool:
+    """Whether `count` elements from `position` end exactly at `stop`; quick where many are null."""
+    while count > 0:
+        nulls = _nulls(position, count)
+        position += nulls
+        count -= nulls
+        if count > 0 and position < stop:
+            position = _skip(position, stop, widths)
+            count -= 1
+        if position > stop or (position == stop and count > 0):
+            return False
+    return position == stop
+
+
+@inlined
+def _check_map(position: int, stop: int, count: int, widths: int) -> bool:
+    """Whether `count` elements from `position`, an even number, end exactly at `stop`."""
+    while count > 0:
+        if load_u8(position) == 0xA1:
+            position += 2 + load_u8(position + 1)
+        else:
+            position = _skip_rare(position, stop, widths)
+        if position > stop:
+            return False
+        position = _skip(position, stop, widths)
+        if position > stop:
+            return False
+        count -= 2
+    return position == stop
+
+
+@helper
+def _decode(position: int, register: int) -> None:
+    """Put the value at `position`, whose end was checked, into a register."""
+    constructor = load_u8(position)
+    if constructor == 0xA1 or constructor == 0xA3 or constructor == 0xA0:
+        set_bytes(register, position + 2, load_u8(position + 1))
+    elif constructor == 0x40:
+        store_i64(register, NULL)
+    elif constructor == 0x41:
+        set_register(register, BOOLEAN, 1)
+    elif constructor == 0x42:
+        set_register(register, BOOLEAN, 0)
+    elif constructor == 0x43 or constructor == 0x44:
+        set_register(register, INTEGER, 0)
+    elif constructor == 0x50 or constructor == 0x52 or constructor == 0x53:
+        set_register(register, INTEGER, load_u8(position + 1))
+    elif constructor == 0x51 or constructor == 0x54 or constructor == 0x55:
+        set_register(register, INTEGER, load_i8(position + 1))
+    elif constructor == 0x56:
+        set_register(register, BOOLEAN, 1 if load_u8(position + 1) != 0 else 0)
+    elif constructor == 0x60:
+        set_register(register, INTEGER, load_be_u16(position + 1))
+    elif constructor == 0x61:
+        set_register(register, INTEGER, load_be_i16(position + 1))
+    elif constructor == 0x70 or constructor == 0x73:
+        set_register(register, INTEGER, load_be_u32(position + 1))
+    elif constructor == 0x71:
+        set_register(register, INTEGER, load_be_i32(position + 1))
+    elif constructor == 0x72:
+        set_float(register, load_be_f32(position + 1))
+    elif constructor == 0x80:
+        value = load_be_i64(position + 1)
+        set_register(register, INTEGER if value >= 0 else LARGE, value)
+    elif constructor == 0x81 or constructor == 0x83:
+        set_register(register, INTEGER, load_be_i64(position + 1))
+    elif constructor == 0x82:
+        set_float(register, float_of_bits(load_be_i64(position + 1)))
+    elif constructor == 0x98:
+        set_bytes(register, position + 1, 16)
+    elif constructor == 0xB1 or constructor == 0xB3 or constructor == 0xB0:
+        set_bytes(register, position + 5, load_be_u32(position + 1))
+    else:
+        # decimals, lists, maps, arrays, described values
+        store_i64(register, VALUELESS)
+
+
+@inlined
+def _decode_text_first(position: int, register: int) -> None:
+    """`_decode` with the most common constructor in line."""
+    if load_u8(position) == 0xA1:
+        set_bytes(register, position + 2, load_u8(position + 1))
+    else:
+        _decode(position, register)
+
+
+@inlined
+def _read_list(position: int, stop: int, count: int, fields: int, registers: int, widths: int) -> bool:
+    """Decode the wanted elements of a header or properties list; False if it breaks before the last of them.
+
+    An element that is null is as good as none: its slot stays as it is.
+    """
+    wanted = load_i64(fields + FIELDS_COUNT)
+    if count > wanted:
+        count = wanted
+    slots = fields + FIELDS_FIRST
+    while count > 0:
+        nulls = _nulls(position, count)
+        position += nulls
+        slots += 8 * nulls
+        count -= nulls
+        if position > stop:
+            return False
+        if count == 0:
+            return True
+        following = _skip(position, stop, widths)
+        if following > stop:
+            return False
+        slot = load_i64(slots)
+        if slot >= 0:
+            _decode_text_first(position, registers + slot)
+        slots += 8
+        position = following
+        count -= 1
+    return True
+
+
+@inlined
+def _read_map(
+    position: int, stop: int, pairs: int, keys: int, short_key: int, registers: int, pool: int
+) -> tuple[int, int]:
+    """Decode the values of the wanted keys until all are found; where it stopped and how many pairs are left.
+
+    The place is behind `stop` if the map breaks before that. Keys count with constructor `short_key` or its long form.
+    Of equal keys the first counts.
+    """
+    missing = load_i64(keys + KEYS_COUNT)
+    by_length = pool + load_i64(keys + KEYS_BY_LENGTH)
+    first_key = keys + KEYS_FIRST - KEY_BYTES
+    while pairs > 0:
+        constructor = load_u8(position)
+        length = load_u8(position + 1)
+        candidate = 0
+        if constructor == short_key:
+            key = position + 2
+            value = key + length
+            candidate = load_u8(by_length + length)
+        elif constructor == short_key + 0x10:
+            length = load_be_u32(position + 1)
+            key = position + 5
+            value = key + length
+            candidate = load_u8(by_length + min(length, 255))
+        else:
+            key = position
+            value = _skip_rare(position, stop, pool)
+        if value > stop:
+            return stop + 1, pairs
+        position = _skip(value, stop, pool)
+        if position > stop:
+            return position, pairs
+        pairs -= 1
+        while candidate != 0:
+            entry = first_key + candidate * KEY_BYTES
+            if (
+                (load_i64(key) ^ load_i64(entry + KEY_WORD)) & load_i64(entry + KEY_MASK) == 0
+                and length == load_i64(entry + KEY_LENGTH)
+                and (length <= 8 or equal_after_eight(key, pool + load_i64(entry + KEY_TEXT), length))
+            ):
+                register = registers + load_i64(entry + KEY_REGISTER)
+                if load_i64(register) == ABSENT:
+                    _decode_text_first(value, register)
+                    missing -= 1
+                    if missing == 0:
+                        return position, pairs
+                break
+            candidate = load_i64(entry + KEY_NEXT)
+    return position, pairs
+
+
+# -- walking a message -------------------------------------------------------------------------------------------------
+
+
+@inlined
+def _is_list(code: int) -> bool:
+    return code == HEADER_CODE or code == PROPERTIES_CODE
+
+
+@inlined
+def _descriptor(position: int, end: int) -> tuple[int, int]:
+    """The section code whose descriptor begins at `position` (below `end`), and the address of its value.
+
+    Code 0 for what is no section, UNDECIDED for symbols, which the reference knows.
+    """
+    head = load_u16(position)
+    if head == 0x5300 and position + 3 <= end:
+        return load_u8(position + 2), position + 3
+    if head == 0x8000 and position + 10 <= end:
+        code = load_be_i64(position + 2)
+        return (code if HEADER_CODE <= code <= LAST_CODE else 0), position + 10
+    if (head == 0xA300 or head == 0xB300) and position + 2 <= end:
+        return UNDECIDED, position
+    return 0, position
+
+
+@inlined
+def _section(position: int, end: int, is_list: bool) -> tuple[int, int, int]:
+    """Elements, stop and count of the section whose value begins at `position`, at most `end`.
+
+    Stop is above `end` if the section does not fit.
+    """
+    constructor = load_u8(position)
+    if constructor == (0xC0 if is_list else 0xC1):
+        size = load_u8(position + 1)
+        return position + 3, position + 2 + size if size > 0 else end + 1, load_u8(position + 2)
+    return _section_rare(position, end, is_list)
+
+
+@helper
+def _section_rare(position: int, end: int, is_list: bool) -> tuple[int, int, int]:
+    """As `_section`, for lists and maps of any form but the short one."""
+    kept_apart()
+    constructor = load_u8(position)
+    if constructor == (0xD0 if is_list else 0xD1):
+        size = load_be_u32(position + 1)
+        stop = position + 5 + size
+        if size >= 4 and stop <= end:
+            return position + 9, stop, load_be_u32(position + 5)
+    elif is_list and constructor == 0x45:
+        return position + 1, position + 1, 0
+    return position, end + 1, 0
+
+
+@helper
+def check(position: int, end: int, widths: int, rest: int, rest_count: int) -> int:
+    """The rule of docs/design/message-validity.md: TRUE, MALFORMED or UNDECIDED.
+
+    If `rest` is not 0, the application properties have been walked up to there and `rest_count` elements are left.
+    """
+    kept_apart()
+    previous = 0
+    while position < end:
+        code, value = _descriptor(position, end)
+        if code == UNDECIDED:
+            return UNDECIDED
+        if code >= FIRST_BODY_CODE:
+            return TRUE if code <= LAST_CODE else MALFORMED
+        if code < HEADER_CODE or code <= previous:
+            return MALFORMED
+        previous = code
+        is_list = _is_list(code)
+        elements, stop, count = _section(value, end, is_list)
+        if stop > end:
+            return MALFORMED
+        if is_list:
+            if not _check_list(elements, stop, count, widths):
+                return MALFORMED
+        elif code == APPLICATION_PROPERTIES_CODE:
+            if rest != 0:
+                elements = rest
+                count = rest_count
+            if count & 1 != 0 or not _check_map(elements, stop, count, widths):
+                return MALFORMED
+        position = stop
+    return TRUE
+
+
+@inlined
+def gather_early(position: int, end: int, program: int, registers: int, pool: int) -> int:
+    """Fill the slots of all sections before the application properties.
+
+    Gives the address of the application properties' map, 0 if there are none, -MALFORMED or -UNDECIDED.
+    """
+    previous = 0
+    while position < end:
+        head = load_u32(position)
+        if head == SHORT_HEADER or head == SHORT_PROPERTIES:  # noqa: SIM109 - slow in numba
+            code = (head >> 16) & 0xFF
+            is_list = True
+            elements = position + 6
+            size = load_u8(position + 4)
+            stop = position + 5 + size
+            count = load_u8(position + 5)
+            if size == 0:
+                return -MALFORMED
+        elif head & 0xFFFFFF == APPLICATION_PROPERTIES_HEAD:
+            return position + 3 if position + 3 <= end else -MALFORMED
+        else:
+            code, value = _descriptor(position, end)
+            if code >= APPLICATION_PROPERTIES_CODE:
+                if code == APPLICATION_PROPERTIES_CODE:
+                    return value
+                return 0 if code <= LAST_CODE else -MALFORMED
+            if code < HEADER_CODE:
+                return -UNDECIDED if code == UNDECIDED else -MALFORMED
+            is_list = _is_list(code)
+            elements, stop, count = _section(value, end, is_list)
+        if code <= previous or stop > end:
+            return -MALFORMED
+        previous = code
+        wanted = load_i64(program + WANTED_SECTIONS + 8 * (code - HEADER_CODE))
+        if wanted != 0:
+            if is_list:
+                if not _read_list(elements, stop, count, program + wanted, registers, pool):
+                    return -MALFORMED
+            else:
+                # Where the framing of annotations breaks, what was not found is absent: no error.
+                _read_map(elements, stop, count >> 1, program + wanted, 0xA3, registers, pool)
+        position = stop
+    return 0
+
+
+@inlined
+def gather_late(value: int, end: int, program: int, registers: int, pool: int) -> tuple[int, int]:
+    """Fill the slots of the application properties, whose map is at `value`.
+
+    Gives where the walk stopped and how many elements are left; a place behind `end` if the map breaks before that.
+    """
+    elements, stop, count = _section(value, end, False)
+    if stop > end or count & 1 != 0:
+        return end + 1, 0
+    rest, pairs = _read_map(
+        elements, stop, count >> 1, program + load_i64(program + APPLICATION_KEYS), 0xA1, registers, pool
+    )
+    return rest if rest <= stop else end + 1, 2 * pairs

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import tempfile
 import zlib
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.log import ChunkType, Stream, Writer
@@ -60,12 +61,10 @@ class FailingFiles:
     written: int = 0
     fail_sync: bool = False
     fail_truncate: bool = False
-    files: list[_FailingFile] = field(default_factory=list)
+    on_failure: Callable[[], None] = lambda: None
 
     def __call__(self, path: Path) -> _FailingFile:
-        file = _FailingFile(path, self)
-        self.files.append(file)
-        return file
+        return _FailingFile(path, self)
 
 
 class _FailingFile:
@@ -83,6 +82,7 @@ class _FailingFile:
         self._file.write(part, position)
         owner.written += len(part)
         if len(part) < len(data):
+            owner.on_failure()
             raise owner.error
 
     def truncate(self, size: int) -> None:

@@ -100,10 +100,18 @@ def test_a_disk_that_is_full_at_any_byte_leaves_what_was_confirmed_and_a_writer_
         files = full_disk()
         with Writer.open(stream, now_ms=0, open_file=files) as writer:
             files.budget = budget
+            seen: list[list[bytes]] = []
+            files.on_failure = lambda seen=seen, stream=stream: seen.append(words(stream))  # type: ignore[misc]
             with pytest.raises(StorageFullError, match="no room for more bytes"):
                 steps(writer)
             found = words(stream)
             assert found == [b"old-0", b"old-1", *NEW][: max(2, len(found))]
+            # What a reader may have seen is not taken back, what it cannot have seen is.
+            assert [found] == seen
+            newest = stream.segments()[-1]
+            with newest.open() as reader:
+                assert newest.segment_path.stat().st_size == reader.stop_position
+                assert newest.index_path.stat().st_size == 8 + 29 * len(reader.chunks())
             files.budget = None
             steps(writer)
             assert words(stream) == [b"old-0", b"old-1", *NEW]

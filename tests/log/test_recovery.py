@@ -168,6 +168,17 @@ def test_rubbish_of_renames_and_foreign_files_do_not_disturb(rolled: Stream) -> 
     assert all((rolled.path / name).exists() for name in others)
 
 
+def test_a_chunk_whose_trailer_is_cut_off_is_dropped(tmp_path: Path) -> None:
+    stream = Stream.create(tmp_path / "s", name="s", now_ms=0)
+    with Writer.open(stream, now_ms=0) as writer:
+        for number in range(2):
+            writer.append([(b"m%d" % number, None)], now_ms=0, publisher="p", sequences=[number])
+    cut(stream.path / segment_name(0), -1)
+    with Writer.open(stream, now_ms=0) as writer:
+        assert writer.last_sequence("p") == 0
+    assert reopened(stream) == expected(0)
+
+
 def test_an_index_record_that_points_anywhere_is_dropped(tmp_path: Path) -> None:
     stream = Stream.create(tmp_path / "s", name="s", now_ms=0)
     with Writer.open(stream, now_ms=0) as writer:

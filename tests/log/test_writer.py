@@ -193,7 +193,10 @@ def test_a_segment_holds_a_message_even_where_its_snapshot_fills_it(tmp_path: Pa
     assert [body for _, body in read_messages(stream)] == [b"0", b"1", b"2", b"3"]
 
 
-@pytest.mark.parametrize("limit", [{"max_segment_size_bytes": 1000}, {"max_segment_chunks": 5}])
+# 254 bytes are exactly a head and three of the first chunks.
+@pytest.mark.parametrize(
+    "limit", [{"max_segment_size_bytes": 1000}, {"max_segment_size_bytes": 254}, {"max_segment_chunks": 5}]
+)
 def test_rolling_does_not_depend_on_how_many_chunks_are_appended_at_once(tmp_path: Path, limit: dict[str, int]) -> None:
     data, positions = prebuilt(40)
     ends = np.append(positions[1:], len(data))

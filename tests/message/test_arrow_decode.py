@@ -498,3 +498,40 @@ def test_every_key_of_the_strategies_can_be_declared() -> None:
     names = [key.decode() for key in KEYS if key]
     text = ", ".join(f"`{name}` string" for name in names)
     assert [each.name for each in declared_properties(text)] == names
+
+
+def test_the_kernels_tell_text_from_other_bytes_exactly_as_utf8_does() -> None:
+    """Every first byte, with second bytes at the edges of the ranges, whole and cut short, first and further on."""
+    seconds = (0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0)
+    contents = [
+        lead + bytes([first, second]) + tail
+        for first in range(0x80, 0x100)
+        for second in seconds
+        for tail in (b"", b"\x80", b"\x80\x80", b"\xbf\xbf", b"a", b"\x80a", b"\x80\xc0")
+        for lead in (b"", b"12345678")
+    ]
+    values = [of("string", content.decode("utf-8", "surrogateescape")) for content in contents]
+    batch = EncodedMessages.of(Message(b"", application_properties={"s": value}).encode() for value in values)
+    cells = _cells(columns_of(batch, ["application_properties"], "s string")["application_properties"])
+    for content, cell in zip(contents, cells, strict=True):
+        try:
+            assert cell == {"s": content.decode()}
+        except UnicodeDecodeError:
+            assert cell == {"s": None}
+
+
+def test_variant_keys_are_ordered_by_all_their_bytes() -> None:
+    keys = ["aaaaaaaab", "aaaaaaaa", "aaaaaaaaa", "aaaaaaaaac", "aaaaaaa", "ä", "z", "", "aaaaaaab", "aaaaaaaaab"]
+    message = Message(b"", application_properties={key: position for position, key in enumerate(keys)})
+    cell = column(message, "application_properties")
+    assert isinstance(cell, dict)
+    decoded = decode_variant(cell["value"], cell["metadata"])
+    assert [key.value for key, _ in decoded.value] == sorted(keys, key=str.encode)
+    assert {key.value: value.value for key, value in decoded.value} == {key: place for place, key in enumerate(keys)}
+
+
+def test_a_row_may_have_the_keys_of_the_row_before_in_another_order() -> None:
+    orders = (("a", "b", "c"), ("c", "a", "b"), ("b", "c", "a"), ("a",), ("x", "y", "w"))
+    messages = [Message(b"", application_properties={key: ord(key) for key in order}).encode() for order in orders]
+    array = columns_of(EncodedMessages.of(messages), ["application_properties"])["application_properties"]
+    assert _cells(array) == _cells(expected(messages, "application_properties", None))

@@ -437,3 +437,11 @@ def test_the_buffer_has_readable_slack_behind_every_message() -> None:
 
 def test_no_rows_make_no_messages() -> None:
     assert len(messages_of(batch(body=pa.array([], pa.binary())))) == 0
+
+
+@pytest.mark.parametrize(("microseconds", "milliseconds"), [(1_999, 1), (-1, -1), (-1_000, -1), (-1_001, -2), (0, 0)])
+def test_microseconds_of_a_variant_are_cut_to_milliseconds(microseconds: int, milliseconds: int) -> None:
+    value = bytes([2, 1, 0, 0, 9, 12 << 2]) + microseconds.to_bytes(8, "little", signed=True)
+    column = pa.array([{"value": value, "metadata": b"\x11\x01\x00\x01t"}], variant_type())
+    entries = only(batch(application_properties=column)).section(Section.APPLICATION_PROPERTIES)
+    assert entries == of("map", ((of("string", "t"), of("timestamp", milliseconds)),))

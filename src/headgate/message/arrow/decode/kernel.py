@@ -432,15 +432,6 @@ def store_property(descriptor: int, row: int, position: int, size: int) -> int:
 
 
 @helper
-def forget_row(fields: int, count: int, row: int) -> None:
-    """Take back what an undecided row stored."""
-    for field in range(count):
-        descriptor = fields + 8 * FIELD_WORDS * field
-        store_i64(load_i64(descriptor + 8) + 8 * row, 0)
-        store_u8(load_i64(descriptor + 16) + row, 0)
-
-
-@helper
 def list_row(position: int, fields: int, count: int, row: int) -> int:
     """Store the fields of one header or properties list; 0 = undecided."""
     constructor = load_u8(position)
@@ -474,7 +465,7 @@ def list_row(position: int, fields: int, count: int, row: int) -> int:
 
 @kernel("void(int64, int64, int64, int64, int64, int64, int64)")
 def list_columns(sections: int, rows: int, word: int, fields: int, count: int, valid: int, undecided: int) -> None:
-    """Columns of the header (`word` 0) or properties (`word` 2) list."""
+    """Columns of the header (`word` 0) or properties (`word` 2) list; what an undecided row stored is replaced."""
     for row in range(rows):
         words = sections + 8 * SECTION_WORDS * row
         present = 0
@@ -483,7 +474,6 @@ def list_columns(sections: int, rows: int, word: int, fields: int, count: int, v
         elif load_i64(words + 8 * word) != 0:
             present = list_row(load_i64(words + 8 * word), fields, count, row)
             if present == 0:
-                forget_row(fields, count, row)
                 store_u8(undecided + row, 1)
         store_u8(valid + row, present)
 
@@ -566,7 +556,6 @@ def map_columns(sections: int, rows: int, fields: int, count: int, valid: int, u
         elif load_i64(words + 24) != 0:
             present = map_row(load_i64(words + 24), fields, count, row, seen)
             if present == 0:
-                forget_row(fields, count, row)
                 store_u8(undecided + row, 1)
         store_u8(valid + row, present)
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import damaged_messages, encoded_messages, expressions, float_encodings, integer_encodings, section, string
 
 from headgate.evaluate.program import Program, compile_program
 from headgate.evaluate.reference import verdict_of_bytes
@@ -19,6 +18,15 @@ from headgate.kernels import load
 from headgate.language import bind, parse
 from headgate.language.tree import Node
 from headgate.message.batch import EncodedMessages
+from strategies import (
+    damaged_messages,
+    encoded_messages,
+    expressions,
+    float_encodings,
+    integer_encodings,
+    section,
+    string,
+)
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 NOW_MS = 1_767_225_600_000
@@ -108,9 +116,7 @@ def test_the_kernel_gives_the_recorded_deliveries_of_every_accepted_filter() -> 
         open_rows = np.flatnonzero(selected == UNDECIDED)
         delivered = {int(index) for index in np.flatnonzero(selected == Verdict.TRUE)}
         delivered |= {
-            int(index)
-            for index in open_rows
-            if verdict_of_bytes(bound(text), messages[index], NOW_MS) is Verdict.TRUE
+            int(index) for index in open_rows if verdict_of_bytes(bound(text), messages[index], NOW_MS) is Verdict.TRUE
         }
         assert sorted(delivered) == row["matches"], row["id"]
     # Only integers that no 64 bits hold are left to the oracle: few of the hundred thousand rows.
@@ -169,7 +175,9 @@ def test_arithmetic_of_integers_is_exact_or_left_to_the_oracle(operator: str, le
     st.lists(st.one_of(st.text(alphabet="abé😎\n", max_size=12).map(str.encode), st.binary(max_size=12)), max_size=6),
 )
 def test_like_agrees_with_the_oracle_on_any_pattern_and_subject(pattern: str, subjects: list[bytes]) -> None:
-    assert_agrees_with_the_oracle(f"s LIKE '{pattern}'", [application_message(s=string(subject)) for subject in subjects])
+    assert_agrees_with_the_oracle(
+        f"s LIKE '{pattern}'", [application_message(s=string(subject)) for subject in subjects]
+    )
 
 
 def test_like_with_many_wildcards_takes_no_more_than_pattern_times_subject_steps() -> None:

@@ -1,0 +1,128 @@
+"""Run the kernel over messages whose slack ends where memory may not be read; started by test_kernel_bounds.py.
+
+A read outside the message and its slack ends this process with a signal. Prints the number of messages looked at.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import random
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from headgate.evaluate.program import compile_program
+from headgate.kernels import load
+from headgate.language import bind, parse
+from headgate.message.batch import SLACK_BYTES, EncodedMessages
+
+FILTERS = (
+    "n = 5 OR s LIKE '%b_%' OR price > 1.5",
+    "p.subject = 'order.created' AND h.priority > 3 AND region IN ('AMER', 'a rather long region name')",
+    "p.reply_to_group_id LIKE '%x' OR s LIKE 'a%c' OR [a key that is longer than eight bytes] IS NULL",
+    "absent = TRUE",
+)
+CONSTRUCTORS = (
+    *range(0x40, 0x46), *range(0x50, 0x57), 0x60, 0x61, *range(0x70, 0x75), *range(0x80, 0x85), 0x94, 0x98,
+    0xA0, 0xA1, 0xA3, 0xB0, 0xB1, 0xB3, 0xC0, 0xC1, 0xD0, 0xD1, 0xE0, 0xF0, 0x00, 0x3F, 0xFF,
+)  # fmt: skip
+
+
+class GuardedBuffer:
+    """Readable pages with an unreadable one behind them."""
+
+    def __init__(self, pages: int) -> None:
+        self.size = pages * mmap.PAGESIZE
+        self.mapping = mmap.mmap(-1, self.size + mmap.PAGESIZE)
+        anchor = ctypes.c_char.from_buffer(self.mapping)
+        library = ctypes.CDLL(None, use_errno=True)
+        behind = ctypes.c_void_p(ctypes.addressof(anchor) + self.size)
+        if library.mprotect(behind, ctypes.c_size_t(mmap.PAGESIZE), 0) != 0:
+            raise OSError(ctypes.get_errno(), "mprotect")
+        self.data = np.frombuffer(self.mapping, dtype=np.uint8, count=self.size)
+
+    def batch_of(self, message: bytes) -> EncodedMessages:
+        """The message so that its slack ends at the unreadable page; what stands before and in the slack is hostile."""
+        start = self.size - SLACK_BYTES - len(message)
+        self.data[max(0, start - 64) :] = 0xA1
+        self.data[start : start + len(message)] = np.frombuffer(message, dtype=np.uint8)
+        return EncodedMessages(self.data, np.array([start]), np.array([len(message)]))
+
+
+def hostile_messages() -> Iterator[bytes]:
+    """Sections that promise more than there is, with every constructor at the last place."""
+    counts = (0, 1, 2, 3, 10, 255, 2**31 - 1, 2**31, 2**32 - 1)
+    for code in range(0x70, 0x79):
+        for head in (
+            b"\x00\x53" + bytes([code]),
+            b"\x00\x80" + struct.pack(">Q", code),
+            b"\x00\xa3\x10amqp:header:list",
+        ):
+            for value in (
+                b"",
+                b"\x45",
+                b"\xc0",
+                b"\xc1",
+                b"\xd0",
+                b"\xd1",
+                b"\xc1\x00",
+                b"\xc1\x01\x00",
+                b"\xd1\x00\x00\x00\x03",
+            ):
+                yield head + value
+        for constructor in CONSTRUCTORS:
+            for count in counts:
+                small = bytes([constructor]) if count < 3 else b"\xa1\x01n" + bytes([constructor])
+                for compound in (0xC0, 0xC1):
+                    yield b"\x00\x53" + bytes([code, compound, len(small) + 1, min(count, 255)]) + small
+                    large = struct.pack(">II", len(small) + 4, count)
+                    yield b"\x00\x53" + bytes([code, compound + 0x10]) + large + small
+    for length in (0, 1, 7, 8, 9, 254, 255):
+        yield (
+            b"\x00\x53\x74\xc1"
+            + bytes([4 + length & 0xFF, 2, 0xA1, length])
+            + b"a key that is longer than eight bytes"[:length]
+        )
+    for size in (0, 1, 2**31 - 1, 2**32 - 1):
+        yield b"\x00\x53\x74\xd1" + struct.pack(">II", 12, 2) + b"\xa1\x01n\xb1" + struct.pack(">I", size)
+
+
+def main(vectors: str, changes: int) -> None:
+    if load("headgate.evaluate.kernel") is None:
+        sys.exit("kernels cannot be compiled here")
+    programs = [compile_program(bind(parse(text), "rabbitmq", text)) for text in FILTERS]
+    buffer = GuardedBuffer(4)
+    lines = Path(vectors).read_text().splitlines()
+    recorded = [bytes.fromhex(json.loads(line)["encoded_hex"]) for line in lines]
+    chance = random.Random(7)
+    looked_at = 0
+
+    def look_at(message: bytes) -> None:
+        nonlocal looked_at
+        batch = buffer.batch_of(message)
+        for program in programs:
+            assert program is not None
+            program.select(batch, 0)
+            program.verdicts(batch, 0)
+        looked_at += 1
+
+    for message in hostile_messages():
+        look_at(message)
+    for message in recorded:
+        for length in range(len(message) + 1):
+            look_at(message[:length])
+    for _ in range(changes):
+        changed = bytearray(chance.choice(recorded))
+        for _ in range(chance.randint(1, 3)):
+            changed[chance.randrange(len(changed))] = chance.choice((*CONSTRUCTORS, chance.randrange(256)))
+        look_at(bytes(changed[: chance.randint(0, len(changed))]))
+    print(looked_at)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

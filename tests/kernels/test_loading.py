@@ -1,0 +1,137 @@
+"""Kernels where they can be had, and what happens where they cannot."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headgate.errors import HeadgateError
+from headgate.kernels import address_of, load
+
+USE_A_FILTER = """
+import warnings
+warnings.simplefilter("always")
+import numpy as np
+from headgate.evaluate.program import compile_program
+from headgate.kernels import load
+from headgate.language import bind, parse
+from headgate.message.batch import EncodedMessages
+program = compile_program(bind(parse("n = 5"), "rabbitmq", "n = 5"))
+batch = EncodedMessages.of([bytes.fromhex("005374c10602a1016e5105005375a00130")] * 2)
+for _ in range(2):
+    print(program.select(batch, 0).tolist())
+"""
+needs_kernels = pytest.mark.skipif(load("headgate.evaluate.kernel") is None, reason="kernels cannot be compiled here")
+
+
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = {key: value for key, value in os.environ.items() if key != "HEADGATE_KERNELS"} | environment
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300, env=variables
+    )
+
+
+def test_without_numba_rows_are_left_to_the_reference_with_one_warning() -> None:
+    ended = run_python("import sys; sys.modules['numba'] = None\n" + USE_A_FILTER)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == ["[4, 4]", "[4, 4]"]
+    assert ended.stderr.count("KernelUnavailableWarning") == 1
+    assert "numba" in ended.stderr
+
+
+def test_switched_off_kernels_leave_rows_to_the_reference_without_warning() -> None:
+    ended = run_python(USE_A_FILTER, HEADGATE_KERNELS="off")
+    assert ended.stdout.splitlines() == ["[4, 4]", "[4, 4]"]
+    assert ended.stderr == ""
+
+
+@needs_kernels
+def test_where_no_cache_folder_can_be_made_kernels_are_compiled_in_memory(tmp_path: Path) -> None:
+    a_file = tmp_path / "file"
+    a_file.write_bytes(b"")
+    ended = run_python(USE_A_FILTER, HEADGATE_CACHE=str(a_file / "cache"))
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == ["[1, 1]", "[1, 1]"]
+    assert ended.stderr == ""
+    assert a_file.read_bytes() == b""
+
+
+@needs_kernels
+def test_compiled_kernels_are_kept_in_the_given_folder_and_used_again(tmp_path: Path) -> None:
+    code = "from headgate.kernels.compiler import kernel, self_test; self_test()"
+    assert run_python(code, HEADGATE_CACHE=str(tmp_path)).returncode == 0
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")}
+    assert kept
+    count_hits = (
+        code + "; from headgate.kernels import self_test as t; print(sum(t.index_walk.stats.cache_hits.values()))"
+    )
+    again = run_python(count_hits, HEADGATE_CACHE=str(tmp_path))
+    assert again.stdout.strip() == "1", again.stderr
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")} == kept
+
+
+@needs_kernels
+def test_the_self_test_loop_that_needs_128_bit_division_counts_right() -> None:
+    self_test = load("headgate.kernels.self_test")
+    assert self_test is not None
+    for end in (0, 28, 29, 30, 29 * 1_000_003 + 5):
+        assert self_test.index_walk(0, end) == end // 29
+
+
+@needs_kernels
+def test_arrays_are_refused_in_kernel_signatures() -> None:
+    from headgate.kernels.compiler import kernel
+
+    with pytest.raises(HeadgateError, match=r"only scalars .*\['uint8\[::1\]'\]"):
+        kernel("int64(uint8[::1], int64)")
+
+
+@needs_kernels
+def test_the_filter_kernel_releases_the_interpreter_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = load("headgate.evaluate.kernel")
+    assert module is not None
+    assert module.evaluate.targetoptions["nogil"] is True
+
+    from headgate.evaluate.program import compile_program
+    from headgate.language import bind, parse
+    from headgate.message.batch import EncodedMessages
+
+    program = compile_program(bind(parse("n = 5"), "rabbitmq", "n = 5"))
+    assert program is not None
+    one = EncodedMessages.of([bytes.fromhex("005374c10602a1016e5105005375a00130")])
+    many = EncodedMessages(one.data, np.zeros(5_000_000, np.int64), np.full(5_000_000, one.lengths[0]))
+    inside = [False]
+    seen_inside = [False]
+    evaluate = module.evaluate
+
+    def watched(*arguments: int) -> int:
+        inside[0] = True
+        row: int = evaluate(*arguments)
+        inside[0] = False
+        return row
+
+    monkeypatch.setattr(module, "evaluate", watched)
+    worker = threading.Thread(target=program.select, args=(many, 0))
+    interval = sys.getswitchinterval()
+    # No switch by time: this thread runs only when the other gives the lock away.
+    sys.setswitchinterval(1_000)
+    try:
+        worker.start()
+        while worker.is_alive() and not seen_inside[0]:
+            seen_inside[0] = inside[0]
+            worker.join(timeout=0)
+        worker.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert seen_inside[0]
+
+
+def test_the_address_of_an_array_is_that_of_its_first_element() -> None:
+    array = np.arange(4, dtype=np.int64)
+    assert address_of(array[1:]) == address_of(array) + 8

@@ -16,11 +16,10 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from headgate.kernels.compiler import helper, kernel
-from headgate.kernels.memory import load_i64, load_u8
+from headgate.kernels.memory import intrinsic, load_i64, load_u8
 
 _FOLD_512 = (0x0154442BD4, 0x01C6E41596)
 _FOLD_128 = (0x01751997D0, 0x00CCAA009E)

@@ -136,7 +136,7 @@ def run_cases(
 
     The kind of a line is told by its keys, so your own tables can be run as well.
     """
-    from headgate.scan.tables import run_tables
+    from headgate.case_tables import run_tables
 
     result = run_tables(files, now_ms=now_ms(), messages=messages, engine=engine, dialect=dialect)
     for failure in result.failures:

@@ -12,11 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
-from headgate.errors import ConfigError, HeadgateError
-from headgate.evaluate.filter import Engine
-from headgate.language import DEFAULT_DIALECT, dialect_named
-from headgate.message import EncodedMessages
-from headgate.scan.table_cases import (
+from headgate.case_tables.rabbitmq import (
     ChunkLayout,
     Disagreement,
     MessageTable,
@@ -30,6 +26,10 @@ from headgate.scan.table_cases import (
     filter_text,
     hex_bytes,
 )
+from headgate.errors import ConfigError, HeadgateError
+from headgate.evaluate.filter import Engine
+from headgate.language import DEFAULT_DIALECT, dialect_named
+from headgate.message import EncodedMessages
 
 EngineChoice: TypeAlias = Literal["reference", "kernel", "both"]
 """Which evaluator runs the cases that decide messages."""

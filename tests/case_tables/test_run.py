@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.case_tables import TableResult, run_tables
 from headgate.errors import ConfigError
-from headgate.scan.tables import TableResult, run_tables
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 NOW_MS = 1_795_200_000_000

@@ -151,8 +151,6 @@ def _interpret(program: int, position: int, registers: int, pool: int, start: in
     The message is at `start` to `end`, the map of its application properties at `late`, 0 if it has none. The commonest
     predicates on the kind of value they expect are decided here, everything else in functions of its own.
     """
-    rest = 0
-    rest_count = 0
     while position >= 0:
         at = program + position
         operation = load_i64(at)
@@ -162,13 +160,12 @@ def _interpret(program: int, position: int, registers: int, pool: int, start: in
         if operation == EQUAL_BYTES:
             if kind == BYTES:
                 length = load_i64(at + C)
-                truth = FALSE
-                if load_i64(register + 16) == length:
-                    text = load_i64(register + 8)
-                    if (load_i64(text) ^ load_i64(at + B)) & load_i64(at + D) == 0 and (
-                        length <= 8 or equal_after_eight(text, pool + load_i64(at + E), length)
-                    ):
-                        truth = TRUE
+                text = load_i64(register + 8)
+                # No branch on what cannot be predicted: length and first eight bytes in one.
+                different = (load_i64(text) ^ load_i64(at + B)) & load_i64(at + D)
+                truth = 1 if different | (load_i64(register + 16) ^ length) == 0 else 0
+                if length > 8 and truth == TRUE and not equal_after_eight(text, pool + load_i64(at + E), length):
+                    truth = FALSE
         elif operation == AMONG_BYTES:
             if kind == BYTES:
                 truth = FALSE
@@ -199,14 +196,12 @@ def _interpret(program: int, position: int, registers: int, pool: int, start: in
             if kind == BOOLEAN:
                 truth = TRUE if load_i64(register + 8) == load_i64(at + B) else FALSE
         elif operation == READ_APPLICATION_PROPERTIES:
-            if late != 0:
-                rest, rest_count = gather_late(late, end, program, registers, pool)
-                if rest > end:
-                    return MALFORMED
+            if late != 0 and not gather_late(late, end, program, registers, pool):
+                return MALFORMED
             position = load_i64(at + ON_WANTED)
             continue
         elif operation == CHECK:
-            checked = check(start, end, pool, rest, rest_count)
+            checked = check(start, end, pool)
             if checked != TRUE:
                 return checked
             position = load_i64(at + ON_WANTED)

@@ -56,7 +56,7 @@ _register_division_symbols()
 
 @functools.cache
 def cache_folder(source: Path) -> Path | None:
-    """Where the kernels of one module are kept: a folder per state of its sources; None where nothing can be written."""
+    """Where the kernels of a module are kept: a folder per state of its sources; None where nothing can be written."""
     digest = hashlib.sha256(f"{numba.__version__} {sys.version}".encode())
     own = {source, *source.parent.rglob("kernel.py"), *source.parent.rglob("layout.py")}
     for part in [*sorted(own), *sorted(Path(__file__).resolve().parent.glob("*.py"))]:
@@ -111,7 +111,7 @@ def kernel(signature: str) -> Callable[[F], F]:
 def helper(function: F) -> F:
     """A function that kernels call; compiled into them, never called from Python.
 
-    `forceinline` is said although it is the default: left out, it is taken over from whichever caller compiles it first.
+    `forceinline` is said although it is the default: left out, it is taken over from the caller that compiles it first.
     """
     return _njit(nogil=True, error_model="numpy", boundscheck=False, forceinline=False)(function)  # type: ignore[no-any-return]
 

@@ -145,7 +145,8 @@ def set_bytes(register: int, address: int, length: int) -> None:
 
 @inlined
 def _is_number(kind: int) -> bool:
-    return kind >= LARGE or kind == INTEGER or kind == FLOAT
+    integer = kind == INTEGER
+    return integer or kind == FLOAT or kind >= LARGE
 
 
 @helper

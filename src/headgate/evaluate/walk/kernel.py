@@ -239,13 +239,10 @@ def _read_list(position: int, stop: int, count: int, fields: int, registers: int
 
 
 @inlined
-def _read_map(
-    position: int, stop: int, pairs: int, keys: int, short_key: int, registers: int, pool: int
-) -> tuple[int, int]:
-    """Decode the values of the wanted keys until all are found; where it stopped and how many pairs are left.
+def _read_map(position: int, stop: int, pairs: int, keys: int, short_key: int, registers: int, pool: int) -> bool:
+    """Decode the values of the wanted keys until all are found; False if the map breaks before that.
 
-    The place is behind `stop` if the map breaks before that. Keys count with constructor `short_key` or its long form.
-    Of equal keys the first counts.
+    Keys count with constructor `short_key` or its long form. Of equal keys the first counts.
     """
     missing = load_i64(keys + KEYS_COUNT)
     by_length = pool + load_i64(keys + KEYS_BY_LENGTH)
@@ -267,10 +264,10 @@ def _read_map(
             key = position
             value = _skip_rare(position, stop, pool)
         if value > stop:
-            return stop + 1, pairs
+            return False
         position = _skip(value, stop, pool)
         if position > stop:
-            return position, pairs
+            return False
         pairs -= 1
         while candidate != 0:
             entry = first_key + candidate * KEY_BYTES
@@ -284,10 +281,10 @@ def _read_map(
                     _decode_text_first(value, register)
                     missing -= 1
                     if missing == 0:
-                        return position, pairs
+                        return True
                 break
             candidate = load_i64(entry + KEY_NEXT)
-    return position, pairs
+    return True
 
 
 # -- walking a message -------------------------------------------------------------------------------------------------
@@ -295,7 +292,8 @@ def _read_map(
 
 @inlined
 def _is_list(code: int) -> bool:
-    return code == HEADER_CODE or code == PROPERTIES_CODE
+    header = code == HEADER_CODE
+    return header or code == PROPERTIES_CODE
 
 
 @inlined
@@ -344,11 +342,8 @@ def _section_rare(position: int, end: int, is_list: bool) -> tuple[int, int, int
 
 
 @helper
-def check(position: int, end: int, widths: int, rest: int, rest_count: int) -> int:
-    """The rule of docs/design/message-validity.md: TRUE, MALFORMED or UNDECIDED.
-
-    If `rest` is not 0, the application properties have been walked up to there and `rest_count` elements are left.
-    """
+def check(position: int, end: int, widths: int) -> int:
+    """The rule of docs/design/message-validity.md: TRUE, MALFORMED or UNDECIDED."""
     kept_apart()
     previous = 0
     while position < end:
@@ -367,12 +362,8 @@ def check(position: int, end: int, widths: int, rest: int, rest_count: int) -> i
         if is_list:
             if not _check_list(elements, stop, count, widths):
                 return MALFORMED
-        elif code == APPLICATION_PROPERTIES_CODE:
-            if rest != 0:
-                elements = rest
-                count = rest_count
-            if count & 1 != 0 or not _check_map(elements, stop, count, widths):
-                return MALFORMED
+        elif code == APPLICATION_PROPERTIES_CODE and (count & 1 != 0 or not _check_map(elements, stop, count, widths)):
+            return MALFORMED
         position = stop
     return TRUE
 
@@ -386,7 +377,8 @@ def gather_early(position: int, end: int, program: int, registers: int, pool: in
     previous = 0
     while position < end:
         head = load_u32(position)
-        if head == SHORT_HEADER or head == SHORT_PROPERTIES:  # noqa: SIM109 - slow in numba
+        short_header = head == SHORT_HEADER
+        if short_header or head == SHORT_PROPERTIES:
             code = (head >> 16) & 0xFF
             is_list = True
             elements = position + 6
@@ -423,15 +415,10 @@ def gather_early(position: int, end: int, program: int, registers: int, pool: in
 
 
 @inlined
-def gather_late(value: int, end: int, program: int, registers: int, pool: int) -> tuple[int, int]:
-    """Fill the slots of the application properties, whose map is at `value`.
-
-    Gives where the walk stopped and how many elements are left; a place behind `end` if the map breaks before that.
-    """
+def gather_late(value: int, end: int, program: int, registers: int, pool: int) -> bool:
+    """Fill the slots of the application properties, whose map is at `value`; False if it breaks before that."""
     elements, stop, count = _section(value, end, False)
     if stop > end or count & 1 != 0:
-        return end + 1, 0
-    rest, pairs = _read_map(
-        elements, stop, count >> 1, program + load_i64(program + APPLICATION_KEYS), 0xA1, registers, pool
-    )
-    return rest if rest <= stop else end + 1, 2 * pairs
+        return False
+    keys = program + load_i64(program + APPLICATION_KEYS)
+    return _read_map(elements, stop, count >> 1, keys, 0xA1, registers, pool)

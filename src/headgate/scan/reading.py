@@ -1,6 +1,6 @@
 """Stage 2: the bytes of the chunks that stage 1 left, their messages, and the ones for which the filter is true.
 
-Works on groups of chunks (a window of about a mebibyte, which stays in the processor's cache): one gather, one check of
+Works on groups of chunks (a window of some mebibytes, so that its fixed cost vanishes): one gather, one check of
 all headers and checksums, one walk over all entries, one run of the filter. No Python object per message or chunk.
 """
 
@@ -23,7 +23,7 @@ from headgate.log.walk import StopReason, walk_entries
 from headgate.message.batch import EncodedMessages
 from headgate.scan.request import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
 
-WINDOW_BYTES = 1 << 20
+WINDOW_BYTES = 4 << 20
 
 Int64Array = NDArray[np.int64]
 

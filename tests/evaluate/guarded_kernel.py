@@ -27,6 +27,9 @@ FILTERS = (
     "p.reply_to_group_id LIKE '%x' OR s LIKE 'a%c' OR [a key that is longer than eight bytes] IS NULL",
     "absent = TRUE",
 )
+AROUND = (0xA1, 0x40, 0xB1, 0x00)
+"""Constructors that would lead on: a string, a null, a long string, a described value."""
+
 CONSTRUCTORS = (
     *range(0x40, 0x46), *range(0x50, 0x57), 0x60, 0x61, *range(0x70, 0x75), *range(0x80, 0x85), 0x94, 0x98,
     0xA0, 0xA1, 0xA3, 0xB0, 0xB1, 0xB3, 0xC0, 0xC1, 0xD0, 0xD1, 0xE0, 0xF0, 0x00, 0x3F, 0xFF,
@@ -46,10 +49,10 @@ class GuardedBuffer:
             raise OSError(ctypes.get_errno(), "mprotect")
         self.data = np.frombuffer(self.mapping, dtype=np.uint8, count=self.size)
 
-    def batch_of(self, message: bytes) -> EncodedMessages:
-        """The message so that its slack ends at the unreadable page; what stands before and in the slack is hostile."""
+    def batch_of(self, message: bytes, around: int) -> EncodedMessages:
+        """The message so that its slack ends at the unreadable page; `around` stands before it and in the slack."""
         start = self.size - SLACK_BYTES - len(message)
-        self.data[max(0, start - 64) :] = 0xA1
+        self.data[max(0, start - 64) :] = around
         self.data[start : start + len(message)] = np.frombuffer(message, dtype=np.uint8)
         return EncodedMessages(self.data, np.array([start]), np.array([len(message)]))
 
@@ -102,9 +105,9 @@ def main(vectors: str, changes: int) -> None:
     chance = random.Random(7)
     looked_at = 0
 
-    def look_at(message: bytes) -> None:
+    def look_at(message: bytes, around: int) -> None:
         nonlocal looked_at
-        batch = buffer.batch_of(message)
+        batch = buffer.batch_of(message, around)
         for program in programs:
             assert program is not None
             program.select(batch, 0)
@@ -112,15 +115,16 @@ def main(vectors: str, changes: int) -> None:
         looked_at += 1
 
     for message in hostile_messages():
-        look_at(message)
+        for around in AROUND:
+            look_at(message, around)
     for message in recorded:
         for length in range(len(message) + 1):
-            look_at(message[:length])
+            look_at(message[:length], AROUND[length % len(AROUND)])
     for _ in range(changes):
         changed = bytearray(chance.choice(recorded))
         for _ in range(chance.randint(1, 3)):
             changed[chance.randrange(len(changed))] = chance.choice((*CONSTRUCTORS, chance.randrange(256)))
-        look_at(bytes(changed[: chance.randint(0, len(changed))]))
+        look_at(bytes(changed[: chance.randint(0, len(changed))]), chance.choice(AROUND))
     print(looked_at)
 
 

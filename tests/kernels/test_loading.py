@@ -77,6 +77,20 @@ def test_compiled_kernels_are_kept_in_the_given_folder_and_used_again(tmp_path: 
 
 
 @needs_kernels
+def test_damaged_files_in_the_cache_folder_cost_time_only(tmp_path: Path) -> None:
+    code = "from headgate.kernels import load; print(load('headgate.kernels.self_test').index_walk(0, 290))"
+    assert run_python(code, HEADGATE_CACHE=str(tmp_path)).stdout.strip() == "10"
+    for path in tmp_path.rglob("*.nbc"):
+        path.write_bytes(path.read_bytes()[:100])
+    cut = run_python(code, HEADGATE_CACHE=str(tmp_path))
+    assert (cut.stdout.strip(), cut.stderr) == ("10", "")
+    for path in tmp_path.rglob("*.nbi"):
+        path.write_bytes(b"no index")
+    overwritten = run_python(code, HEADGATE_CACHE=str(tmp_path))
+    assert (overwritten.stdout.strip(), overwritten.stderr) == ("10", "")
+
+
+@needs_kernels
 def test_the_self_test_loop_that_needs_128_bit_division_counts_right() -> None:
     self_test = load("headgate.kernels.self_test")
     assert self_test is not None

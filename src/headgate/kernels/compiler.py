@@ -7,7 +7,7 @@ Traps guarded here (each met in practice, see docs/design/kernels.md):
 * The disk cache does not look at `nogil` nor at changed callees or constants in other files: every function here is
   compiled with `nogil`, and the name of a module's cache folder is a digest over versions and all sources it may use:
   the modules `kernel.py` and `layout.py` in its folder and below, and this package.
-* A folder that cannot be written makes caching raise: then kernels are compiled in memory.
+* A cache folder that cannot be written, or files in it that are damaged, raise: then kernels are compiled in memory.
 * Array objects inside kernels cost a factor of ten: signatures with anything but integers and floats are refused.
 """
 
@@ -100,7 +100,8 @@ def kernel(signature: str) -> Callable[[F], F]:
         _config.CACHE_DIR = str(folder) if folder else previous
         try:
             return _njit(signature, cache=folder is not None, **options)(function)  # type: ignore[no-any-return]
-        except (OSError, RuntimeError):
+        except Exception:
+            # An unwritable folder or damaged files in it; what is wrong with the function itself is raised again here.
             return _njit(signature, cache=False, **options)(function)  # type: ignore[no-any-return]
         finally:
             _config.CACHE_DIR = previous

@@ -38,7 +38,7 @@ from headgate.message.fields import FieldReference, parse_field
 from headgate.scan import ScanBatch, ScanCounters, read_range
 from headgate.spark.counters import counters, forget_counters, record_counters
 from headgate.spark.options import FILTER_OPTIONS, SinkOptions, SourceOptions, parse_filter
-from headgate.spark.planning import ScanPartition, refuse_streaming_options
+from headgate.spark.planning import ScanPartition, find_streams, refuse_streaming_options
 from headgate.spark.schema import arrow_schema, stream_schema
 from headgate.spark.sink import stream_query_id
 from headgate.spark.source import BatchReader, StreamReader
@@ -104,6 +104,7 @@ def copy_stream(
     reading = SourceOptions.parse(source)
     if checkpoint is None:
         refuse_streaming_options(reading)
+    find_streams(reading)
     prepared = _prepare(targets)
     token = reading.counters or f"copy-{secrets.token_hex(8)}"
     options = {**source, "counters": token, _TARGETS: json.dumps(targets), "root": str(reading.root)}
@@ -150,23 +151,30 @@ def _copy_available(spark: SparkSession, options: Mapping[str, str], checkpoint:
 
 
 def _prepare(targets: Sequence[Mapping[str, str]]) -> list[CopyTarget]:
-    prepared = []
-    for options in targets:
-        own = {name: value for name, value in options.items() if name.lower() in FILTER_OPTIONS}
-        checked = SinkOptions.parse({name: value for name, value in options.items() if name not in own})
-        if checked.write_id is not None:
-            raise ConfigError("headgate sink option write_id: a copy is known by its checkpoint; leave it out")
-        kept = parse_filter(own, subject="headgate sink")
-        _value_field(checked.filter_value, checked.filter_source)
-        target = open_target(checked)
-        prepared.append(CopyTarget(target, _value_field(checked.filter_value, target.filter_source), kept))
-    if not prepared:
+    """The targets, made where they are not there; nothing is made if any of the options is wrong."""
+    checked = [_checked(options) for options in targets]
+    if not checked:
         raise ConfigError("headgate copy: no target is given")
+    if len({(options.root, options.stream) for options, _ in checked}) < len(checked):
+        raise ConfigError("headgate copy: two targets are the same stream; give one, with a filter that joins theirs")
+    if len({options.root for options, _ in checked}) > 1:
+        raise ConfigError("headgate copy: all targets of one copy must lie under the same root")
+    prepared = []
+    for options, kept in checked:
+        target = open_target(options)
+        prepared.append(CopyTarget(target, _value_field(options.filter_value, target.filter_source), kept))
     if len({each.target.root for each in prepared}) > 1:
         raise ConfigError("headgate copy: all targets of one copy must lie under the same root")
-    if len({each.target.path for each in prepared}) < len(prepared):
-        raise ConfigError("headgate copy: two targets are the same stream; give one, with a filter that joins theirs")
     return prepared
+
+
+def _checked(options: Mapping[str, str]) -> tuple[SinkOptions, Filter | None]:
+    own = {name: value for name, value in options.items() if name.lower() in FILTER_OPTIONS}
+    checked = SinkOptions.parse({name: value for name, value in options.items() if name not in own})
+    if checked.write_id is not None:
+        raise ConfigError("headgate sink option write_id: a copy is known by its checkpoint; leave it out")
+    _value_field(checked.filter_value, checked.filter_source)
+    return checked, parse_filter(own, subject="headgate sink")
 
 
 def _value_field(option: str | None, declared: str | None) -> FieldReference | None:

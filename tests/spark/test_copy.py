@@ -1,0 +1,137 @@
+"""Copies from stream to streams: the bytes as they are, the right ones, in order, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from headgate.errors import ConfigError, FilterSyntaxError, StreamNotFoundError
+from headgate.log import BloomMatcher, Stream, StreamArguments, stream_folder
+from headgate.message import Message
+from headgate.spark import copy_stream
+
+from ..log_streams import read_messages
+from .conftest import order, subject_values, write_stream
+
+pytestmark = pytest.mark.spark
+
+COUNT = 600
+
+
+@pytest.fixture
+def source(root: Path) -> dict[str, str]:
+    """Options of a stream of orders over several segments."""
+    limits = StreamArguments(max_segment_size_bytes=40_000)
+    write_stream(root, "in", [order(n) for n in range(COUNT)], filter_values=subject_values(COUNT), arguments=limits)
+    return {"root": str(root), "stream": "in"}
+
+
+def target(root: Path, name: str, **options: str) -> dict[str, str]:
+    return {"root": str(root), "stream": name, **options}
+
+
+def bodies(root: Path, name: str) -> list[bytes]:
+    return [body for _, body in read_messages(Stream.open(stream_folder(root, name)))]
+
+
+def test_a_copy_holds_the_bytes_of_the_messages_that_match_in_order(
+    spark: SparkSession, root: Path, source: dict[str, str]
+) -> None:
+    wanted = {"filter": "region = 'AMER'", "filter_values": "order.created", "partitions": "3"}
+    result = copy_stream(spark, {**source, **wanted}, target(root, "out"))
+    expected = [order(n) for n in range(COUNT) if n // 100 % 2 and n % 3 == 0]
+    assert bodies(root, "out") == expected
+    assert result.messages_written == len(expected) == result.counters["messages_matched"]
+    assert result.counters["chunks_examined"] == 12 and result.counters["chunks_skipped"] == 6
+    assert result.counters["messages_evaluated"] == 300
+    assert not (root / ".headgate" / "counters").exists() or not any((root / ".headgate" / "counters").iterdir())
+
+
+def test_the_copy_can_be_skipped_by_the_annotation_or_by_what_the_target_says(
+    spark: SparkSession, root: Path, source: dict[str, str]
+) -> None:
+    copy_stream(
+        spark,
+        {**source, "filter": "p.subject = 'order.created'"},
+        [target(root, "annotated"), target(root, "declared", filter_source="application_properties.region")],
+    )
+    for name, value, other in (
+        ("annotated", b"order.created", b"product.view"),
+        ("declared", b"APJ", b"order.created"),
+    ):
+        with Stream.open(stream_folder(root, name)).segments()[0].open() as reader:
+            headers = reader.headers(0, len(reader.chunks()))
+        for wanted, expected in ((value, True), (other, False)):
+            matcher = BloomMatcher([wanted], match_unfiltered=False)
+            assert set(matcher.match_many(headers.data, headers.bloom_positions, headers.bloom_length)) == {expected}
+
+
+def test_targets_may_filter_further_and_go_on_from_a_checkpoint_together(
+    spark: SparkSession, root: Path, source: dict[str, str], tmp_path: Path
+) -> None:
+    targets = [
+        target(root, "all"),
+        target(root, "amer", filter="region = 'AMER'"),
+        target(root, "late", property_filter='{"application_properties": {"region": "APJ"}}'),
+    ]
+    checkpoint = tmp_path / "checkpoint"
+    first = copy_stream(spark, source, targets, checkpoint=checkpoint)
+    assert first.written == {"all": 600, "amer": 200, "late": 200}
+    again = copy_stream(spark, source, targets, checkpoint=checkpoint)
+    assert again.messages_written == 0
+    write_stream(root, "in", [order(n) for n in range(COUNT, COUNT + 30)])
+    third = copy_stream(spark, {**source, "max_messages_per_batch": "10"}, targets, checkpoint=checkpoint)
+    assert third.written == {"all": 30, "amer": 10, "late": 10}
+    everything = [order(n) for n in range(COUNT + 30)]
+    assert bodies(root, "all") == everything
+    assert bodies(root, "amer") == everything[::3]
+    assert bodies(root, "late") == everything[2::3]
+
+
+def test_what_is_wrong_is_refused_before_spark_is_asked(root: Path, source: dict[str, str]) -> None:
+    from typing import cast
+
+    nobody = cast(SparkSession, None)
+    with pytest.raises(FilterSyntaxError):
+        copy_stream(nobody, {**source, "filter": "region ="}, target(root, "out"))
+    with pytest.raises(ConfigError, match="headgate sink option colour is unknown"):
+        copy_stream(nobody, source, target(root, "out", colour="red"))
+    with pytest.raises(FilterSyntaxError):
+        copy_stream(nobody, source, target(root, "out", filter="=", dialect="rabbitmq"))
+    with pytest.raises(ConfigError, match="two targets are the same stream"):
+        copy_stream(nobody, source, [target(root, "out"), target(root, "out", filter="TRUE")])
+    with pytest.raises(ConfigError, match="no target"):
+        copy_stream(nobody, source, [])
+    with pytest.raises(ConfigError, match="the same root"):
+        copy_stream(nobody, source, [target(root, "out"), target(root / "elsewhere", "out")])
+    with pytest.raises(ConfigError, match="max_messages_per_batch"):
+        copy_stream(nobody, {**source, "max_messages_per_batch": "1"}, target(root, "out"))
+    with pytest.raises(StreamNotFoundError, match="nothing"):
+        copy_stream(nobody, {**source, "stream": "nothing"}, target(root, "out2"))
+    assert not stream_folder(root, "out2").exists()
+
+
+def test_a_corrupt_chunk_stops_the_copy_and_leaves_nothing(
+    spark: SparkSession, root: Path, source: dict[str, str]
+) -> None:
+    from .test_source import corrupt
+
+    path, position = corrupt(Stream.open(stream_folder(root, "in")), 120)
+    with pytest.raises(PySparkException, match=f"{path}, byte {position}"):
+        copy_stream(spark, source, target(root, "out"))
+    assert bodies(root, "out") == []
+    staging = root / ".headgate" / "staging"
+    assert not list(staging.rglob("*.chunks"))
+    result = copy_stream(spark, {**source, "on_corrupt": "skip"}, target(root, "out"))
+    assert result.counters["chunks_corrupt"] == 1
+    assert result.messages_written == COUNT - 50
+
+
+def test_bytes_that_are_no_message_are_copied_without_a_filter(spark: SparkSession, root: Path) -> None:
+    messages = [b"\xff\xfe", Message(b"x").encode(), b""]
+    write_stream(root, "mixed", messages)
+    copy_stream(spark, {"root": str(root), "stream": "mixed"}, target(root, "out"))
+    assert bodies(root, "out") == messages

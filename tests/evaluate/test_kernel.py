@@ -119,8 +119,8 @@ def test_the_kernel_gives_the_recorded_deliveries_of_every_accepted_filter() -> 
             int(index) for index in open_rows if verdict_of_bytes(bound(text), messages[index], NOW_MS) is Verdict.TRUE
         }
         assert sorted(delivered) == row["matches"], row["id"]
-    # Only integers that no 64 bits hold are left to the oracle: few of the hundred thousand rows.
-    assert undecided < 0.02 * len(messages) * len(recorded_filters())
+    # Only results that no 64 bits hold are left to the oracle: few of the hundred thousand rows.
+    assert undecided < 0.005 * len(messages) * len(recorded_filters())
 
 
 @pytest.mark.parametrize(
@@ -156,6 +156,38 @@ def test_numbers_order_exactly_also_where_doubles_cannot_hold_them(left: int | f
     message = application_message(n=encodings(left)[0], m=encodings(right)[0])
     for operator, expected in (("<", left < right), ("=", left == right), (">", left > right), (">=", left >= right)):
         assert verdicts(f"n {operator} m", message) == [Verdict.TRUE if expected else Verdict.FALSE]
+
+
+EDGES: tuple[int | float, ...] = (
+    0, -1, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), -(2**63) + 1, 2**63, 2**63 + 1, 2**64 - 1,
+    0.0, -0.0, 0.5, 2.0**53, 2.0**63, -(2.0**63), -(2.0**63) - 2048, 2.0**63 - 1024, 2.0**63 + 2048, 2.0**64,
+    1e300, -1e300,
+)  # fmt: skip
+
+
+def test_numbers_at_the_edges_of_64_bits_order_exactly() -> None:
+    for left in EDGES:
+        for right in EDGES:
+            one, other = (
+                struct.pack(">Bd", 0x82, edge) if isinstance(edge, float) else integer_encodings(edge)[-1]
+                for edge in (left, right)
+            )
+            order = [left < right, left == right, left > right]
+            message = application_message(n=one, m=other)
+            found = [verdicts(f"n {operator} m", message)[0] == Verdict.TRUE for operator in ("<", "=", ">")]
+            assert found == order, (left, right)
+
+
+def test_constants_of_any_size_order_exactly_without_the_oracle() -> None:
+    whole = [2**63 - 1, 2**63, 2**64 - 1, 2**64, 2**64 + 1, 2**64 + 2**13, 10**30, 10**400]
+    for number in EDGES:
+        encoding = struct.pack(">Bd", 0x82, number) if isinstance(number, float) else integer_encodings(number)[-1]
+        message = application_message(n=encoding)
+        for size in whole:
+            for constant, text in ((size, f"{size}"), (-size, f"-{size}")):
+                order = [number < constant, number == constant, number > constant]
+                found = [verdicts(f"n {operator} {text}", message)[0] for operator in ("<", "=", ">")]
+                assert found == order, (number, constant)
 
 
 @pytest.mark.parametrize("operator", ["+", "-", "*", "/", "%"])

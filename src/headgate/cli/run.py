@@ -35,7 +35,7 @@ def run(pipeline: Annotated[Path, Parameter(help="The pipeline, a TOML file.")],
     from rich.console import Console
 
     Console(width=None if sys.stdout.isatty() else _WIDTH_OFF_A_TERMINAL).print(report.table())
-    write_line(f"{report.seconds:.1f} s for all sinks")
+    write_line(f"{report.seconds:.1f} s for all sinks; streams are in {report.root}")
     if any(sink.continued for sink in report.sinks):
         write_line("continued where the last run stopped; rows of earlier runs are not counted again")
     return 0

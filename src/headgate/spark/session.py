@@ -29,6 +29,8 @@ DEFAULTS: Mapping[str, str] = {
 }
 """What every session made here has, unless the caller says otherwise."""
 
+_QUIET_LOG = Path(__file__).with_name("quiet.log4j2.properties")
+
 LOCAL_DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -36,7 +38,7 @@ LOCAL_DEFAULTS: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
     "spark.sql.catalogImplementation": "in-memory",
-    "spark.log.level": "ERROR",
+    "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_QUIET_LOG}"',
 }
 """What a session inside this process has in addition: no open port but the loopback's, little memory, quiet."""
 

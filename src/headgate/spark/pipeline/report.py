@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rich import box
 from rich.table import Table
@@ -45,9 +46,10 @@ class SinkReport:
 
 @dataclass(slots=True)
 class Report:
-    """A whole run."""
+    """A whole run; `root` is the folder with the streams."""
 
     pipeline: str
+    root: Path
     seconds: float = 0.0
     sinks: list[SinkReport] = field(default_factory=list)
 
@@ -55,6 +57,7 @@ class Report:
         """The report as JSON-able values."""
         return {
             "pipeline": self.pipeline,
+            "root": str(self.root),
             "seconds": round(self.seconds, 3),
             "sinks": [sink.as_dict() for sink in self.sinks],
         }

@@ -23,8 +23,6 @@ from headgate.spark.session import session
 
 _POLL_S = 0.2
 _ROWS = "rows"
-_QUIET = {"spark.log.level": "OFF"}
-"""What a query dies of comes as PipelineError; Spark's log would say it twice more, with stack traces."""
 
 
 class Watcher(Protocol):
@@ -61,8 +59,8 @@ def run(
     """
     checked = pipeline if isinstance(pipeline, Pipeline) else load(pipeline)
     watching = watcher or _Silent()
-    runner = _Runner(checked, spark or session(f"headgate run {checked.name}", config=_QUIET), watching)
-    report = Report(checked.name)
+    runner = _Runner(checked, spark or session(f"headgate run {checked.name}"), watching)
+    report = Report(checked.name, checked.root)
     began = time.monotonic()
     for sink in checked.sinks:
         report.sinks.append(runner.run_sink(sink))
@@ -93,7 +91,7 @@ class _Runner:
         return SinkReport(
             name=sink.name,
             input=sink.input,
-            target=_target(self._pipeline, sink),
+            target=_target(sink),
             rows_written=rows,
             continued=continued,
             recomputed=sink.mode is Mode.COMPLETE,
@@ -248,5 +246,5 @@ def _streamable(path: str) -> str:
     return f"{path[:-1]}[{path[-1]}]" if Path(path).is_file() else path
 
 
-def _target(pipeline: Pipeline, sink: Sink) -> str:
-    return sink.path if sink.path is not None else f"stream {sink.stream} in {pipeline.root}"
+def _target(sink: Sink) -> str:
+    return sink.path or f"stream {sink.stream}"

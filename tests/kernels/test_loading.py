@@ -45,6 +45,16 @@ def test_without_numba_rows_are_left_to_the_reference_with_one_warning() -> None
     assert "numba" in ended.stderr
 
 
+@needs_kernels
+def test_a_kernel_that_does_not_compile_is_left_out_with_one_warning() -> None:
+    broken = "import headgate.kernels.compiler as c\ndef refuse(signature):\n    raise TypeError('no such type')\n"
+    ended = run_python(broken + "c.self_test()\nc.kernel = refuse\n" + USE_A_FILTER)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == ["[4, 4]", "[4, 4]"]
+    assert ended.stderr.count("KernelUnavailableWarning") == 1
+    assert "no such type" in ended.stderr
+
+
 def test_switched_off_kernels_leave_rows_to_the_reference_without_warning() -> None:
     ended = run_python(USE_A_FILTER, HEADGATE_KERNELS="off")
     assert ended.stdout.splitlines() == ["[4, 4]", "[4, 4]"]

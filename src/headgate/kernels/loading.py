@@ -9,7 +9,6 @@ import warnings
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 SWITCH = "HEADGATE_KERNELS"
@@ -34,28 +33,27 @@ def load(module: str) -> ModuleType | None:
     """
     if os.environ.get(SWITCH, "").lower() == "off":
         return None
-    reason = _unusable()
-    if reason is not None:
+    try:
+        _self_test()
+        return importlib.import_module(module)
+    except Exception as error:  # whatever keeps numba from compiling here, the reference serves
+        _warn(f"{type(error).__name__}: {error}")
         return None
-    return importlib.import_module(module)
 
 
 @functools.cache
-def _unusable() -> str | None:
-    try:
-        compiler = importlib.import_module("headgate.kernels.compiler")
-        compiler.self_test()
-    except Exception as error:  # noqa: BLE001 - whatever keeps numba from working, the reference serves
-        reason = f"{type(error).__name__}: {error}"
+def _self_test() -> None:
+    importlib.import_module("headgate.kernels.compiler").self_test()
+
+
+_warned: list[str] = []
+
+
+def _warn(reason: str) -> None:
+    if not _warned:
+        _warned.append(reason)
         warnings.warn(
             f"compiled kernels are not available ({reason}); the reference implementation serves: same results, slower",
             KernelUnavailableWarning,
             stacklevel=3,
         )
-        return reason
-    return None
-
-
-def empty_with_slack(size_bytes: int, slack_bytes: int = 64) -> NDArray[np.uint8]:
-    """A new uninitialised byte buffer of `size_bytes` with readable bytes behind it."""
-    return np.empty(size_bytes + slack_bytes, dtype=np.uint8)

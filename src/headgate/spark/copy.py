@@ -107,17 +107,18 @@ def copy_stream(
     find_streams(reading)
     prepared = _prepare(targets)
     token = reading.counters or f"copy-{secrets.token_hex(8)}"
-    options = {**source, "counters": token, _TARGETS: json.dumps(targets), "root": str(reading.root)}
-    before = counters(token, root=reading.root)
+    place = prepared[0].target.root if reading.counters is None else reading.counters_root
+    options = {**source, "counters": token, "counters_root": str(place), _TARGETS: json.dumps(targets)}
+    before = counters(token, root=place)
     try:
         if checkpoint is None:
-            _copy_batch(spark, options, prepared, _Counting(reading.root, token))
+            _copy_batch(spark, options, prepared, _Counting(place, token))
         else:
             _copy_available(spark, options, checkpoint)
-        counted = counters(token, root=reading.root)
+        counted = counters(token, root=place)
     finally:
         if reading.counters is None:
-            forget_counters(token, root=reading.root)
+            forget_counters(token, root=place)
     done = {name: value - before.get(name, 0) for name, value in counted.items()}
     written = {each.target.path.name: done.pop(_written_to(number), 0) for number, each in enumerate(prepared)}
     return CopyResult(sum(written.values()), written, done)
@@ -240,7 +241,7 @@ class CopyCommitter(DataSourceStreamArrowWriter):
     def __init__(self, options: Mapping[str, str]) -> None:
         reading = SourceOptions.parse(_source_options(options))
         assert reading.counters is not None
-        self._counting = _Counting(reading.root, reading.counters)
+        self._counting = _Counting(reading.counters_root, reading.counters)
         self._targets = _targets(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Parts:
@@ -381,14 +382,9 @@ def _commit(
         own = [part for part in ordered if part.target == number]
         outputs.append(each.target.output([part.chunks for part in own]))
         written[_written_to(number)] = sum(part.chunks.messages for part in own)
-    commit_batch(
-        targets[0].target.root,
-        query=query,
-        batch=batch,
-        outputs=outputs,
-        now_ms=time.time_ns() // 1_000_000,
-        durable=any(each.target.durable for each in targets),
-    )
+    root, now_ms = targets[0].target.root, time.time_ns() // 1_000_000
+    durable = any(each.target.durable for each in targets)
+    commit_batch(root, query=query, batch=batch, outputs=outputs, now_ms=now_ms, durable=durable)
     counting.record(f"write-{query}-{batch}", written)
     for number, each in enumerate(targets):
         without_value = sum(part.without_value for part in ordered if part.target == number)

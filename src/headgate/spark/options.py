@@ -8,7 +8,8 @@ Source: `root`, `stream` (name, path, comma list or JSON list, globs allowed; al
 `match_unfiltered`, `start`, `end` (`first`, `last`, `next`, an offset, an interval such as `10m`, an ISO time),
 `columns`, `properties` (`region string, price double`), `max_messages_per_batch`, `max_bytes_per_batch`,
 `fail_on_data_loss`, `on_corrupt` (`fail`, `skip`), `verify_crc`, `partitions`, `as_of` (the time that `UTC()` gives and
-intervals count from; default: the time of planning), `counters` (a token, see `headgate.spark.counters`).
+intervals count from; default: the time of planning), `counters` (a token, see `headgate.spark.counters`) and
+`counters_root` (where they are kept; default: `root`).
 
 Sink: `root`, `stream`, `filter_value` (a column, or a field such as `application_properties.region`), `write_id` and
 `batch_id` (a write with the pair of an earlier one does nothing; default: a pair of its own; streaming queries use
@@ -198,13 +199,15 @@ class SourceOptions:
     partitions: int | None
     as_of_ms: int | None
     counters: str | None
+    counters_root: Path
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> SourceOptions:
         """Options by name; FilterError for a filter that is refused, ConfigError for anything else that is wrong."""
         reader = OptionReader(options, subject="headgate source")
+        root, counters_root = _root(reader), reader.text("counters_root")
         parsed = SourceOptions(
-            root=_root(reader),
+            root=root,
             streams=_streams(reader),
             filter=_filter(reader),
             filter_values=tuple(value.encode() for value in reader.words("filter_values")),
@@ -221,6 +224,7 @@ class SourceOptions:
             partitions=reader.number("partitions", most=100_000),
             as_of_ms=reader.parsed("as_of", time_ms),
             counters=_token(reader, "counters"),
+            counters_root=root if counters_root is None else Path(counters_root).absolute(),
         )
         reader.finish()
         if parsed.match_unfiltered and not parsed.filter_values:

@@ -26,7 +26,7 @@ from headgate.spark.options import SourceOptions
 _SMALLEST_PARTITION_BYTES = 32 << 20
 _LARGEST_PARTITION_BYTES = 1 << 30
 _RANGE_BYTES = 16 << 20
-_PARTITIONS_PER_CORE = 4
+_PARTITIONS_PER_CORE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def plan_partitions(
     `label` names this piece of work; planning it again gives partitions of the same names. `keep` thins out ranges.
     """
     request = scan_request(options, now_ms=now_ms)
-    counting = None if options.counters is None else Counting(options.root, options.counters)
+    counting = None if options.counters is None else Counting(options.counters_root, options.counters)
     pieces: list[_Piece] = []
     counted = ScanCounters()
     range_bytes = _range_bytes((streams[key] for key in ranges), options.partitions)

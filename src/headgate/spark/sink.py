@@ -74,12 +74,13 @@ class Sink:
         """Append what the tasks staged, in the order of the partitions, unless this batch was appended before."""
         ordered = sorted(parts, key=lambda part: part.partition)
         staged = [part.staged for part in ordered if part.staged is not None]
+        now_ms = time.time_ns() // 1_000_000
         committed = commit_batch(
             self.target.root,
             query=query,
             batch=batch,
             outputs=[self.target.output(staged)],
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=now_ms,
             durable=self.target.durable,
         )
         without_value = sum(part.without_value for part in ordered)

@@ -237,7 +237,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Batches up to `end` are done: their counters can be summed up."""
         if self._options.counters is not None:
-            fold_counters(self._options.root, self._options.counters)
+            fold_counters(self._options.counters_root, self._options.counters)
 
 
 def _rows_of(

@@ -99,8 +99,8 @@ def report(subject: str, title: str, measurements: Sequence[Measurement], *, bas
             measurement.name,
             f"{1e3 * measurement.median_s:.1f} ms",
             f"{100 * measurement.spread:.0f} %",
-            f"{_short(measurement.rate)} {measurement.unit}/s",
-            "" if per_second is None else f"{_short(per_second)}B/s",
+            f"{short(measurement.rate)} {measurement.unit}/s",
+            "" if per_second is None else f"{short(per_second)}B/s",
             f"{ratio:.3g}",
         )
         row = asdict(measurement)
@@ -114,7 +114,7 @@ def report(subject: str, title: str, measurements: Sequence[Measurement], *, bas
     return path
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= limit:
             return f"{value / limit:.3g} {suffix}"

@@ -1,7 +1,7 @@
 """Spark, two cores: filter a stream and count, beside Parquet in the shapes that people use, same messages and filter.
 
-Parquet is converted from the stream by Spark beforehand: typed struct columns, map<string,string> and VARIANT in arrival
-order, and typed columns sorted by subject with Bloom filters. The conversion is not in the times.
+Parquet is converted from the stream by Spark beforehand: typed struct columns, map<string,string> and VARIANT in order
+of arrival, and typed columns sorted by subject with Bloom filters. The conversion is not in the times.
 HEADGATE_BENCH_MESSAGES sets the number of messages of the streams; the Parquet files hold a quarter of it.
 """
 

@@ -20,7 +20,13 @@ NOW_MS = 1_795_200_000_000
 @pytest.mark.parametrize("engine", ["reference", "kernel"])
 @pytest.mark.parametrize(
     ("table", "cases"),
-    [("rabbitmq_sql.jsonl", 722), ("rabbitmq_properties.jsonl", 188), ("rabbitmq_bloom.jsonl", 55)],
+    [
+        ("rabbitmq_sql.jsonl", 722),
+        ("rabbitmq_properties.jsonl", 188),
+        ("rabbitmq_bloom.jsonl", 55),
+        ("own/rabbitmq_sql.jsonl", 1092),
+        ("own/rabbitmq_properties.jsonl", 380),
+    ],
 )
 def test_every_recorded_case_passes(table: str, cases: int, engine: Any) -> None:
     result = run_tables([VECTORS / table], now_ms=NOW_MS, engine=engine)

@@ -73,6 +73,14 @@ def test_the_note_says_what_the_fields_hold(text: str, note: str) -> None:
     assert found.clauses.note == note
 
 
+def test_a_priority_of_another_type_than_the_standards_counts_as_absent() -> None:
+    odd = Message.decode(bytes.fromhex("005370c00702417100000009"))
+    found = explain(Filter.parse("h.priority = 4"), odd, now_ms=0)
+    assert found.verdict is Verdict.TRUE
+    assert found.clauses is not None
+    assert found.clauses.note == "h.priority is of type int, which counts as absent, its default is 4"
+
+
 @pytest.mark.parametrize(
     ("text", "warning"),
     [

@@ -228,6 +228,35 @@ def test_of_equal_keys_the_first_counts_even_if_it_is_null() -> None:
     assert verdicts("n = 5", message(b"\x40", b"\x54\x05")) == [Verdict.UNKNOWN]
 
 
+def test_a_header_priority_counts_only_as_a_ubyte() -> None:
+    def message(priority: bytes) -> bytes:
+        return section(0x70, b"\xc0" + bytes([len(priority) + 2, 2]) + b"\x41" + priority)
+
+    for odd in (
+        b"\x60\x00\x09",
+        b"\x70\x00\x00\x00\x09",
+        b"\x52\x09",
+        b"\x43",
+        b"\x51\x09",
+        b"\x41",
+        string(b"9"),
+        b"\x45",
+    ):
+        assert verdicts("h.priority = 4 AND h.priority IS NOT NULL", message(odd)) == [Verdict.TRUE]
+    assert verdicts("h.priority = 9", message(b"\x50\x09")) == [Verdict.TRUE]
+
+
+def test_of_equal_keys_one_without_a_value_gives_way_to_the_next() -> None:
+    def message(*values: bytes) -> bytes:
+        pairs = b"".join(string(b"n") + value for value in values) + string(b"t") + b"\x41"
+        return section(0x74, bytes([0xC1, len(pairs) + 1, 2 * len(values) + 2]) + pairs)
+
+    for useless in (b"\x45", b"\xc0\x01\x00", b"\x74abcd", b"\x72\x7f\x80\x00\x00", b"\x00\xa1\x01x\x41"):
+        assert verdicts("n = 5 AND t", message(useless, useless, b"\x54\x05", b"\x54\x06")) == [Verdict.TRUE]
+        assert verdicts("n = 5 AND t", message(useless, b"\x40", b"\x54\x05")) == [Verdict.UNKNOWN]
+        assert verdicts("n IS NULL AND t", message(useless, useless)) == [Verdict.TRUE]
+
+
 def test_priority_is_four_without_header_without_element_and_with_null() -> None:
     for header in (b"", b"\x00\x53\x70\x45", b"\x00\x53\x70\xc0\x03\x02\x40\x40", b"\x00\x53\x70\xc0\x02\x01\x41"):
         assert verdicts("h.priority = 4 AND h.priority IS NOT NULL", header) == [Verdict.TRUE]

@@ -15,6 +15,7 @@ from headgate.evaluate.verdict import UNDECIDED, Verdict
 from headgate.kernels import load
 from headgate.language import bind, parse
 from headgate.language.tree import And, Compare, CompareOperator, Constant, Exists, Field, HasSimple, Node, Not, Or
+from headgate.message import AmqpType
 from headgate.message.batch import EncodedMessages
 from headgate.message.fields import FieldReference, Section
 
@@ -106,6 +107,8 @@ def test_unbound_trees_and_fields_behind_the_body_are_not_compiled() -> None:
     assert compile_program(Exists(Field(FieldReference(Section.PROPERTIES, position=3)))) is None
     with_default = FieldReference(Section.APPLICATION_PROPERTIES, key=b"n", default=4)
     assert compile_program(Compare(CompareOperator.EQUAL, Field(with_default), Constant(4))) is None
+    only_uint = FieldReference(Section.HEADER, position=2, only=AmqpType.UINT)
+    assert compile_program(Compare(CompareOperator.EQUAL, Field(only_uint), Constant(4))) is None
 
 
 @needs_kernels

@@ -27,6 +27,7 @@ from headgate.language.tree import (
     Sign,
     walk,
 )
+from headgate.message import AmqpType
 from headgate.message.fields import FieldReference, Section
 from spans import without_spans
 from strategies import expressions
@@ -222,8 +223,8 @@ def test_a_name_or_pattern_that_does_not_fit_is_refused_when_bound(text: str, fo
         ("a.null", FieldReference(Section.APPLICATION_PROPERTIES, key=b"null")),
         ("application_properties.x", FieldReference(Section.APPLICATION_PROPERTIES, key=b"x")),
         ("[größe]", FieldReference(Section.APPLICATION_PROPERTIES, key="größe".encode())),
-        ("h.priority", FieldReference(Section.HEADER, position=1, default=4)),
-        ("header.priority", FieldReference(Section.HEADER, position=1, default=4)),
+        ("h.priority", FieldReference(Section.HEADER, position=1, default=4, only=AmqpType.UBYTE)),
+        ("header.priority", FieldReference(Section.HEADER, position=1, default=4, only=AmqpType.UBYTE)),
         ("p.message_id", FieldReference(Section.PROPERTIES, position=0)),
         ("properties.creation_time", FieldReference(Section.PROPERTIES, position=9)),
         ("p.reply_to_group_id", FieldReference(Section.PROPERTIES, position=12)),

@@ -75,6 +75,21 @@ def test_the_first_of_equal_keys_counts_and_keys_must_have_the_type_of_their_sec
     assert values([annotation, annotation + twice, as_string], FILTER_VALUE) == [b"v", b"v", None]
 
 
+def test_of_equal_keys_one_without_a_value_gives_way_to_the_next() -> None:
+    useless = [
+        b"\x45",
+        b"\xc0\x01\x00",
+        b"\x00\xa1\x01x\x41",
+        b"\x74abcd",
+        b"\x82\x7f\xf0" + bytes(6),
+        b"\x72\xff\xc0\x00\x00",
+    ]
+    messages = [section(0x74, [string(b"region"), value, string(b"region"), string(b"2")]) for value in useless]
+    finite = section(0x74, [string(b"region"), b"\x72\x7f\x7f\xff\xff", string(b"region"), string(b"2")])
+    null = section(0x74, [string(b"region"), b"\x40", string(b"region"), string(b"2")])
+    assert values([*messages, finite, null], REGION) == [b"2"] * len(useless) + [None, None]
+
+
 def test_a_property_is_found_by_its_position_in_every_form_of_list() -> None:
     elements = [b"\x40", b"\x40", b"\x40", string(b"order.created")]
     messages = [section(0x73, elements, wide=wide, form=form) for wide in (False, True) for form in (0, 1)]
@@ -100,6 +115,9 @@ def test_a_message_that_is_not_valid_has_no_field_but_annotations_end_where_thei
 elements = st.one_of(
     st.sampled_from(
         [string(b"region"), symbol(b"x-stream-filter-value"), b"\x40", b"\x41", b"\x00\x40\x40", b"\xc0\x01\x00"]
+    ),
+    st.sampled_from(
+        [b"\x45", b"\x74abcd", b"\x82\x7f\xf8" + bytes(6), b"\x82\x7f\xe8" + bytes(6), b"\x72\xff\x80\x00\x00"]
     ),
     st.binary(max_size=6).map(string),
     st.binary(max_size=3).map(lambda text: string(text, wide=True)),

@@ -174,6 +174,9 @@ class _Explainer:
                 return f"{name} is absent, its default is {field.reference.default}"
             is_null_entry = typed is not None and field.reference.key is not None
             return f"{name} is null" if is_null_entry else f"{name} is absent{self._near(field)}"
+        if field.reference.only not in (None, typed.type):
+            counted = f"counts as absent, its default is {field.reference.default}"
+            return f"{name} is of type {typed.type.value}, which {counted}"
         value = self._value(field)
         if value is None:
             is_float = typed.type in (AmqpType.FLOAT, AmqpType.DOUBLE)

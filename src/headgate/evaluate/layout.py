@@ -109,9 +109,11 @@ WANTED_SECTIONS = 24  # four words for header, delivery annotations, message ann
 # else the position of its table: fields for the lists, keys for the maps
 APPLICATION_KEYS = 56  # position of the keys of application properties; 0: none wanted
 
-# A table of fields: number, then a register per list position, -1 = not wanted.
+# A table of fields: number, then per list position a register, -1 = not wanted, or, where only a ubyte counts, the
+# register with the flag UBYTE_ONLY.
 FIELDS_COUNT = 0
 FIELDS_FIRST = 8
+UBYTE_ONLY = 1
 
 # A table of keys: number, position in the pool of 256 bytes by key length (0 or 1 + the first candidate), then per key:
 KEYS_COUNT = 0

@@ -43,7 +43,7 @@ from headgate.language.tree import (
     walk,
 )
 from headgate.message.batch import SLACK_BYTES, EncodedMessages
-from headgate.message.constructors import CONSTRUCTOR_WIDTHS, WIDTH_DESCRIBED, WIDTH_INVALID, WIDTH_SIZE8
+from headgate.message.constructors import CONSTRUCTOR_WIDTHS, WIDTH_DESCRIBED, WIDTH_INVALID, WIDTH_SIZE8, AmqpType
 from headgate.message.fields import FieldReference, Section
 
 KERNEL_MODULE = "headgate.evaluate.kernel"
@@ -417,6 +417,8 @@ class _Compiler:
         by_key = reference.key is not None
         if by_key and (reference.default is not None or reference.section not in _KEYED_SECTIONS):
             raise _NotCompiledError
+        if reference.only is not None and (by_key or reference.only is not AmqpType.UBYTE):
+            raise _NotCompiledError
         if not by_key and (reference.position is None or reference.section not in _LIST_SECTIONS):
             raise _NotCompiledError
         default = reference.default
@@ -493,7 +495,10 @@ class _Compiler:
         )
 
     def _field_table(self, wanted: Mapping[FieldReference, int]) -> list[int]:
-        registers = {field.position: register for field, register in wanted.items()}
+        registers = {
+            field.position: register if field.only is None else register | layout.UBYTE_ONLY
+            for field, register in wanted.items()
+        }
         count = 1 + max(position for position in registers if position is not None)
         return [count, *(registers.get(position, -1) for position in range(count))]
 

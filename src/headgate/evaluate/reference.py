@@ -102,9 +102,9 @@ def evaluate(node: Node, message: Message, now_ms: int) -> Value:
 
 
 def field_value(message: Message, reference: FieldReference) -> Value:
-    """A field as filters see it: a number, bytes, a boolean, or unknown; the default where it is absent or null."""
+    """A field as filters see it: a number, bytes, a boolean, or unknown; the default where it is as good as absent."""
     typed = message.value(reference)
-    if typed is None or typed.type is AmqpType.NULL:
+    if typed is None or typed.type is AmqpType.NULL or reference.only not in (None, typed.type):
         return reference.default
     return _value_of(typed)
 

@@ -24,6 +24,7 @@ from headgate.language.parser import (
     sign,
 )
 from headgate.language.tree import And, ArithmeticOperator, CompareOperator, ComparisonRules, Or
+from headgate.message.constructors import AmqpType
 from headgate.message.fields import DEFAULT_PRIORITY, HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section
 
 
@@ -121,7 +122,10 @@ RABBITMQ = Dialect(
     fields={
         Section.HEADER: {
             "priority": FieldReference(
-                Section.HEADER, position=HEADER_FIELDS.index("priority"), default=DEFAULT_PRIORITY
+                Section.HEADER,
+                position=HEADER_FIELDS.index("priority"),
+                default=DEFAULT_PRIORITY,
+                only=AmqpType.UBYTE,
             )
         },
         Section.PROPERTIES: {

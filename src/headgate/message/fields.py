@@ -9,6 +9,7 @@ import enum
 from dataclasses import dataclass
 
 from headgate.errors import ConfigError
+from headgate.message.constructors import AmqpType
 
 
 class Section(enum.IntEnum):
@@ -29,13 +30,15 @@ class Section(enum.IntEnum):
 class FieldReference:
     """One field: by `position` in the header or properties list, or by `key` (UTF-8 bytes) in one of the map sections.
 
-    `default` is the value that an absent or null field has; None = unknown.
+    `default` is the value that an absent or null field has; None = unknown. With `only`, a value of any other type is
+    as good as none.
     """
 
     section: Section
     position: int | None = None
     key: bytes | None = None
     default: int | bool | None = None
+    only: AmqpType | None = None
 
 
 HEADER_FIELDS: tuple[str, ...] = ("durable", "priority", "ttl", "first-acquirer", "delivery-count")

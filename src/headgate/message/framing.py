@@ -33,6 +33,8 @@ LIST_SECTIONS = frozenset({Section.HEADER, Section.PROPERTIES})
 _WALKED_SECTIONS = LIST_SECTIONS | {Section.APPLICATION_PROPERTIES}
 _LIST_CONSTRUCTORS = {0x45: 0, 0xC0: 1, 0xD0: 4}
 _MAP_CONSTRUCTORS = {0xC1: 1, 0xD1: 4}
+_FLOAT_EXPONENTS = {0x72: 0x7F80, 0x82: 0x7FF0}
+_USELESS_CONSTRUCTORS = frozenset({0x00, 0x45, 0x74, 0x84, 0x94, 0xC0, 0xC1, 0xD0, 0xD1, 0xE0, 0xF0})
 
 
 @dataclass(slots=True)
@@ -55,6 +57,18 @@ def check(data: bytes | memoryview) -> None:
     The body and the footer are not looked at.
     """
     section_spans(data)
+
+
+def is_usable(data: bytes | memoryview, position: int) -> bool:
+    """Whether filters can use the value that begins at `position`: null, boolean, number, or bytes.
+
+    Decimals, lists, maps, arrays, described values, NaN and infinities have no value that a filter can use.
+    """
+    constructor = data[position]
+    if constructor in _FLOAT_EXPONENTS:
+        exponent = _FLOAT_EXPONENTS[constructor]
+        return int.from_bytes(data[position + 1 : position + 3], "big") & exponent != exponent
+    return constructor not in _USELESS_CONSTRUCTORS
 
 
 def section_spans(data: bytes | memoryview) -> tuple[dict[Section, SectionSpan], int]:

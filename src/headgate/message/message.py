@@ -14,7 +14,7 @@ from headgate.message.compose import Body, Entries, encode_sections, list_sectio
 from headgate.message.constructors import CONSTRUCTOR_WIDTHS, CONSTRUCTORS, WIDTH_SIZE8, AmqpType
 from headgate.message.description import describe, message_arguments
 from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section
-from headgate.message.framing import LIST_SECTIONS, read_descriptor, section_spans, skip_value
+from headgate.message.framing import LIST_SECTIONS, is_usable, read_descriptor, section_spans, skip_value
 from headgate.message.types import AmqpValue
 
 _NOT_LOOKED_INTO = {
@@ -119,7 +119,8 @@ class Message:
         """The field as a filter sees it: None if absent, type null if it is null. Never raises.
 
         Of a list, map, array or described value only the type is given, its `value` is None. Of equal keys the first
-        counts; keys are strings in application properties, symbols in annotations. Body and footer have no fields.
+        counts that filters can use (`is_usable`), else the first; keys are strings in application properties, symbols
+        in annotations. Body and footer have no fields.
         """
         section = reference.section
         if section not in self._positions:
@@ -157,7 +158,10 @@ class Message:
             constructor = self._data[key_position]
             if CONSTRUCTORS.get(constructor) is key_type:
                 size_width = 1 if CONSTRUCTOR_WIDTHS[constructor] == WIDTH_SIZE8 else 4
-                positions.setdefault(self._data[key_position + 1 + size_width : value_position], value_position)
+                key = self._data[key_position + 1 + size_width : value_position]
+                first = positions.setdefault(key, value_position)
+                if not is_usable(self._data, first) and is_usable(self._data, value_position):
+                    positions[key] = value_position
         return positions
 
     def _values(self) -> ValueDecoder:

@@ -30,6 +30,7 @@ from headgate.evaluate.layout import (
     MALFORMED,
     NULL,
     TRUE,
+    UBYTE_ONLY,
     UNDECIDED,
     VALUELESS,
     WANTED_SECTIONS,
@@ -231,7 +232,10 @@ def _read_list(position: int, stop: int, count: int, fields: int, registers: int
             return False
         slot = load_i64(slots)
         if slot >= 0:
-            _decode_text_first(position, registers + slot)
+            if slot & UBYTE_ONLY == 0:
+                _decode_text_first(position, registers + slot)
+            elif load_u8(position) == 0x50:
+                set_register(registers + slot - UBYTE_ONLY, INTEGER, load_u8(position + 1))
         slots += 8
         position = following
         count -= 1
@@ -242,7 +246,8 @@ def _read_list(position: int, stop: int, count: int, fields: int, registers: int
 def _read_map(position: int, stop: int, pairs: int, keys: int, short_key: int, registers: int, pool: int) -> bool:
     """Decode the values of the wanted keys until all are found; False if the map breaks before that.
 
-    Keys count with constructor `short_key` or its long form. Of equal keys the first counts.
+    Keys count with constructor `short_key` or its long form. Of equal keys the first
+    with a value counts, null being one.
     """
     missing = load_i64(keys + KEYS_COUNT)
     by_length = pool + load_i64(keys + KEYS_BY_LENGTH)
@@ -277,11 +282,13 @@ def _read_map(position: int, stop: int, pairs: int, keys: int, short_key: int, r
                 and (length <= 8 or equal_after_eight(key, pool + load_i64(entry + KEY_TEXT), length))
             ):
                 register = registers + load_i64(entry + KEY_REGISTER)
-                if load_i64(register) == ABSENT:
+                known = load_i64(register)
+                if known in (ABSENT, VALUELESS):
                     _decode_text_first(value, register)
-                    missing -= 1
-                    if missing == 0:
-                        return True
+                    if load_i64(register) != VALUELESS:
+                        missing -= 1
+                        if missing == 0:
+                            return True
                 break
             candidate = load_i64(entry + KEY_NEXT)
     return True

@@ -12,7 +12,7 @@ from headgate.errors import MessageError
 from headgate.message.batch import EncodedMessages
 from headgate.message.constructors import CONSTRUCTOR_WIDTHS
 from headgate.message.fields import FieldReference, Section
-from headgate.message.framing import section_spans, skip_value
+from headgate.message.framing import is_usable, section_spans, skip_value
 from headgate.message.lookup.gather import MessageCollector
 
 __all__ = ["MessageCollector", "locate_bytes"]
@@ -88,7 +88,7 @@ def _locate(data: bytes, field: FieldReference) -> tuple[int, int]:
         except MessageError:
             return _NONE
         start, length = _octets(data, position)
-        if data[position] in keys and data[start : start + length] == field.key:
+        if data[position] in keys and data[start : start + length] == field.key and is_usable(data, value):
             return _octets(data, value)
         position = behind
     return _NONE

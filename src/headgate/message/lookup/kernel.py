@@ -6,7 +6,7 @@ A message that is not valid has no field. Every load lies before the end of the 
 from __future__ import annotations
 
 from headgate.kernels.compiler import helper, kernel
-from headgate.kernels.memory import copy_bytes, load_be_u32, load_i64, load_u8, store_i64
+from headgate.kernels.memory import copy_bytes, load_be_u16, load_be_u32, load_i64, load_u8, store_i64
 
 NONE = -1
 """Length of a field that is absent, or whose type has no bytes."""
@@ -74,6 +74,20 @@ def _is_key(position: int, stop: int, short: int, long: int, key: int, key_lengt
         if load_u8(begin + index) != load_u8(key + index):
             return 0
     return 1
+
+
+@helper
+def _is_usable(position: int) -> int:
+    """1 if filters can use the element at `position`: `headgate.message.framing.is_usable`."""
+    constructor: int = load_u8(position)
+    if constructor == 0x72:
+        return 1 if load_be_u16(position + 1) & 0x7F80 != 0x7F80 else 0
+    if constructor == 0x82:
+        return 1 if load_be_u16(position + 1) & 0x7FF0 != 0x7FF0 else 0
+    family = constructor >> 4
+    if constructor == 0x00 or constructor == 0x45 or family >= 0xC:
+        return 0
+    return 0 if constructor == 0x74 or constructor == 0x84 or constructor == 0x94 else 1
 
 
 @helper
@@ -178,7 +192,7 @@ def _find_one(
                             matches = _is_key(begin, end, 0xA1, 0xB1, key, key_length)
                         else:
                             matches = _is_key(begin, end, 0xA3, 0xB3, key, key_length)
-                    elif matches == 1:
+                    elif matches == 1 and _is_usable(begin) == 1:
                         found = True
                         _report(begin, base, out_start, out_length)
                 number += 1

@@ -85,9 +85,10 @@ def test_of_equal_keys_one_without_a_value_gives_way_to_the_next() -> None:
         b"\x72\xff\xc0\x00\x00",
     ]
     messages = [section(0x74, [string(b"region"), value, string(b"region"), string(b"2")]) for value in useless]
-    finite = section(0x74, [string(b"region"), b"\x72\x7f\x7f\xff\xff", string(b"region"), string(b"2")])
+    largest = [b"\x72\x7f\x7f\xff\xff", b"\x82\x7f\xef" + bytes(6)]
+    finite = [section(0x74, [string(b"region"), value, string(b"region"), string(b"2")]) for value in largest]
     null = section(0x74, [string(b"region"), b"\x40", string(b"region"), string(b"2")])
-    assert values([*messages, finite, null], REGION) == [b"2"] * len(useless) + [None, None]
+    assert values([*messages, *finite, null], REGION) == [b"2"] * len(useless) + [None] * 3
 
 
 def test_a_property_is_found_by_its_position_in_every_form_of_list() -> None:

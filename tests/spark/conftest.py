@@ -16,7 +16,7 @@ NOW_MS = 1_750_000_000_000
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session as `headgate.spark.session` makes it, with Spark's own checks of what Python gives it switched on."""
     from headgate.spark import session
 
@@ -28,6 +28,7 @@ def spark() -> Iterator[SparkSession]:
             "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
             "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         },
     )
     yield made

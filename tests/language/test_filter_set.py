@@ -133,6 +133,7 @@ def test_a_wrong_entry_is_left_out_with_its_reason_and_the_others_stay(wrong: Fi
         (AmqpValue(AmqpType.SYMBOL, "last"), OffsetRequest(OffsetRequestKind.LAST)),
         (AmqpValue(AmqpType.UBYTE, 0), OffsetRequest(OffsetRequestKind.OFFSET, 0)),
         (AmqpValue(AmqpType.ULONG, 2**64 - 1), OffsetRequest(OffsetRequestKind.OFFSET, 2**64 - 1)),
+        (AmqpValue(AmqpType.CHAR, 5), OffsetRequest(OffsetRequestKind.OFFSET, 5)),
         (AmqpValue(AmqpType.TIMESTAMP, 1_234_567), OffsetRequest(OffsetRequestKind.TIMESTAMP, 1_234_000)),
         ("10m", OffsetRequest(OffsetRequestKind.INTERVAL, 600_000)),
         ("1Y", OffsetRequest(OffsetRequestKind.INTERVAL, 365 * 86_400_000)),

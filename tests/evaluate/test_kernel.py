@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -44,10 +45,13 @@ def compiled(text: str) -> Program:
     return program
 
 
+BODY = b"\x00\x53\x75\xa0\x00"
+
+
 def application_message(**values: bytes) -> bytes:
     pairs = b"".join(string(name.encode()) + value for name, value in values.items())
     content = struct.pack(">II", len(pairs) + 4, 2 * len(values)) + pairs
-    return section(0x74, b"\xd1" + content) + b"\x00\x53\x75\xa0\x00"
+    return section(0x74, b"\xd1" + content) + BODY
 
 
 def verdicts(text: str, *messages: bytes) -> list[int]:
@@ -278,12 +282,25 @@ def test_symbolic_descriptors_are_left_to_the_oracle() -> None:
     assert compiled("h.priority = 4").select(batch, 0).tolist() == [UNDECIDED]
 
 
-def test_a_matching_message_that_is_malformed_behind_the_last_wanted_key_is_not_selected() -> None:
-    whole = application_message(n=b"\x54\x05", s=string(b"abc"))
+@pytest.mark.parametrize("text", ["n = 5", "TRUE", "h.priority = 4"])
+@pytest.mark.parametrize(
+    "damage",
+    [lambda whole: whole[:-1], lambda whole: whole + b"\xff", lambda whole: whole + whole, lambda whole: whole + b"\0"],
+)
+def test_a_matching_message_that_is_malformed_behind_what_is_wanted_is_not_selected(
+    text: str, damage: Callable[[bytes], bytes]
+) -> None:
+    whole = application_message(n=b"\x54\x05", s=string(b"abc"))[: -len(BODY)]
+    batch = EncodedMessages.of([whole, damage(whole)])
+    assert compiled(text).select(batch, 0).tolist() == [Verdict.TRUE, Verdict.ERROR]
+    assert compiled(text).verdicts(batch, 0).tolist() == [Verdict.TRUE, Verdict.ERROR]
+
+
+def test_keys_behind_a_break_of_the_framing_are_absent() -> None:
+    whole = application_message(n=b"\x54\x05", s=string(b"abc"), t=b"\x41")
     broken = whole.replace(b"\xa1\x03abc", b"\x3f\x03abc")
-    batch = EncodedMessages.of([whole, broken])
-    assert compiled("n = 5").select(batch, 0).tolist() == [Verdict.TRUE, Verdict.ERROR]
-    assert compiled("n = 5").verdicts(batch, 0).tolist() == [Verdict.TRUE, Verdict.ERROR]
+    for text, expected in (("n = 5", Verdict.TRUE), ("s = 'abc'", Verdict.UNKNOWN), ("t", Verdict.UNKNOWN)):
+        assert verdicts(text, whole, broken) == [Verdict.TRUE, expected]
 
 
 def test_rows_outside_the_buffer_are_refused_by_name() -> None:

@@ -123,7 +123,7 @@ def test_the_first_of_equal_keys_counts() -> None:
     assert verdict_of_bytes(bound("n = 5"), data, NOW_MS) is T
 
 
-@pytest.mark.parametrize("data", [b"\x01", b"\x00\x53\x74", bytes.fromhex("005374c1020100"), b"\xff" * 40])
+@pytest.mark.parametrize("data", [b"\x01", b"\x00\x53\x74", bytes.fromhex("005374c1030100"), b"\xff" * 40])
 def test_bytes_that_are_no_message_are_an_error(data: bytes) -> None:
     assert verdict_of_bytes(bound("TRUE"), data, NOW_MS) is Verdict.ERROR
 

@@ -62,7 +62,7 @@ from headgate.evaluate.values.kernel import (
     truth_of,
 )
 from headgate.evaluate.walk.kernel import (
-    check,
+    check_rest,
     gather_early,
     gather_late,
 )
@@ -145,10 +145,10 @@ def _value(operation: int, at: int, registers: int) -> bool:
 
 
 @inlined
-def _interpret(program: int, position: int, registers: int, pool: int, start: int, late: int, end: int) -> int:
+def _interpret(program: int, position: int, registers: int, pool: int, late: int, end: int) -> int:
     """Run instructions to an end: the verdict.
 
-    The message is at `start` to `end`, the map of its application properties at `late`, 0 if it has none. The commonest
+    The message ends at `end`, the map of its application properties is at `late`, 0 if it has none. The commonest
     predicates on the kind of value they expect are decided here, everything else in functions of its own.
     """
     while position >= 0:
@@ -201,7 +201,7 @@ def _interpret(program: int, position: int, registers: int, pool: int, start: in
             position = load_i64(at + ON_WANTED)
             continue
         elif operation == CHECK:
-            checked = check(start, end, pool)
+            checked = check_rest(late, end)
             if checked != TRUE:
                 return checked
             position = load_i64(at + ON_WANTED)
@@ -273,6 +273,6 @@ def evaluate(
         end = start + length
         _reset(program, registers)
         late = gather_early(start, end, program, registers, pool)
-        verdict = -late if late < 0 else _interpret(program, code, registers, pool, start, late, end)
+        verdict = -late if late < 0 else _interpret(program, code, registers, pool, late, end)
         store_u8(verdicts + row, verdict)
     return -1

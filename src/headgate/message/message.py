@@ -143,18 +143,20 @@ class Message:
         position = span.elements
         if section in LIST_SECTIONS:
             for number in range(span.count):
+                behind = self._behind_value(position, span.stop)
+                if behind is None:
+                    break
                 positions[number] = position
-                position = skip_value(self._data, position, span.stop)
+                position = behind
             return positions
         key_type = AmqpType.STRING if section is Section.APPLICATION_PROPERTIES else AmqpType.SYMBOL
         for _ in range(span.count // 2):
             key_position = position
-            try:
-                value_position = skip_value(self._data, key_position, span.stop)
-                position = skip_value(self._data, value_position, span.stop)
-            except MessageError:
-                # Only annotations: check does not walk them, and what lies behind the break is absent by its rule.
+            value_position = self._behind_value(key_position, span.stop)
+            behind = None if value_position is None else self._behind_value(value_position, span.stop)
+            if value_position is None or behind is None:
                 break
+            position = behind
             constructor = self._data[key_position]
             if CONSTRUCTORS.get(constructor) is key_type:
                 size_width = 1 if CONSTRUCTOR_WIDTHS[constructor] == WIDTH_SIZE8 else 4
@@ -163,6 +165,13 @@ class Message:
                 if not is_usable(self._data, first) and is_usable(self._data, value_position):
                     positions[key] = value_position
         return positions
+
+    def _behind_value(self, position: int, stop: int) -> int | None:
+        """The position behind a value; None where the framing breaks: all fields from there on are absent."""
+        try:
+            return skip_value(self._data, position, stop)
+        except MessageError:
+            return None
 
     def _values(self) -> ValueDecoder:
         if self._decoder is None:

@@ -121,38 +121,6 @@ def _nulls(position: int, most: int) -> int:
     return count if count < most else most
 
 
-@inlined
-def _check_list(position: int, stop: int, count: int, widths: int) -> bool:
-    """Whether `count` elements from `position` end exactly at `stop`; quick where many are null."""
-    while count > 0:
-        nulls = _nulls(position, count)
-        position += nulls
-        count -= nulls
-        if count > 0 and position < stop:
-            position = _skip(position, stop, widths)
-            count -= 1
-        if position > stop or (position == stop and count > 0):
-            return False
-    return position == stop
-
-
-@inlined
-def _check_map(position: int, stop: int, count: int, widths: int) -> bool:
-    """Whether `count` elements from `position`, an even number, end exactly at `stop`."""
-    while count > 0:
-        if load_u8(position) == 0xA1:
-            position += 2 + load_u8(position + 1)
-        else:
-            position = _skip_rare(position, stop, widths)
-        if position > stop:
-            return False
-        position = _skip(position, stop, widths)
-        if position > stop:
-            return False
-        count -= 2
-    return position == stop
-
-
 @helper
 def _decode(position: int, register: int) -> None:
     """Put the value at `position`, whose end was checked, into a register."""
@@ -209,8 +177,8 @@ def _decode_text_first(position: int, register: int) -> None:
 
 
 @inlined
-def _read_list(position: int, stop: int, count: int, fields: int, registers: int, widths: int) -> bool:
-    """Decode the wanted elements of a header or properties list; False if it breaks before the last of them.
+def _read_list(position: int, stop: int, count: int, fields: int, registers: int, widths: int) -> None:
+    """Decode the wanted elements of a header or properties list, up to where its framing breaks.
 
     An element that is null is as good as none: its slot stays as it is.
     """
@@ -223,13 +191,11 @@ def _read_list(position: int, stop: int, count: int, fields: int, registers: int
         position += nulls
         slots += 8 * nulls
         count -= nulls
-        if position > stop:
-            return False
-        if count == 0:
-            return True
+        if position >= stop or count == 0:
+            return
         following = _skip(position, stop, widths)
         if following > stop:
-            return False
+            return
         slot = load_i64(slots)
         if slot >= 0:
             if slot & UBYTE_ONLY == 0:
@@ -239,12 +205,11 @@ def _read_list(position: int, stop: int, count: int, fields: int, registers: int
         slots += 8
         position = following
         count -= 1
-    return True
 
 
 @inlined
-def _read_map(position: int, stop: int, pairs: int, keys: int, short_key: int, registers: int, pool: int) -> bool:
-    """Decode the values of the wanted keys until all are found; False if the map breaks before that.
+def _read_map(position: int, stop: int, pairs: int, keys: int, short_key: int, registers: int, pool: int) -> None:
+    """Decode the values of the wanted keys until all are found or the map's framing breaks.
 
     Keys count with constructor `short_key` or its long form. Of equal keys the first
     with a value counts, null being one.
@@ -268,11 +233,11 @@ def _read_map(position: int, stop: int, pairs: int, keys: int, short_key: int, r
         else:
             key = position
             value = _skip_rare(position, stop, pool)
-        if value > stop:
-            return False
+        if value >= stop:
+            return
         position = _skip(value, stop, pool)
         if position > stop:
-            return False
+            return
         pairs -= 1
         while candidate != 0:
             entry = first_key + candidate * KEY_BYTES
@@ -288,10 +253,9 @@ def _read_map(position: int, stop: int, pairs: int, keys: int, short_key: int, r
                     if load_i64(register) != VALUELESS:
                         missing -= 1
                         if missing == 0:
-                            return True
+                            return
                 break
             candidate = load_i64(entry + KEY_NEXT)
-    return True
 
 
 # -- walking a message -------------------------------------------------------------------------------------------------
@@ -348,31 +312,23 @@ def _section_rare(position: int, end: int, is_list: bool) -> tuple[int, int, int
     return position, end + 1, 0
 
 
-@helper
-def check(position: int, end: int, widths: int) -> int:
-    """The rule of docs/design/message-validity.md: TRUE, MALFORMED or UNDECIDED."""
-    kept_apart()
-    previous = 0
-    while position < end:
-        code, value = _descriptor(position, end)
-        if code == UNDECIDED:
-            return UNDECIDED
-        if code >= FIRST_BODY_CODE:
-            return TRUE if code <= LAST_CODE else MALFORMED
-        if code < HEADER_CODE or code <= previous:
-            return MALFORMED
-        previous = code
-        is_list = _is_list(code)
-        elements, stop, count = _section(value, end, is_list)
-        if stop > end:
-            return MALFORMED
-        if is_list:
-            if not _check_list(elements, stop, count, widths):
-                return MALFORMED
-        elif code == APPLICATION_PROPERTIES_CODE and (count & 1 != 0 or not _check_map(elements, stop, count, widths)):
-            return MALFORMED
-        position = stop
-    return TRUE
+@inlined
+def check_rest(late: int, end: int) -> int:
+    """What the rule of message-validity.md asks beyond what `gather_early` saw: TRUE, MALFORMED or UNDECIDED.
+
+    That is the map of the application properties at `late` (0 for none, then nothing is left) and what follows it.
+    """
+    if late == 0:
+        return TRUE
+    _elements, stop, _count = _section(late, end, False)
+    if stop > end:
+        return MALFORMED
+    if stop == end:
+        return TRUE
+    code, _value = _descriptor(stop, end)
+    if code == UNDECIDED:
+        return UNDECIDED
+    return TRUE if FIRST_BODY_CODE <= code <= LAST_CODE else MALFORMED
 
 
 @inlined
@@ -412,10 +368,8 @@ def gather_early(position: int, end: int, program: int, registers: int, pool: in
         wanted = load_i64(program + WANTED_SECTIONS + 8 * (code - HEADER_CODE))
         if wanted != 0:
             if is_list:
-                if not _read_list(elements, stop, count, program + wanted, registers, pool):
-                    return -MALFORMED
+                _read_list(elements, stop, count, program + wanted, registers, pool)
             else:
-                # Where the framing of annotations breaks, what was not found is absent: no error.
                 _read_map(elements, stop, count >> 1, program + wanted, 0xA3, registers, pool)
         position = stop
     return 0
@@ -423,9 +377,10 @@ def gather_early(position: int, end: int, program: int, registers: int, pool: in
 
 @inlined
 def gather_late(value: int, end: int, program: int, registers: int, pool: int) -> bool:
-    """Fill the slots of the application properties, whose map is at `value`; False if it breaks before that."""
+    """Fill the slots of the application properties, whose map is at `value`; False if it does not fit the message."""
     elements, stop, count = _section(value, end, False)
-    if stop > end or count & 1 != 0:
+    if stop > end:
         return False
     keys = program + load_i64(program + APPLICATION_KEYS)
-    return _read_map(elements, stop, count >> 1, keys, 0xA1, registers, pool)
+    _read_map(elements, stop, count >> 1, keys, 0xA1, registers, pool)
+    return True

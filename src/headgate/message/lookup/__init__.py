@@ -12,7 +12,7 @@ from headgate.errors import MessageError
 from headgate.message.batch import EncodedMessages
 from headgate.message.constructors import CONSTRUCTOR_WIDTHS
 from headgate.message.fields import FieldReference, Section
-from headgate.message.framing import is_usable, section_spans, skip_value
+from headgate.message.framing import SectionSpan, is_usable, section_spans, skip_value
 from headgate.message.lookup.gather import MessageCollector
 
 __all__ = ["MessageCollector", "locate_bytes"]
@@ -65,28 +65,29 @@ def _widths() -> NDArray[np.int64]:
 
 
 def _locate(data: bytes, field: FieldReference) -> tuple[int, int]:
+    """Where a field's bytes are in one message; a MessageError on the way says that it has none."""
     try:
         spans, _ = section_spans(data)
+        span = spans.get(field.section)
+        return _NONE if span is None else _locate_in(data, span, field)
     except MessageError:
         return _NONE
-    span = spans.get(field.section)
-    if span is None:
-        return _NONE
+
+
+def _locate_in(data: bytes, span: SectionSpan, field: FieldReference) -> tuple[int, int]:
     if field.position is not None:
         if field.position >= span.count:
             return _NONE
         position = span.elements
         for _ in range(field.position):
             position = skip_value(data, position, span.stop)
+        skip_value(data, position, span.stop)
         return _octets(data, position)
     keys = _STRING_KEYS if field.section is Section.APPLICATION_PROPERTIES else _SYMBOL_KEYS
     position = span.elements
     for _ in range(span.count // 2):
-        try:
-            value = skip_value(data, position, span.stop)
-            behind = skip_value(data, value, span.stop)
-        except MessageError:
-            return _NONE
+        value = skip_value(data, position, span.stop)
+        behind = skip_value(data, value, span.stop)
         start, length = _octets(data, position)
         if data[position] in keys and data[start : start + length] == field.key and is_usable(data, value):
             return _octets(data, value)

@@ -166,40 +166,28 @@ def _find_one(
             return 0
         if end > stop or elements > end:
             return 0
-        wanted = code == section
-        walked = is_list or code == 0x74
-        if code == 0x74 and count % 2 == 1:
-            return 0
-        if walked or wanted:
-            if not walked:
-                count -= count % 2
+        if code == section:
             at = elements
             number = 0
-            found = False
             matches = 0
             while number < count:
                 begin = at
                 at = _behind_element(begin, end, widths)
                 if at == _FAIL:
                     break
-                if wanted and not found:
-                    if index >= 0:
-                        found = number == index
-                        if found:
-                            _report(begin, base, out_start, out_length)
-                    elif number % 2 == 0:
-                        if code == 0x74:
-                            matches = _is_key(begin, end, 0xA1, 0xB1, key, key_length)
-                        else:
-                            matches = _is_key(begin, end, 0xA3, 0xB3, key, key_length)
-                    elif matches == 1 and _is_usable(begin) == 1:
-                        found = True
+                if index >= 0:
+                    if number == index:
                         _report(begin, base, out_start, out_length)
-                number += 1
-                if found and not walked:
+                        break
+                elif number % 2 == 0:
+                    if code == 0x74:
+                        matches = _is_key(begin, end, 0xA1, 0xB1, key, key_length)
+                    else:
+                        matches = _is_key(begin, end, 0xA3, 0xB3, key, key_length)
+                elif matches == 1 and _is_usable(begin) == 1:
+                    _report(begin, base, out_start, out_length)
                     break
-            if walked and at != end:
-                return 0
+                number += 1
         position = end
     return 1
 

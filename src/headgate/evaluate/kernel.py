@@ -239,6 +239,14 @@ def _reset(program: int, registers: int) -> None:
         kind = load_i64(template)
 
 
+@inlined
+def decide(start: int, end: int, program: int, code: int, registers: int, pool: int) -> int:
+    """The verdict on the message from `start` to `end`; `code` is where the instructions begin."""
+    _reset(program, registers)
+    late = gather_early(start, end, program, registers, pool)
+    return -late if late < 0 else _interpret(program, code, registers, pool, late, end)
+
+
 @kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)")
 def evaluate(
     data: int,
@@ -271,8 +279,5 @@ def evaluate(
             prefetch(ahead + 128)
         start += data
         end = start + length
-        _reset(program, registers)
-        late = gather_early(start, end, program, registers, pool)
-        verdict = -late if late < 0 else _interpret(program, code, registers, pool, late, end)
-        store_u8(verdicts + row, verdict)
+        store_u8(verdicts + row, decide(start, end, program, code, registers, pool))
     return -1

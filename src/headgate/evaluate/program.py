@@ -122,21 +122,30 @@ class Program:
         """
         return self._run(batch, now_ms, exact=True)
 
+    @staticmethod
+    def takes(now_ms: int) -> bool:
+        """Whether the time fits a register; the reference takes any."""
+        return _INTEGER_MIN <= now_ms < _INTEGER_LIMIT
+
+    def registers_at(self, now_ms: int) -> NDArray[np.int64]:
+        """The registers that one run begins with and writes to; they point into `pool`."""
+        registers = self.registers.copy()
+        registers[registers[:, 0] == layout.BYTES, 1] += address_of(self.pool)
+        if self.now_register >= 0:
+            registers[self.now_register, 1] = now_ms
+        return registers
+
     def _run(self, batch: EncodedMessages, now_ms: int, *, exact: bool) -> NDArray[np.uint8]:
         kernel = load(KERNEL_MODULE)
         messages = len(batch.starts)
-        if kernel is None or not _INTEGER_MIN <= now_ms < _INTEGER_LIMIT:
+        if kernel is None or not self.takes(now_ms):
             return np.full(messages, layout.UNDECIDED, dtype=np.uint8)
         data = np.ascontiguousarray(batch.data)
         starts = np.ascontiguousarray(batch.starts, dtype=np.int64)
         lengths = np.ascontiguousarray(batch.lengths, dtype=np.int64)
         if len(lengths) != messages:
             raise ValueError(f"{messages} starts, {len(lengths)} lengths")
-        pool_address = address_of(self.pool)
-        registers = self.registers.copy()
-        registers[registers[:, 0] == layout.BYTES, 1] += pool_address
-        if self.now_register >= 0:
-            registers[self.now_register, 1] = now_ms
+        registers = self.registers_at(now_ms)
         verdicts = np.empty(messages, dtype=np.uint8)
         bad_row = kernel.evaluate(
             address_of(data),
@@ -146,7 +155,7 @@ class Program:
             messages,
             address_of(self.words),
             layout.CODE_EXACT if exact else layout.CODE_SELECT,
-            pool_address,
+            address_of(self.pool),
             address_of(registers),
             address_of(verdicts),
         )

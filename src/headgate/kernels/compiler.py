@@ -18,6 +18,7 @@ import ctypes.util
 import functools
 import hashlib
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable
@@ -40,6 +41,8 @@ CACHE_VARIABLE = "HEADGATE_CACHE"
 """Environment variable: folder for compiled kernels; default is `headgate` in the user's cache folder."""
 
 _DIVISION_SYMBOLS = ("__udivti3", "__divti3", "__umodti3", "__modti3")
+_PACKAGE = Path(__file__).resolve().parent.parent
+_IMPORTS = re.compile(r"^from headgate\.([a-z_0-9.]+) import", re.MULTILINE)
 _SCALARS = {"int64", "float64", "void", "int32", "uint64"}
 
 
@@ -58,8 +61,7 @@ _register_division_symbols()
 def cache_folder(source: Path) -> Path | None:
     """Where the kernels of a module are kept: a folder per state of its sources; None where nothing can be written."""
     digest = hashlib.sha256(f"{numba.__version__} {sys.version}".encode())
-    own = {source, *source.parent.rglob("kernel.py"), *source.parent.rglob("layout.py")}
-    for part in [*sorted(own), *sorted(Path(__file__).resolve().parent.glob("*.py"))]:
+    for part in sorted(_compiled_together(source)):
         digest.update(part.read_bytes())
     base = os.environ.get(CACHE_VARIABLE)
     candidates = (
@@ -79,6 +81,19 @@ def cache_folder(source: Path) -> Path | None:
         except OSError:
             continue
     return None
+
+
+def _compiled_together(source: Path) -> set[Path]:
+    """The module, the modules of this package that it imports, those that they import, and all of `kernels`."""
+    found: set[Path] = set()
+    waiting = [source, *_PACKAGE.joinpath("kernels").glob("*.py")]
+    while waiting:
+        module = waiting.pop()
+        if module not in found and module.is_file():
+            found.add(module)
+            names = _IMPORTS.findall(module.read_text(encoding="utf-8"))
+            waiting += [_PACKAGE.joinpath(*name.split(".")).with_suffix(".py") for name in names]
+    return found
 
 
 def kernel(signature: str) -> Callable[[F], F]:

@@ -128,18 +128,23 @@ def copy_bytes(_context: Any, _target: Any, _source: Any, _count: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), generate
 
 
+def build_prefetch(builder: Any, address: Any) -> None:
+    """Emit the prefetch of an address, for intrinsics of more than one instruction."""
+    number = ir.IntType(32)
+    pointer = _BYTE.as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+    name = "llvm.prefetch.p0"
+    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    read, keep, data = (ir.Constant(number, value) for value in (0, 3, 1))
+    builder.call(function, [builder.inttoptr(address, pointer), read, keep, data])
+
+
 @intrinsic
 def prefetch(_context: Any, _address: Any) -> Any:
     """Ask for the cache line of an address before it is read; any address is allowed, nothing is read."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        number = ir.IntType(32)
-        pointer = _BYTE.as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-        name = "llvm.prefetch.p0"
-        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-        read, keep, data = (ir.Constant(number, value) for value in (0, 3, 1))
-        builder.call(function, [builder.inttoptr(arguments[0], pointer), read, keep, data])
+        build_prefetch(builder, arguments[0])
         return context.get_dummy_value()
 
     return types.void(types.int64), generate

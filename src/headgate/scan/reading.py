@@ -1,7 +1,7 @@
 """Stage 2: the bytes of the chunks that stage 1 left, their messages, and the ones for which the filter is true.
 
-Works on groups of chunks (a window of some mebibytes, so that its fixed cost vanishes): one gather, one check of
-all headers and checksums, one walk over all entries, one run of the filter. No Python object per message or chunk.
+Works on groups of chunks (a window of some mebibytes, so that its fixed cost vanishes): one gather, one check of all
+headers, one run of the kernel that does the rest chunk by chunk. No Python object per message or chunk.
 """
 
 from __future__ import annotations
@@ -14,16 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError
-from headgate.evaluate.verdict import Verdict
 from headgate.log import ChunkHeaders, SegmentReader, decode_headers
-from headgate.log.checksums import first_mismatch
 from headgate.log.entries import SubBatch, entries_of
-from headgate.log.format import CHUNK_HEADER_BYTES
-from headgate.log.walk import StopReason, walk_entries
+from headgate.log.format import CHUNK_MAGIC
 from headgate.message.batch import EncodedMessages
+from headgate.scan.decide import ChunksInMemory, Decider, Obstacle, Tally, select
 from headgate.scan.request import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
 
 WINDOW_BYTES = 4 << 20
+
+_REASONS = {
+    Obstacle.MALFORMED: "the entries of chunk {} do not fill its data, or are not as many as its records",
+    Obstacle.WRONG_CHECKSUM: "checksum of chunk {} does not match its data",
+}
 
 Int64Array = NDArray[np.int64]
 
@@ -57,136 +60,121 @@ def read_rows(
     positions = table.position[rows]
     stops = reader.stop_positions()[rows]
     total = np.cumsum(stops - positions)
+    decider = Decider(request, within)
+    skipping = counters if request.on_corrupt is OnCorrupt.SKIP else None
     first = 0
     while first < len(rows):
         read_before = int(total[first - 1]) if first else 0
         stop = max(first + 1, int(np.searchsorted(total, read_before + WINDOW_BYTES, side="right")))
-        window = _Window(reader, table.chunk_id[rows[first:stop]], positions[first:stop], stops[first:stop])
-        yield from _read_window(window, request, within, counters)
+        part = slice(first, stop)
+        window = _open_window(reader, table.chunk_id[rows[part]], positions[part], stops[part], skipping)
+        counters.bytes_read += int(total[stop - 1]) - read_before
+        yield from _read_window(window, decider, counters)
         first = stop
 
 
 @dataclass(slots=True)
 class _Window:
-    """Some chunks of one segment: their ids as the index says, and the bytes of the file they lie in."""
+    """Some chunks of one segment: where they lie in the file, and what their headers say."""
 
-    reader: SegmentReader
-    chunk_ids: Int64Array
+    path: Path
     positions: Int64Array
-    stops: Int64Array
+    headers: NDArray[np.void]
+    chunks: ChunksInMemory
 
-    def one_by_one(self) -> Iterator[_Window]:
-        for row in range(len(self.chunk_ids)):
-            part = slice(row, row + 1)
-            yield _Window(self.reader, self.chunk_ids[part], self.positions[part], self.stops[part])
-
-
-def _read_window(
-    window: _Window, request: ScanRequest, within: OffsetRange, counters: ScanCounters
-) -> Iterator[ScanBatch]:
-    if request.on_corrupt is OnCorrupt.FAIL:
-        yield from _read_chunks(window, request, within, counters)
-        return
-    # Counted and kept only when the whole window checks; else chunk by chunk, to lose no more than the corrupt one.
-    try:
-        _check(window, request)
-    except CorruptChunkError:
-        if len(window.chunk_ids) > 1:
-            for chunk in window.one_by_one():
-                yield from _read_window(chunk, request, within, counters)
-        else:
-            counters.chunks_corrupt += 1
-        return
-    yield from _read_chunks(window, request, within, counters)
+    def corrupt(self, row: int, reason: str) -> CorruptChunkError:
+        """The error for one chunk, whose id is put into `reason`."""
+        reason = reason.format(self.chunks.chunk_ids[row])
+        return CorruptChunkError(reason, path=self.path, position=int(self.positions[row]))
 
 
-def _check(window: _Window, request: ScanRequest) -> None:
-    """Raise CorruptChunkError if any chunk of the window cannot be read to its last message."""
-    for _ in _messages(window, request):
-        pass
-
-
-def _read_chunks(
-    window: _Window, request: ScanRequest, within: OffsetRange, counters: ScanCounters
-) -> Iterator[ScanBatch]:
-    counters.bytes_read += int((window.stops - window.positions).sum())
-    for messages, offsets, chunks in _messages(window, request):
-        yield _decide(messages, offsets, chunks, request, within, counters)
-
-
-def _messages(window: _Window, request: ScanRequest) -> Iterator[tuple[EncodedMessages, Int64Array, NDArray[np.void]]]:
-    """Groups of whole chunks: messages, their offsets, and the header records (HEADER_DTYPE) of the group's chunks."""
-    path = window.reader.segment.segment_path
-    data, starts = window.reader.gather(window.positions, window.stops)
+def _open_window(
+    reader: SegmentReader,
+    chunk_ids: Int64Array,
+    positions: Int64Array,
+    stops: Int64Array,
+    counters: ScanCounters | None,
+) -> _Window:
+    """Bring chunks into memory and check their headers; with `counters` corrupt ones are counted and left out."""
+    path = reader.segment.segment_path
+    data, starts = reader.gather(positions, stops)
     headers = decode_headers(data, starts)
-    headers.check(path=path, positions=window.positions)
-    wrong = (headers.size_bytes != window.stops - window.positions) | (headers.chunk_id != window.chunk_ids)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise CorruptChunkError(
-            f"chunk {window.chunk_ids[row]} and its index record disagree about its id or size",
-            path=path,
-            position=int(window.positions[row]),
-        )
-    data_starts = starts + CHUNK_HEADER_BYTES + headers.bloom_length
-    if request.verify_checksums:
-        bad = first_mismatch(data, data_starts, headers.data_length, headers.crc)
-        if bad is not None:
-            raise CorruptChunkError(
-                f"checksum of chunk {window.chunk_ids[bad]} does not match its data",
-                path=path,
-                position=int(window.positions[bad]),
-            )
-    yield from _walk(window, data, data_starts, headers, request)
+    sound = (headers.size_bytes == stops - positions) & (headers.chunk_id == chunk_ids)
+    if counters is None:
+        headers.check(path=path, positions=positions)
+        if not sound.all():
+            row = int(np.argmin(sound))
+            reason = f"chunk {chunk_ids[row]} and its index record disagree about its id or size"
+            raise CorruptChunkError(reason, path=path, position=int(positions[row]))
+    else:
+        sound &= headers.records["magic"] == CHUNK_MAGIC
+        counters.chunks_corrupt += int((~sound).sum())
+        headers = ChunkHeaders(headers.records[sound], data, headers.bloom_positions[sound])
+        positions = positions[sound]
+    chunks = ChunksInMemory(
+        data,
+        headers.bloom_positions + headers.bloom_length,
+        headers.data_length,
+        headers.num_entries,
+        headers.num_records,
+        headers.chunk_id,
+        headers.crc,
+    )
+    return _Window(path, positions, headers.records, chunks)
 
 
-def _walk(
-    window: _Window, data: NDArray[np.uint8], data_starts: Int64Array, headers: ChunkHeaders, request: ScanRequest
-) -> Iterator[tuple[EncodedMessages, Int64Array, NDArray[np.void]]]:
-    path = window.reader.segment.segment_path
-    lengths, counts, chunk_ids = headers.data_length, headers.num_entries, headers.chunk_id
+def _read_window(window: _Window, decider: Decider, counters: ScanCounters) -> Iterator[ScanBatch]:
+    request = decider.request
+    timestamps_ms = window.headers["timestamp_ms"].astype(np.int64)
     first = 0
-    while first < len(headers):
-        walked = walk_entries(
-            data,
-            data_starts=data_starts,
-            data_lengths=lengths,
-            entry_counts=counts,
-            chunk_ids=chunk_ids,
-            first_chunk=first,
-        )
-        stop = len(headers) if walked.stop is None else walked.stop.chunk
-        if stop > first:
-            records = headers.num_records[first:stop]
-            if int(records.sum()) != len(walked):
-                row = first + int(np.argmax(records != counts[first:stop]))
-                raise CorruptChunkError(
-                    f"chunk {chunk_ids[row]} says {headers.num_records[row]} records in {counts[row]} simple entries",
-                    path=path,
-                    position=int(window.positions[row]),
-                )
-            yield EncodedMessages(data, walked.starts, walked.lengths), walked.offsets, headers.records[first:stop]
-        if walked.stop is None:
+    while first < len(window.chunks):
+        decided = decider.decide(window.chunks, first)
+        if decided.stop_chunk > first:
+            _count(decided.tally, len(decided.offsets), counters)
+            hits = np.bincount(decided.chunk_rows, minlength=decided.stop_chunk)[first : decided.stop_chunk]
+            if request.filter is not None:
+                counters.chunks_without_match += int((hits == 0).sum())
+            yield ScanBatch(decided.messages, decided.offsets, timestamps_ms[decided.chunk_rows])
+        first = decided.stop_chunk
+        if decided.obstacle is None:
             return
-        position = int(window.positions[stop])
-        if walked.stop.reason is StopReason.MALFORMED:
-            raise CorruptChunkError(
-                f"the entries of chunk {chunk_ids[stop]} do not fill its data", path=path, position=position
-            )
-        bodies = _expand(
-            data[int(data_starts[stop]) : int(data_starts[stop] + lengths[stop])].tobytes(),
-            headers.records[stop],
-            path=path,
-            position=position,
-            limit_bytes=request.max_expanded_bytes,
-        )
-        offsets = np.arange(len(bodies), dtype=np.int64) + int(chunk_ids[stop])
-        yield EncodedMessages.of(bodies), offsets, headers.records[stop : stop + 1]
-        first = stop + 1
+        try:
+            if decided.obstacle is not Obstacle.SUB_BATCH:
+                raise window.corrupt(first, _REASONS[decided.obstacle])
+            yield _unpacked(window, first, decider, counters)
+        except CorruptChunkError:
+            if request.on_corrupt is OnCorrupt.FAIL:
+                raise
+            counters.chunks_corrupt += 1
+        first += 1
 
 
-def _expand(content: bytes, header: np.void, *, path: Path, position: int, limit_bytes: int) -> list[bytes]:
+def _unpacked(window: _Window, row: int, decider: Decider, counters: ScanCounters) -> ScanBatch:
+    """The kept messages of one chunk with sub-batches."""
+    chunks, header = window.chunks, window.headers[row]
+    start = int(chunks.data_starts[row])
+    content = chunks.data[start : start + int(chunks.data_lengths[row])].tobytes()
+    bodies = _expand(window, row, content, decider.request.max_expanded_bytes)
+    offsets = np.arange(len(bodies), dtype=np.int64) + int(chunks.chunk_ids[row])
+    within = slice(*np.searchsorted(offsets, [decider.within.start, decider.within.stop]).tolist())
+    messages, offsets = EncodedMessages.of(bodies[within]), offsets[within]
+    kept, tally = select(messages, decider.request)
+    _count(tally, len(kept), counters)
+    if decider.request.filter is not None and not len(kept):
+        counters.chunks_without_match += 1
+    return ScanBatch(messages.take(kept), offsets[kept], np.full(len(kept), int(header["timestamp_ms"])))
+
+
+def _count(tally: Tally, kept: int, counters: ScanCounters) -> None:
+    counters.messages_evaluated += tally.evaluated
+    counters.messages_matched += kept
+    counters.messages_unknown += tally.unknown
+    counters.messages_error += tally.error
+
+
+def _expand(window: _Window, row: int, content: bytes, limit_bytes: int) -> list[bytes]:
     """The messages of a chunk with sub-batches, unpacked; at most `limit_bytes` of unpacked content."""
+    path, position, header = window.path, int(window.positions[row]), window.headers[row]
     bodies: list[bytes] = []
     for entry in entries_of(content, int(header["num_entries"]), path=path, position=position):
         if isinstance(entry, SubBatch):
@@ -195,42 +183,5 @@ def _expand(content: bytes, header: np.void, *, path: Path, position: int, limit
         else:
             bodies.append(entry.body)
     if len(bodies) != header["num_records"]:
-        raise CorruptChunkError(
-            f"chunk {header['chunk_id']} says {header['num_records']} records and holds {len(bodies)}",
-            path=path,
-            position=position,
-        )
+        raise window.corrupt(row, f"chunk {{}} says {header['num_records']} records and holds {len(bodies)}")
     return bodies
-
-
-def _decide(
-    messages: EncodedMessages,
-    offsets: Int64Array,
-    chunks: NDArray[np.void],
-    request: ScanRequest,
-    within: OffsetRange,
-    counters: ScanCounters,
-) -> ScanBatch:
-    records = chunks["num_records"].astype(np.int64)
-    timestamps = np.repeat(chunks["timestamp_ms"].astype(np.int64), records)
-    boundaries = np.cumsum(records) - records
-    if len(offsets) and (offsets[0] < within.start or offsets[-1] >= within.stop):
-        rows = slice(*np.searchsorted(offsets, [within.start, within.stop]).tolist())
-        boundaries = np.clip(boundaries, rows.start, rows.stop) - rows.start
-        messages, offsets, timestamps = messages.take(rows), offsets[rows], timestamps[rows]
-    counters.messages_evaluated += len(messages)
-    if request.filter is None:
-        counters.messages_matched += len(messages)
-        return ScanBatch(messages, offsets, timestamps)
-    if request.exact:
-        verdicts = request.filter.verdicts(messages, now_ms=request.now_ms)
-        counters.messages_unknown += int((verdicts == Verdict.UNKNOWN).sum())
-        counters.messages_error += int((verdicts == Verdict.ERROR).sum())
-        selected = verdicts == Verdict.TRUE
-    else:
-        selected = request.filter.select(messages, now_ms=request.now_ms)
-    kept = np.flatnonzero(selected)
-    counters.messages_matched += len(kept)
-    hits = np.searchsorted(kept, np.append(boundaries, len(selected)))
-    counters.chunks_without_match += int((np.diff(hits) == 0).sum())
-    return ScanBatch(messages.take(kept), offsets[kept], timestamps[kept])

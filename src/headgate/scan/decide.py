@@ -1,0 +1,203 @@
+"""Deciding the messages of chunks that are in memory: checksums, entries, verdicts; compiled, or the same in Python."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate import kernels
+from headgate.evaluate import layout
+from headgate.evaluate.verdict import UNDECIDED, Verdict
+from headgate.log.checksums import first_mismatch
+from headgate.log.walk import StopReason, WalkedEntries, walk_entries
+from headgate.message.batch import EncodedMessages
+from headgate.scan.request import OffsetRange, ScanRequest
+
+Int64Array = NDArray[np.int64]
+
+
+class Obstacle(enum.IntEnum):
+    """Why deciding ended before the last chunk; numbers as in `kernel.py`."""
+
+    MALFORMED = 1
+    """The entries do not fill the chunk's data, or are not as many as its records."""
+    SUB_BATCH = 2
+    """The chunk holds a sub-batch, which has to be unpacked."""
+    WRONG_CHECKSUM = 3
+
+
+@dataclass(slots=True)
+class ChunksInMemory:
+    """Chunks in a buffer, as int64 columns `(chunks,)`: where the data part starts, its bytes, entries, records, …"""
+
+    data: NDArray[np.uint8]
+    data_starts: Int64Array
+    data_lengths: Int64Array
+    entry_counts: Int64Array
+    record_counts: Int64Array
+    chunk_ids: Int64Array
+    crcs: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.chunk_ids)
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many messages in the wanted range got which verdict; a read that is not exact counts unknown as false."""
+
+    evaluated: int = 0
+    unknown: int = 0
+    error: int = 0
+
+
+@dataclass(slots=True)
+class Decided:
+    """Messages that are kept of the chunks before `stop_chunk`: bytes, offsets, and the number of the chunk of each.
+
+    `obstacle` is what chunk `stop_chunk` has; None when all chunks were decided.
+    """
+
+    messages: EncodedMessages
+    offsets: Int64Array
+    chunk_rows: Int64Array
+    tally: Tally
+    stop_chunk: int
+    obstacle: Obstacle | None
+
+
+@dataclass(slots=True)
+class Decider:
+    """Decides chunks for one request; keeps its buffers from call to call, so it is for one thread."""
+
+    request: ScanRequest
+    within: OffsetRange
+    _capacity: int = 0
+    _columns: Int64Array = field(default_factory=lambda: np.empty((4, 0), dtype=np.int64))
+    _verdicts: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, dtype=np.uint8))
+
+    def decide(self, chunks: ChunksInMemory, first_chunk: int) -> Decided:
+        """The kept messages of the chunks from number `first_chunk` on, up to an obstacle."""
+        program = None if self.request.filter is None else self.request.filter.program
+        kernel = kernels.load("headgate.scan.kernel")
+        fits = program is None or program.takes(self.request.now_ms)
+        if kernel is None or not fits or (program is None and self.request.filter is not None):
+            return self._in_python(chunks, first_chunk)
+        checksum = kernels.load("headgate.kernels.checksum")
+        assert checksum is not None
+        table = 0
+        chunk_count = len(chunks)
+        if self.request.verify_checksums:
+            if checksum.HAS_CARRYLESS_MULTIPLY:
+                table = kernels.address_of(checksum.byte_table())
+            else:
+                chunk_count = self._first_wrong_checksum(chunks, first_chunk)
+        self._reserve(int(np.minimum(chunks.entry_counts, chunks.data_lengths // 4)[first_chunk:].sum()))
+        words = np.column_stack(
+            [
+                chunks.data_starts,
+                chunks.data_lengths,
+                chunks.entry_counts,
+                chunks.record_counts,
+                chunks.chunk_ids,
+                chunks.crcs,
+            ]
+        )
+        registers = None if program is None else program.registers_at(self.request.now_ms)
+        tally = np.zeros(5, dtype=np.int64)
+        stop = np.zeros(2, dtype=np.int64)
+        address = kernels.address_of
+        kept = kernel.decide_chunks(
+            address(chunks.data),
+            address(words),
+            first_chunk,
+            chunk_count,
+            table,
+            0 if program is None else address(program.words),
+            layout.CODE_EXACT if self.request.exact else layout.CODE_SELECT,
+            0 if program is None else address(program.pool),
+            0 if registers is None else address(registers),
+            self.within.start,
+            self.within.stop,
+            *(address(column) for column in self._columns),
+            address(self._verdicts),
+            address(tally),
+            address(stop),
+        )
+        starts, lengths, offsets, rows = (column[:kept].copy() for column in self._columns)
+        messages = EncodedMessages(chunks.data, starts, lengths)
+        counted = Tally(int(tally.sum()))
+        if self.request.exact:
+            counted = Tally(counted.evaluated, int(tally[Verdict.UNKNOWN]), int(tally[Verdict.ERROR]))
+        open_rows = np.flatnonzero(self._verdicts[:kept] == UNDECIDED)
+        if len(open_rows):
+            verdicts = self._verdicts[:kept].copy()
+            assert self.request.filter is not None
+            for row in open_rows.tolist():
+                verdict = self.request.filter.verdict(messages.message(row), now_ms=self.request.now_ms)
+                verdicts[row] = verdict
+                counted.unknown += self.request.exact and verdict is Verdict.UNKNOWN
+                counted.error += self.request.exact and verdict is Verdict.ERROR
+            true = np.flatnonzero(verdicts == Verdict.TRUE)
+            messages, offsets, rows = messages.take(true), offsets[true], rows[true]
+        reason, chunk = stop.tolist()
+        if reason == 0 and chunk_count < len(chunks):
+            reason = Obstacle.WRONG_CHECKSUM
+        return Decided(messages, offsets, rows, counted, chunk, Obstacle(reason) if reason else None)
+
+    def _reserve(self, capacity: int) -> None:
+        if capacity > self._capacity:
+            self._columns = np.empty((4, capacity), dtype=np.int64)
+            self._verdicts = np.empty(capacity, dtype=np.uint8)
+            self._capacity = capacity
+
+    def _first_wrong_checksum(self, chunks: ChunksInMemory, first_chunk: int) -> int:
+        """The first chunk from `first_chunk` on whose data has another checksum; the number of chunks if none has."""
+        part = slice(first_chunk, None)
+        bad = first_mismatch(chunks.data, chunks.data_starts[part], chunks.data_lengths[part], chunks.crcs[part])
+        return len(chunks) if bad is None else first_chunk + bad
+
+    def _in_python(self, chunks: ChunksInMemory, first_chunk: int) -> Decided:
+        stop = self._first_wrong_checksum(chunks, first_chunk) if self.request.verify_checksums else len(chunks)
+        obstacle = Obstacle.WRONG_CHECKSUM if stop < len(chunks) else None
+        walked = self._walk(chunks, first_chunk, stop)
+        if walked.stop is not None:
+            stop = walked.stop.chunk
+            is_sub_batch = walked.stop.reason is StopReason.SUB_BATCH
+            obstacle = Obstacle.SUB_BATCH if is_sub_batch else Obstacle.MALFORMED
+        counts = chunks.entry_counts[first_chunk:stop]
+        other = np.flatnonzero(counts != chunks.record_counts[first_chunk:stop])
+        if len(other):
+            stop, obstacle = first_chunk + int(other[0]), Obstacle.MALFORMED
+            counts = chunks.entry_counts[first_chunk:stop]
+            walked = self._walk(chunks, first_chunk, stop)
+        rows = np.repeat(np.arange(first_chunk, stop, dtype=np.int64), counts)
+        wanted = np.flatnonzero((walked.offsets >= self.within.start) & (walked.offsets < self.within.stop))
+        messages = EncodedMessages(chunks.data, walked.starts[wanted], walked.lengths[wanted])
+        kept, tally = select(messages, self.request)
+        return Decided(messages.take(kept), walked.offsets[wanted][kept], rows[wanted][kept], tally, stop, obstacle)
+
+    @staticmethod
+    def _walk(chunks: ChunksInMemory, first_chunk: int, stop_chunk: int) -> WalkedEntries:
+        return walk_entries(
+            chunks.data,
+            data_starts=chunks.data_starts[:stop_chunk],
+            data_lengths=chunks.data_lengths[:stop_chunk],
+            entry_counts=chunks.entry_counts[:stop_chunk],
+            chunk_ids=chunks.chunk_ids[:stop_chunk],
+            first_chunk=first_chunk,
+        )
+
+
+def select(messages: EncodedMessages, request: ScanRequest) -> tuple[NDArray[np.intp], Tally]:
+    """The rows of some messages that a request keeps, and the count of verdicts."""
+    if request.filter is None:
+        return np.arange(len(messages)), Tally(len(messages))
+    if not request.exact:
+        return np.flatnonzero(request.filter.select(messages, now_ms=request.now_ms)), Tally(len(messages))
+    verdicts = request.filter.verdicts(messages, now_ms=request.now_ms)
+    unknown, error = (int((verdicts == verdict).sum()) for verdict in (Verdict.UNKNOWN, Verdict.ERROR))
+    return np.flatnonzero(verdicts == Verdict.TRUE), Tally(len(messages), unknown, error)

@@ -24,8 +24,10 @@ ORDER_FILTER = (
 )
 """The combined filter of RabbitMQ's stream-filtering documentation."""
 
-RARE_FILTER = ORDER_FILTER.replace("price >= 99.99", "price >= 299.99").replace(
-    "premium_customer = TRUE", "premium_customer = TRUE AND channel = 'store'"
+RARE_FILTER = (
+    ORDER_FILTER.replace("h.priority > 4", "h.priority > 8")
+    .replace("price >= 99.99", "price >= 299.99")
+    .replace("premium_customer = TRUE", "premium_customer = TRUE AND channel = 'store' AND quantity > 4")
 )
 """The same shape with a share of one to two per cent of matches."""
 

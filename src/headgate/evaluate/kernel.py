@@ -77,7 +77,7 @@ from headgate.kernels.memory import (
 )
 
 NOT_YET = -1
-PREFETCH_MESSAGES = 8
+PREFETCH_MESSAGES = 16
 """How many messages ahead are asked for: a miss takes as long as several messages."""
 
 

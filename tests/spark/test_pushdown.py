@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     EqualNullSafe,
     EqualTo,
@@ -25,9 +26,10 @@ from pyspark.sql.datasource import (
 )
 
 from headgate.scan import ChunkRange, OffsetRange
+from headgate.spark import counters
 from headgate.spark.pushdown import Pushed
 
-from .conftest import NOW_MS, order, write_stream
+from .conftest import NOW_MS, order, subject_values, write_stream
 
 MEANINGS: dict[type[Filter], Callable[[int, int], bool]] = {
     EqualTo: operator.eq,
@@ -63,6 +65,42 @@ def test_what_is_not_understood_is_given_back_the_same_object() -> None:
     taken: list[Filter] = [IsNotNull(("offset",)), GreaterThan(("offset",), 3), IsNotNull(("timestamp",))]
     left = Pushed().take([*given_back, *taken])
     assert [id(each) for each in left] == [id(each) for each in given_back]
+
+
+def test_equality_of_the_filter_value_is_noted_and_still_left_to_spark() -> None:
+    pushed = Pushed()
+    filters: list[Filter] = [
+        In(("filter_value",), ("x", "y")),
+        EqualTo(("filter_value",), "x"),
+        IsNotNull(("filter_value",)),
+    ]
+    assert pushed.take(filters) == filters
+    assert pushed.filter_values == {b"x"}
+    other = Pushed()
+    other.take(
+        [
+            Not(EqualTo(("filter_value",), "x")),
+            EqualNullSafe(("filter_value",), None),
+            GreaterThan(("filter_value",), "x"),
+        ]
+    )
+    assert other.filter_values is None
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_condition_on_the_filter_value_skips_chunks_where_the_stream_declares_its_source(
+    spark: SparkSession, root: Path, declared: bool
+) -> None:
+    source = "properties.subject" if declared else None
+    messages = [order(number) for number in range(400)]
+    write_stream(root, "orders", messages, filter_values=subject_values(400), filter_source=source)
+    rows = spark.read.format("headgate").options(
+        root=str(root), stream="orders", counters="pushed", columns="offset,filter_value"
+    )
+    found = rows.load().where("filter_value = 'order.created'")
+    assert [row.offset for row in found.collect()] == [n for n in range(400) if n // 100 % 2]
+    assert counters("pushed", root=root)["chunks_skipped"] == (4 if declared else 0)
 
 
 @pytest.mark.parametrize("kind", list(MEANINGS))

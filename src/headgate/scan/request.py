@@ -34,6 +34,9 @@ class ScanRequest:
     verify_checksums: bool = True
     on_corrupt: OnCorrupt = OnCorrupt.FAIL
     max_expanded_bytes: int = EXPANSION_LIMIT_BYTES
+    declared_values: frozenset[bytes] | None = None
+    """Only messages whose declared filter source has one of these values are of interest, the caller sorts out the
+    rest: chunks that hold none may be skipped. None: of interest is what the filter says."""
 
     def __post_init__(self) -> None:
         if self.match_unfiltered and not self.filter_values:

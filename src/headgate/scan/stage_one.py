@@ -31,14 +31,15 @@ class ChunkSelector:
             if request.filter_values
             else None
         )
-        self._implied = {} if request.filter is None else self._implied_matchers(request)
+        self._implied = self._implied_matchers(request)
 
     def _implied_matchers(self, request: ScanRequest) -> dict[str, BloomMatcher]:
-        """Declared field → matcher of the values that the filter implies for it."""
+        """Declared field → matcher of the values that the filter or the caller implies for it."""
         matchers: dict[str, BloomMatcher] = {}
         for field in {declared.field for declared in self._settings.declared} if self._settings else ():
-            assert request.filter is not None
-            values = wanted_values(request.filter.tree, parse_field(field))
+            values = None if request.filter is None else wanted_values(request.filter.tree, parse_field(field))
+            if request.declared_values is not None and self._settings and field == self._settings.filter_source:
+                values = request.declared_values if values is None else values & request.declared_values
             if values is not None:
                 matchers[field] = BloomMatcher(values | {b""}, match_unfiltered=True)
         return matchers

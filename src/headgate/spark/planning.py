@@ -9,7 +9,7 @@ import glob
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -147,12 +147,14 @@ def plan_partitions(
     now_ms: int,
     label: str,
     keep: Callable[[ChunkRange], ChunkRange] | None = None,
+    declared_values: frozenset[bytes] | None = None,
 ) -> list[ScanPartition]:
     """The chunks that stage 1 leaves of some offset ranges, as partitions in stream and offset order.
 
     `label` names this piece of work; planning it again gives partitions of the same names. `keep` thins out ranges.
+    `declared_values`: see `ScanRequest`.
     """
-    request = scan_request(options, now_ms=now_ms)
+    request = replace(scan_request(options, now_ms=now_ms), declared_values=declared_values)
     counting = None if options.counters is None else Counting(options.counters_root, options.counters)
     pieces: list[_Piece] = []
     counted = ScanCounters()

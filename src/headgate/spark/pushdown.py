@@ -1,4 +1,4 @@
-"""What Spark pushes down on its own and a read can use before it reads: comparisons of `offset` and `timestamp`."""
+"""What Spark pushes down on its own and a read can use before it reads: `offset`, `timestamp`, `filter_value`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pyspark.sql.datasource import (
     Filter,
     GreaterThan,
     GreaterThanOrEqual,
+    In,
     IsNotNull,
     LessThan,
     LessThanOrEqual,
@@ -35,10 +36,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class Pushed:
-    """Comparisons taken over from Spark; all are exact, so Spark need not evaluate them again."""
+    """Comparisons of offsets and times are taken over from Spark and exact, so it need not evaluate them again.
+
+    Equality of the filter value rules out chunks (stage 1); which messages it holds for is still Spark's to say.
+    """
 
     offsets: list[tuple[type[Filter], int]] = field(default_factory=list)
     times_us: list[tuple[type[Filter], int]] = field(default_factory=list)
+    filter_values: frozenset[bytes] | None = None
 
     def take(self, filters: Iterable[Filter]) -> list[Filter]:
         """Keep what is understood, give back the rest."""
@@ -46,6 +51,9 @@ class Pushed:
 
     def _take(self, pushed: Filter) -> bool:
         attribute = getattr(pushed, "attribute", None)
+        if attribute == ("filter_value",):
+            self._note_filter_values(pushed)
+            return False
         if attribute not in (("offset",), ("timestamp",)):
             return False
         if isinstance(pushed, IsNotNull):
@@ -60,6 +68,16 @@ class Pushed:
             self.times_us.append((type(pushed), (value - _EPOCH) // timedelta(microseconds=1)))
             return True
         return False
+
+    def _note_filter_values(self, pushed: Filter) -> None:
+        wanted: object = None
+        if isinstance(pushed, EqualTo | EqualNullSafe):
+            wanted = (pushed.value,)
+        elif isinstance(pushed, In):
+            wanted = pushed.value
+        if isinstance(wanted, tuple | list) and all(isinstance(value, str) for value in wanted):
+            values = frozenset(str(value).encode() for value in wanted)
+            self.filter_values = values if self.filter_values is None else self.filter_values & values
 
     def narrowed(self, within: OffsetRange) -> OffsetRange:
         """The offsets of a range for which all comparisons hold."""

@@ -112,7 +112,13 @@ class BatchReader(DataSourceReader):
         label = f"batch-{_digest(ranges)}"
         return list(
             plan_partitions(
-                self._options, streams, ranges, now_ms=self._now_ms, label=label, keep=self._pushed.chunks_in_time
+                self._options,
+                streams,
+                ranges,
+                now_ms=self._now_ms,
+                label=label,
+                keep=self._pushed.chunks_in_time,
+                declared_values=self._pushed.filter_values,
             )
         )
 
@@ -125,7 +131,7 @@ class PushdownReader(BatchReader):
     """A batch read that narrows its offsets and times by what Spark pushes down."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take comparisons of `offset` and `timestamp` with constants; give back what Spark still has to evaluate."""
+        """Use comparisons of `offset`, `timestamp`, `filter_value` with constants; give back what is left to Spark."""
         return self._pushed.take(filters)
 
 

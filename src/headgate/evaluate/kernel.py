@@ -244,7 +244,14 @@ def decide(start: int, end: int, program: int, code: int, registers: int, pool: 
     """The verdict on the message from `start` to `end`; `code` is where the instructions begin."""
     _reset(program, registers)
     late = gather_early(start, end, program, registers, pool)
-    return -late if late < 0 else _interpret(program, code, registers, pool, late, end)
+    if late < 0:
+        return -late
+    # Filters of application properties alone begin with this step: it costs them no turn of the interpreter.
+    if load_i64(program + code) == READ_APPLICATION_PROPERTIES:
+        if late != 0 and not gather_late(late, end, program, registers, pool):
+            return MALFORMED
+        code = load_i64(program + code + ON_WANTED)
+    return _interpret(program, code, registers, pool, late, end)
 
 
 @kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)")
@@ -270,7 +277,7 @@ def evaluate(
     for row in range(messages):
         start = load_i64(starts + 8 * row)
         length = load_i64(lengths + 8 * row)
-        if start < 0 or length < 0 or start > data_bytes or length > data_bytes - start:
+        if start | length < 0 or length > data_bytes - start:
             return row
         if row < last_ahead:
             ahead = data + load_i64(starts + 8 * (row + PREFETCH_MESSAGES))

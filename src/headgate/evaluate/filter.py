@@ -150,5 +150,7 @@ class Filter:
         return found
 
     def _decide_open_rows(self, found: NDArray[np.uint8], batch: EncodedMessages, now_ms: int) -> None:
+        if not len(found) or found.max() < UNDECIDED:
+            return
         for row in np.flatnonzero(found == UNDECIDED):
             found[row] = reference.verdict_of_bytes(self.tree, batch.message(int(row)), now_ms)

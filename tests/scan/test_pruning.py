@@ -166,6 +166,18 @@ def test_chunks_written_under_a_declaration_are_skipped_without_naming_values(tm
     assert counters.chunks_without_match == 5
 
 
+def test_values_known_to_the_caller_skip_chunks_together_with_those_of_the_filter(tmp_path: Path) -> None:
+    writes = [Write(((region, 1),), sub_batch=False, declared=True) for region in ("AMER", "EMEA", "APJ", 5) * 5]
+    stream = _write(tmp_path / "s", writes)
+    known = ((REGION, frozenset({b"AMER", b"EMEA"})),)
+    for text, skipped in ((None, 5), ("region IN ('EMEA', 'APJ')", 10)):
+        expression = None if text is None else Filter.parse(text, "rabbitmq")
+        _, counters = _planned(stream, ScanRequest(filter=expression, known_values=known))
+        assert counters.chunks_skipped == skipped
+    other = ((parse_field("properties.subject"), frozenset({b"x"})),)
+    assert _planned(stream, ScanRequest(known_values=other))[1].chunks_skipped == 0
+
+
 def test_an_earlier_declaration_of_another_field_does_not_prune(tmp_path: Path) -> None:
     stream = Stream.create(tmp_path / "s", name="s", now_ms=0, filter_source="properties.subject")
     with Writer.open(stream, now_ms=0) as writer:

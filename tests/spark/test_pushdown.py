@@ -75,7 +75,7 @@ def test_equality_of_the_filter_value_is_noted_and_still_left_to_spark() -> None
         IsNotNull(("filter_value",)),
     ]
     assert pushed.take(filters) == filters
-    assert pushed.filter_values == {b"x"}
+    assert pushed.values == [(None, {b"x", b"y"}), (None, {b"x"})]
     other = Pushed()
     other.take(
         [
@@ -84,21 +84,27 @@ def test_equality_of_the_filter_value_is_noted_and_still_left_to_spark() -> None
             GreaterThan(("filter_value",), "x"),
         ]
     )
-    assert other.filter_values is None
+    other.take(
+        [EqualTo(("properties", "message_id"), "x"), EqualTo(("header", "priority"), 4), EqualTo(("body",), b"x")]
+    )
+    assert other.values == []
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize(
+    "condition", ["filter_value = 'order.created'", "properties.subject IN ('order.created', 'x')"]
+)
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_condition_on_the_filter_value_skips_chunks_where_the_stream_declares_its_source(
-    spark: SparkSession, root: Path, declared: bool
+    spark: SparkSession, root: Path, declared: bool, condition: str
 ) -> None:
     source = "properties.subject" if declared else None
     messages = [order(number) for number in range(400)]
     write_stream(root, "orders", messages, filter_values=subject_values(400), filter_source=source)
     rows = spark.read.format("headgate").options(
-        root=str(root), stream="orders", counters="pushed", columns="offset,filter_value"
+        root=str(root), stream="orders", counters="pushed", columns="offset,filter_value,properties"
     )
-    found = rows.load().where("filter_value = 'order.created'")
+    found = rows.load().where(condition)
     assert [row.offset for row in found.collect()] == [n for n in range(400) if n // 100 % 2]
     assert counters("pushed", root=root)["chunks_skipped"] == (4 if declared else 0)
 

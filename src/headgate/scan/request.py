@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from headgate.errors import ConfigError
 from headgate.evaluate.filter import Filter
 from headgate.log.entries import EXPANSION_LIMIT_BYTES
+from headgate.message.fields import FieldReference
 
 
 class OnCorrupt(enum.Enum):
@@ -34,9 +35,9 @@ class ScanRequest:
     verify_checksums: bool = True
     on_corrupt: OnCorrupt = OnCorrupt.FAIL
     max_expanded_bytes: int = EXPANSION_LIMIT_BYTES
-    declared_values: frozenset[bytes] | None = None
-    """Only messages whose declared filter source has one of these values are of interest, the caller sorts out the
-    rest: chunks that hold none may be skipped. None: of interest is what the filter says."""
+    known_values: tuple[tuple[FieldReference | None, frozenset[bytes]], ...] = ()
+    """Of interest are only messages in which each of these fields has one of its values; the caller sorts out the rest.
+    Where a field is the declared filter source (None: whatever is declared now), chunks that hold none are skipped."""
 
     def __post_init__(self) -> None:
         if self.match_unfiltered and not self.filter_values:

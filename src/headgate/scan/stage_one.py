@@ -36,12 +36,17 @@ class ChunkSelector:
     def _implied_matchers(self, request: ScanRequest) -> dict[str, BloomMatcher]:
         """Declared field → matcher of the values that the filter or the caller implies for it."""
         matchers: dict[str, BloomMatcher] = {}
-        for field in {declared.field for declared in self._settings.declared} if self._settings else ():
-            values = None if request.filter is None else wanted_values(request.filter.tree, parse_field(field))
-            if request.declared_values is not None and self._settings and field == self._settings.filter_source:
-                values = request.declared_values if values is None else values & request.declared_values
-            if values is not None:
-                matchers[field] = BloomMatcher(values | {b""}, match_unfiltered=True)
+        if self._settings is None:
+            return matchers
+        for field in {declared.field for declared in self._settings.declared}:
+            source = parse_field(field)
+            named = (source, None) if field == self._settings.filter_source else (source,)
+            sets = [values for known, values in request.known_values if known in named]
+            implied = None if request.filter is None else wanted_values(request.filter.tree, source)
+            if implied is not None:
+                sets.append(implied)
+            if sets:
+                matchers[field] = BloomMatcher(frozenset.intersection(*sets) | {b""}, match_unfiltered=True)
         return matchers
 
     @property

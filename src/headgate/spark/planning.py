@@ -18,6 +18,7 @@ from pyspark.sql.datasource import InputPartition
 
 from headgate.errors import ConfigError, OffsetOutOfRangeError, StreamNotFoundError
 from headgate.log import OffsetKind, OffsetSpecification, Stream, list_streams, resolve_stream
+from headgate.message.fields import FieldReference
 from headgate.scan import ChunkRange, OffsetRange, OnCorrupt, ScanCounters, ScanRequest, plan, resolve_range
 from headgate.scan.plan import rows_within
 from headgate.spark.counters import record_counters
@@ -147,14 +148,14 @@ def plan_partitions(
     now_ms: int,
     label: str,
     keep: Callable[[ChunkRange], ChunkRange] | None = None,
-    declared_values: frozenset[bytes] | None = None,
+    known_values: tuple[tuple[FieldReference | None, frozenset[bytes]], ...] = (),
 ) -> list[ScanPartition]:
     """The chunks that stage 1 leaves of some offset ranges, as partitions in stream and offset order.
 
     `label` names this piece of work; planning it again gives partitions of the same names. `keep` thins out ranges.
-    `declared_values`: see `ScanRequest`.
+    `known_values`: see `ScanRequest`.
     """
-    request = replace(scan_request(options, now_ms=now_ms), declared_values=declared_values)
+    request = replace(scan_request(options, now_ms=now_ms), known_values=known_values)
     counting = None if options.counters is None else Counting(options.counters_root, options.counters)
     pieces: list[_Piece] = []
     counted = ScanCounters()

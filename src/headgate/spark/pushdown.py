@@ -1,4 +1,4 @@
-"""What Spark pushes down on its own and a read can use before it reads: `offset`, `timestamp`, `filter_value`."""
+"""What Spark pushes down on its own and a read can use before it reads: offsets, times, and values of text fields."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from headgate.message.fields import FieldReference, parse_field
 from headgate.scan import ChunkRange, OffsetRange
 
 _COMPARISONS: dict[type[Filter], Callable[[Any, Any], Any]] = {
@@ -31,6 +32,7 @@ _COMPARISONS: dict[type[Filter], Callable[[Any, Any], Any]] = {
     LessThan: operator.lt,
     LessThanOrEqual: operator.le,
 }
+_TEXT_PROPERTIES = ("to", "subject", "reply_to", "content_type", "content_encoding", "group_id", "reply_to_group_id")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -38,12 +40,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Pushed:
     """Comparisons of offsets and times are taken over from Spark and exact, so it need not evaluate them again.
 
-    Equality of the filter value rules out chunks (stage 1); which messages it holds for is still Spark's to say.
+    Equality of the filter value, or of a text field that may be declared as its source, rules out chunks (stage 1);
+    which messages it holds for is still Spark's to say. Ids are no text: a uuid is shown as text that is not its bytes.
     """
 
     offsets: list[tuple[type[Filter], int]] = field(default_factory=list)
     times_us: list[tuple[type[Filter], int]] = field(default_factory=list)
-    filter_values: frozenset[bytes] | None = None
+    values: list[tuple[FieldReference | None, frozenset[bytes]]] = field(default_factory=list)
 
     def take(self, filters: Iterable[Filter]) -> list[Filter]:
         """Keep what is understood, give back the rest."""
@@ -51,8 +54,8 @@ class Pushed:
 
     def _take(self, pushed: Filter) -> bool:
         attribute = getattr(pushed, "attribute", None)
-        if attribute == ("filter_value",):
-            self._note_filter_values(pushed)
+        if attribute is not None and _may_be_filter_source(attribute):
+            self._note_values(attribute, pushed)
             return False
         if attribute not in (("offset",), ("timestamp",)):
             return False
@@ -69,15 +72,15 @@ class Pushed:
             return True
         return False
 
-    def _note_filter_values(self, pushed: Filter) -> None:
+    def _note_values(self, attribute: tuple[str, ...], pushed: Filter) -> None:
         wanted: object = None
         if isinstance(pushed, EqualTo | EqualNullSafe):
             wanted = (pushed.value,)
         elif isinstance(pushed, In):
             wanted = pushed.value
         if isinstance(wanted, tuple | list) and all(isinstance(value, str) for value in wanted):
-            values = frozenset(str(value).encode() for value in wanted)
-            self.filter_values = values if self.filter_values is None else self.filter_values & values
+            source = None if attribute == ("filter_value",) else parse_field(".".join(attribute))
+            self.values.append((source, frozenset(str(value).encode() for value in wanted)))
 
     def narrowed(self, within: OffsetRange) -> OffsetRange:
         """The offsets of a range for which all comparisons hold."""
@@ -103,3 +106,12 @@ class Pushed:
         for kind, value in self.times_us:
             fits &= _COMPARISONS[kind](times_us, value)
         return replace(chunks, rows=chunks.rows[fits])
+
+
+def _may_be_filter_source(attribute: tuple[str, ...]) -> bool:
+    if attribute == ("filter_value",):
+        return True
+    section, *names = attribute
+    return len(names) == 1 and (
+        section == "application_properties" or (section == "properties" and names[0] in _TEXT_PROPERTIES)
+    )

@@ -118,7 +118,7 @@ class BatchReader(DataSourceReader):
                 now_ms=self._now_ms,
                 label=label,
                 keep=self._pushed.chunks_in_time,
-                declared_values=self._pushed.filter_values,
+                known_values=tuple(self._pushed.values),
             )
         )
 
@@ -131,7 +131,7 @@ class PushdownReader(BatchReader):
     """A batch read that narrows its offsets and times by what Spark pushes down."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Use comparisons of `offset`, `timestamp`, `filter_value` with constants; give back what is left to Spark."""
+        """Use comparisons of offset, timestamp, filter value and text fields; give back what is left to Spark."""
         return self._pushed.take(filters)
 
 

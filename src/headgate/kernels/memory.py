@@ -74,7 +74,6 @@ load_i64: Callable[..., int] = intrinsic(_integer_load(64, swap=False, signed=Tr
 """Native order: words of descriptor blocks, and eight bytes at a time for comparisons."""
 
 store_u8 = intrinsic(_integer_store(8, swap=False))
-store_u16 = intrinsic(_integer_store(16, swap=False))
 store_be_u16 = intrinsic(_integer_store(16, swap=True))
 store_be_u32 = intrinsic(_integer_store(32, swap=True))
 store_be_i64 = intrinsic(_integer_store(64, swap=True))

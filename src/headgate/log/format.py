@@ -260,18 +260,22 @@ class ChunkHeaders:
         """Whole chunks, header included."""
         return CHUNK_HEADER_BYTES + self.bloom_length + self.data_length + self.trailer_length
 
+    def sound(self) -> NDArray[np.bool_]:
+        """`(chunks,)`: which of them are chunk headers at all."""
+        records = self.records
+        return np.asarray(
+            (records["magic"] == CHUNK_MAGIC)
+            & (records["chunk_type"] <= ChunkType.TRACKING_SNAPSHOT)
+            & (records["epoch"] >= 0)
+            & (records["chunk_id"] >= 0)
+        )
+
     def check(self, *, path: str | Path, positions: NDArray[np.int64]) -> None:
         """Raise CorruptChunkError for the first header that is none; `positions` are those in the file."""
-        records = self.records
-        bad = (
-            (records["magic"] != CHUNK_MAGIC)
-            | (records["chunk_type"] > ChunkType.TRACKING_SNAPSHOT)
-            | (records["epoch"] < 0)
-            | (records["chunk_id"] < 0)
-        )
-        if bad.any():
-            row = int(np.flatnonzero(bad)[0])
-            record = records[row]
+        sound = self.sound()
+        if not sound.all():
+            row = int(np.argmin(sound))
+            record = self.records[row]
             problem = _header_problem(int(record["magic"]), int(record["chunk_type"]), beyond_63_bits=True)
             raise CorruptChunkError(problem or "", path=path, position=int(positions[row]))
 

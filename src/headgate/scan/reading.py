@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError
-from headgate.log import ChunkHeaders, SegmentReader, decode_headers
-from headgate.log.entries import SubBatch, entries_of
-from headgate.log.format import CHUNK_MAGIC
+from headgate.log import ChunkHeader, ChunkHeaders, SegmentReader, decode_headers
+from headgate.log.entries import unpack_chunk
+from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.message.batch import EncodedMessages
 from headgate.scan.decide import ChunksInMemory, Decider, Obstacle, Tally, select
 from headgate.scan.request import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
@@ -107,7 +107,7 @@ def _open_window(
             reason = f"chunk {chunk_ids[row]} and its index record disagree about its id or size"
             raise CorruptChunkError(reason, path=path, position=int(positions[row]))
     else:
-        sound &= headers.records["magic"] == CHUNK_MAGIC
+        sound &= headers.sound()
         counters.chunks_corrupt += int((~sound).sum())
         headers = ChunkHeaders(headers.records[sound], data, headers.bloom_positions[sound])
         positions = positions[sound]
@@ -151,18 +151,24 @@ def _read_window(window: _Window, decider: Decider, counters: ScanCounters) -> I
 
 def _unpacked(window: _Window, row: int, decider: Decider, counters: ScanCounters) -> ScanBatch:
     """The kept messages of one chunk with sub-batches."""
-    chunks, header = window.chunks, window.headers[row]
+    chunks, position = window.chunks, int(window.positions[row])
+    header = ChunkHeader.decode(window.headers[row].tobytes(), path=window.path, position=position)
     start = int(chunks.data_starts[row])
-    content = chunks.data[start : start + int(chunks.data_lengths[row])].tobytes()
-    bodies = _expand(window, row, content, decider.request.max_expanded_bytes)
-    offsets = np.arange(len(bodies), dtype=np.int64) + int(chunks.chunk_ids[row])
+    unpacked = unpack_chunk(
+        header,
+        chunks.data[start : start + header.data_length].data,
+        limit_bytes=decider.request.max_expanded_bytes,
+        path=window.path,
+        position=position + CHUNK_HEADER_BYTES + header.bloom_length,
+    )
+    offsets = np.arange(header.num_records, dtype=np.int64) + header.chunk_id
     within = slice(*np.searchsorted(offsets, [decider.within.start, decider.within.stop]).tolist())
-    messages, offsets = EncodedMessages.of(bodies[within]), offsets[within]
+    messages, offsets = EncodedMessages(unpacked.data, unpacked.starts, unpacked.lengths).take(within), offsets[within]
     kept, tally = select(messages, decider.request)
     _count(tally, len(kept), counters)
     if decider.request.filter is not None and not len(kept):
         counters.chunks_without_match += 1
-    return ScanBatch(messages.take(kept), offsets[kept], np.full(len(kept), int(header["timestamp_ms"])))
+    return ScanBatch(messages.take(kept), offsets[kept], np.full(len(kept), header.timestamp_ms))
 
 
 def _count(tally: Tally, kept: int, counters: ScanCounters) -> None:
@@ -170,18 +176,3 @@ def _count(tally: Tally, kept: int, counters: ScanCounters) -> None:
     counters.messages_matched += kept
     counters.messages_unknown += tally.unknown
     counters.messages_error += tally.error
-
-
-def _expand(window: _Window, row: int, content: bytes, limit_bytes: int) -> list[bytes]:
-    """The messages of a chunk with sub-batches, unpacked; at most `limit_bytes` of unpacked content."""
-    path, position, header = window.path, int(window.positions[row]), window.headers[row]
-    bodies: list[bytes] = []
-    for entry in entries_of(content, int(header["num_entries"]), path=path, position=position):
-        if isinstance(entry, SubBatch):
-            bodies.extend(entry.messages(limit_bytes=limit_bytes, path=path, position=position))
-            limit_bytes -= entry.uncompressed_length
-        else:
-            bodies.append(entry.body)
-    if len(bodies) != header["num_records"]:
-        raise window.corrupt(row, f"chunk {{}} says {header['num_records']} records and holds {len(bodies)}")
-    return bodies

@@ -1,6 +1,6 @@
 """Encoded customer events for benchmarks: a million in a second, from a pool of different ones.
 
-150 to 250 bytes, 5 to 10 application properties, a header, 3 or 4 of the 13 properties, a JSON body. The kinds of
+150 to 250 bytes, 5 to 10 application properties, a header, 3 of the 13 properties, a JSON body. The kinds of
 event differ in their keys, so that a reader meets changing layouts as in a real stream.
 """
 
@@ -47,16 +47,14 @@ def event(number: int, chance: random.Random) -> bytes:
         keys["order_id"] = f"o-{chance.randrange(10**9):09d}"
         keys["currency"] = chance.choice(("USD", "EUR", "JPY"))
     if chance.random() < 0.2:
-        keys["campaign"] = chance.choice(("spring", "black-friday", "mail-41"))
+        keys["campaign"] = chance.choice(("spring", "friday", "mail-41"))
     header = {"durable": True} | ({"priority": chance.randrange(10)} if order else {})
     properties: dict[str, object] = {
         "subject": kind,
-        "content_type": "application/json",
         "creation_time": CREATED_FROM + datetime.timedelta(milliseconds=number * 7),
     }
-    if order:
-        properties["message_id"] = f"{number:08x}"
-    body = json.dumps({"n": number}).encode()
+    properties |= {"message_id": f"{number:08x}"} if order else {"content_type": "application/json"}
+    body = json.dumps({"n": number}, separators=(",", ":")).encode()
     return Message(
         body,
         header=header,

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.evaluate import Verdict
-from headgate.evaluate.reference import like, verdict, verdict_of_bytes
+from headgate.evaluate.reference import verdict, verdict_of_bytes
+from headgate.evaluate.semantics.rabbitmq import like
 from headgate.language import bind, parse
 from headgate.language.like import compile_like
 from headgate.language.tree import Exists, Field, HasSimple, Node

@@ -24,7 +24,6 @@ from headgate.language.tree import (
     ArithmeticOperator,
     Compare,
     CompareOperator,
-    ComparisonRules,
     Constant,
     Exists,
     Field,
@@ -40,8 +39,11 @@ from headgate.language.tree import (
     Now,
     Or,
     Sign,
+    ValueRules,
     walk,
 )
+from headgate.language.values import Value
+from headgate.message import AmqpValue
 from headgate.message.batch import SLACK_BYTES, EncodedMessages
 from headgate.message.constructors import CONSTRUCTOR_WIDTHS, WIDTH_DESCRIBED, WIDTH_INVALID, WIDTH_SIZE8, AmqpType
 from headgate.message.fields import FieldReference, Section
@@ -256,17 +258,17 @@ class _Compiler:
     def _predicate(self, node: Node, wanted: int, wanted_at: int, otherwise: int) -> int:
         """A leaf of the logic. With `wanted` STORE its truth goes into the register `otherwise`."""
         match node:
-            case Compare(operator=operator, left=left, right=right, rules=ComparisonRules.UNLIKE_IS_FALSE):
+            case Compare(operator=operator, left=left, right=right, rules=ValueRules.RABBITMQ):
                 if operator is CompareOperator.NOT_EQUAL:
                     return self._negated(Compare(CompareOperator.EQUAL, left, right), wanted, wanted_at, otherwise)
                 return self._comparison(_ORDERS[operator], left, right, (wanted, wanted_at, otherwise))
             case In(negated=True):
                 return self._negated(In(node.subject, node.members, rules=node.rules), wanted, wanted_at, otherwise)
-            case In(subject=subject, members=members, rules=ComparisonRules.UNLIKE_IS_FALSE):
+            case In(subject=subject, members=members, rules=ValueRules.RABBITMQ):
                 return self._membership(subject, members, (wanted, wanted_at, otherwise))
             case Like(negated=True):
                 return self._negated(Like(node.subject, node.pattern), wanted, wanted_at, otherwise)
-            case Like(subject=subject, pattern=pattern):
+            case Like(subject=subject, pattern=pattern, rules=ValueRules.RABBITMQ):
                 return self._likeness(subject, pattern, (wanted, wanted_at, otherwise))
             case IsNull(negated=True):
                 return self._negated(IsNull(node.operand), wanted, wanted_at, otherwise)
@@ -304,7 +306,7 @@ class _Compiler:
             entry = self.value(right, other, entry)
         return self.value(left, register, entry)
 
-    def _constant_operands(self, value: bool | int | float | bytes, orders: int) -> tuple[int, ...] | None:
+    def _constant_operands(self, value: Value, orders: int) -> tuple[int, ...] | None:
         """Operation and operands B … of a comparison with a constant; None: it goes through a register."""
         if isinstance(value, bool):
             return (layout.EQUAL_BOOLEAN, int(value)) if orders == layout.EQUAL else None
@@ -313,7 +315,7 @@ class _Compiler:
             return (layout.COMPARE_INTEGER, value, orders) if fits else None
         if isinstance(value, float):
             return layout.COMPARE_FLOAT, _float_bits(value), orders
-        if orders == layout.EQUAL:
+        if orders == layout.EQUAL and isinstance(value, bytes):
             return layout.EQUAL_BYTES, _first_word(value), len(value), _first_mask(value), self._text(value)
         return None
 
@@ -359,7 +361,7 @@ class _Compiler:
     def register_for(self, node: Node) -> int:
         """The register that has, or is to take, the value of `node`."""
         match node:
-            case Field(reference=reference):
+            case Field(reference=reference, rules=ValueRules.RABBITMQ):
                 return self.slots[reference]
             case Constant(value=value):
                 return self._constant(value)
@@ -379,9 +381,9 @@ class _Compiler:
         if self.depth > _DEEPEST:
             raise _NotCompiledError
         match node:
-            case Arithmetic(operator=operator, left=left, right=right):
+            case Arithmetic(operator=operator, left=left, right=right, rules=ValueRules.RABBITMQ):
                 entry = self._binary(_ARITHMETIC[operator], left, right, register, then)
-            case Sign(negative=negative, operand=operand):
+            case Sign(negative=negative, operand=operand, rules=ValueRules.RABBITMQ):
                 source = self.register_for(operand)
                 operation = layout.NEGATE if negative else layout.KEEP_NUMBER
                 entry = self.value(operand, source, self._emit(operation, 0, then, register, source))
@@ -434,7 +436,9 @@ class _Compiler:
         kind = layout.ABSENT if default is None else layout.BOOLEAN if isinstance(default, bool) else layout.INTEGER
         self.slots[reference] = self._register(kind, int(default or 0))
 
-    def _constant(self, value: bool | int | float | bytes) -> int:
+    def _constant(self, value: Value) -> int:
+        if value is None or isinstance(value, AmqpValue):
+            raise _NotCompiledError
         # Floats by their bits: 0.0 and -0.0 are equal as keys.
         key = (type(value), _float_bits(value) if isinstance(value, float) else value)
         register = self.constants.get(key)

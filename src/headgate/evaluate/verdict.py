@@ -19,3 +19,7 @@ class Verdict(enum.IntEnum):
 
 UNDECIDED = 4
 """Beside the verdicts in the answers of the kernel: this row belongs to the reference evaluator."""
+
+
+class EvaluationFailed(Exception):  # noqa: N818 - no error of the user's tree: it ends as Verdict.ERROR
+    """What a language calls an error happened while a message was evaluated; the message says what."""

@@ -49,7 +49,7 @@ class _Binder:
         bind = self.bind
         match node:
             case Name():
-                return Field(self._reference(node), node.span)
+                return Field(self._reference(node), self.dialect.rules, node.span)
             case LikeText():
                 return self._like(node)
             case And(operands, span):
@@ -99,7 +99,7 @@ class _Binder:
         except LikeRefused as refused:
             span = node.escape_span if refused.in_escape else self._inside(node, refused.where)
             raise self._error(str(refused), span, FilterSyntaxError) from None
-        return Like(self.bind(node.subject), pattern, node.negated, node.span)
+        return Like(self.bind(node.subject), pattern, node.negated, self.dialect.rules, node.span)
 
     def _inside(self, node: LikeText, where: Span) -> Span:
         """The place in the text of a part of the pattern; quotes doubled in the text shift it."""

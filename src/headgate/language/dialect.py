@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from headgate.language.tree import ComparisonRules, LikePattern, Node
+from headgate.language.tree import LikePattern, Node, ValueRules
 from headgate.message.fields import FieldReference, Section
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Dialect:
     """Sections whose fields are fixed; in other sections any name is a key."""
     compile_like: Callable[[str, str | None], LikePattern]
     """Pattern and escape (None without ESCAPE) → compiled pattern; raises `LikeRefused`."""
-    comparison: ComparisonRules
+    rules: ValueRules
     reserved: frozenset[str] = frozenset()
     """Words, in lower case, that are no names in any letter case."""
     fold_keywords: Callable[[str], str] = str

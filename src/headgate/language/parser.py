@@ -203,7 +203,7 @@ def sign(operand: Level) -> PrefixForm:
 
     def form(parser: Parser, token: Token) -> Node:
         inner = parser.expression(operand)
-        return Sign(token.symbol == "-", inner, (token.span[0], parser.position))
+        return Sign(token.symbol == "-", inner, parser.dialect.rules, (token.span[0], parser.position))
 
     return form
 
@@ -229,7 +229,7 @@ def comparison(operator: CompareOperator, operand: Level) -> InfixForm:
 
     def form(parser: Parser, left: Node, _token: Token, _negated: bool) -> Node:
         right = parser.expression(operand)
-        return Compare(operator, left, right, parser.dialect.comparison, _span(left, parser))
+        return Compare(operator, left, right, parser.dialect.rules, _span(left, parser))
 
     return form
 
@@ -239,7 +239,7 @@ def arithmetic(operator: ArithmeticOperator, level: Level) -> Infix:
 
     def form(parser: Parser, left: Node, _token: Token, _negated: bool) -> Node:
         right = parser.expression(Level(level + 1))
-        return Arithmetic(operator, left, right, _span(left, parser))
+        return Arithmetic(operator, left, right, parser.dialect.rules, _span(left, parser))
 
     return Infix(level, level, form)
 
@@ -262,7 +262,7 @@ def in_list(member: Level) -> InfixForm:
         while parser.accept(","):
             members.append(parser.expression(member))
         parser.expect(")", "or ',' after a member of IN")
-        return In(left, tuple(members), negated, parser.dialect.comparison, _span(left, parser))
+        return In(left, tuple(members), negated, parser.dialect.rules, _span(left, parser))
 
     return form
 

@@ -31,6 +31,8 @@ from headgate.language.tree import (
     Or,
     Sign,
 )
+from headgate.language.values import Value
+from headgate.message import AmqpValue
 from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section
 
 _ARITHMETIC_LEVELS = {
@@ -103,11 +105,15 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def constant_text(value: bool | int | float | bytes) -> str:
+def constant_text(value: Value) -> str:
     """A constant: bytes as a string where they are UTF-8, else in hexadecimal."""
     match value:
+        case None:
+            return "NULL"
         case bool():
             return "TRUE" if value else "FALSE"
+        case AmqpValue():
+            return f"{value.type.value} {value.value}"
         case bytes():
             try:
                 return _quoted(value.decode())

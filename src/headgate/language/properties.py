@@ -181,13 +181,13 @@ def _application_property_test(map_text: _MapText, index: int) -> Node:
         raise map_text.error(index, f"found key {_shown(key)}, expected a string")
     field = FieldReference(Section.APPLICATION_PROPERTIES, key=octets)
     if value.type is AmqpType.NULL:
-        return HasSimple(Field(field, map_text.spans[index]), map_text.spans[index])
+        return HasSimple(Field(field, span=map_text.spans[index]), map_text.spans[index])
     return _test(map_text, index, field, value)
 
 
 def _test(map_text: _MapText, index: int, reference: FieldReference, value: AmqpValue) -> Node:
     span = map_text.spans[index]
-    field = Field(reference, span)
+    field = Field(reference, span=span)
     wanted = _constant(value)
     if wanted is None:
         return Constant(False, span)

@@ -23,7 +23,7 @@ from headgate.language.parser import (
     now,
     sign,
 )
-from headgate.language.tree import And, ArithmeticOperator, CompareOperator, ComparisonRules, Or
+from headgate.language.tree import And, ArithmeticOperator, CompareOperator, Or, ValueRules
 from headgate.message.constructors import AmqpType
 from headgate.message.fields import DEFAULT_PRIORITY, HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section
 
@@ -134,7 +134,7 @@ RABBITMQ = Dialect(
         },
     },
     compile_like=compile_like,
-    comparison=ComparisonRules.UNLIKE_IS_FALSE,
+    rules=ValueRules.RABBITMQ,
     max_code_points=4096,
     max_tokens=200,
     max_depth=200,

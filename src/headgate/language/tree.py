@@ -2,10 +2,10 @@
 
 One set of nodes for all languages. Before binding, a `Name` stands for what the text calls a field; after binding, a
 `Field` stands in its place and every semantic decision that differs between languages is written on the node
-(`ComparisonRules`, …), so that an evaluator implements operators and never asks for the dialect.
+(`ValueRules`, …), so that an evaluator implements operators and never asks for the dialect.
 
-Truth is three-valued (false, true, unknown); some languages add error. Values are of one kind: number (Python int or
-float), bytes (strings are their UTF-8), boolean, or unknown.
+Truth is three-valued (false, true, unknown). Where a language calls something an error, the evaluation of the whole
+filter ends there: operands are evaluated left to right, and AND and OR stop at the first that decides.
 """
 
 from __future__ import annotations
@@ -16,15 +16,21 @@ from dataclasses import dataclass, fields, replace
 from typing import TypeAlias
 
 from headgate.message.fields import FieldReference
+from headgate.message.types import AmqpValue
 
 Span: TypeAlias = tuple[int, int]
 """Start and stop position in the filter text, in code points."""
 
 
-class ComparisonRules(enum.Enum):
-    """What a comparison does with operands of unlike kinds; the tables are in `headgate.evaluate`."""
+class ValueRules(enum.Enum):
+    """What values a language sees in a message, and what its operators do with them.
 
-    UNLIKE_IS_FALSE = "unlike kinds: `=` false, `<>` true, order false; order on booleans false (RabbitMQ)"
+    The tables are in `headgate.evaluate.semantics`, one module each.
+    """
+
+    RABBITMQ = "number, bytes, boolean; unlike kinds: `=` false, `<>` true, order false"
+    ROCKETMQ = "strings are parsed as what they meet; a string that cannot be is an error"
+    SERVICE_BUS = "C#: promotions between numbers; unlike kinds are an error"
 
 
 class CompareOperator(enum.Enum):
@@ -50,9 +56,9 @@ class ArithmeticOperator(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A value from the text; strings are held as UTF-8 bytes."""
+    """A value from the text: strings are held as UTF-8 bytes, None is NULL, and `AmqpValue` is any other type."""
 
-    value: bool | int | float | bytes
+    value: bool | int | float | bytes | AmqpValue | None
     span: Span = (0, 0)
 
 
@@ -67,9 +73,10 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Bound: the value of a field of the message; absent, null and valueless types are unknown."""
+    """Bound: the value of a field of the message, as `rules` see it."""
 
     reference: FieldReference
+    rules: ValueRules = ValueRules.RABBITMQ
     span: Span = (0, 0)
 
 
@@ -111,7 +118,7 @@ class Compare:
     operator: CompareOperator
     left: Node
     right: Node
-    rules: ComparisonRules = ComparisonRules.UNLIKE_IS_FALSE
+    rules: ValueRules = ValueRules.RABBITMQ
     span: Span = (0, 0)
 
 
@@ -122,7 +129,7 @@ class In:
     subject: Node
     members: tuple[Node, ...]
     negated: bool = False
-    rules: ComparisonRules = ComparisonRules.UNLIKE_IS_FALSE
+    rules: ValueRules = ValueRules.RABBITMQ
     span: Span = (0, 0)
 
 
@@ -161,11 +168,12 @@ class LikeWildcard(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """`subject [NOT] LIKE pattern`: a subject that is not bytes is unknown, negated or not."""
+    """`subject [NOT] LIKE pattern`."""
 
     subject: Node
     pattern: LikePattern
     negated: bool = False
+    rules: ValueRules = ValueRules.RABBITMQ
     span: Span = (0, 0)
 
 
@@ -213,20 +221,22 @@ class HasSimple:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """Binary arithmetic: unknown if an operand is no number; integers exact and unbounded; `/` gives a float."""
+    """Binary arithmetic."""
 
     operator: ArithmeticOperator
     left: Node
     right: Node
+    rules: ValueRules = ValueRules.RABBITMQ
     span: Span = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """Unary plus or minus; unknown on anything that is no number."""
+    """Unary plus or minus."""
 
     negative: bool
     operand: Node
+    rules: ValueRules = ValueRules.RABBITMQ
     span: Span = (0, 0)
 
 

@@ -9,9 +9,12 @@ import math
 from typing import TypeAlias
 
 from headgate.language.tree import ArithmeticOperator
+from headgate.message.types import AmqpValue
 
-Value: TypeAlias = bool | int | float | bytes | None
-"""A value while evaluating; None is unknown."""
+Value: TypeAlias = bool | int | float | bytes | AmqpValue | None
+"""A value while evaluating: AmqpValue where a language asks for the exact type; None is unknown."""
+
+_NO_NUMBERS = bool | bytes | AmqpValue | None
 
 
 def is_number(value: Value) -> bool:
@@ -21,7 +24,7 @@ def is_number(value: Value) -> bool:
 
 def arithmetic(operator: ArithmeticOperator, left: Value, right: Value) -> int | float | None:
     """`left operator right`; unknown on anything that is no number, by zero, and on overflow of a double."""
-    if isinstance(left, bool | bytes | None) or isinstance(right, bool | bytes | None):
+    if isinstance(left, _NO_NUMBERS) or isinstance(right, _NO_NUMBERS):
         return None
     exact = isinstance(left, int) and isinstance(right, int)
     if operator is ArithmeticOperator.MODULO:
@@ -54,6 +57,6 @@ def _remainder(left: int, right: int) -> int | None:
 
 def signed(negative: bool, value: Value) -> int | float | None:
     """Unary plus or minus; unknown on anything that is no number."""
-    if isinstance(value, bool | bytes | None):
+    if isinstance(value, _NO_NUMBERS):
         return None
     return -value if negative else value

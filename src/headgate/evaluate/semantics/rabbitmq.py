@@ -1,0 +1,132 @@
+"""RabbitMQ: numbers (ints of any size, finite doubles), bytes, booleans, unknown. Nothing is an error.
+
+Source: rabbitmq_filters, sections 2.4 and 2.5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from headgate.language.like import elements_of
+from headgate.language.tree import CompareOperator, LikePattern, LikeShape, LikeWildcard
+from headgate.language.values import Value, arithmetic, is_number, signed
+from headgate.message import AmqpType, AmqpValue, Message
+from headgate.message.fields import FieldReference
+
+__all__ = ["among", "arithmetic", "compare", "field", "like", "signed"]
+
+_INTEGERS = frozenset(
+    {AmqpType.UBYTE, AmqpType.USHORT, AmqpType.UINT, AmqpType.ULONG, AmqpType.BYTE, AmqpType.SHORT, AmqpType.INT}
+    | {AmqpType.LONG, AmqpType.TIMESTAMP, AmqpType.CHAR}
+)
+_FLOATS = frozenset({AmqpType.FLOAT, AmqpType.DOUBLE})
+_BYTES = frozenset({AmqpType.STRING, AmqpType.SYMBOL, AmqpType.BINARY, AmqpType.UUID})
+
+
+def field(message: Message, reference: FieldReference) -> Value:
+    """A field as filters see it: a number, bytes, a boolean, or unknown; the default where it is as good as absent."""
+    typed = message.value(reference)
+    if typed is None or typed.type is AmqpType.NULL or reference.only not in (None, typed.type):
+        return reference.default
+    return value_of(typed)
+
+
+def value_of(typed: AmqpValue) -> Value:
+    """The value of a field that is there; None for NaN, infinities and types that have none."""
+    if typed.type is AmqpType.BOOLEAN or typed.type in _INTEGERS:
+        number: bool | int = typed.value
+        return number
+    if typed.type in _FLOATS:
+        double: float = typed.value
+        return double if math.isfinite(double) else None
+    return typed.octets() if typed.type in _BYTES else None
+
+
+def compare(operator: CompareOperator, left: Value, right: Value) -> bool | None:
+    """A comparison by kind; Python compares ints and floats exactly."""
+    if left is None or right is None:
+        return None
+    if operator is CompareOperator.EQUAL:
+        return _equal(left, right)
+    if operator is CompareOperator.NOT_EQUAL:
+        return not _equal(left, right)
+    if is_number(left) and is_number(right):
+        return _ordered(operator, (left > right) - (left < right))  # type: ignore[operator]
+    if isinstance(left, bytes) and isinstance(right, bytes):
+        return _ordered(operator, (left > right) - (left < right))
+    return False
+
+
+def _ordered(operator: CompareOperator, order: int) -> bool:
+    match operator:
+        case CompareOperator.LESS:
+            return order < 0
+        case CompareOperator.LESS_OR_EQUAL:
+            return order <= 0
+        case CompareOperator.GREATER:
+            return order > 0
+        case _:
+            return order >= 0
+
+
+def _equal(left: Value, right: Value) -> bool:
+    """Equality of known values; unlike kinds are never equal (in Python TRUE would equal 1)."""
+    return isinstance(left, bool) is isinstance(right, bool) and left == right
+
+
+def among(subject: Value, members: Iterator[Value]) -> bool | None:
+    """IN: unknown if the subject is; members of unknown value equal nothing."""
+    return None if subject is None else any(_equal(subject, member) for member in members)
+
+
+def like(pattern: LikePattern, subject: Value) -> bool | None:
+    """Whether the subject matches; unknown unless it is bytes, and in the general regime unless it is UTF-8.
+
+    Cost: at most value × pattern steps.
+    """
+    if not isinstance(subject, bytes):
+        return None
+    match pattern.shape:
+        case LikeShape.EXACT:
+            return subject == pattern.prefix
+        case LikeShape.GENERAL:
+            return _general_like(pattern, subject)
+        case _:
+            long_enough = len(subject) >= len(pattern.prefix) + len(pattern.suffix)
+            return long_enough and subject.startswith(pattern.prefix) and subject.endswith(pattern.suffix)
+
+
+def _general_like(pattern: LikePattern, subject: bytes) -> bool | None:
+    try:
+        text = subject.decode()
+    except UnicodeDecodeError:
+        return None
+    text = text.removesuffix("\n")
+    # No pattern holds a line feed as text and no wildcard matches one, so a line feed anywhere else is no match.
+    if "\n" in text:
+        return False
+    steps: list[str | LikeWildcard] = []
+    for element in elements_of(pattern):
+        steps.extend([element] if isinstance(element, LikeWildcard) else element.decode())
+    return _wildcard_match(steps, text)
+
+
+def _wildcard_match(steps: list[str | LikeWildcard], text: str) -> bool:
+    """Two pointers and one place to return to: the last `%` takes one more character whenever the rest does not fit."""
+    at = step = 0
+    any_step, any_at = -1, 0
+    while at < len(text):
+        current = steps[step] if step < len(steps) else None
+        if current is LikeWildcard.ANY:
+            any_step, any_at = step, at
+            step += 1
+        elif current is LikeWildcard.ONE or current == text[at]:
+            step += 1
+            at += 1
+        elif any_step >= 0:
+            any_at += 1
+            step, at = any_step + 1, any_at
+        else:
+            return False
+    return all(rest is LikeWildcard.ANY for rest in steps[step:])

@@ -31,7 +31,9 @@ class FieldReference:
     """One field: by `position` in the header or properties list, or by `key` (UTF-8 bytes) in one of the map sections.
 
     `default` is the value that an absent or null field has; None = unknown. With `only`, a value of any other type is
-    as good as none.
+    as good as none. `ignore_case`: a key counts in its exact spelling, else the first in the order of the message that
+    equals it without case. `path` leads into the value: bytes are the string or symbol key of a map, an integer is the
+    number of an element of a list or array, from 0, or an integer key of a map.
     """
 
     section: Section
@@ -39,6 +41,8 @@ class FieldReference:
     key: bytes | None = None
     default: int | bool | None = None
     only: AmqpType | None = None
+    ignore_case: bool = False
+    path: tuple[bytes | int, ...] = ()
 
 
 HEADER_FIELDS: tuple[str, ...] = ("durable", "priority", "ttl", "first-acquirer", "delivery-count")

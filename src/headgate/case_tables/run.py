@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
+from headgate.case_tables.bit_maps import KINDS as BIT_MAP_KINDS
+from headgate.case_tables.bit_maps import BitMapCases
 from headgate.case_tables.rabbitmq import (
     ChunkLayout,
     Disagreement,
@@ -39,7 +41,6 @@ DEFAULT_MESSAGES = "rabbitmq_messages.jsonl"
 
 _MAX_LINE_BYTES = 64 * 1024 * 1024
 
-_ROCKETMQ_BIT_MAPS = ("params", "params_error", "hash", "pos", "bits", "bitsarray")
 _ROCKETMQ_TAGS = ("tagexpr", "taghash")
 
 
@@ -150,6 +151,7 @@ class _Run:
         self.dialect = dialect
         self.now_ms = now_ms
         self.layout = ChunkLayout()
+        self.bit_maps = BitMapCases()
 
     def line(self, number: int, line: bytes) -> TableFailure | int:
         """A failure, or how many cases passed: 0 for lines that are no case."""
@@ -178,8 +180,9 @@ class _Run:
                 return 0
             case "expr":
                 _not_yet("RocketMQ expressions", "the dialect rocketmq")
-            case str(kind) if kind in _ROCKETMQ_BIT_MAPS:
-                _not_yet("RocketMQ bit maps", "the match index")
+            case str(kind) if kind in BIT_MAP_KINDS:
+                self.bit_maps.check(content)
+                return 1
             case str(kind) if kind in _ROCKETMQ_TAGS:
                 _not_yet("RocketMQ tags", "the dialect rocketmq")
             case "layout":

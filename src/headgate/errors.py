@@ -14,6 +14,10 @@
     │   ├── StreamLockedError      another writer holds the stream; names the holder
     │   ├── StreamReadOnlyError    a foreign folder that was not adopted, or a file system that refuses writing
     │   └── StorageFullError       the file system or the file-size limit refuses more bytes
+    ├── RuleError              a topic, subscription or rule that is refused: names of all three, reason
+    │   ├── RuleNotFoundError      no topic, subscription or rule of that name
+    │   ├── RuleExistsError        one of that name is there already
+    │   └── RuleLimitError         more than the limits of the topic allow
     ├── ConfigError            a wrong option, key or argument: names it, says what is expected
     ├── SparkSetupError        Spark or its Java cannot be started: says what was found and both ways out
     └── PipelineError          a pipeline that failed while it ran: the entry and the cause
@@ -146,6 +150,61 @@ class StreamReadOnlyError(LogError):
 
 class StorageFullError(LogError):
     """The file system, a quota or the file-size limit refuses more bytes; what was confirmed stays readable."""
+
+
+class RuleError(HeadgateError):
+    """A topic, a subscription or a rule that is refused; it leaves no trace.
+
+    `topic`, `subscription` and `rule` are names, None where the error is about none; `cause` is the error of the filter
+    or action, whose span is the place in the text.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        topic: str | None = None,
+        subscription: str | None = None,
+        rule: str | None = None,
+        cause: FilterError | None = None,
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.topic = topic
+        self.subscription = subscription
+        self.rule = rule
+        self.cause = cause
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_rule_error, (type(self), self.reason, self.topic, self.subscription, self.rule, self.cause)
+
+    def __str__(self) -> str:
+        names = {"topic": self.topic, "subscription": self.subscription, "rule": self.rule}
+        place = ", ".join(f"{kind} {name!r}" for kind, name in names.items() if name is not None)
+        return f"{place}: {self.reason}" if place else self.reason
+
+
+def _rebuild_rule_error(
+    kind: type[RuleError],
+    reason: str,
+    topic: str | None,
+    subscription: str | None,
+    rule: str | None,
+    cause: FilterError | None,
+) -> RuleError:
+    return kind(reason, topic=topic, subscription=subscription, rule=rule, cause=cause)
+
+
+class RuleNotFoundError(RuleError):
+    """No topic, subscription or rule of that name."""
+
+
+class RuleExistsError(RuleError):
+    """A topic, subscription or rule of that name is there already."""
+
+
+class RuleLimitError(RuleError):
+    """More subscriptions, filters or bytes than the limits of the topic allow."""
 
 
 class ConfigError(HeadgateError):

@@ -1,0 +1,195 @@
+"""What a topic is: subscriptions with rules, and what makes them right (servicebus_filters, sections 1, 6 and 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from headgate.errors import RuleError, RuleExistsError, RuleLimitError
+from headgate.topic.limits import DEFAULT_LIMITS, TopicLimits
+from headgate.topic.rule import DEFAULT_RULE_NAME, Rule, RuleDefinition, default_rule
+
+DEFAULT_RULES: tuple[Rule, ...] = (default_rule(),)
+"""What a subscription has that is made without rules."""
+
+_FORBIDDEN = frozenset("@?#*/\\|")
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A view of a topic: the messages that its rules select, each rule with an action giving copies of its own.
+
+    Without `rules` given it has the true rule `$Default`. A `fall_through` subscription has no rules; it gets what no
+    other subscription of the topic took. `dead_letter_on_errors`: a message that a rule cannot be evaluated for gives a
+    dead-letter copy; else that rule just does not select it. `forward_to` names the topic that the copies go to.
+    `number` is what the history gave it: counted from 1, in order of creation, never used again; 0 before.
+    """
+
+    name: str
+    rules: tuple[Rule, ...] = DEFAULT_RULES
+    fall_through: bool = False
+    dead_letter_on_errors: bool = False
+    forward_to: str | None = None
+    number: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        rules = () if self.fall_through and self.rules is DEFAULT_RULES else tuple(self.rules)
+        object.__setattr__(self, "rules", rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A stream and its subscriptions, in order of creation, as they are in force at one offset."""
+
+    name: str
+    subscriptions: tuple[Subscription, ...] = ()
+    limits: TopicLimits = DEFAULT_LIMITS
+
+    def check(self) -> None:
+        """Raise RuleError for the first thing that is wrong, with names, place and reason; compiles every rule."""
+        self.limits.check()
+        check_topic_name(self.name, self.limits)
+        _check_unique((each.name for each in self.subscriptions), self.name, None)
+        for subscription in self.subscriptions:
+            check_subscription(subscription, self.name, self.limits)
+        fall_through = [each.name for each in self.subscriptions if each.fall_through]
+        if len(fall_through) > 1:
+            raise second_fall_through(self.name, fall_through[1], fall_through[0])
+        counts = FilterCounts()
+        for subscription in self.subscriptions:
+            for rule in subscription.rules:
+                counts.add(rule.definition)
+        check_counts(len(self.subscriptions), counts, self.limits, self.name)
+
+    def numbered(self) -> Topic:
+        """This topic with a number by place for every subscription and rule that has none."""
+        return replace(
+            self,
+            subscriptions=tuple(
+                replace(
+                    subscription,
+                    number=subscription.number or place,
+                    rules=tuple(
+                        rule if rule.number else Rule.of(rule.definition, number=number)
+                        for number, rule in enumerate(subscription.rules, 1)
+                    ),
+                )
+                for place, subscription in enumerate(self.subscriptions, 1)
+            ),
+        )
+
+
+@dataclass(slots=True)
+class FilterCounts:
+    """How many filters of each kind a topic has; true and false filters count as neither."""
+
+    sql: int = 0
+    correlation: int = 0
+
+    def add(self, definition: RuleDefinition, by: int = 1) -> None:
+        """Count one filter, or with `by` -1 take it off."""
+        if definition.is_constant:
+            return
+        if definition.sql is not None:
+            self.sql += by
+        else:
+            self.correlation += by
+
+
+def check_counts(subscriptions: int, counts: FilterCounts, limits: TopicLimits, topic: str) -> None:
+    """Raise RuleLimitError if a topic has more of something than its limits allow."""
+    for found, limit, what in (
+        (subscriptions, limits.subscriptions, "subscriptions"),
+        (counts.sql, limits.sql_filters, "SQL filters"),
+        (counts.correlation, limits.correlation_filters, "correlation filters"),
+    ):
+        if found > limit:
+            raise RuleLimitError(f"the topic would have {found} {what}; its limit is {limit}", topic=topic)
+
+
+def check_topic_name(name: str, limits: TopicLimits) -> None:
+    """Raise RuleError for a name that no topic may have: it may have slashes inside."""
+    reason = _wrong_name(name.replace("/", ""), limits.topic_name_characters, length=len(name))
+    if reason is None and (name.startswith("/") or name.endswith("/")):
+        reason = "the name begins or ends with a slash"
+    if reason is not None:
+        raise RuleError(reason, topic=name)
+
+
+def check_subscription(subscription: Subscription, topic: str, limits: TopicLimits) -> None:
+    """Raise RuleError for a subscription that is wrong in itself: its name, its rules."""
+    reason = _wrong_name(subscription.name, limits.subscription_name_characters)
+    if reason is not None:
+        raise RuleError(reason, topic=topic, subscription=subscription.name)
+    if subscription.fall_through and subscription.rules:
+        raise RuleError(
+            f"a fall-through subscription gets what no other one took and has no rules, found "
+            f"{len(subscription.rules)}",
+            topic=topic,
+            subscription=subscription.name,
+        )
+    if subscription.forward_to == topic:
+        raise RuleError("forwards to its own topic", topic=topic, subscription=subscription.name)
+    _check_unique((rule.name for rule in subscription.rules), topic, subscription.name)
+    for rule in subscription.rules:
+        check_rule(rule, topic, subscription.name, limits)
+
+
+def check_rule(rule: Rule, topic: str, subscription: str, limits: TopicLimits) -> None:
+    """Raise RuleError for a rule that is wrong in itself: its name, its filter, its action."""
+    reason = None
+    if rule.name.startswith("$") and rule.name != DEFAULT_RULE_NAME:
+        reason = f"of the names that begin with $ only {DEFAULT_RULE_NAME} is allowed"
+    reason = reason or _wrong_name(rule.name, limits.rule_name_characters)
+    if reason is not None:
+        raise RuleError(reason, topic=topic, subscription=subscription, rule=rule.name)
+    try:
+        rule.compile()
+    except RuleError as error:
+        raise RuleError(
+            error.reason, topic=topic, subscription=subscription, rule=rule.name, cause=error.cause
+        ) from error
+
+
+def folded(name: str) -> str:
+    """What two names of subscriptions or rules are compared by: they are the same without case."""
+    return name.casefold()
+
+
+def second_fall_through(topic: str, subscription: str, first: str) -> RuleError:
+    """The error for a topic with two fall-through subscriptions."""
+    return RuleError(
+        f"{first!r} is the fall-through of the topic already, and there can be one",
+        topic=topic,
+        subscription=subscription,
+    )
+
+
+def _check_unique(names: Iterable[str], topic: str, subscription: str | None) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        if folded(name) in seen:
+            raise already_exists(name, seen[folded(name)], topic, subscription)
+        seen[folded(name)] = name
+
+
+def already_exists(name: str, other: str, topic: str, subscription: str | None) -> RuleExistsError:
+    """The error for a second subscription (`subscription` is None) or rule of a name."""
+    reason = (
+        "is there already" if name == other else f"is there already, written {other!r}: names are compared without case"
+    )
+    if subscription is None:
+        return RuleExistsError(reason, topic=topic, subscription=name)
+    return RuleExistsError(reason, topic=topic, subscription=subscription, rule=name)
+
+
+def _wrong_name(name: str, max_characters: int, *, length: int | None = None) -> str | None:
+    found = len(name) if length is None else length
+    if not 1 <= found <= max_characters:
+        return f"a name of {found} characters; expected 1 to {max_characters}"
+    bad = [character for character in name if character in _FORBIDDEN or not character.isprintable()]
+    if bad:
+        return f"the name holds {bad[0]!r}; not allowed are {' '.join(sorted(_FORBIDDEN))} and what cannot be printed"
+    if name != name.strip():
+        return "the name begins or ends with a space"
+    return None

@@ -1,0 +1,264 @@
+"""A rule as it is written down, and as it is used.
+
+The written form, in the history, in configuration and on the command line, is a JSON object:
+
+    {"name": "red", "sql": "color = 'red'", "dialect": "servicebus", "parameters": {"@limit": 5}}
+    {"name": "eu", "correlation": {"label": "order", "properties": {"region": "EMEA"}}}
+    {"name": "paid", "tags": "paid || refunded"}
+    {"name": "big", "properties": {"subject": "&p:order."}, "application_properties": {"size": "big"}}
+
+each with an optional `"action": "SET quantity = quantity / 2"`. Values are plain JSON, or typed as in
+`{"t": "int", "v": 2}` where the exact type counts (`headgate.message.typed_json`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headgate.errors import ConfigError, FilterError, RuleError
+from headgate.evaluate.filter import Filter
+from headgate.message.typed_json import from_plain_or_typed, to_json
+from headgate.message.types import amqp_value
+
+if TYPE_CHECKING:
+    from headgate.evaluate.actions import Action
+
+DEFAULT_RULE_NAME = "$Default"
+"""The one name that begins with `$`: the rule of a subscription that is made without rules."""
+
+DEFAULT_RULE_DIALECT = "servicebus"
+"""The language of an SQL filter whose rule names none."""
+
+TRUE_FILTER = "1=1"
+FALSE_FILTER = "1=0"
+
+
+class RuleDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A rule as it is written down; exactly one kind of filter is given. `dialect` and `parameters` belong to `sql`.
+
+    `parameters` are the values of `@name` in filter and action.
+    """
+
+    name: str
+    sql: str | None = None
+    dialect: str | None = None
+    correlation: dict[str, Any] | None = None
+    tags: str | None = None
+    properties: dict[str, Any] | None = None
+    application_properties: dict[str, Any] | None = None
+    action: str | None = None
+    parameters: dict[str, Any] | None = None
+
+    @staticmethod
+    def of(value: object) -> RuleDefinition:
+        """The definition that a JSON object states; raises ConfigError that names the key that is wrong."""
+        try:
+            return msgspec.convert(value, RuleDefinition)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"not a rule: {error}") from error
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the filter is the true filter or the false filter."""
+        return self.sql is not None and "".join(self.sql.split()) in (TRUE_FILTER, FALSE_FILTER)
+
+    @property
+    def kind(self) -> str:
+        """The kind of filter: sql, correlation, tags or properties; raises ConfigError unless exactly one is given."""
+        given = {
+            "sql": self.sql is not None,
+            "correlation": self.correlation is not None,
+            "tags": self.tags is not None,
+            "properties": self.properties is not None or self.application_properties is not None,
+        }
+        kinds = [kind for kind, is_given in given.items() if is_given]
+        if len(kinds) != 1:
+            found = "no filter" if not kinds else f"the filters {' and '.join(kinds)}"
+            raise ConfigError(f"found {found}, expected one of sql, correlation, tags, properties")
+        if self.dialect is not None and kinds != ["sql"]:
+            raise ConfigError(f"found a dialect beside {kinds[0]}, expected it with sql only")
+        if self.parameters is not None and self.sql is None and self.action is None:
+            raise ConfigError("found parameters without an SQL filter or an action that could name them")
+        return kinds[0]
+
+    def compile_filter(self) -> Filter:
+        """The filter; raises FilterError with the place, ConfigError for a filter that is not written as one."""
+        match self.kind:
+            case "sql":
+                dialect = self.dialect or DEFAULT_RULE_DIALECT
+                if self.parameters is None:
+                    return Filter.parse(str(self.sql), dialect)
+                return Filter.parse(str(self.sql), dialect, parameters=_values(self.parameters))
+            case "correlation":
+                fields = dict(self.correlation or {})
+                if "properties" in fields:
+                    fields["properties"] = _values(fields["properties"])
+                return Filter.from_correlation(**fields)
+            case "tags":
+                return Filter.from_tags(str(self.tags))
+            case _:
+                return Filter.from_properties(_values(self.properties), _values(self.application_properties))
+
+    def compile_action(self) -> Action | None:
+        """The action, None if the rule has none; raises FilterError with the place."""
+        if self.action is None:
+            return None
+        from headgate.evaluate.actions import Action
+
+        return Action.parse(self.action, parameters=_values(self.parameters or {}))
+
+
+class Rule:
+    """One rule: a filter and an optional action. Immutable; may be pickled.
+
+    `Rule("red", "color = 'red'", action="SET quantity = quantity / 2")`. `number` is what the history gave it: counted
+    from 1 in its subscription, in order of creation, never used again; 0 before.
+    """
+
+    __slots__ = ("_action", "_filter", "definition", "number")
+
+    def __init__(
+        self,
+        name: str,
+        filter: str | Filter | None = None,
+        action: str | Action | None = None,
+        *,
+        dialect: str | None = None,
+        correlation: Mapping[str, object] | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, object] | None = None,
+        application_properties: Mapping[str, object] | None = None,
+        parameters: Mapping[str, object] | None = None,
+    ) -> None:
+        """A rule from plain Python values; the filter is compiled now.
+
+        `filter` is an SQL text in `dialect` (default servicebus), or a Filter that was parsed from a text; or one of
+        the other kinds is given by its keyword. Raises RuleError with the place, ConfigError.
+        """
+        compiled = filter if isinstance(filter, Filter) else None
+        if compiled is not None:
+            if compiled.dialect is None:
+                raise ConfigError("a rule takes correlation, tags and property filters by their keyword")
+            filter, dialect = compiled.text, compiled.dialect
+        self._open(
+            RuleDefinition(
+                name=name,
+                sql=filter if isinstance(filter, str) else None,
+                dialect=dialect,
+                correlation=_written_correlation(correlation),
+                tags=tags,
+                properties=_written(properties),
+                application_properties=_written(application_properties),
+                action=action if action is None or isinstance(action, str) else action.text,
+                parameters=_written(parameters),
+            ),
+            number=0,
+        )
+        self.compile()
+
+    @classmethod
+    def of(cls, definition: RuleDefinition, *, number: int = 0) -> Rule:
+        """The rule of a definition; filter and action are compiled at first use, or by `compile`."""
+        rule = cls.__new__(cls)
+        rule._open(definition, number=number)
+        return rule
+
+    def _open(self, definition: RuleDefinition, *, number: int) -> None:
+        self.definition = definition
+        self.number = number
+        self._filter: Filter | None = None
+        self._action: Action | None = None
+
+    @property
+    def name(self) -> str:
+        """The rule's name, as it was first written."""
+        return self.definition.name
+
+    @property
+    def filter(self) -> Filter:
+        """What selects messages; raises RuleError if it cannot be compiled."""
+        if self._filter is None:
+            self._filter = self._compiled(RuleDefinition.compile_filter)
+        return self._filter
+
+    @property
+    def action(self) -> Action | None:
+        """What changes the copy; None: the rule asks for the message as it is. Raises RuleError."""
+        if self._action is None and self.definition.action is not None:
+            self._action = self._compiled(RuleDefinition.compile_action)
+        return self._action
+
+    @property
+    def has_action(self) -> bool:
+        """Whether each match gives a copy of its own."""
+        return self.definition.action is not None
+
+    def compile(self) -> None:
+        """Compile filter and action now; raises RuleError that says what is wrong, and where."""
+        _ = self.filter, self.action
+
+    def _compiled(self, make: Any) -> Any:
+        try:
+            return make(self.definition)
+        except FilterError as error:
+            raise RuleError(str(error), rule=self.name, cause=error) from error
+        except (ConfigError, TypeError) as error:
+            raise RuleError(str(error), rule=self.name) from error
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rule_of, (self.definition, self.number)
+
+    def __eq__(self, other: object) -> bool:
+        return self.definition == other.definition if isinstance(other, Rule) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.definition.name, self.definition.sql, self.definition.action))
+
+    def __repr__(self) -> str:
+        return f"<Rule {msgspec.json.encode(self.definition).decode()}>"
+
+
+def _rule_of(definition: RuleDefinition, number: int) -> Rule:
+    return Rule.of(definition, number=number)
+
+
+def default_rule() -> Rule:
+    """The true rule that a subscription gets which is made without rules."""
+    return Rule.of(RuleDefinition(DEFAULT_RULE_NAME, sql=TRUE_FILTER))
+
+
+def _values(written: Any) -> Any:
+    """Plain or typed JSON values as `amqp_value` takes them; None stays None."""
+    if written is None:
+        return None
+    if not isinstance(written, Mapping):
+        raise ConfigError(f"found a {type(written).__name__}, expected an object with names and values")
+    return {name: from_plain_or_typed(value) for name, value in written.items()}
+
+
+def _written(values: Mapping[str, object] | None) -> dict[str, Any] | None:
+    """Values as JSON: plain where that gives the same value back, else typed."""
+    if values is None:
+        return None
+    return {name: _written_value(value) for name, value in values.items()}
+
+
+def _written_value(value: object) -> Any:
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return value
+    return to_json(amqp_value(value))
+
+
+def _written_correlation(fields: Mapping[str, object] | None) -> dict[str, Any] | None:
+    if fields is None:
+        return None
+    written = dict(fields)
+    inner = written.get("properties")
+    if isinstance(inner, Mapping):
+        written["properties"] = _written(inner)
+    return written

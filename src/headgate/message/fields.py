@@ -68,6 +68,25 @@ PROPERTIES_FIELDS: tuple[str, ...] = (
 DEFAULT_PRIORITY = 4
 """Header priority of a message that states none."""
 
+def without_case(key: bytes) -> bytes:
+    """What keys that are equal without case have in common: letters as capitals, where that is one letter for one.
+
+    A letter outside ASCII never becomes one of ASCII. Of bytes that are not UTF-8 only ASCII letters change.
+    """
+    if key.isascii():
+        return key.upper()
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        return key.upper()
+    return "".join(map(_capital, text)).encode()
+
+
+def _capital(character: str) -> str:
+    capital = character.upper()
+    return capital if len(capital) == 1 and capital.isascii() is character.isascii() else character
+
+
 _LIST_SECTIONS = {
     "header": (Section.HEADER, HEADER_FIELDS),
     "properties": (Section.PROPERTIES, PROPERTIES_FIELDS),

@@ -13,7 +13,7 @@ from headgate.message.codec import ValueDecoder
 from headgate.message.compose import Body, Entries, encode_sections, list_section, map_section
 from headgate.message.constructors import CONSTRUCTOR_WIDTHS, CONSTRUCTORS, WIDTH_SIZE8, AmqpType
 from headgate.message.description import describe, message_arguments
-from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section
+from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section, without_case
 from headgate.message.framing import LIST_SECTIONS, is_usable, read_descriptor, section_spans, skip_value
 from headgate.message.types import AmqpValue
 
@@ -127,6 +127,8 @@ class Message:
             self._positions[section] = self._field_positions(section)
         name = reference.position if reference.key is None else reference.key
         position = None if name is None else self._positions[section].get(name)
+        if position is None and reference.ignore_case and reference.key is not None:
+            position = self._position_without_case(section, reference.key)
         if position is None:
             return None
         kind = CONSTRUCTORS.get(self._data[position], AmqpType.DESCRIBED)
@@ -165,6 +167,13 @@ class Message:
                 if not is_usable(self._data, first) and is_usable(self._data, value_position):
                     positions[key] = value_position
         return positions
+
+    def _position_without_case(self, section: Section, wanted: bytes) -> int | None:
+        folded = without_case(wanted)
+        for key, position in self._positions[section].items():
+            if isinstance(key, bytes) and without_case(key) == folded:
+                return position
+        return None
 
     def _behind_value(self, position: int, stop: int) -> int | None:
         """The position behind a value; None where the framing breaks: all fields from there on are absent."""

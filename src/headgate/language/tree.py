@@ -30,7 +30,9 @@ class ValueRules(enum.Enum):
 
     RABBITMQ = "number, bytes, boolean; unlike kinds: `=` false, `<>` true, order false"
     ROCKETMQ = "strings are parsed as what they meet; a string that cannot be is an error"
+    ROCKETMQ_MAP = "ROCKETMQ, on fields of a property map that was never stored: an empty string is no NULL"
     SERVICE_BUS = "C#: promotions between numbers; unlike kinds are an error"
+    CORRELATION = "`=` alone, on the values of SERVICE_BUS: numbers by value; absent, null and unlike kinds are false"
 
 
 class CompareOperator(enum.Enum):
@@ -64,11 +66,15 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """Unbound: a field as the text names it. `section` is the prefix before the dot, None without one."""
+    """Unbound: a field as the text names it. `section` is the prefix before the dot, None without one.
+
+    `path` are the references behind it, into maps and lists (`FieldReference.path`).
+    """
 
     section: str | None
     name: str
     span: Span = (0, 0)
+    path: tuple[bytes | int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,45 @@ class Field:
 
     reference: FieldReference
     rules: ValueRules = ValueRules.RABBITMQ
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """Unbound: `@name`, a value that is given beside the text; binding makes a Constant of it."""
+
+    name: str
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyOf:
+    """`property(name)`: the application property that the string `name` names, without case, as `rules` see it.
+
+    Unknown if the name is unknown or the message has no such property; a name that is no string is an error. Binding
+    makes a Field of it where the name is a constant string.
+    """
+
+    name: Node
+    rules: ValueRules = ValueRules.SERVICE_BUS
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class NewId:
+    """`newid()`: a uuid that depends on nothing but who evaluates and `occurrence`, the number of this call in the text.
+
+    See `headgate.language.servicebus_values.new_id`; in a filter the identity of who evaluates is empty.
+    """
+
+    occurrence: int = 0
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSize:
+    """The bytes of the encoded message, a number; never unknown."""
+
     span: Span = (0, 0)
 
 
@@ -122,6 +167,37 @@ class Compare:
     span: Span = (0, 0)
 
 
+class SpecialNumber(enum.Enum):
+    """The numbers that no other operator sees."""
+
+    INFINITY = "INF"
+    NEGATIVE_INFINITY = "-INF"
+    NAN = "NAN"
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """Unbound: INF, +INF, -INF or NAN as the text has it; only a comparison with a name takes one."""
+
+    number: SpecialNumber
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class CompareSpecial:
+    """A field compared with an infinity or NaN: the one operator that sees such numbers in a message.
+
+    Numbers compare as in IEEE 754, every integer below INF, except that `= NAN` tells whether the field is NaN, and
+    `<> NAN` that it is not. Another kind: `=` false, `<>` true, order false. Absent, null, decimals and compounds are
+    unknown. Source: amqp_extensions, section 6.
+    """
+
+    operator: CompareOperator
+    operand: Node
+    number: SpecialNumber
+    span: Span = (0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class In:
     """`subject [NOT] IN (members)`: unknown if the subject is, else whether a member equals it; unknown ones do not."""
@@ -150,7 +226,7 @@ class LikePattern:
     EXACT, PREFIX, SUFFIX, PREFIX_SUFFIX compare bytes: `prefix` and `suffix` (EXACT: all of `prefix`), not overlapping.
     GENERAL walks code points with `elements`: bytes = literal UTF-8 text, ANY = `%`, ONE = `_`. In RabbitMQ's GENERAL
     regime wildcards do not match LF, one trailing LF of the subject is tolerated, and a subject that is not UTF-8 is
-    unknown.
+    unknown. In that of Service Bus wildcards match every character, and a byte that is not UTF-8 is one character.
     """
 
     shape: LikeShape
@@ -191,6 +267,56 @@ class LikeText:
 
 
 @dataclass(frozen=True, slots=True)
+class LikeValue:
+    """`subject [NOT] LIKE pattern [ESCAPE escape]` with a pattern and an escape that are expressions.
+
+    Unknown if one of the operands is; else an operand that is no string, an escape that is not one character, and an
+    escape at the end of the pattern are errors. Binding makes a Like of it where pattern and escape are constants.
+    """
+
+    subject: Node
+    pattern: Node
+    escape: Node | None
+    negated: bool = False
+    rules: ValueRules = ValueRules.SERVICE_BUS
+    span: Span = (0, 0)
+
+
+class TextTestKind(enum.Enum):
+    """Where a TextTest looks for its text, by the operator's spelling."""
+
+    CONTAINS = "CONTAINS"
+    STARTS_WITH = "STARTSWITH"
+    ENDS_WITH = "ENDSWITH"
+
+
+@dataclass(frozen=True, slots=True)
+class TextTest:
+    """`subject [NOT] CONTAINS | STARTSWITH | ENDSWITH 'text'` (RocketMQ), on the bytes of UTF-8.
+
+    Never unknown. FALSE, also if `negated`, where `text` is empty or the subject is NULL or no string; else whether the
+    subject holds, begins with or ends with `text`, byte for byte, and with `negated` whether it does not.
+    """
+
+    kind: TextTestKind
+    subject: Node
+    text: bytes
+    negated: bool = False
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanCast:
+    """A bare property where a condition is wanted (RocketMQ): NULL if it is NULL, TRUE if it is the boolean true.
+
+    FALSE for every other value, the strings `true` and `TRUE` included.
+    """
+
+    operand: Node
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class IsNull:
     """`field IS [NOT] NULL`: whether the value is unknown; itself never unknown."""
 
@@ -201,7 +327,11 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """Whether the message has the key, also with a null value; never unknown."""
+    """Whether the message has the field, key or element; never unknown.
+
+    A key or element with a null or any other value exists; in the header and properties lists a null field is as good
+    as none, and a default is no field.
+    """
 
     operand: Node
     span: Span = (0, 0)
@@ -240,23 +370,63 @@ class Sign:
     span: Span = (0, 0)
 
 
+class Function(enum.Enum):
+    """The functions on texts, by their usual spelling; what they give is in `headgate.language.functions`."""
+
+    LOWER = "LOWER"
+    UPPER = "UPPER"
+    LEFT = "LEFT"
+    RIGHT = "RIGHT"
+    SUBSTRING = "SUBSTRING"
+    DATE = "DATE"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of one to three arguments; unknown if an argument is unknown or of the wrong kind."""
+
+    function: Function
+    arguments: tuple[Node, ...]
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Concatenate:
+    """`left || right`: the bytes joined; unknown unless both are bytes, and beyond 65 535 bytes."""
+
+    left: Node
+    right: Node
+    span: Span = (0, 0)
+
+
 Node: TypeAlias = (
     Constant
     | Name
+    | Parameter
     | Field
+    | PropertyOf
+    | NewId
+    | MessageSize
     | Now
     | And
     | Or
     | Not
     | Compare
+    | Special
+    | CompareSpecial
     | In
     | Like
     | LikeText
+    | LikeValue
+    | TextTest
+    | BooleanCast
     | IsNull
     | Exists
     | HasSimple
     | Arithmetic
     | Sign
+    | Call
+    | Concatenate
 )
 
 
@@ -265,13 +435,19 @@ def children(node: Node) -> tuple[Node, ...]:
     match node:
         case And() | Or():
             return node.operands
-        case Compare() | Arithmetic():
+        case Compare() | Arithmetic() | Concatenate():
             return node.left, node.right
+        case Call():
+            return node.arguments
         case In():
             return node.subject, *node.members
-        case Like() | LikeText():
+        case Like() | LikeText() | TextTest():
             return (node.subject,)
-        case Not() | IsNull() | Exists() | HasSimple() | Sign():
+        case LikeValue():
+            return (node.subject, node.pattern) if node.escape is None else (node.subject, node.pattern, node.escape)
+        case PropertyOf():
+            return (node.name,)
+        case Not() | BooleanCast() | IsNull() | Exists() | HasSimple() | Sign() | CompareSpecial():
             return (node.operand,)
         case _:
             return ()
@@ -284,6 +460,16 @@ def walk(node: Node) -> Iterator[Node]:
         current = stack.pop()
         yield current
         stack.extend(reversed(children(current)))
+
+
+def height(node: Node) -> int:
+    """How many nodes lie on the longest way down, the node included. Cost: one walk, without recursion."""
+    deepest, stack = 0, [(node, 1)]
+    while stack:
+        current, depth = stack.pop()
+        deepest = max(deepest, depth)
+        stack.extend((child, depth + 1) for child in children(current))
+    return deepest
 
 
 def shifted(node: Node, by: int) -> Node:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import enum
 
+from headgate.language.values import EvaluationFailed
+
+__all__ = ["EvaluationFailed", "UNDECIDED", "Verdict"]
+
 
 class Verdict(enum.IntEnum):
     """Three truth values, and ERROR: bytes that are no AMQP message, or what a language calls an error.
@@ -19,7 +23,3 @@ class Verdict(enum.IntEnum):
 
 UNDECIDED = 4
 """Beside the verdicts in the answers of the kernel: this row belongs to the reference evaluator."""
-
-
-class EvaluationFailed(Exception):  # noqa: N818 - no error of the user's tree: it ends as Verdict.ERROR
-    """What a language calls an error happened while a message was evaluated; the message says what."""

@@ -1,0 +1,415 @@
+"""The values of Service Bus and what operators do with them; used by folding, the reference evaluator and actions.
+
+    boolean      bool
+    number       int (every integer type), float (float and double), `AmqpValue` of a decimal or a char
+    string       bytes: the UTF-8 of a string, a symbol or a described com.microsoft:uri
+    date-time    `AmqpValue` of a timestamp, or of a described com.microsoft:datetime-offset
+    time span    `AmqpValue` of a described com.microsoft:timespan
+    guid         `AmqpValue` of a uuid
+    binary       `AmqpValue` of a binary
+    other        `AmqpValue` of anything else; no operator takes it
+
+None is unknown. Everything here raises `EvaluationFailed` for what the language calls an error, and nothing else.
+Source: servicebus_filters, sections 3.1, 3.3, 3.4 and 3.8; what it leaves open: docs/reference/servicebus-open-points.md.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import hashlib
+import math
+import uuid
+from fractions import Fraction
+from typing import TypeAlias
+
+from headgate.language.tree import ArithmeticOperator, CompareOperator
+from headgate.language.values import EvaluationFailed, Value
+from headgate.message.constructors import AmqpType
+from headgate.message.decimals import decimal_value
+from headgate.message.types import DECIMAL_SIZES, AmqpValue, Described
+
+INTEGER_MIN, INTEGER_LIMIT = -(2**63), 2**63
+"""Results of integer arithmetic lie from the first to below the second."""
+
+MAX_TEXT_BYTES = 1024 * 1024
+"""A longer string is no result of `+`: a few statements of an action could otherwise ask for any amount of memory."""
+
+TICKS_PER_MS = 10_000
+EPOCH_TICKS = 621_355_968_000_000_000
+"""Ticks (100 ns) from the first of January of the year 1, where a datetime-offset begins, to 1970."""
+
+LAST_TICKS = 3_155_378_975_999_999_999
+"""The last tick of the year 9999."""
+
+TIME_SPAN, DATE_TIME_OFFSET, URI = (f"com.microsoft:{name}" for name in ("timespan", "datetime-offset", "uri"))
+
+_SYMBOLS = {name: AmqpValue(AmqpType.SYMBOL, name) for name in (TIME_SPAN, DATE_TIME_OFFSET)}
+_INTEGERS = frozenset(
+    {AmqpType.UBYTE, AmqpType.USHORT, AmqpType.UINT, AmqpType.ULONG}
+    | {AmqpType.BYTE, AmqpType.SHORT, AmqpType.INT, AmqpType.LONG}
+)
+
+
+class Kind(enum.Enum):
+    """The kinds of values, by their names in messages of errors; only values of one kind compare."""
+
+    BOOLEAN = "boolean"
+    NUMBER = "number"
+    STRING = "string"
+    DATE_TIME = "date-time"
+    TIME_SPAN = "time span"
+    GUID = "guid"
+    BINARY = "binary"
+    OTHER = "value of another type"
+
+
+_ORDERED = frozenset({Kind.NUMBER, Kind.STRING, Kind.DATE_TIME, Kind.TIME_SPAN})
+_KINDS = {
+    **dict.fromkeys((*DECIMAL_SIZES, AmqpType.CHAR), Kind.NUMBER),
+    AmqpType.TIMESTAMP: Kind.DATE_TIME,
+    AmqpType.UUID: Kind.GUID,
+    AmqpType.BINARY: Kind.BINARY,
+}
+_DESCRIBED_KINDS = {TIME_SPAN: Kind.TIME_SPAN, DATE_TIME_OFFSET: Kind.DATE_TIME}
+
+Number: TypeAlias = int | float | Fraction
+
+
+def value_of(typed: AmqpValue) -> Value:
+    """What the language sees in a value of a message or a parameter; None for null."""
+    if typed.type is AmqpType.NULL:
+        return None
+    if typed.type is AmqpType.BOOLEAN or typed.type in _INTEGERS:
+        number: bool | int = typed.value
+        return number
+    if typed.type in (AmqpType.FLOAT, AmqpType.DOUBLE):
+        double: float = typed.value
+        return double
+    if typed.type in (AmqpType.STRING, AmqpType.SYMBOL):
+        return typed.octets()
+    if _described_as(typed) == URI and typed.value.value.type is AmqpType.STRING:
+        octets: bytes | None = typed.value.value.octets()
+        return octets
+    return typed
+
+
+def _described_as(typed: AmqpValue) -> str | None:
+    """The symbol before a described value."""
+    if typed.type is not AmqpType.DESCRIBED or typed.value is None:
+        return None
+    descriptor: AmqpValue = typed.value.descriptor
+    return descriptor.value if descriptor.type is AmqpType.SYMBOL else None
+
+
+def kind_of(value: Value) -> Kind:
+    """The kind of a value that is not unknown."""
+    if isinstance(value, bool):
+        return Kind.BOOLEAN
+    if isinstance(value, int | float):
+        return Kind.NUMBER
+    if isinstance(value, bytes):
+        return Kind.STRING
+    assert value is not None
+    if value.type is AmqpType.DESCRIBED:
+        kind = _DESCRIBED_KINDS.get(_described_as(value) or "")
+        return kind if kind is not None and value.value.value.type is AmqpType.LONG else Kind.OTHER
+    return _KINDS.get(value.type, Kind.OTHER)
+
+
+def typed_value(value: Value) -> AmqpValue:
+    """The value as a property holds it: integers are long, floats double, strings string, unknown is null."""
+    match value:
+        case None:
+            return AmqpValue(AmqpType.NULL, None)
+        case bool():
+            return AmqpValue(AmqpType.BOOLEAN, value)
+        case int():
+            return AmqpValue(AmqpType.LONG if value < INTEGER_LIMIT else AmqpType.ULONG, value)
+        case float():
+            return AmqpValue(AmqpType.DOUBLE, value)
+        case bytes():
+            return AmqpValue(AmqpType.STRING, value.decode("utf-8", "surrogateescape"))
+        case _:
+            return value
+
+
+def time_span(ticks: int) -> AmqpValue:
+    """A time span of so many ticks of 100 ns."""
+    if not INTEGER_MIN <= ticks < INTEGER_LIMIT:
+        raise EvaluationFailed(f"a time span of {ticks} ticks is beyond 64 bits")
+    return AmqpValue(AmqpType.DESCRIBED, Described(_SYMBOLS[TIME_SPAN], AmqpValue(AmqpType.LONG, ticks)))
+
+
+def ticks_of(value: Value) -> int:
+    """The ticks of a time span, or those of a date-time since 1970."""
+    assert isinstance(value, AmqpValue)
+    if value.type is AmqpType.TIMESTAMP:
+        milliseconds: int = value.value
+        return milliseconds * TICKS_PER_MS
+    ticks: int = value.value.value.value
+    return ticks if _described_as(value) == TIME_SPAN else ticks - EPOCH_TICKS
+
+
+def date_time(ticks: int, *, with_offset: bool) -> AmqpValue:
+    """The date-time so many ticks behind 1970: a timestamp where it is whole milliseconds and need not be an offset."""
+    if not 0 <= ticks + EPOCH_TICKS <= LAST_TICKS:
+        raise EvaluationFailed("the date-time is not in the years 1 to 9999")
+    if ticks % TICKS_PER_MS or with_offset:
+        absolute = AmqpValue(AmqpType.LONG, ticks + EPOCH_TICKS)
+        return AmqpValue(AmqpType.DESCRIBED, Described(_SYMBOLS[DATE_TIME_OFFSET], absolute))
+    return AmqpValue(AmqpType.TIMESTAMP, ticks // TICKS_PER_MS)
+
+
+def number_of(value: Value) -> Number:
+    """The number that a value of the kind NUMBER is."""
+    if isinstance(value, int | float):
+        return value
+    assert isinstance(value, AmqpValue)
+    if value.type is AmqpType.CHAR:
+        code_point: int = value.value
+        return code_point
+    return decimal_value(value)
+
+
+def compare(operator: CompareOperator, left: Value, right: Value) -> bool | None:
+    """A comparison: section 3.3."""
+    if left is None or right is None:
+        return None
+    kind, other = kind_of(left), kind_of(right)
+    if kind is not other or kind is Kind.OTHER:
+        raise EvaluationFailed(f"a {kind.value} does not compare with a {other.value}")
+    if kind in _ORDERED:
+        return _holds(operator, *_sortable(kind, left, right))
+    if operator is CompareOperator.EQUAL:
+        return left == right
+    if operator is CompareOperator.NOT_EQUAL:
+        return left != right
+    raise EvaluationFailed(f"a {kind.value} has no order, {operator.value} does not take one")
+
+
+def equals(left: Value, right: Value) -> bool:
+    """The equality of correlation filters: unknown values and unlike kinds are unequal, numbers equal by exact value.
+
+    Source: servicebus_filters, section 4.
+    """
+    if left is None or right is None or kind_of(left) is not kind_of(right):
+        return False
+    kind = kind_of(left)
+    if kind is Kind.NUMBER:
+        return number_of(left) == number_of(right)
+    return left == right if kind not in _ORDERED else _holds(CompareOperator.EQUAL, *_sortable(kind, left, right))
+
+
+def _sortable(kind: Kind, left: Value, right: Value) -> tuple[Number, Number] | tuple[bytes, bytes]:
+    match kind:
+        case Kind.NUMBER:
+            return _promoted(number_of(left), number_of(right))
+        case Kind.STRING:
+            assert isinstance(left, bytes) and isinstance(right, bytes)
+            return _utf16(left), _utf16(right)
+        case _:
+            return ticks_of(left), ticks_of(right)
+
+
+def _promoted(left: Number, right: Number) -> tuple[Number, Number]:
+    """An integer beside a double is a double; decimals stay exact, as fractions."""
+    if isinstance(left, float) and isinstance(right, int):
+        return left, float(right)
+    if isinstance(right, float) and isinstance(left, int):
+        return float(left), right
+    return left, right
+
+
+def _utf16(text: bytes) -> bytes:
+    """Bytes in the order of UTF-16 code units; equal if and only if the texts are."""
+    return text.decode("utf-8", "surrogateescape").encode("utf-16-be", "surrogatepass")
+
+
+def _holds(operator: CompareOperator, left: Number | bytes, right: Number | bytes) -> bool:
+    match operator:
+        case CompareOperator.EQUAL:
+            return left == right
+        case CompareOperator.NOT_EQUAL:
+            return left != right
+        case CompareOperator.LESS:
+            return left < right  # type: ignore[operator]
+        case CompareOperator.LESS_OR_EQUAL:
+            return left <= right  # type: ignore[operator]
+        case CompareOperator.GREATER:
+            return left > right  # type: ignore[operator]
+        case CompareOperator.GREATER_OR_EQUAL:
+            return left >= right  # type: ignore[operator]
+
+
+def arithmetic(operator: ArithmeticOperator, left: Value, right: Value) -> Value:
+    """A binary operation: section 3.4."""
+    if left is None or right is None:
+        return None
+    kinds = kind_of(left), kind_of(right)
+    if operator is ArithmeticOperator.ADD and Kind.STRING in kinds:
+        return _joined(left, right)
+    if kinds == (Kind.NUMBER, Kind.NUMBER):
+        return _calculated(operator, number_of(left), number_of(right))
+    if operator in (ArithmeticOperator.ADD, ArithmeticOperator.SUBTRACT):
+        sign = 1 if operator is ArithmeticOperator.ADD else -1
+        if kinds == (Kind.DATE_TIME, Kind.DATE_TIME) and sign < 0:
+            return time_span(ticks_of(left) - ticks_of(right))
+        if kinds == (Kind.TIME_SPAN, Kind.TIME_SPAN):
+            return time_span(ticks_of(left) + sign * ticks_of(right))
+        if kinds == (Kind.DATE_TIME, Kind.TIME_SPAN):
+            assert isinstance(left, AmqpValue)
+            with_offset = left.type is AmqpType.DESCRIBED
+            return date_time(ticks_of(left) + sign * ticks_of(right), with_offset=with_offset)
+    raise EvaluationFailed(f"{operator.value} does not take a {kinds[0].value} and a {kinds[1].value}")
+
+
+def _calculated(operator: ArithmeticOperator, left: Number, right: Number) -> int | float:
+    if isinstance(left, Fraction) or isinstance(right, Fraction):
+        raise EvaluationFailed(f"{operator.value} does not take a decimal")
+    if isinstance(left, float) or isinstance(right, float):
+        return _double(operator, float(left), float(right))
+    return _integer(operator, left, right)
+
+
+def _integer(operator: ArithmeticOperator, left: int, right: int) -> int:
+    match operator:
+        case ArithmeticOperator.ADD:
+            result = left + right
+        case ArithmeticOperator.SUBTRACT:
+            result = left - right
+        case ArithmeticOperator.MULTIPLY:
+            result = left * right
+        case ArithmeticOperator.DIVIDE | ArithmeticOperator.MODULO:
+            if right == 0:
+                raise EvaluationFailed("division by zero")
+            quotient = abs(left) // abs(right) * (1 if (left < 0) is (right < 0) else -1)
+            result = quotient if operator is ArithmeticOperator.DIVIDE else left - quotient * right
+    return _in_range(result)
+
+
+def _in_range(number: int) -> int:
+    if not INTEGER_MIN <= number < INTEGER_LIMIT:
+        raise EvaluationFailed("the result of integer arithmetic is beyond 64 bits")
+    return number
+
+
+def _double(operator: ArithmeticOperator, left: float, right: float) -> float:
+    match operator:
+        case ArithmeticOperator.ADD:
+            return left + right
+        case ArithmeticOperator.SUBTRACT:
+            return left - right
+        case ArithmeticOperator.MULTIPLY:
+            return left * right
+        case ArithmeticOperator.DIVIDE:
+            if right == 0:
+                if left == 0 or math.isnan(left):
+                    return math.nan
+                return math.copysign(math.inf, left) * math.copysign(1.0, right)
+            return left / right
+        case ArithmeticOperator.MODULO:
+            if right == 0 or math.isinf(left):
+                return math.nan
+            return math.fmod(left, right)
+
+
+def signed(negative: bool, value: Value) -> Value:
+    """Unary plus or minus, on numbers."""
+    if value is None:
+        return None
+    kind = kind_of(value)
+    number = number_of(value) if kind is Kind.NUMBER else None
+    if number is None or isinstance(number, Fraction):
+        what = "decimal" if kind is Kind.NUMBER else kind.value
+        raise EvaluationFailed(f"unary {'-' if negative else '+'} does not take a {what}")
+    if isinstance(number, float):
+        return -number if negative else number
+    return _in_range(-number if negative else number)
+
+
+def _joined(left: Value, right: Value) -> bytes:
+    joined = text_of(left) + text_of(right)
+    if len(joined) > MAX_TEXT_BYTES:
+        raise EvaluationFailed(f"a string of {len(joined)} bytes, {MAX_TEXT_BYTES} are allowed")
+    return joined
+
+
+def text_of(value: Value) -> bytes:
+    """The text that a value becomes beside a string: the invariant form of .NET, dates as in ISO 8601."""
+    if isinstance(value, bytes):
+        return value
+    kind = kind_of(value)
+    match kind:
+        case Kind.BOOLEAN:
+            text = "True" if value else "False"
+        case Kind.NUMBER:
+            text = _number_text(value)
+        case Kind.GUID:
+            assert isinstance(value, AmqpValue)
+            text = str(value.value)
+        case Kind.DATE_TIME:
+            text = _date_text(ticks_of(value))
+        case Kind.TIME_SPAN:
+            text = _time_span_text(ticks_of(value))
+        case _:
+            raise EvaluationFailed(f"a {kind.value} has no text")
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _number_text(value: Value) -> str:
+    if isinstance(value, AmqpValue) and value.type is AmqpType.CHAR:
+        code_point: int = value.value
+        if code_point > 0x10FFFF or 0xD800 <= code_point < 0xE000:
+            raise EvaluationFailed(f"a char of code {code_point:#x} has no text")
+        return chr(code_point)
+    number = number_of(value)
+    if isinstance(number, float):
+        return _float_text(number)
+    if isinstance(number, Fraction):
+        with decimal.localcontext(prec=40, Emax=10_000, Emin=-10_000):
+            return str(decimal.Decimal(number.numerator) / number.denominator)
+    return str(number)
+
+
+def _float_text(number: float) -> str:
+    if not math.isfinite(number):
+        return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+    sign, digits, exponent = decimal.Decimal(repr(number)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    shown = "".join(map(str, digits))
+    power = len(shown) - 1 + exponent
+    minus = "-" if sign else ""
+    if -5 <= power < 15:
+        return minus + format(decimal.Decimal((0, digits, exponent)), "f")
+    fraction = "." + shown[1:] if len(shown) > 1 else ""
+    return f"{minus}{shown[0]}{fraction}E{'-' if power < 0 else '+'}{abs(power):02}"
+
+
+def _date_text(ticks: int) -> str:
+    if not 0 <= ticks + EPOCH_TICKS <= LAST_TICKS:
+        raise EvaluationFailed("a date-time outside the years 1 to 9999 has no text")
+    seconds, fraction = divmod(ticks, TICKS_PER_MS * 1000)
+    moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)
+    shown = f"{fraction:07}".rstrip("0").ljust(3, "0")
+    return f"{moment.isoformat(timespec='seconds')}.{shown}Z"
+
+
+def _time_span_text(ticks: int) -> str:
+    seconds, fraction = divmod(abs(ticks), TICKS_PER_MS * 1000)
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    shown = f"{'-' if ticks < 0 else ''}{f'{days}.' if days else ''}{hour:02}:{minute:02}:{second:02}"
+    return f"{shown}.{fraction:07}" if fraction else shown
+
+
+def new_id(identity: bytes, occurrence: int) -> AmqpValue:
+    """The guid that a call of newid() gives: a hash in the form of a random uuid (version 4).
+
+    The same for the same `identity` (of a copy: stream, offset, rule) and number of the call in its text, so that a
+    copy that is made again is the same copy.
+    """
+    digest = hashlib.blake2b(identity, digest_size=16, salt=occurrence.to_bytes(16, "big"), person=b"headgate.newid")
+    return AmqpValue(AmqpType.UUID, uuid.UUID(bytes=digest.digest(), version=4))

@@ -10,6 +10,7 @@
     │   ├── StreamNotFoundError    no stream of that name or at that path
     │   ├── StreamExistsError      a stream of that name is there already
     │   ├── CorruptChunkError      chunk, index or file head that does not check
+    │   ├── CorruptSidecarError    a match index that does not check; readers pass over it
     │   ├── OffsetOutOfRangeError  the offset asked for was deleted by retention
     │   ├── StreamLockedError      another writer holds the stream; names the holder
     │   ├── StreamReadOnlyError    a foreign folder that was not adopted, or a file system that refuses writing
@@ -134,6 +135,10 @@ class StreamExistsError(LogError):
 
 class CorruptChunkError(LogError):
     """A chunk, an index record or a file head that does not check."""
+
+
+class CorruptSidecarError(LogError):
+    """The match index of a segment that does not check; readers go on without it."""
 
 
 class OffsetOutOfRangeError(LogError):

@@ -1,0 +1,330 @@
+"""Sidecar of a segment, `<segment>.match`: results of filters, calculated ahead. All integers are big endian.
+
+    Head, 16 bytes
+    +------+------+------+------+
+    | HGMX | 0001 | D    | crc  |       magic, u32 format, u32 bytes of the directory, u32 CRC-32 of the directory
+    +------+------+------+------+
+    directory, D bytes                 JSON of `Directory`: which chunks, which filters, and where each area lies
+    areas                              plain arrays, each with a CRC-32 per piece of 64 KiB in the directory
+
+    headers    48 bytes per chunk      the chunk's header as it was when its messages were decided; zeros: not decided
+    entries     8 bytes per offset     u32 position of the entry in the segment, u32 CRC-32 of the entry, head included;
+                                       position 0: no entry of its own (in a sub-batch, or in a tracking chunk)
+    bits        1 bit per offset       layout `exact`, one area per filter: its verdict is true; bit p is mask
+                                       1 << p % 8 of byte p // 8
+    arrays      b bytes per offset     layout `bloom`: the message's bit array (rocketmq_filters, section 8.3)
+
+Chunks are those of the segment from its first on, offsets count from the segment's first chunk id. The file says what
+was computed, over which bytes; whether that is still true is for the reader to find out: he compares headers, which
+hold the CRC of the data. This module knows bytes and names; what a filter is, it does not.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.errors import CorruptSidecarError
+from headgate.log.files import replace_file
+from headgate.log.format import CHUNK_HEADER_BYTES
+from headgate.log.pairs import MATCH_SUFFIX
+from headgate.log.segment import Segment
+
+SIDECAR_FORMAT = 1
+MAGIC = b"HGMX"
+PIECE_BYTES = 1 << 16
+"""So many bytes of an area share a checksum: the unit in which it is read."""
+
+ENTRY_DTYPE = np.dtype([("position", ">u4"), ("crc", ">u4")])
+"""Where the message of an offset lies, and what it was when it was decided."""
+
+HEADER_BYTES_DTYPE = np.dtype(f"V{CHUNK_HEADER_BYTES}")
+"""A chunk header as bytes that are compared, never looked into."""
+
+_HEAD = struct.Struct(">4sIII")
+_MOST_DIRECTORY_BYTES = 1 << 26
+
+
+class Area(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """Bytes of the file: `position`, `length`, and the CRC-32 of each piece."""
+
+    position: int
+    length: int
+    crcs: tuple[int, ...]
+
+
+class IndexedFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A filter whose results the file holds, over `ranges` of offsets that begin and end at chunks.
+
+    `id`, `dialect`, `text_hash` and `evaluator` say which filter, in which state of the program that decided; they are
+    names here. `bits` are there in the layout `exact`.
+    """
+
+    id: str
+    dialect: str
+    text_hash: str
+    evaluator: str
+    ranges: tuple[tuple[int, int], ...]
+    bits: Area | None = None
+
+
+class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the file holds: `chunks` chunks with the offsets `start … stop`; `array_bytes` is 0 in the layout `exact`.
+
+    `parameters` is a name of how bit arrays are made, empty without them.
+    """
+
+    start: int
+    stop: int
+    chunks: int
+    filters: tuple[IndexedFilter, ...]
+    headers: Area
+    entries: Area
+    array_bytes: int = 0
+    parameters: str = ""
+    arrays: Area | None = None
+
+
+@dataclass(slots=True)
+class FilterColumn:
+    """A filter and its results while a sidecar is made: `bits` `(offsets,)` bool, None in the layout `bloom`."""
+
+    id: str
+    dialect: str
+    text_hash: str
+    evaluator: str
+    ranges: tuple[tuple[int, int], ...]
+    bits: NDArray[np.bool_] | None
+
+
+@dataclass(slots=True)
+class SidecarContent:
+    """What is written: `headers` `(chunks,)` of HEADER_BYTES_DTYPE, `entries` `(offsets,)` of ENTRY_DTYPE.
+
+    `arrays` is `(offsets, array bytes)` uint8 in the layout `bloom`, else None; `parameters` names how they are made.
+    """
+
+    start: int
+    headers: NDArray[np.void]
+    entries: NDArray[np.void]
+    filters: Sequence[FilterColumn]
+    arrays: NDArray[np.uint8] | None = None
+    parameters: str = ""
+
+
+def sidecar_path(segment_path: Path) -> Path:
+    """The sidecar of a segment file."""
+    return segment_path.with_name(segment_path.name + MATCH_SUFFIX)
+
+
+def write_sidecar(segment: Segment, content: SidecarContent) -> int:
+    """Write the sidecar of a segment by rename; gives its size in bytes.
+
+    A segment that retention deleted meanwhile keeps none. Raises StorageFullError, StreamReadOnlyError or LogError; then
+    the old one stays.
+    """
+    encoded = encode_sidecar(content)
+    path = sidecar_path(segment.segment_path)
+    replace_file(path, encoded)
+    # Retention deletes the index first and the sidecar last: one of both sees what the other did.
+    if not segment.index_path.exists():
+        path.unlink(missing_ok=True)
+    return len(encoded)
+
+
+def encode_sidecar(content: SidecarContent) -> bytes:
+    """The bytes of a sidecar."""
+    areas = _Areas()
+    count = len(content.entries)
+    headers = areas.add(content.headers.tobytes())
+    entries = areas.add(content.entries.tobytes())
+    filters = tuple(
+        IndexedFilter(
+            column.id,
+            column.dialect,
+            column.text_hash,
+            column.evaluator,
+            column.ranges,
+            None if column.bits is None else areas.add(np.packbits(column.bits, bitorder="little").tobytes()),
+        )
+        for column in content.filters
+    )
+    arrays = None if content.arrays is None else areas.add(content.arrays.tobytes())
+    directory = Directory(
+        content.start,
+        content.start + count,
+        len(content.headers),
+        filters,
+        headers,
+        entries,
+        0 if content.arrays is None else content.arrays.shape[1],
+        content.parameters,
+        arrays,
+    )
+    encoded = msgspec.json.encode(directory)
+    head = _HEAD.pack(MAGIC, SIDECAR_FORMAT, len(encoded), zlib.crc32(encoded))
+    return b"".join([head, encoded, *areas.parts])
+
+
+class _Areas:
+    """Areas one behind the other; positions count from the end of the directory."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self._position = 0
+
+    def add(self, data: bytes) -> Area:
+        crcs = tuple(zlib.crc32(data[at : at + PIECE_BYTES]) for at in range(0, len(data), PIECE_BYTES))
+        area = Area(self._position, len(data), crcs)
+        self.parts.append(data)
+        self._position += len(data)
+        return area
+
+
+class Sidecar:
+    """An open sidecar. Every piece is checked when it is read: CorruptSidecarError, never wrong bytes.
+
+    As the file is only ever replaced by rename, an open one stays what it was.
+    """
+
+    def __init__(self, path: Path, descriptor: int, directory: Directory, areas_at: int) -> None:
+        self.path = path
+        self.directory = directory
+        self._descriptor = descriptor
+        self._areas_at = areas_at
+
+    @staticmethod
+    def open(segment: Segment) -> Sidecar | None:
+        """The sidecar of a segment, None if it has none; CorruptSidecarError if the file is none."""
+        path = sidecar_path(segment.segment_path)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise CorruptSidecarError(f"cannot be opened: {error.strerror}", path=path) from error
+        try:
+            try:
+                directory, areas_at = _read_directory(path, descriptor)
+            except OSError as error:
+                raise CorruptSidecarError(f"cannot be read: {error.strerror}", path=path) from error
+            if directory.start != segment.first_chunk_id:
+                raise CorruptSidecarError(f"of a segment that begins at offset {directory.start}", path=path)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return Sidecar(path, descriptor, directory, areas_at)
+
+    def __enter__(self) -> Sidecar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the file back; again is harmless."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Device and inode: another file under the same name has another, as long as this one is open."""
+        found = os.fstat(self._descriptor)
+        return found.st_dev, found.st_ino
+
+    def headers(self, start_row: int, stop_row: int) -> NDArray[np.void]:
+        """The headers of chunks by their number in the segment: `(chunks,)` of HEADER_BYTES_DTYPE."""
+        size = CHUNK_HEADER_BYTES
+        data = self._read(self.directory.headers, start_row * size, stop_row * size)
+        return np.frombuffer(data, dtype=HEADER_BYTES_DTYPE)
+
+    def entries(self, start: int, stop: int) -> NDArray[np.void]:
+        """Entries of the offsets `start … stop`: `(offsets,)` of ENTRY_DTYPE."""
+        first, last = start - self.directory.start, stop - self.directory.start
+        data = self._read(self.directory.entries, first * ENTRY_DTYPE.itemsize, last * ENTRY_DTYPE.itemsize)
+        return np.frombuffer(data, dtype=ENTRY_DTYPE)
+
+    def bits(self, area: Area, start: int, stop: int) -> NDArray[np.bool_]:
+        """The verdicts of one filter for the offsets `start … stop`: `(offsets,)`."""
+        first, last = start - self.directory.start, stop - self.directory.start
+        data = np.frombuffer(self._read(area, first // 8, -(-last // 8)), dtype=np.uint8)
+        bits = np.unpackbits(data, bitorder="little")[first % 8 : first % 8 + last - first]
+        return bits.view(np.bool_)
+
+    def arrays(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """The bit arrays of the offsets `start … stop`: `(offsets, bytes)`. CorruptSidecarError if there are none."""
+        area, width = self.directory.arrays, self.directory.array_bytes
+        if area is None:
+            raise CorruptSidecarError("no bit arrays in it", path=self.path)
+        first, last = start - self.directory.start, stop - self.directory.start
+        return np.frombuffer(self._read(area, first * width, last * width), dtype=np.uint8).reshape(-1, width)
+
+    def _read(self, area: Area, start: int, stop: int) -> bytes:
+        """Bytes of an area, from whole pieces that check."""
+        if not 0 <= start <= stop <= area.length:
+            raise CorruptSidecarError(f"bytes {start} to {stop} of an area of {area.length}", path=self.path)
+        first = start // PIECE_BYTES
+        base = first * PIECE_BYTES
+        end = min(area.length, -(-stop // PIECE_BYTES) * PIECE_BYTES)
+        at = self._areas_at + area.position + base
+        try:
+            data = os.pread(self._descriptor, end - base, at)
+        except OSError as error:
+            raise CorruptSidecarError(f"cannot be read: {error.strerror}", path=self.path, position=at) from error
+        if len(data) != end - base:
+            raise CorruptSidecarError("the file ends inside an area", path=self.path, position=at + len(data))
+        view = memoryview(data)
+        for number, piece in enumerate(range(0, len(data), PIECE_BYTES), first):
+            if zlib.crc32(view[piece : piece + PIECE_BYTES]) != area.crcs[number]:
+                raise CorruptSidecarError("checksum does not match", path=self.path, position=at + piece)
+        return data[start - base : stop - base]
+
+
+def _read_directory(path: Path, descriptor: int) -> tuple[Directory, int]:
+    size = os.fstat(descriptor).st_size
+    head = os.pread(descriptor, _HEAD.size, 0)
+    if len(head) < _HEAD.size:
+        raise CorruptSidecarError(f"{size} bytes, shorter than its head", path=path)
+    magic, version, length, crc = _HEAD.unpack(head)
+    if magic != MAGIC or version != SIDECAR_FORMAT:
+        raise CorruptSidecarError(f"head is {head[:8].hex(' ')}, expected format {SIDECAR_FORMAT}", path=path, position=0)
+    if length > min(_MOST_DIRECTORY_BYTES, size - _HEAD.size):
+        raise CorruptSidecarError(f"a directory of {length} bytes in a file of {size}", path=path, position=8)
+    encoded = os.pread(descriptor, length, _HEAD.size)
+    if zlib.crc32(encoded) != crc:
+        raise CorruptSidecarError("checksum of the directory does not match", path=path, position=_HEAD.size)
+    try:
+        directory = msgspec.json.decode(encoded, type=Directory)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptSidecarError(f"not a directory: {error}", path=path, position=_HEAD.size) from error
+    _check_directory(path, directory, size - _HEAD.size - length)
+    return directory, _HEAD.size + length
+
+
+def _check_directory(path: Path, directory: Directory, room: int) -> None:
+    """Every area has the size that goes with the counts, and lies inside the file."""
+    count = directory.stop - directory.start
+    if min(count, directory.chunks, directory.start, directory.array_bytes) < 0:
+        raise CorruptSidecarError("a negative count", path=path)
+    sizes: list[tuple[Area, int]] = [
+        (directory.headers, directory.chunks * CHUNK_HEADER_BYTES),
+        (directory.entries, count * ENTRY_DTYPE.itemsize),
+    ]
+    sizes += [(each.bits, -(-count // 8)) for each in directory.filters if each.bits is not None]
+    if directory.arrays is not None:
+        sizes.append((directory.arrays, count * directory.array_bytes))
+    for area, expected in sizes:
+        fits = area.length == expected and len(area.crcs) == -(-expected // PIECE_BYTES)
+        if not fits or area.position < 0 or area.position + area.length > room:
+            raise CorruptSidecarError(
+                f"an area of {area.length} bytes at {area.position}, expected {expected} of {room}", path=path
+            )

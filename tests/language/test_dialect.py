@@ -13,6 +13,7 @@ import pytest
 
 from headgate.errors import ConfigError, FilterError, FilterLimitError
 from headgate.language import DEFAULT_DIALECT, DIALECTS, dialect_named
+from headgate.language.amqp import AMQP
 from headgate.language.dialect import Dialect, Infix, Level, Prefix, TokenKind, TokenRule
 from headgate.language.lexer import Token
 from headgate.language.parser import Parser, comparison, group, is_null, junction, negation, parse, sign
@@ -56,6 +57,7 @@ TIGHT = dataclasses.replace(
     max_tokens=None,
     max_code_points=None,
     max_depth=60,
+    max_parentheses=60,
     ignores_trailing_input=True,
 )
 
@@ -128,7 +130,8 @@ def test_a_long_chain_of_one_operator_is_one_node() -> None:
 
 
 def test_dialects_are_found_by_name() -> None:
-    assert dialect_named(DEFAULT_DIALECT) is RABBITMQ
+    assert dialect_named(DEFAULT_DIALECT) is AMQP
+    assert dialect_named("rabbitmq") is RABBITMQ
     assert all(isinstance(dialect, Dialect) and dialect.name == name for name, dialect in DIALECTS.items())
     with pytest.raises(ConfigError, match="found dialect 'RabbitMQ', expected one of rabbitmq"):
         dialect_named("RabbitMQ")

@@ -66,6 +66,8 @@ def _is_source(node: Node, source: FieldReference) -> bool:
         and node.reference.section == source.section
         and node.reference.position == source.position
         and node.reference.key == source.key
+        and node.reference.path == source.path
+        and not node.reference.ignore_case
     )
 
 

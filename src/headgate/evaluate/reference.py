@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headgate.errors import MessageError
-from headgate.evaluate.semantics import SEMANTICS
+from headgate.evaluate.semantics import SEMANTICS, rabbitmq
 from headgate.evaluate.semantics.rabbitmq import value_of
 from headgate.evaluate.verdict import EvaluationFailed, Verdict
+from headgate.language.functions import called, concatenated
 from headgate.language.tree import (
     And,
     Arithmetic,
+    Call,
     Compare,
+    CompareSpecial,
+    Concatenate,
     Constant,
     Exists,
     Field,
@@ -30,6 +34,7 @@ from headgate.language.tree import (
     Now,
     Or,
     Sign,
+    Special,
 )
 from headgate.language.values import Value
 from headgate.message import AmqpType, Message
@@ -74,6 +79,8 @@ def evaluate(node: Node, message: Message, now_ms: int) -> Value:
         case Compare():
             left = evaluate(node.left, message, now_ms)
             return SEMANTICS[node.rules].compare(node.operator, left, evaluate(node.right, message, now_ms))
+        case CompareSpecial():
+            return isinstance(node.operand, Field) and _compare_special(node, message, node.operand.reference)
         case In():
             subject = evaluate(node.subject, message, now_ms)
             found = SEMANTICS[node.rules].among(subject, _values(node.members, message, now_ms))
@@ -84,7 +91,7 @@ def evaluate(node: Node, message: Message, now_ms: int) -> Value:
         case IsNull():
             return (evaluate(node.operand, message, now_ms) is None) is not node.negated
         case Exists():
-            return isinstance(node.operand, Field) and message.value(node.operand.reference) is not None
+            return isinstance(node.operand, Field) and _exists(message, node.operand.reference)
         case HasSimple():
             return isinstance(node.operand, Field) and _has_simple(message, node.operand.reference)
         case Arithmetic():
@@ -92,12 +99,32 @@ def evaluate(node: Node, message: Message, now_ms: int) -> Value:
             return SEMANTICS[node.rules].arithmetic(node.operator, left, evaluate(node.right, message, now_ms))
         case Sign():
             return SEMANTICS[node.rules].signed(node.negative, evaluate(node.operand, message, now_ms))
-        case Name() | LikeText():
+        case Call():
+            return called(node.function, [evaluate(argument, message, now_ms) for argument in node.arguments])
+        case Concatenate():
+            left = evaluate(node.left, message, now_ms)
+            return concatenated(left, evaluate(node.right, message, now_ms))
+        case Name() | LikeText() | Special():
             raise TypeError(f"only bound trees can be evaluated, found {node}")
 
 
 def _values(nodes: tuple[Node, ...], message: Message, now_ms: int) -> Iterator[Value]:
     return (evaluate(node, message, now_ms) for node in nodes)
+
+
+def _exists(message: Message, reference: FieldReference) -> bool:
+    typed = message.value(reference)
+    if reference.position is None or reference.path:
+        return typed is not None
+    return typed is not None and typed.type is not AmqpType.NULL and reference.only in (None, typed.type)
+
+
+def _compare_special(node: CompareSpecial, message: Message, reference: FieldReference) -> bool | None:
+    """`field operator INF`, or -INF, or NAN: on the number as it is in the message."""
+    typed = message.value(reference)
+    if typed is not None and typed.type in (AmqpType.FLOAT, AmqpType.DOUBLE) and reference.only is None:
+        return rabbitmq.compare_special(node.operator, typed.value, node.number)
+    return rabbitmq.compare_special(node.operator, rabbitmq.field(message, reference), node.number)
 
 
 def _has_simple(message: Message, reference: FieldReference) -> bool:

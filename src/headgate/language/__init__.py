@@ -8,16 +8,17 @@ AMQP receiver (`properties.py`, `filter_set.py`) yield bound trees of the same n
 from __future__ import annotations
 
 from headgate.errors import ConfigError
+from headgate.language.amqp import AMQP
 from headgate.language.bind import bind as _bind
 from headgate.language.dialect import Dialect
 from headgate.language.parser import parse as _parse
 from headgate.language.rabbitmq import RABBITMQ
 from headgate.language.tree import Node
 
-DIALECTS: dict[str, Dialect] = {RABBITMQ.name: RABBITMQ}
+DIALECTS: dict[str, Dialect] = {RABBITMQ.name: RABBITMQ, AMQP.name: AMQP}
 """The filter languages by name."""
 
-DEFAULT_DIALECT = RABBITMQ.name
+DEFAULT_DIALECT = AMQP.name
 """The language of a filter whose giver names none."""
 
 

@@ -11,11 +11,16 @@ import difflib
 
 from headgate.errors import FilterError, FilterSyntaxError, FilterTypeError
 from headgate.language.dialect import Dialect
+from headgate.language.functions import called, concatenated
 from headgate.language.like import LikeRefused
 from headgate.language.tree import (
     And,
     Arithmetic,
+    BooleanCast,
+    Call,
     Compare,
+    CompareSpecial,
+    Concatenate,
     Constant,
     Exists,
     Field,
@@ -30,8 +35,10 @@ from headgate.language.tree import (
     Or,
     Sign,
     Span,
+    Special,
+    TextTest,
 )
-from headgate.language.values import arithmetic, signed
+from headgate.language.values import arithmetic
 from headgate.message.fields import FieldReference
 
 
@@ -49,7 +56,7 @@ class _Binder:
         bind = self.bind
         match node:
             case Name():
-                return Field(self._reference(node), self.dialect.rules, node.span)
+                return self._field(node)
             case LikeText():
                 return self._like(node)
             case And(operands, span):
@@ -60,8 +67,17 @@ class _Binder:
                 return Not(bind(operand), span)
             case Compare(operator, left, right, rules, span):
                 return Compare(operator, bind(left), bind(right), rules, span)
+            case CompareSpecial(operator, operand, number, span):
+                return CompareSpecial(operator, bind(operand), number, span)
+            case Special(number, span):
+                reason = f"{number.value} stands only on one side of a comparison whose other side is a name"
+                raise self._error(reason, span, FilterSyntaxError)
             case In(subject, members, negated, rules, span):
                 return In(bind(subject), tuple(map(bind, members)), negated, rules, span)
+            case TextTest():
+                return dataclasses.replace(node, subject=bind(node.subject))
+            case BooleanCast(operand, span):
+                return BooleanCast(bind(operand), span)
             case IsNull(operand, negated, span):
                 return IsNull(bind(operand), negated, span)
             case Exists(operand, span):
@@ -71,15 +87,40 @@ class _Binder:
             case Arithmetic():
                 return _fold_arithmetic(dataclasses.replace(node, left=bind(node.left), right=bind(node.right)))
             case Sign():
-                return _fold_sign(dataclasses.replace(node, operand=bind(node.operand)))
+                return self._fold_sign(dataclasses.replace(node, operand=bind(node.operand)))
+            case Call():
+                return self._call(node)
+            case Concatenate(left, right, span):
+                return _fold_concatenation(Concatenate(bind(left), bind(right), span))
             case _:
                 return node
 
+    def _field(self, name: Name) -> Field:
+        reference = self._reference(name)
+        if name.path:
+            # What a default or a type says about the field says nothing about what is in it.
+            reference = dataclasses.replace(reference, default=None, only=None, path=name.path)
+        return Field(reference, self.dialect.rules, name.span)
+
+    def _call(self, node: Call) -> Node:
+        """The call, or its value where all arguments are constants: then it must have one."""
+        arguments = tuple(map(self.bind, node.arguments))
+        values = [argument.value for argument in arguments if isinstance(argument, Constant)]
+        if len(values) < len(arguments):
+            return Call(node.function, arguments, node.span)
+        value = called(node.function, values)
+        if value is None:
+            raise self._error(f"{node.function.value} has no value for these constants", node.span)
+        return Constant(value, node.span)
+
     def _reference(self, name: Name) -> FieldReference:
+        if name.section is None and name.name in self.dialect.names:
+            return self.dialect.names[name.name]
         section = self.dialect.sections.get(name.section)
         if section is None:
             known = ", ".join(f"{prefix}." for prefix in self.dialect.sections if prefix is not None)
-            raise self._error(f"found section {name.section!r}, expected one of {known} or no section", name.span)
+            hint = f"; an entry of a map is {name.section}['{name.name}']" if self.dialect.references else ""
+            raise self._error(f"found section {name.section!r}, expected one of {known} or no section{hint}", name.span)
         fields = self.dialect.fields.get(section)
         if fields is None:
             return FieldReference(section, key=name.name.encode())
@@ -109,6 +150,13 @@ class _Binder:
         first = start + 1 + len(before) + before.count(quote)
         return first, min(stop, first + len(part) + part.count(quote))
 
+    def _fold_sign(self, node: Sign) -> Node:
+        if isinstance(node.operand, Constant):
+            value = self.dialect.signed(node.negative, node.operand.value)
+            if value is not None:
+                return Constant(value, node.span)
+        return node
+
     def _error(self, reason: str, span: Span, kind: type[FilterError] = FilterTypeError) -> FilterError:
         return kind(reason, dialect=self.dialect.name, text=self.text, span=span)
 
@@ -122,9 +170,9 @@ def _fold_arithmetic(node: Arithmetic) -> Node:
     return node
 
 
-def _fold_sign(node: Sign) -> Node:
-    if isinstance(node.operand, Constant):
-        value = signed(node.negative, node.operand.value)
+def _fold_concatenation(node: Concatenate) -> Node:
+    if isinstance(node.left, Constant) and isinstance(node.right, Constant):
+        value = concatenated(node.left.value, node.right.value)
         if value is not None:
             return Constant(value, node.span)
     return node

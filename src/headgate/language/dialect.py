@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from headgate.language.tree import LikePattern, Node, ValueRules
+from headgate.language.values import Value, signed
 from headgate.message.fields import FieldReference, Section
+from headgate.message.types import AmqpValue
 
 if TYPE_CHECKING:
     from headgate.language.lexer import Token
@@ -33,10 +35,11 @@ class TokenKind(enum.Enum):
     STRING = "string"
     BINARY = "binary constant"
     NAME = "name"
+    REFERENCE = "reference"
     END = "end of the filter"
 
 
-TokenValue: TypeAlias = "bool | int | float | bytes | str | tuple[str | None, str] | None"
+TokenValue: TypeAlias = "bool | int | float | bytes | str | AmqpValue | tuple[str | None, str] | None"
 """What a token means: a constant, the text of a string, or (section, name) of a name."""
 
 
@@ -119,10 +122,20 @@ class Dialect:
     """Words, in lower case, that are no names in any letter case."""
     fold_keywords: Callable[[str], str] = str
     """Brings a word to the letter case of `keywords`, in languages that ignore it there."""
+    references: tuple[TokenRule, ...] = ()
+    """Lexical rules that count directly behind a name or a reference, before all others; `[0]` and `['key']` there."""
     unclosed: Mapping[str, str] = field(default_factory=dict)
     """First character of a token that has an end → what to say when no rule matches there."""
     max_code_points: int | None = None
     max_tokens: int | None = None
     max_depth: int = 200
-    """Nested operands and parentheses; beyond it a filter is refused."""
+    """Nested operands and parentheses, and the height of the tree; beyond it a filter is refused."""
+    max_parentheses: int = 200
+    """Parentheses that open directly one behind the other, which the parser takes without recursion."""
     ignores_trailing_input: bool = False
+    names: Mapping[str, FieldReference] = field(default_factory=dict)
+    """Names without a prefix that stand for a field of their own instead of a key of section None."""
+    complete: Callable[[Parser, Node], Node] = lambda _parser, tree: tree
+    """Makes the filter of the outermost expression, or refuses it."""
+    signed: Callable[[bool, Value], Value] = signed
+    """Unary minus (true) or plus of a constant, done when the filter is bound; None leaves it to the evaluators."""

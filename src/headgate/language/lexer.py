@@ -18,6 +18,8 @@ class Token:
     symbol: str
     value: TokenValue
     span: Span
+    refused: str = ""
+    """Why the text cannot be what the token is; an error only if the token is used."""
 
     def __str__(self) -> str:
         if self.kind is TokenKind.END:
@@ -34,6 +36,7 @@ class Lexer:
         self.dialect = dialect
         self._position = 0
         self._tokens = 0
+        self._name_stop = -1
         limit = dialect.max_code_points
         if limit is not None and len(text) > limit:
             raise self.error(
@@ -72,15 +75,16 @@ class Lexer:
         try:
             value = rule.read(text)
         except TokenRefused as refused:
-            raise self.error(str(refused), span) from None
+            return Token(rule.kind, text, "", None, span, str(refused))
+        if rule.kind in (TokenKind.NAME, TokenKind.REFERENCE):
+            self._name_stop = stop
         return Token(rule.kind, text, text if rule.kind is TokenKind.OPERATOR else "", value, span)
 
     def _longest_match(self) -> tuple[TokenRule, int]:
-        best, best_stop = None, self._position
-        for rule in self.dialect.tokens:
-            match = rule.pattern.match(self.text, self._position)
-            if match is not None and match.end() > best_stop:
-                best, best_stop = rule, match.end()
+        behind_name = self._position == self._name_stop
+        best, best_stop = self._longest_of(self.dialect.references if behind_name else ())
+        if best is None:
+            best, best_stop = self._longest_of(self.dialect.tokens)
         if best is None:
             character = self.text[self._position]
             shown = repr(character) if character.isprintable() else f"character U+{ord(character):04X}"
@@ -90,6 +94,14 @@ class Lexer:
             raise self.error(reason, (self._position, self._position + 1))
         return best, best_stop
 
+    def _longest_of(self, rules: tuple[TokenRule, ...]) -> tuple[TokenRule | None, int]:
+        best, best_stop = None, self._position
+        for rule in rules:
+            match = rule.pattern.match(self.text, self._position)
+            if match is not None and match.end() > best_stop:
+                best, best_stop = rule, match.end()
+        return best, best_stop
+
     def _word(self, text: str, rule: TokenRule, span: Span) -> Token:
         keyword = self.dialect.fold_keywords(text)
         if keyword in self.dialect.keywords:
@@ -97,4 +109,5 @@ class Lexer:
         if text.lower() in self.dialect.reserved:
             hint = f"; the keyword is {text.upper()}" if text.upper() in self.dialect.keywords else ""
             raise self.error(f"{text} is reserved and cannot be a name{hint}", span)
+        self._name_stop = span[1]
         return Token(TokenKind.NAME, text, "", rule.read(text), span)

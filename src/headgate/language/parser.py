@@ -28,7 +28,9 @@ from headgate.language.tree import (
     Or,
     Sign,
     Span,
+    height,
 )
+from headgate.message.types import AmqpValue
 
 _CONSTANTS = frozenset({TokenKind.INTEGER, TokenKind.FLOAT, TokenKind.STRING, TokenKind.BINARY})
 
@@ -36,7 +38,8 @@ _CONSTANTS = frozenset({TokenKind.INTEGER, TokenKind.FLOAT, TokenKind.STRING, To
 def parse(text: str, dialect: Dialect) -> Node:
     """The unbound tree of `text`; raises FilterSyntaxError, FilterLimitError with the span of what was found."""
     parser = Parser(text, dialect)
-    tree = parser.expression(Level.OR)
+    tree = dialect.complete(parser, parser.expression(Level.OR))
+    parser.check_height(tree)
     if parser.peek.kind is not TokenKind.END and not dialect.ignores_trailing_input:
         raise parser.unexpected("an operator or the end of the filter")
     return tree
@@ -59,11 +62,15 @@ class Parser:
 
     def unexpected(self, expected: str) -> FilterError:
         """The error that the next token is not what the grammar wants."""
+        if self.peek.refused:
+            return self.error(self.peek.refused, self.peek.span)
         return self.error(f"found {self.peek}, expected {expected}", self.peek.span)
 
     def advance(self) -> Token:
         """Consume the next token."""
         token = self.peek
+        if token.refused:
+            raise self.error(token.refused, token.span)
         self.position = token.span[1]
         self.peek = self._lexer.next()
         return token
@@ -93,27 +100,35 @@ class Parser:
         """An expression of at least level `minimum`, as far as it reaches."""
         self._depth += 1
         if self._depth > self.dialect.max_depth:
-            raise self._too_deep()
-        left = self._operand(minimum)
+            raise self._too_deep(self.dialect.max_depth, self.peek.span)
+        left = self.continued(self._operand(minimum), minimum)
+        self._depth -= 1
+        return left
+
+    def continued(self, left: Node, minimum: Level) -> Node:
+        """The expression of at least level `minimum` that begins with `left`, parsed already, as far as it reaches."""
         while (found := self._operator(minimum)) is not None:
             infix, token, negated = found
             left = infix.form(self, left, token, negated)
             self.level = infix.level
-        self._depth -= 1
         return left
 
-    def repeated(self, token: Token) -> list[int]:
+    def repeated(self, token: Token, limit: int) -> list[int]:
         """Where `token`, consumed already, and its repetitions directly behind it begin: a chain without recursion."""
         starts = [token.span[0]]
         while self.peek.symbol == token.symbol:
             starts.append(self.advance().span[0])
-        if self._depth + len(starts) > self.dialect.max_depth:
-            raise self._too_deep()
+        if len(starts) > limit:
+            raise self._too_deep(limit, (starts[limit], starts[limit] + 1))
         return starts
 
-    def _too_deep(self) -> FilterError:
-        reason = f"the filter is nested deeper than {self.dialect.max_depth} levels"
-        return self.error(reason, self.peek.span, FilterLimitError)
+    def check_height(self, node: Node) -> None:
+        """Raise unless evaluators can walk down the tree: operators that chain to the left nest without depth here."""
+        if height(node) > self.dialect.max_depth:
+            raise self._too_deep(self.dialect.max_depth, node.span)
+
+    def _too_deep(self, limit: int, span: Span) -> FilterError:
+        return self.error(f"the filter is nested deeper than {limit} levels", span, FilterLimitError)
 
     def _operand(self, minimum: Level) -> Node:
         token = self.peek
@@ -121,13 +136,10 @@ class Parser:
             self.advance()
             self.level = Level.PRIMARY
             value = token.value.encode() if isinstance(token.value, str) else token.value
-            assert isinstance(value, bool | int | float | bytes)
+            assert isinstance(value, bool | int | float | bytes | AmqpValue)
             return Constant(value, token.span)
         if token.kind is TokenKind.NAME:
-            self.advance()
-            self.level = Level.NAME
-            assert isinstance(token.value, tuple)
-            return Name(*token.value, token.span)
+            return self._name()
         prefix = self.dialect.prefix.get(token.symbol)
         if prefix is None:
             raise self.unexpected("a value or a name")
@@ -139,6 +151,17 @@ class Parser:
         node = prefix.form(self, token)
         self.level = prefix.level
         return node
+
+    def _name(self) -> Name:
+        token = self.advance()
+        assert isinstance(token.value, tuple)
+        path: list[bytes | int] = []
+        while self.peek.kind is TokenKind.REFERENCE:
+            reference = self.advance().value
+            assert isinstance(reference, bytes | int)
+            path.append(reference)
+        self.level = Level.NAME
+        return Name(*token.value, (token.span[0], self.position), tuple(path))
 
     def _operator(self, minimum: Level) -> tuple[Infix, Token, bool] | None:
         """Consume the operator behind a left operand, if one is there that takes it."""
@@ -168,9 +191,36 @@ class Parser:
 
 def group(parser: Parser, token: Token) -> Node:
     """`( expression )`; the parentheses belong to the span of what they hold."""
-    inner = parser.expression(Level.OR)
+    *outer, innermost = parser.repeated(token, parser.dialect.max_parentheses)
+    inner = _closed(parser, parser.expression(Level.OR), innermost)
+    for start in reversed(outer):
+        parser.level = Level.PRIMARY
+        inner = _closed(parser, parser.continued(inner, Level.OR), start)
+    return inner
+
+
+def _closed(parser: Parser, inner: Node, start: int) -> Node:
     parser.expect(")", "or an operator")
-    return dataclasses.replace(inner, span=(token.span[0], parser.position))
+    return dataclasses.replace(inner, span=(start, parser.position))
+
+
+def named_field(parser: Parser, role: str) -> Node:
+    """A bare name, with its references; `role` is what an error says is expected."""
+    if parser.peek.kind is not TokenKind.NAME:
+        raise parser.unexpected(role)
+    return parser.expression(Level.NAME)
+
+
+def arguments(parser: Parser, token: Token, member: Level) -> tuple[Node, ...]:
+    """`( [argument {, argument}] )` behind the name of a function, with arguments of at least level `member`."""
+    parser.expect("(", f"after {token.text}")
+    found = []
+    if parser.peek.symbol != ")":
+        found.append(parser.expression(member))
+        while parser.accept(","):
+            found.append(parser.expression(member))
+    parser.expect(")", "or ',' after an argument")
+    return tuple(found)
 
 
 def constant(value: bool) -> PrefixForm:
@@ -189,7 +239,7 @@ def negation(operand: Level) -> PrefixForm:
     """NOT, once or more, before an operand of level `operand`."""
 
     def form(parser: Parser, token: Token) -> Node:
-        starts = parser.repeated(token)
+        starts = parser.repeated(token, parser.dialect.max_depth)
         inner = parser.expression(operand)
         for start in reversed(starts):
             inner = Not(inner, (start, parser.position))

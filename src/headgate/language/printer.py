@@ -1,21 +1,26 @@
-"""Tree → text: the canonical spelling of a tree in the grammar of the dialect `rabbitmq`.
+"""Tree → text: the canonical spelling of a tree in the grammar of the dialect `amqp`.
 
 Parsing the text of an unbound tree gives that tree again; binding the parsed text of a bound tree gives the bound tree.
-Exceptions, which only property filters yield: a test of existence, and keys and patterns that the grammar cannot spell.
+A tree of the dialect `rabbitmq` is spelled in that dialect. Exceptions, which only property filters yield: a key with
+a simple value, and keys and patterns that the grammar cannot spell.
 """
 
 from __future__ import annotations
 
 import re
 
+from headgate.language.amqp import AMQP
 from headgate.language.dialect import Level
 from headgate.language.like import like_text
-from headgate.language.rabbitmq import RABBITMQ
 from headgate.language.tree import (
     And,
     Arithmetic,
     ArithmeticOperator,
+    BooleanCast,
+    Call,
     Compare,
+    CompareSpecial,
+    Concatenate,
     Constant,
     Exists,
     Field,
@@ -30,6 +35,9 @@ from headgate.language.tree import (
     Now,
     Or,
     Sign,
+    Special,
+    SpecialNumber,
+    TextTest,
 )
 from headgate.language.values import Value
 from headgate.message import AmqpValue
@@ -61,8 +69,10 @@ class _Printer:
             case Constant(value):
                 spelled = constant_text(value)
                 return (Level.SIGN if spelled.startswith("-") else Level.PRIMARY), spelled
-            case Name(section, name):
-                return Level.NAME, name_text(section, name)
+            case Name(section, name, path=path):
+                return Level.NAME, name_text(section, name) + path_text(path)
+            case Special(number):
+                return Level.SIGN if number is SpecialNumber.NEGATIVE_INFINITY else Level.NAME, number.value
             case Field(reference):
                 return Level.NAME, field_text(reference)
             case Now():
@@ -75,6 +85,8 @@ class _Printer:
                 return Level.NOT, f"NOT {text(operand, Level.NOT)}"
             case Compare(operator, left, right):
                 return Level.COMPARISON, f"{text(left, Level.SUM)} {operator.value} {text(right, Level.SUM)}"
+            case CompareSpecial(operator, operand, number):
+                return Level.COMPARISON, f"{text(operand, Level.NAME)} {operator.value} {number.value}"
             case In(subject, members, negated):
                 listed = ", ".join(text(member, Level.SUM) for member in members)
                 return Level.COMPARISON, f"{text(subject, Level.SUM)} {_not(negated)}IN ({listed})"
@@ -82,6 +94,11 @@ class _Printer:
                 return Level.COMPARISON, f"{text(subject, Level.SUM)} {_not(negated)}{_like(pattern, escape)}"
             case Like(subject, compiled, negated):
                 return Level.COMPARISON, f"{text(subject, Level.SUM)} {_not(negated)}{_like(*like_text(compiled))}"
+            case TextTest(kind, subject, searched, negated):
+                quoted = constant_text(searched)
+                return Level.COMPARISON, f"{text(subject, Level.SUM)} {_not(negated)}{kind.value} {quoted}"
+            case BooleanCast(operand):
+                return self._spelled(operand)
             case IsNull(operand, negated):
                 return Level.COMPARISON, f"{text(operand, Level.NAME)} IS {_not(negated)}NULL"
             case Exists(operand) | HasSimple(operand):
@@ -89,6 +106,11 @@ class _Printer:
             case Arithmetic(operator, left, right):
                 level = _ARITHMETIC_LEVELS[operator]
                 return level, f"{text(left, level)} {operator.value} {text(right, Level(level + 1))}"
+            case Concatenate(left, right):
+                return Level.SUM, f"{text(left, Level.SUM)} || {text(right, Level.PRODUCT)}"
+            case Call(function, arguments):
+                listed = ", ".join(text(argument, Level.SUM) for argument in arguments)
+                return Level.PRIMARY, f"{function.value}({listed})"
             case Sign(negative, operand):
                 return Level.SIGN, ("-" if negative else "+") + text(operand, Level.PRIMARY)
 
@@ -128,15 +150,24 @@ def constant_text(value: Value) -> str:
 
 def name_text(section: str | None, name: str) -> str:
     """A name: in brackets where it is no regular identifier."""
-    if section is not None:
-        return f"{section}.{name}"
-    if _REGULAR.fullmatch(name) and name.lower() not in RABBITMQ.reserved:
-        return name
-    return "[" + name.replace("[", "[[").replace("]", "]]") + "]"
+    prefix = "" if section is None else f"{section}."
+    if _REGULAR.fullmatch(name) and (section is not None or name.lower() not in AMQP.reserved):
+        return prefix + name
+    return prefix + "[" + name.replace("[", "[[").replace("]", "]]") + "]"
+
+
+def path_text(path: tuple[bytes | int, ...]) -> str:
+    """The references behind a name."""
+    steps = (str(step) if isinstance(step, int) else _quoted(step.decode(errors="replace")) for step in path)
+    return "".join(f"[{step}]" for step in steps)
 
 
 def field_text(reference: FieldReference) -> str:
     """The shortest name of a field."""
+    return _whole_field_text(reference) + path_text(reference.path)
+
+
+def _whole_field_text(reference: FieldReference) -> str:
     match reference.section:
         case Section.HEADER | Section.PROPERTIES:
             fields = HEADER_FIELDS if reference.section is Section.HEADER else PROPERTIES_FIELDS
@@ -145,5 +176,4 @@ def field_text(reference: FieldReference) -> str:
         case Section.APPLICATION_PROPERTIES:
             return name_text(None, (reference.key or b"").decode(errors="replace"))
         case section:
-            key = (reference.key or b"").decode(errors="replace")
-            return f"{section.name.lower()}.[{key}]"
+            return name_text(section.name[0].lower(), (reference.key or b"").decode(errors="replace"))

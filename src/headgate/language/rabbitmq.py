@@ -35,7 +35,8 @@ def _float(text: str) -> float:
     return value
 
 
-def _quoted(text: str) -> str:
+def quoted_text(text: str) -> str:
+    """The text that a string constant, quotes included, stands for."""
     quote = text[0]
     return text[1:-1].replace(quote * 2, quote)
 
@@ -45,7 +46,8 @@ def _section_name(text: str) -> tuple[str | None, str]:
     return section, name
 
 
-def _delimited(text: str) -> tuple[str | None, str]:
+def delimited_name(text: str) -> tuple[str | None, str]:
+    """Section (none) and name of a name in brackets."""
     return None, text[1:-1].replace("[[", "[").replace("]]", "]")
 
 
@@ -54,15 +56,15 @@ TOKENS = (
     TokenRule(TokenKind.OPERATOR, re.compile(r"<>|!=|>=|<=|[=<>+\-*/%(),]"), lambda _text: None),
     TokenRule(TokenKind.FLOAT, re.compile(r"[0-9]+\.[0-9]+(?:E[+-]?[0-9]+)?"), _float),
     TokenRule(TokenKind.INTEGER, re.compile(r"[0-9]+"), int),
-    TokenRule(TokenKind.STRING, re.compile(r"'(?:[^']|'')*'"), _quoted),
-    TokenRule(TokenKind.STRING, re.compile(r'"(?:[^"]|"")*"'), _quoted),
+    TokenRule(TokenKind.STRING, re.compile(r"'(?:[^']|'')*'"), quoted_text),
+    TokenRule(TokenKind.STRING, re.compile(r'"(?:[^"]|"")*"'), quoted_text),
     TokenRule(TokenKind.BINARY, re.compile(r"0x(?:[0-9A-F]{2})+"), lambda text: bytes.fromhex(text[2:])),
     TokenRule(TokenKind.NAME, re.compile(r"[A-Za-z][A-Za-z_-]*\.[A-Za-z][A-Za-z0-9_]*"), _section_name),
     TokenRule(TokenKind.WORD, re.compile(r"[A-Za-z][A-Za-z0-9_]*"), lambda text: (None, text)),
-    TokenRule(TokenKind.NAME, re.compile(r"\[(?:[^\[\]\x00-\x1f\x7f]|\[\[|\]\])*\]"), _delimited),
+    TokenRule(TokenKind.NAME, re.compile(r"\[(?:[^\[\]\x00-\x1f\x7f]|\[\[|\]\])*\]"), delimited_name),
 )
 
-_COMPARISONS = {
+COMPARISONS = {
     "=": CompareOperator.EQUAL,
     "<>": CompareOperator.NOT_EQUAL,
     "!=": CompareOperator.NOT_EQUAL,
@@ -71,6 +73,7 @@ _COMPARISONS = {
     ">": CompareOperator.GREATER,
     ">=": CompareOperator.GREATER_OR_EQUAL,
 }
+"""The spellings of the comparison operators."""
 
 RABBITMQ = Dialect(
     name="rabbitmq",
@@ -99,7 +102,7 @@ RABBITMQ = Dialect(
         "AND": junction(And, Level.AND),
         **{
             symbol: Infix(Level.COMPARISON, Level.SUM, comparison(operator, Level.SUM))
-            for symbol, operator in _COMPARISONS.items()
+            for symbol, operator in COMPARISONS.items()
         },
         "LIKE": Infix(Level.COMPARISON, Level.SUM, like, negatable=True),
         "IN": Infix(Level.COMPARISON, Level.SUM, in_list(Level.SUM), negatable=True),

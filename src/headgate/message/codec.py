@@ -57,7 +57,7 @@ class ValueDecoder:
         """
         constructor = read_unsigned(self._data, position, 1, stop)
         if constructor != DESCRIBED:
-            return self._plain(constructor, position + 1, stop, depth)
+            return self.plain(constructor, position + 1, stop, depth=depth)
         self._check_depth(depth, position)
         descriptor, position = self.value(position + 1, stop, depth=depth + 1)
         value, position = self.value(position, stop, depth=depth + 1)
@@ -73,7 +73,8 @@ class ValueDecoder:
             raise MessageError(f"{stop - position} bytes behind the last of {count} values", position=position)
         return values
 
-    def _plain(self, constructor: int, position: int, stop: int, depth: int) -> tuple[AmqpValue, int]:
+    def plain(self, constructor: int, position: int, stop: int, *, depth: int = 0) -> tuple[AmqpValue, int]:
+        """As `value`, for a plain value whose content is at `position`; its constructor may be elsewhere."""
         width = CONSTRUCTOR_WIDTHS[constructor]
         if width == WIDTH_INVALID:
             raise MessageError(f"unknown constructor {constructor:#04x}", position=position - 1)
@@ -124,7 +125,7 @@ class ValueDecoder:
             self._zero_width_left -= count
         elements = []
         for _ in range(count):
-            element, position = self._plain(constructor, position, stop, depth)
+            element, position = self.plain(constructor, position, stop, depth=depth)
             elements.append(element)
         if position != stop:
             raise MessageError(f"{stop - position} bytes behind the last of {count} elements", position=position)

@@ -91,6 +91,21 @@ def section_spans(data: bytes | memoryview) -> tuple[dict[Section, SectionSpan],
     return spans, position
 
 
+def footer_span(data: bytes | memoryview, position: int) -> SectionSpan | None:
+    """The footer behind the body sections that begin at `position`; None if there is none or the framing breaks."""
+    try:
+        while position < len(data):
+            section, value = read_descriptor(data, position)
+            if section is Section.FOOTER:
+                return _section_span(data, section, value)
+            if section < Section.DATA:
+                return None
+            position = skip_value(data, value, len(data))
+    except MessageError:
+        return None
+    return None
+
+
 def read_descriptor(data: bytes | memoryview, position: int) -> tuple[Section, int]:
     """The section whose `0x00` is expected at `position`, and where its value begins."""
     start = position

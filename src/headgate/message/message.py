@@ -14,12 +14,15 @@ from headgate.message.compose import Body, Entries, encode_sections, list_sectio
 from headgate.message.constructors import CONSTRUCTOR_WIDTHS, CONSTRUCTORS, WIDTH_SIZE8, AmqpType
 from headgate.message.description import describe, message_arguments
 from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section, without_case
-from headgate.message.framing import LIST_SECTIONS, is_usable, read_descriptor, section_spans, skip_value
+from headgate.message.framing import LIST_SECTIONS, footer_span, is_usable, read_descriptor, section_spans, skip_value
+from headgate.message.paths import follow
 from headgate.message.types import AmqpValue
 
 _NOT_LOOKED_INTO = {
     kind: AmqpValue(kind, None) for kind in (AmqpType.LIST, AmqpType.MAP, AmqpType.ARRAY, AmqpType.DESCRIBED)
 }
+_STRINGS = frozenset({0xA1, 0xB1})
+_STRINGS_AND_SYMBOLS = _STRINGS | {0xA3, 0xB3}
 _FIELD_NAMES = {Section.HEADER: HEADER_FIELDS, Section.PROPERTIES: PROPERTIES_FIELDS}
 _BODY_TYPES = {Section.DATA: AmqpType.BINARY, Section.AMQP_SEQUENCE: AmqpType.LIST}
 
@@ -118,9 +121,9 @@ class Message:
     def value(self, reference: FieldReference) -> AmqpValue | None:
         """The field as a filter sees it: None if absent, type null if it is null. Never raises.
 
-        Of a list, map, array or described value only the type is given, its `value` is None. Of equal keys the first
-        counts that filters can use (`is_usable`), else the first; keys are strings in application properties, symbols
-        in annotations. Body and footer have no fields.
+        Of a list, map, array or described value only the type is given, its `value` is None. Keys of application
+        properties are strings; of equal keys the first counts that filters can use (`is_usable`), else the first. Keys
+        of annotations and footer are symbols and strings; the first counts. The body has no fields.
         """
         section = reference.section
         if section not in self._positions:
@@ -131,15 +134,20 @@ class Message:
             position = self._position_without_case(section, reference.key)
         if position is None:
             return None
-        kind = CONSTRUCTORS.get(self._data[position], AmqpType.DESCRIBED)
+        located = follow(self._data, position, reference.path)
+        if located is None:
+            return None
+        constructor, content = located
+        kind = CONSTRUCTORS.get(constructor, AmqpType.DESCRIBED)
         if kind in _NOT_LOOKED_INTO:
             return _NOT_LOOKED_INTO[kind]
-        return self._values().value(position, len(self._data))[0]
+        return self._values().plain(constructor, content, len(self._data))[0]
 
     def _field_positions(self, section: Section) -> dict[int | bytes, int]:
         """Where the values of a section's fields begin, by position in a list, by key in a map."""
         positions: dict[int | bytes, int] = {}
-        span = self._spans.get(section)
+        is_footer = section is Section.FOOTER
+        span = footer_span(self._data, self._body_position) if is_footer else self._spans.get(section)
         if span is None:
             return positions
         position = span.elements
@@ -151,7 +159,7 @@ class Message:
                 positions[number] = position
                 position = behind
             return positions
-        key_type = AmqpType.STRING if section is Section.APPLICATION_PROPERTIES else AmqpType.SYMBOL
+        by_use = section is Section.APPLICATION_PROPERTIES
         for _ in range(span.count // 2):
             key_position = position
             value_position = self._behind_value(key_position, span.stop)
@@ -160,11 +168,11 @@ class Message:
                 break
             position = behind
             constructor = self._data[key_position]
-            if CONSTRUCTORS.get(constructor) is key_type:
+            if constructor in (_STRINGS if by_use else _STRINGS_AND_SYMBOLS):
                 size_width = 1 if CONSTRUCTOR_WIDTHS[constructor] == WIDTH_SIZE8 else 4
                 key = self._data[key_position + 1 + size_width : value_position]
                 first = positions.setdefault(key, value_position)
-                if not is_usable(self._data, first) and is_usable(self._data, value_position):
+                if by_use and not is_usable(self._data, first) and is_usable(self._data, value_position):
                     positions[key] = value_position
         return positions
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 
 from headgate.language.like import elements_of
-from headgate.language.tree import CompareOperator, LikePattern, LikeShape, LikeWildcard
+from headgate.language.tree import CompareOperator, LikePattern, LikeShape, LikeWildcard, SpecialNumber
 from headgate.language.values import Value, arithmetic, is_number, signed
 from headgate.message import AmqpType, AmqpValue, Message
 from headgate.message.fields import FieldReference
@@ -56,6 +56,20 @@ def compare(operator: CompareOperator, left: Value, right: Value) -> bool | None
     if isinstance(left, bytes) and isinstance(right, bytes):
         return _ordered(operator, (left > right) - (left < right))
     return False
+
+
+def compare_special(operator: CompareOperator, value: Value, number: SpecialNumber) -> bool | None:
+    """A comparison with an infinity or NaN; unlike elsewhere, `value` may be such a number itself."""
+    if value is None:
+        return None
+    if not is_number(value):
+        return operator is CompareOperator.NOT_EQUAL
+    is_nan = value != value
+    if number is SpecialNumber.NAN and operator in (CompareOperator.EQUAL, CompareOperator.NOT_EQUAL):
+        return is_nan is (operator is CompareOperator.EQUAL)
+    if is_nan or number is SpecialNumber.NAN:
+        return operator is CompareOperator.NOT_EQUAL
+    return compare(operator, value, float(number.value))
 
 
 def _ordered(operator: CompareOperator, order: int) -> bool:

@@ -1,0 +1,229 @@
+"""The dialect `amqp`: `rabbitmq` and what of AMQP filter expressions RabbitMQ leaves out.
+
+An extension gives meaning only to text that `rabbitmq` refuses: what that dialect accepts is the same tree here.
+
+Source: amqp_extensions (sections 1 to 7) on top of rabbitmq_filters, section 2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from headgate.language.dialect import (
+    Infix,
+    InfixForm,
+    Level,
+    Prefix,
+    PrefixForm,
+    TokenKind,
+    TokenRefused,
+    TokenRule,
+    TokenValue,
+)
+from headgate.language.lexer import Token
+from headgate.language.parser import Parser, arguments, comparison, named_field, sign
+from headgate.language.rabbitmq import COMPARISONS, RABBITMQ, TOKENS, delimited_name, quoted_text
+from headgate.language.tree import (
+    Call,
+    Compare,
+    CompareOperator,
+    CompareSpecial,
+    Concatenate,
+    Exists,
+    Function,
+    Name,
+    Node,
+    Sign,
+    Special,
+    SpecialNumber,
+)
+from headgate.message.constructors import AmqpType
+from headgate.message.fields import HEADER_FIELDS, FieldReference, Section
+
+MAX_ELEMENT_NUMBER = 2**31 - 1
+"""Greatest number in a reference."""
+
+_SECTIONS_OF_FIELDS = frozenset(
+    prefix for prefix, section in RABBITMQ.sections.items() if section in RABBITMQ.fields and prefix is not None
+)
+
+
+def _delimited_in_section(text: str) -> TokenValue:
+    section, _, name = text.partition(".")
+    if section in _SECTIONS_OF_FIELDS:
+        raise TokenRefused(f"the fields of {section} are named without brackets, as in {section}.{name[1:-1]}")
+    return section, delimited_name(name)[1]
+
+
+def _element(text: str) -> TokenValue:
+    number = int(text[1:-1])
+    if number > MAX_ELEMENT_NUMBER:
+        raise TokenRefused(f"the number of an element is at most {MAX_ELEMENT_NUMBER}")
+    return number
+
+
+def _key(text: str) -> TokenValue:
+    return quoted_text(text[1:-1]).encode()
+
+
+def _no_reference(text: str) -> TokenValue:
+    raise TokenRefused(
+        f"found {text[:40]} behind a name, expected the number of an element, as in [0], or a key, as in ['key']"
+    )
+
+
+REFERENCES = (
+    TokenRule(TokenKind.REFERENCE, re.compile(r"\[[0-9]+\]"), _element),
+    TokenRule(TokenKind.REFERENCE, re.compile(r"\['(?:[^']|'')*'\]"), _key),
+    TokenRule(TokenKind.REFERENCE, re.compile(r'\["(?:[^"]|"")*"\]'), _key),
+    TokenRule(TokenKind.REFERENCE, re.compile(r"\[[^\]]*\]?"), _no_reference),
+)
+
+_SPECIAL_NUMBERS = {"INF": SpecialNumber.INFINITY, "NAN": SpecialNumber.NAN}
+_MIRRORED = {
+    CompareOperator.LESS: CompareOperator.GREATER,
+    CompareOperator.LESS_OR_EQUAL: CompareOperator.GREATER_OR_EQUAL,
+    CompareOperator.GREATER: CompareOperator.LESS,
+    CompareOperator.GREATER_OR_EQUAL: CompareOperator.LESS_OR_EQUAL,
+}
+
+
+def _special(_parser: Parser, token: Token) -> Node:
+    """`INF` or `NAN`."""
+    return Special(_SPECIAL_NUMBERS[token.symbol], token.span)
+
+
+def _sign(parser: Parser, token: Token) -> Node:
+    """`+` or `-` before a primary or before INF, which the sign then belongs to."""
+    signed = sign(Level.PRIMARY)(parser, token)
+    assert isinstance(signed, Sign)
+    if parser.level is Level.NAME and signed.operand == Special(SpecialNumber.INFINITY, signed.operand.span):
+        number = SpecialNumber.NEGATIVE_INFINITY if signed.negative else SpecialNumber.INFINITY
+        return Special(number, signed.span)
+    return signed
+
+
+def _comparison(operator: CompareOperator) -> InfixForm:
+    """A comparison; of a bare name with a bare INF or NAN, on either side, the one that sees such numbers."""
+    plain = comparison(operator, Level.SUM)
+
+    def form(parser: Parser, left: Node, token: Token, negated: bool) -> Node:
+        left_level = parser.level
+        compared = plain(parser, left, token, negated)
+        assert isinstance(compared, Compare)
+        right = compared.right
+        if _is_bare(left, left_level) and _is_bare(right, parser.level):
+            if isinstance(left, Name) and isinstance(right, Special):
+                return CompareSpecial(operator, left, right.number, compared.span)
+            if isinstance(left, Special) and isinstance(right, Name):
+                return CompareSpecial(_MIRRORED.get(operator, operator), right, left.number, compared.span)
+        return compared
+
+    return form
+
+
+def _is_bare(node: Node, level: Level) -> bool:
+    """Whether an operand stands without parentheses; `-INF` has the level of a sign."""
+    return level is Level.NAME or (level is Level.SIGN and isinstance(node, Special))
+
+
+def _exists(parser: Parser, token: Token) -> Node:
+    """`EXISTS ( name )`."""
+    parser.expect("(", "after EXISTS")
+    operand = named_field(parser, "the name of a field, which is all that EXISTS takes")
+    parser.expect(")")
+    return Exists(operand, (token.span[0], parser.position))
+
+
+def _call(function: Function, least: int, most: int) -> PrefixForm:
+    """A function of `least` to `most` arguments."""
+
+    def form(parser: Parser, token: Token) -> Node:
+        given = arguments(parser, token, Level.SUM)
+        span = (token.span[0], parser.position)
+        if not least <= len(given) <= most:
+            wanted = str(least) if least == most else f"{least} or {most}"
+            plural = "" if wanted == "1" else "s"
+            raise parser.error(f"{function.value} takes {wanted} argument{plural}, found {len(given)}", span)
+        return Call(function, given, span)
+
+    return form
+
+
+def _concatenation(parser: Parser, left: Node, _token: Token, _negated: bool) -> Node:
+    right = parser.expression(Level.PRODUCT)
+    return Concatenate(left, right, (left.span[0], parser.position))
+
+
+_HEADER_TYPES: dict[str, tuple[AmqpType, bool | int | None]] = {
+    "durable": (AmqpType.BOOLEAN, False),
+    "ttl": (AmqpType.UINT, None),
+    "first-acquirer": (AmqpType.BOOLEAN, False),
+    "delivery-count": (AmqpType.UINT, 0),
+}
+"""Type and default of the header fields that `rabbitmq` cannot name (AMQP 1.0 part 3, section 3.2.1)."""
+
+AMQP = dataclasses.replace(
+    RABBITMQ,
+    name="amqp",
+    tokens=(
+        *TOKENS,
+        TokenRule(TokenKind.OPERATOR, re.compile(r"\|\|"), lambda _text: None),
+        TokenRule(
+            TokenKind.NAME,
+            re.compile(r"[A-Za-z][A-Za-z_-]*\.\[(?:[^\[\]\x00-\x1f\x7f]|\[\[|\]\])*\]"),
+            _delimited_in_section,
+        ),
+    ),
+    references=REFERENCES,
+    keywords=RABBITMQ.keywords | {function.value for function in Function} | {"EXISTS", "INF", "NAN"},
+    unclosed={
+        **RABBITMQ.unclosed,
+        ".": "a dot stands only between a section and a name, without blanks, or in a number between digits",
+        "|": "found a single '|'; texts are joined by '||'",
+    },
+    prefix={
+        **RABBITMQ.prefix,
+        "+": Prefix(Level.SIGN, _sign),
+        "-": Prefix(Level.SIGN, _sign),
+        "INF": Prefix(Level.NAME, _special),
+        "NAN": Prefix(Level.NAME, _special),
+        "EXISTS": Prefix(Level.PRIMARY, _exists),
+        "LOWER": Prefix(Level.PRIMARY, _call(Function.LOWER, 1, 1)),
+        "UPPER": Prefix(Level.PRIMARY, _call(Function.UPPER, 1, 1)),
+        "LEFT": Prefix(Level.PRIMARY, _call(Function.LEFT, 2, 2)),
+        "RIGHT": Prefix(Level.PRIMARY, _call(Function.RIGHT, 2, 2)),
+        "SUBSTRING": Prefix(Level.PRIMARY, _call(Function.SUBSTRING, 2, 3)),
+        "DATE": Prefix(Level.PRIMARY, _call(Function.DATE, 1, 1)),
+    },
+    infix={
+        **RABBITMQ.infix,
+        **{
+            symbol: Infix(Level.COMPARISON, Level.SUM, _comparison(operator))
+            for symbol, operator in COMPARISONS.items()
+        },
+        "||": Infix(Level.SUM, Level.SUM, _concatenation),
+    },
+    sections={
+        **RABBITMQ.sections,
+        "m": Section.MESSAGE_ANNOTATIONS,
+        "message_annotations": Section.MESSAGE_ANNOTATIONS,
+        "d": Section.DELIVERY_ANNOTATIONS,
+        "delivery_annotations": Section.DELIVERY_ANNOTATIONS,
+        "f": Section.FOOTER,
+        "footer": Section.FOOTER,
+    },
+    fields={
+        **RABBITMQ.fields,
+        Section.HEADER: {
+            **RABBITMQ.fields[Section.HEADER],
+            **{
+                name.replace("-", "_"): FieldReference(
+                    Section.HEADER, position=HEADER_FIELDS.index(name), default=default, only=kind
+                )
+                for name, (kind, default) in _HEADER_TYPES.items()
+            },
+        },
+    },
+)

@@ -23,3 +23,6 @@ class Verdict(enum.IntEnum):
 
 UNDECIDED = 4
 """Beside the verdicts in the answers of the kernel: this row belongs to the reference evaluator."""
+
+EVALUATOR_REVISION = 1
+"""Raised by every change that gives some filter another verdict for some message: kept results then count for nothing."""

@@ -128,8 +128,8 @@ def sidecar_path(segment_path: Path) -> Path:
 def write_sidecar(segment: Segment, content: SidecarContent) -> int:
     """Write the sidecar of a segment by rename; gives its size in bytes.
 
-    A segment that retention deleted meanwhile keeps none. Raises StorageFullError, StreamReadOnlyError or LogError; then
-    the old one stays.
+    A segment that retention deleted meanwhile keeps none. Raises StorageFullError, StreamReadOnlyError or LogError;
+    then the old one stays.
     """
     encoded = encode_sidecar(content)
     path = sidecar_path(segment.segment_path)
@@ -296,7 +296,9 @@ def _read_directory(path: Path, descriptor: int) -> tuple[Directory, int]:
         raise CorruptSidecarError(f"{size} bytes, shorter than its head", path=path)
     magic, version, length, crc = _HEAD.unpack(head)
     if magic != MAGIC or version != SIDECAR_FORMAT:
-        raise CorruptSidecarError(f"head is {head[:8].hex(' ')}, expected format {SIDECAR_FORMAT}", path=path, position=0)
+        raise CorruptSidecarError(
+            f"head is {head[:8].hex(' ')}, expected format {SIDECAR_FORMAT}", path=path, position=0
+        )
     if length > min(_MOST_DIRECTORY_BYTES, size - _HEAD.size):
         raise CorruptSidecarError(f"a directory of {length} bytes in a file of {size}", path=path, position=8)
     encoded = os.pread(descriptor, length, _HEAD.size)

@@ -54,7 +54,7 @@ class BitMapParameters:
         return self.bit_length // 8
 
     def positions(self, consumer_id: str) -> tuple[int, ...]:
-        """The bits of a consumer's string, `<group>#<topic>`, in the original's order; they may repeat (section 8.2)."""
+        """The bits of a consumer's string, `<group>#<topic>`, as the original orders them; they may repeat (8.2)."""
         found = low_hash(consumer_id)
         first, step = found & 0xFFFFFFFF, found >> 32
         positions = []

@@ -1,0 +1,103 @@
+"""Which filter a kept result belongs to, and which filters may have results kept at all."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from headgate import __version__
+from headgate.errors import FilterTypeError
+from headgate.evaluate.filter import Filter
+from headgate.evaluate.verdict import EVALUATOR_REVISION
+from headgate.language.tree import (
+    And,
+    Arithmetic,
+    Compare,
+    Constant,
+    Exists,
+    Field,
+    HasSimple,
+    In,
+    IsNull,
+    Like,
+    Node,
+    Not,
+    Or,
+    Sign,
+    walk,
+)
+from headgate.message.fields import HEADER_FIELDS, FieldReference, Section
+
+EVALUATOR = f"{__version__}/{EVALUATOR_REVISION}"
+"""The state of the evaluators: results of another state are not believed."""
+
+_OF_THE_MESSAGE: tuple[type, ...] = (
+    And,
+    Arithmetic,
+    Compare,
+    Constant,
+    Exists,
+    Field,
+    HasSimple,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Sign,
+)
+"""Nodes whose value follows from their operands and the stored message alone. Others are refused until listed here."""
+
+_OF_THE_DELIVERY = tuple(HEADER_FIELDS.index(name) for name in ("first-acquirer", "delivery-count"))
+
+
+@dataclass(frozen=True, slots=True)
+class FilterKey:
+    """What makes a filter the same filter: its language, its text, and the state of the program that decides it."""
+
+    dialect: str
+    text_hash: str
+    evaluator: str = EVALUATOR
+
+
+def key_of(expression: Filter) -> FilterKey | None:
+    """The key of a filter, None for one whose results are never kept."""
+    if expression.dialect is None or _volatile_node(expression) is not None:
+        return None
+    return FilterKey(expression.dialect, text_hash(expression.text))
+
+
+def text_hash(text: str) -> str:
+    """SHA-256 of a filter's text, in hexadecimal."""
+    return hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).hexdigest()
+
+
+def check_registrable(expression: Filter) -> None:
+    """Refuse a filter whose verdict depends on anything but the stored message: FilterTypeError with the place.
+
+    That is the time (`UTC()`), chance (`newid()`), and what a delivery is about: delivery annotations, `delivery-count`
+    and `first-acquirer`, which a redelivered copy has otherwise.
+    """
+    node = _volatile_node(expression)
+    if node is not None:
+        raise FilterTypeError(
+            "cannot be registered for the match index: its verdict depends on more than the stored message",
+            dialect=expression.dialect or "properties",
+            text=expression.text,
+            span=node.span,
+        )
+
+
+def _volatile_node(expression: Filter) -> Node | None:
+    for node in walk(expression.tree):
+        if not isinstance(node, _OF_THE_MESSAGE):
+            return node
+        if isinstance(node, Field) and _is_of_the_delivery(node.reference):
+            return node
+    return None
+
+
+def _is_of_the_delivery(reference: FieldReference) -> bool:
+    if reference.section is Section.HEADER:
+        return reference.position in _OF_THE_DELIVERY
+    return reference.section is Section.DELIVERY_ANNOTATIONS

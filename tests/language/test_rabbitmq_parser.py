@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import FilterError, FilterLimitError, FilterSyntaxError, FilterTypeError
-from headgate.language import bind, parse
+from headgate.language import bind
+from headgate.language import parse as parse_text
 from headgate.language.tree import (
     And,
     Arithmetic,
@@ -31,6 +32,10 @@ from headgate.message import AmqpType
 from headgate.message.fields import FieldReference, Section
 from spans import without_spans
 from strategies import expressions
+
+
+def parse(text: str) -> Node:
+    return parse_text(text, "rabbitmq")
 
 
 def n(name: str, section: str | None = None) -> Name:

@@ -66,13 +66,13 @@ def test_strings_symbols_binaries_and_uuids_have_bytes_and_other_types_have_none
     assert values(messages, REGION) == [b"AMER", b"AMER", b"AMER", b"\x00\xff", identity.bytes, *[None] * 5]
 
 
-def test_the_first_of_equal_keys_counts_and_keys_must_have_the_type_of_their_section() -> None:
+def test_the_first_of_equal_keys_counts_and_keys_of_application_properties_are_strings() -> None:
     twice = section(0x74, [string(b"region"), string(b"1"), string(b"region"), string(b"2")])
     as_symbol = section(0x74, [symbol(b"region"), string(b"1")])
     annotation = section(0x72, [symbol(b"x-stream-filter-value"), string(b"v")])
     as_string = section(0x72, [string(b"x-stream-filter-value"), string(b"v")])
     assert values([twice, as_symbol, b""], REGION) == [b"1", None, None]
-    assert values([annotation, annotation + twice, as_string], FILTER_VALUE) == [b"v", b"v", None]
+    assert values([annotation, annotation + twice, as_string], FILTER_VALUE) == [b"v", b"v", b"v"]
 
 
 def test_of_equal_keys_one_without_a_value_gives_way_to_the_next() -> None:
@@ -89,6 +89,14 @@ def test_of_equal_keys_one_without_a_value_gives_way_to_the_next() -> None:
     finite = [section(0x74, [string(b"region"), value, string(b"region"), string(b"2")]) for value in largest]
     null = section(0x74, [string(b"region"), b"\x40", string(b"region"), string(b"2")])
     assert values([*messages, *finite, null], REGION) == [b"2"] * len(useless) + [None] * 3
+
+
+def test_of_equal_keys_of_annotations_the_first_counts_whatever_it_holds() -> None:
+    key = b"x-stream-filter-value"
+    messages = [
+        section(0x72, [string(key), value, symbol(key), string(b"2")]) for value in (string(b"1"), b"\x45", b"\x40")
+    ]
+    assert values(messages, FILTER_VALUE) == [b"1", None, None]
 
 
 def test_a_property_is_found_by_its_position_in_every_form_of_list() -> None:
@@ -115,7 +123,15 @@ def test_a_message_that_is_not_valid_has_no_field_but_annotations_end_where_thei
 
 elements = st.one_of(
     st.sampled_from(
-        [string(b"region"), symbol(b"x-stream-filter-value"), b"\x40", b"\x41", b"\x00\x40\x40", b"\xc0\x01\x00"]
+        [
+            string(b"region"),
+            symbol(b"x-stream-filter-value"),
+            string(b"x-stream-filter-value"),
+            b"\x40",
+            b"\x41",
+            b"\x00\x40\x40",
+            b"\xc0\x01\x00",
+        ]
     ),
     st.sampled_from(
         [b"\x45", b"\x74abcd", b"\x82\x7f\xf8" + bytes(6), b"\x82\x7f\xe8" + bytes(6), b"\x72\xff\x80\x00\x00"]

@@ -21,8 +21,8 @@ _NONE = (0, -1)
 _UNDECIDED = -2
 _TEXT_CONSTRUCTORS = {0xA0: 1, 0xA1: 1, 0xA3: 1, 0xB0: 4, 0xB1: 4, 0xB3: 4}
 _UUID_CONSTRUCTOR = 0x98
-_STRING_KEYS = (0xA1, 0xB1)
-_SYMBOL_KEYS = (0xA3, 0xB3)
+_STRINGS = (0xA1, 0xB1)
+_STRINGS_AND_SYMBOLS = (*_STRINGS, 0xA3, 0xB3)
 
 
 def locate_bytes(batch: EncodedMessages, field: FieldReference) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -83,13 +83,15 @@ def _locate_in(data: bytes, span: SectionSpan, field: FieldReference) -> tuple[i
             position = skip_value(data, position, span.stop)
         skip_value(data, position, span.stop)
         return _octets(data, position)
-    keys = _STRING_KEYS if field.section is Section.APPLICATION_PROPERTIES else _SYMBOL_KEYS
+    by_use = field.section is Section.APPLICATION_PROPERTIES
+    keys = _STRINGS if by_use else _STRINGS_AND_SYMBOLS
     position = span.elements
     for _ in range(span.count // 2):
         value = skip_value(data, position, span.stop)
         behind = skip_value(data, value, span.stop)
         start, length = _octets(data, position)
-        if data[position] in keys and data[start : start + length] == field.key and is_usable(data, value):
+        is_key = data[position] in keys and data[start : start + length] == field.key
+        if is_key and (not by_use or is_usable(data, value)):
             return _octets(data, value)
         position = behind
     return _NONE

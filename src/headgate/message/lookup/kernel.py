@@ -184,7 +184,9 @@ def _find_one(
                         matches = _is_key(begin, end, 0xA1, 0xB1, key, key_length)
                     else:
                         matches = _is_key(begin, end, 0xA3, 0xB3, key, key_length)
-                elif matches == 1 and _is_usable(begin) == 1:
+                        if matches == 0:
+                            matches = _is_key(begin, end, 0xA1, 0xB1, key, key_length)
+                elif matches == 1 and (code != 0x74 or _is_usable(begin) == 1):
                     _report(begin, base, out_start, out_length)
                     break
                 number += 1

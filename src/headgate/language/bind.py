@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+from collections.abc import Mapping
 
 from headgate.errors import FilterError, FilterSyntaxError, FilterTypeError
-from headgate.language.dialect import Dialect
+from headgate.language.dialect import Dialect, NameRefused
 from headgate.language.functions import called, concatenated
 from headgate.language.like import LikeRefused
 from headgate.language.tree import (
@@ -29,34 +30,56 @@ from headgate.language.tree import (
     IsNull,
     Like,
     LikeText,
+    LikeValue,
     Name,
+    NewId,
     Node,
     Not,
     Or,
+    Parameter,
+    PropertyOf,
     Sign,
     Span,
     Special,
     TextTest,
 )
-from headgate.language.values import arithmetic
-from headgate.message.fields import FieldReference
+from headgate.language.values import Value
+from headgate.message.fields import FieldReference, Section
 
 
-def bind(tree: Node, dialect: Dialect, text: str) -> Node:
-    """The bound tree; `text` is what `tree` was parsed from. Raises FilterTypeError and FilterSyntaxError."""
-    return _Binder(dialect, text).bind(tree)
+def bind(tree: Node, dialect: Dialect, text: str, parameters: Mapping[str, Value] | None = None) -> Node:
+    """The bound tree; `text` is what `tree` was parsed from, `parameters` are values by the folded name.
+
+    Raises FilterTypeError and FilterSyntaxError.
+    """
+    return Binder(dialect, text, parameters or {}).bind(tree)
 
 
 @dataclasses.dataclass(slots=True)
-class _Binder:
+class Binder:
+    """Binds the trees of one text, one after the other; `parameters` are values by name, in the case of keywords."""
+
     dialect: Dialect
     text: str
+    parameters: Mapping[str, Value] = dataclasses.field(default_factory=dict)
+    new_ids: int = 0
+    """How many NewId nodes were bound: the number of the next one."""
 
     def bind(self, node: Node) -> Node:
+        """The bound tree of an unbound one."""
         bind = self.bind
         match node:
             case Name():
-                return self._field(node)
+                return self._field(node) if self.dialect.resolve is None else self._resolved(node)
+            case Parameter():
+                return self._parameter(node)
+            case PropertyOf():
+                return self._property_of(node)
+            case NewId(span=span):
+                self.new_ids += 1
+                return NewId(self.new_ids - 1, span)
+            case LikeValue():
+                return self._like_value(node)
             case LikeText():
                 return self._like(node)
             case And(operands, span):
@@ -66,7 +89,7 @@ class _Binder:
             case Not(operand, span):
                 return Not(bind(operand), span)
             case Compare(operator, left, right, rules, span):
-                return Compare(operator, bind(left), bind(right), rules, span)
+                return self._fold_comparison(Compare(operator, bind(left), bind(right), rules, span))
             case CompareSpecial(operator, operand, number, span):
                 return CompareSpecial(operator, bind(operand), number, span)
             case Special(number, span):
@@ -85,7 +108,7 @@ class _Binder:
             case HasSimple(operand, span):
                 return HasSimple(bind(operand), span)
             case Arithmetic():
-                return _fold_arithmetic(dataclasses.replace(node, left=bind(node.left), right=bind(node.right)))
+                return self._fold_arithmetic(dataclasses.replace(node, left=bind(node.left), right=bind(node.right)))
             case Sign():
                 return self._fold_sign(dataclasses.replace(node, operand=bind(node.operand)))
             case Call():
@@ -150,6 +173,59 @@ class _Binder:
         first = start + 1 + len(before) + before.count(quote)
         return first, min(stop, first + len(part) + part.count(quote))
 
+    def _resolved(self, name: Name) -> Node:
+        assert self.dialect.resolve is not None
+        try:
+            return self.dialect.resolve(name)
+        except NameRefused as refused:
+            raise self._error(str(refused), name.span) from None
+
+    def _parameter(self, node: Parameter) -> Constant:
+        folded = self.dialect.fold_keywords(node.name)
+        if folded not in self.parameters:
+            raise self._error(f"no value is given for the parameter @{node.name}", node.span)
+        return Constant(self.parameters[folded], node.span)
+
+    def _property_of(self, node: PropertyOf) -> Node:
+        """What a name stands for, where it is constant: a name that is no string is an error of each evaluation."""
+        name = self.bind(node.name)
+        if isinstance(name, Constant) and isinstance(name.value, bytes):
+            reference = FieldReference(Section.APPLICATION_PROPERTIES, key=name.value, ignore_case=True)
+            return Field(reference, node.rules, node.span)
+        if isinstance(name, Constant) and name.value is None:
+            return Constant(None, node.span)
+        return PropertyOf(name, node.rules, node.span)
+
+    def _like_value(self, node: LikeValue) -> Node:
+        """LIKE with a compiled pattern, where pattern and escape are constant strings."""
+        subject, pattern = self.bind(node.subject), self.bind(node.pattern)
+        escape = None if node.escape is None else self.bind(node.escape)
+        texts = [part.value if isinstance(part, Constant) else None for part in (pattern, escape) if part is not None]
+        if not all(isinstance(text, bytes) for text in texts):
+            return LikeValue(subject, pattern, escape, node.negated, node.rules, node.span)
+        decoded = [text.decode("utf-8", "surrogateescape") for text in texts if isinstance(text, bytes)]
+        try:
+            compiled = self.dialect.compile_like(decoded[0], decoded[1] if escape is not None else None)
+        except LikeRefused as refused:
+            part = escape if refused.in_escape and escape is not None else pattern
+            raise self._error(str(refused), part.span, FilterSyntaxError) from None
+        return Like(subject, compiled, node.negated, node.rules, node.span)
+
+    def _fold_arithmetic(self, node: Arithmetic) -> Node:
+        """A constant where both operands are and the result is known: an overflow is left to evaluate to unknown."""
+        if isinstance(node.left, Constant) and isinstance(node.right, Constant):
+            value = self.dialect.arithmetic(node.operator, node.left.value, node.right.value)
+            if value is not None:
+                return Constant(value, node.span)
+        return node
+
+    def _fold_comparison(self, node: Compare) -> Node:
+        if isinstance(node.left, Constant) and isinstance(node.right, Constant):
+            value = self.dialect.compare(node.operator, node.left.value, node.right.value)
+            if value is not None:
+                return Constant(value, node.span)
+        return node
+
     def _fold_sign(self, node: Sign) -> Node:
         if isinstance(node.operand, Constant):
             value = self.dialect.signed(node.negative, node.operand.value)
@@ -159,15 +235,6 @@ class _Binder:
 
     def _error(self, reason: str, span: Span, kind: type[FilterError] = FilterTypeError) -> FilterError:
         return kind(reason, dialect=self.dialect.name, text=self.text, span=span)
-
-
-def _fold_arithmetic(node: Arithmetic) -> Node:
-    """A constant where both operands are and the result is known: an overflow is left to evaluate to unknown."""
-    if isinstance(node.left, Constant) and isinstance(node.right, Constant):
-        value = arithmetic(node.operator, node.left.value, node.right.value)
-        if value is not None:
-            return Constant(value, node.span)
-    return node
 
 
 def _fold_concatenation(node: Concatenate) -> Node:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from headgate.language.tree import LikePattern, Node, ValueRules
-from headgate.language.values import Value, signed
+from headgate.language.tree import ArithmeticOperator, CompareOperator, LikePattern, Name, Node, ValueRules
+from headgate.language.values import Value, arithmetic, signed
 from headgate.message.fields import FieldReference, Section
 from headgate.message.types import AmqpValue
 
@@ -36,6 +36,7 @@ class TokenKind(enum.Enum):
     BINARY = "binary constant"
     NAME = "name"
     REFERENCE = "reference"
+    PARAMETER = "parameter"
     END = "end of the filter"
 
 
@@ -45,6 +46,10 @@ TokenValue: TypeAlias = "bool | int | float | bytes | str | AmqpValue | tuple[st
 
 class TokenRefused(Exception):  # noqa: N818 - not an error of the user's tree: the lexer turns it into a FilterError
     """A rule's `read` does not take the text it matched; the message is the reason."""
+
+
+class NameRefused(Exception):  # noqa: N818 - not an error of the user's tree: the binder turns it into a FilterError
+    """A dialect's `resolve` knows no such name; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +144,13 @@ class Dialect:
     """Makes the filter of the outermost expression, or refuses it."""
     signed: Callable[[bool, Value], Value] = signed
     """Unary minus (true) or plus of a constant, done when the filter is bound; None leaves it to the evaluators."""
+    arithmetic: Callable[[ArithmeticOperator, Value, Value], Value] = arithmetic
+    """Arithmetic of two constants, done when the filter is bound; None leaves it to the evaluators."""
+    compare: Callable[[CompareOperator, Value, Value], bool | None] = lambda _operator, _left, _right: None
+    """A comparison of two constants, done when the filter is bound; None leaves it to the evaluators."""
+    functions: Mapping[str, PrefixForm] = field(default_factory=dict)
+    """Names that are functions directly before a parenthesis, and names elsewhere; in the case of `fold_keywords`."""
+    resolve: Callable[[Name], Node] | None = None
+    """What a name stands for, in languages where `sections`, `fields` and `names` cannot say it; raises `NameRefused`."""
+    takes_parameters: bool = False
+    """Whether values may be given beside the text."""

@@ -110,4 +110,8 @@ class Lexer:
             hint = f"; the keyword is {text.upper()}" if text.upper() in self.dialect.keywords else ""
             raise self.error(f"{text} is reserved and cannot be a name{hint}", span)
         self._name_stop = span[1]
-        return Token(TokenKind.NAME, text, "", rule.read(text), span)
+        try:
+            value = rule.read(text)
+        except TokenRefused as refused:
+            return Token(TokenKind.NAME, text, "", None, span, str(refused))
+        return Token(TokenKind.NAME, text, "", value, span)

@@ -26,6 +26,7 @@ from headgate.language.tree import (
     Not,
     Now,
     Or,
+    Parameter,
     Sign,
     Span,
     height,
@@ -140,6 +141,11 @@ class Parser:
             return Constant(value, token.span)
         if token.kind is TokenKind.NAME:
             return self._name()
+        if token.kind is TokenKind.PARAMETER:
+            self.advance()
+            self.level = Level.PRIMARY
+            assert isinstance(token.value, str)
+            return Parameter(token.value, token.span)
         prefix = self.dialect.prefix.get(token.symbol)
         if prefix is None:
             raise self.unexpected("a value or a name")
@@ -152,8 +158,13 @@ class Parser:
         self.level = prefix.level
         return node
 
-    def _name(self) -> Name:
+    def _name(self) -> Node:
         token = self.advance()
+        function = self.dialect.functions.get(self.dialect.fold_keywords(token.text))
+        if function is not None and self.peek.symbol == "(":
+            call = function(self, token)
+            self.level = Level.PRIMARY
+            return call
         assert isinstance(token.value, tuple)
         path: list[bytes | int] = []
         while self.peek.kind is TokenKind.REFERENCE:
@@ -223,7 +234,7 @@ def arguments(parser: Parser, token: Token, member: Level) -> tuple[Node, ...]:
     return tuple(found)
 
 
-def constant(value: bool) -> PrefixForm:
+def constant(value: bool | None) -> PrefixForm:
     """A keyword that is a constant."""
     return lambda _parser, token: Constant(value, token.span)
 

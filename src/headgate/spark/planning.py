@@ -37,9 +37,9 @@ class Counting:
     root: Path
     token: str
 
-    def record(self, name: str, values: ScanCounters) -> None:
-        """Keep what a task or a planning counted."""
-        record_counters(self.root, self.token, name, values.as_dict())
+    def record(self, name: str, values: Mapping[str, int]) -> None:
+        """Keep what a task, a planning or a commit counted."""
+        record_counters(self.root, self.token, name, values)
 
 
 class ScanPartition(InputPartition):
@@ -168,7 +168,7 @@ def plan_partitions(
         pieces.extend(_Piece(chunks, source) for chunks in found if len(chunks.rows))
         counted.add(planned.counters)
     if counting is not None:
-        counting.record(f"{label}-planning", counted)
+        counting.record(f"{label}-planning", counted.as_dict())
     return [
         ScanPartition(
             label,

@@ -53,7 +53,7 @@ def record_batches(
             yield rows.take()
     finally:
         if partition.counting is not None:
-            partition.counting.record(str(partition.value), counted)
+            partition.counting.record(str(partition.value), counted.as_dict())
 
 
 class _Rows:

@@ -15,7 +15,7 @@ from pyspark.sql.functions import count, lit
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headgate.errors import HeadgateError, PipelineError
-from headgate.spark.copy import CopyResult, copy_stream
+from headgate.spark.copy import copy_stream
 from headgate.spark.counters import counters, forget_counters
 from headgate.spark.pipeline.configuration import HEADGATE, Mode, Pipeline, Sink, Source, Watermark, load
 from headgate.spark.pipeline.report import Report, SinkReport, sum_counters
@@ -106,7 +106,7 @@ class _Runner:
 
     def _copy(self, sink: Sink, checkpoint: Path) -> tuple[int, list[dict[str, int]]]:
         source = self._pipeline.sources[sink.input]
-        result: CopyResult = copy_stream(
+        result = copy_stream(
             self._spark,
             self._pipeline.source_options(source),
             self._pipeline.sink_options(sink),

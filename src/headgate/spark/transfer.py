@@ -1,0 +1,343 @@
+"""From streams to streams without a message entering the JVM: only descriptors of staged chunks cross.
+
+Tasks are given ranges of chunks, read them, decide which messages go where and write those into staged chunks of each
+target; what they return to Spark is one row per staged file. The commit on the driver's side appends them, all targets
+at once, exactly once. What is decided, and how, is a `Transfer`: `copy.py` and `route.py` are the two there are.
+"""
+# ruff: noqa: N802 - Spark gives the methods their names
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from headgate.errors import OffsetOutOfRangeError
+from headgate.log.build import FilterValues
+from headgate.log.commit import abort_batch, commit_batch
+from headgate.log.manifest import ONE_TIME_PREFIX
+from headgate.log.staging import StagedChunks
+from headgate.message import EncodedMessages
+from headgate.message.fields import FieldReference, parse_field
+from headgate.scan import ScanBatch, ScanCounters, read_range
+from headgate.spark.counters import counters, forget_counters
+from headgate.spark.options import SourceOptions
+from headgate.spark.planning import Counting, ScanPartition
+from headgate.spark.schema import arrow_schema, stream_schema
+from headgate.spark.sink import stream_query_id
+from headgate.spark.source import BatchReader, StreamReader
+from headgate.spark.target import Target
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TRANSFER = "transfer"
+_QUERY = "transfer_query"
+
+_DESCRIPTOR = StructType(
+    [
+        StructField("query", StringType(), nullable=False),
+        StructField("partition", LongType(), nullable=False),
+        StructField("target", LongType(), nullable=False),
+        StructField("staged", StringType(), nullable=False),
+        StructField("without_value", LongType(), nullable=False),
+    ]
+)
+_ANY_COLUMN = stream_schema(("offset",), ())
+
+
+class Transfer(Protocol):
+    """What becomes of the messages that are read. Made on the driver's side; tasks get pickled copies."""
+
+    @property
+    def targets(self) -> Sequence[Target]:
+        """The streams that are written to, all under one root."""
+
+    def begin(self, outlets: Sequence[Outlet], partition: ScanPartition) -> Work:
+        """The work of one task; there is one outlet per target, in the same order."""
+
+
+class Work(Protocol):
+    """One task at work."""
+
+    def add(self, batch: ScanBatch, declared: FieldReference | None) -> None:
+        """Take messages, in stream order; `declared` is where the filter values of their stream come from."""
+
+    def finish(self) -> Mapping[str, int]:
+        """Give what is held back to the outlets; counters by name, beside those of reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferResult:
+    """What a transfer did: `messages_written` to all targets together, `written` per target's stream, counters."""
+
+    messages_written: int
+    written: dict[str, int] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict)
+
+
+class Outlet:
+    """What one task writes to one target."""
+
+    def __init__(self, number: int, target: Target, query: str, partition: ScanPartition) -> None:
+        self._number = number
+        self._target = target
+        self._query = query
+        self._partition = partition
+        self._without_value = 0
+        self.file = target.staged_file(query=query, name=f"{partition.value}-{number}")
+
+    def add(self, messages: EncodedMessages, values: FilterValues) -> None:
+        """Write messages with their filter values, in this order; the buffers may be reused afterwards."""
+        if len(messages):
+            self._without_value += int((values.lengths <= 0).sum())
+            self.file.add(messages.data, messages.starts, messages.lengths, values)
+
+    def finish(self) -> Iterator[dict[str, object]]:
+        """The descriptor of what was staged; none if nothing was."""
+        staged = self.file.finish(durable=self._target.durable)
+        if staged is not None:
+            yield {
+                "query": self._query,
+                "partition": self._partition.number,
+                "target": self._number,
+                "staged": msgspec.json.encode(staged).decode(),
+                "without_value": self._without_value,
+            }
+
+
+def run_transfer(
+    spark: SparkSession,
+    source: Mapping[str, str],
+    transfer: Transfer,
+    *,
+    format_name: str,
+    content: object,
+    checkpoint: str | Path | None,
+) -> TransferResult:
+    """Run a transfer to its end and give its counts.
+
+    `source` are the options of the read, which the caller has checked. `format_name` is the `TransferSource` that makes
+    the same transfer of `content`, plain JSON, in Spark's own processes. With a `checkpoint` it goes on where an
+    earlier one stopped, to the end of what there is now; without one it is a batch.
+    """
+    reading = SourceOptions.parse(source)
+    token = reading.counters or f"{format_name.removeprefix('headgate_')}-{secrets.token_hex(8)}"
+    place = transfer.targets[0].root if reading.counters is None else reading.counters_root
+    options = {**source, "counters": token, "counters_root": str(place), _TRANSFER: json.dumps(content)}
+    before = counters(token, root=place)
+    try:
+        if checkpoint is None:
+            _run_batch(spark, format_name, options, transfer, Counting(place, token))
+        else:
+            _run_available(spark, format_name, options, checkpoint)
+        counted = counters(token, root=place)
+    finally:
+        if reading.counters is None:
+            forget_counters(token, root=place)
+    done = {name: value - before.get(name, 0) for name, value in counted.items()}
+    written = {target.path.name: done.pop(_written_to(number), 0) for number, target in enumerate(transfer.targets)}
+    return TransferResult(sum(written.values()), written, done)
+
+
+def _run_batch(
+    spark: SparkSession, format_name: str, options: Mapping[str, str], transfer: Transfer, counting: Counting
+) -> None:
+    query = f"{ONE_TIME_PREFIX}{secrets.token_hex(12)}"
+    rows = spark.read.format(format_name).options(**options).option(_QUERY, query).load().collect()
+    parts = [_Part(query, row.partition, row.target, row.staged, row.without_value) for row in rows]
+    _commit(transfer.targets, parts, counting, query=query, batch=0)
+
+
+def _run_available(spark: SparkSession, format_name: str, options: Mapping[str, str], checkpoint: str | Path) -> None:
+    query = (
+        spark.readStream.format(format_name)
+        .options(**options)
+        .load()
+        .writeStream.format(format_name)
+        .options(**options)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        query.awaitTermination()
+    except BaseException:
+        query.stop()
+        raise
+
+
+class TransferSource(DataSource):
+    """A data source whose rows are descriptors of what tasks have staged; not for use by name."""
+
+    @abstractmethod
+    def transfer(self, content: object) -> Transfer:
+        """The transfer that `run_transfer` was given as `content`."""
+
+    def schema(self) -> StructType:
+        """One row per staged file."""
+        return _DESCRIPTOR
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A transfer in one batch."""
+        return _BatchTransfer(self.options, self._transfer())
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """The reading half of a streaming transfer."""
+        return _StreamTransfer(self.options, self._transfer())
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """The committing half of a streaming transfer."""
+        return _Committer(self.options, self._transfer())
+
+    def _transfer(self) -> Transfer:
+        return self.transfer(json.loads(self.options[_TRANSFER]))
+
+
+class _BatchTransfer(BatchReader):
+    """Tasks that write to the targets instead of giving rows."""
+
+    def __init__(self, options: Mapping[str, str], transfer: Transfer) -> None:
+        super().__init__(_ANY_COLUMN, _source_options(options))
+        self._transfer = transfer
+        self._query = options[_QUERY]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Transfer the chunks of a partition; called once per attempt of a task."""
+        yield from _staged(partition, self._transfer, self._query, skip_lost=not self._options.fail_on_data_loss)
+
+
+class _StreamTransfer(StreamReader):
+    """The same, batch by batch."""
+
+    def __init__(self, options: Mapping[str, str], transfer: Transfer) -> None:
+        super().__init__(_ANY_COLUMN, _source_options(options))
+        self._transfer = transfer
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Transfer the chunks of a partition; called once per attempt of a task."""
+        skip_lost = not self._options.fail_on_data_loss
+        yield from _staged(partition, self._transfer, stream_query_id(), skip_lost=skip_lost)
+
+
+class _Committer(DataSourceStreamArrowWriter):
+    """Takes descriptors through Spark to the driver's side and commits the batch they make up."""
+
+    def __init__(self, options: Mapping[str, str], transfer: Transfer) -> None:
+        reading = SourceOptions.parse(_source_options(options))
+        assert reading.counters is not None
+        self._counting = Counting(reading.counters_root, reading.counters)
+        self._targets = transfer.targets
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> _Parts:
+        """Collect the descriptors of one partition; called once per attempt of a task."""
+        return _Parts([_Part(**row) for batch in iterator for row in batch.to_pylist()])
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Append the batch to all targets; called again with the same id after a restart that repeats it."""
+        parts = _all_parts(messages)
+        if parts:
+            _commit(self._targets, parts, self._counting, query=parts[0].query, batch=batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Drop what is staged and not decided; also called after a commit that raised, even if it took effect."""
+        parts = _all_parts(messages)
+        for query in {part.query for part in parts}:
+            staged = [part.chunks for part in parts if part.query == query]
+            abort_batch(self._targets[0].root, query=query, staged=staged)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A descriptor: what one task has staged for one target."""
+
+    query: str
+    partition: int
+    target: int
+    staged: str
+    without_value: int
+
+    @property
+    def chunks(self) -> StagedChunks:
+        return msgspec.json.decode(self.staged, type=StagedChunks)
+
+
+@dataclass(slots=True)
+class _Parts(WriterCommitMessage):
+    parts: list[_Part]
+
+
+def _all_parts(messages: Sequence[WriterCommitMessage | None]) -> list[_Part]:
+    return [part for message in messages if isinstance(message, _Parts) for part in message.parts]
+
+
+def _source_options(options: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in options.items() if name.lower() not in (_TRANSFER, _QUERY)}
+
+
+def _written_to(number: int) -> str:
+    return f"written_to_{number}"
+
+
+def _staged(partition: InputPartition, transfer: Transfer, query: str, *, skip_lost: bool) -> Iterator[pa.RecordBatch]:
+    """Transfer one partition, then give the descriptors. Spark makes a partition of nothing out of an empty plan."""
+    import pyarrow as pa
+
+    if not isinstance(partition, ScanPartition):
+        return
+    outlets = [Outlet(number, target, query, partition) for number, target in enumerate(transfer.targets)]
+    counted = ScanCounters()
+    try:
+        work = transfer.begin(outlets, partition)
+        for chunks, declared in zip(partition.ranges, partition.filter_sources, strict=True):
+            source = None if declared is None else parse_field(declared)
+            try:
+                for batch in read_range(chunks, partition.request, counted):
+                    work.add(batch, source)
+            except OffsetOutOfRangeError:
+                if not skip_lost:
+                    raise
+        own = work.finish()
+        rows = [row for outlet in outlets for row in outlet.finish()]
+    except BaseException:
+        for outlet in outlets:
+            outlet.file.discard()
+        raise
+    if partition.counting is not None:
+        partition.counting.record(str(partition.value), {**counted.as_dict(), **own})
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(_DESCRIPTOR))
+
+
+def _commit(targets: Sequence[Target], parts: Sequence[_Part], counting: Counting, *, query: str, batch: int) -> None:
+    """Append what the tasks staged to all targets, in the source's order, unless this batch was appended before."""
+    by_target: dict[int, list[_Part]] = {}
+    for part in sorted(parts, key=lambda part: (part.target, part.partition)):
+        by_target.setdefault(part.target, []).append(part)
+    outputs = [targets[number].output([part.chunks for part in own]) for number, own in by_target.items()]
+    root, now_ms = targets[0].root, time.time_ns() // 1_000_000
+    durable = any(target.durable for target in targets)
+    commit_batch(root, query=query, batch=batch, outputs=outputs, now_ms=now_ms, durable=durable)
+    written = {_written_to(number): sum(part.chunks.messages for part in own) for number, own in by_target.items()}
+    counting.record(f"write-{query}-{batch}", written)
+    for number, own in by_target.items():
+        without_value = sum(part.without_value for part in own)
+        if without_value:
+            targets[number].warn_without_value(query, without_value)

@@ -13,11 +13,17 @@ from headgate.evaluate.layout import (
     BOOLEAN,
     BYTES,
     CHECK,
+    COLLECT_DECISIVE,
+    COLLECT_FIRST,
+    COLLECT_NEGATED,
+    COLLECT_SHIFT,
     COMPARE,
     COMPARE_FLOAT,
     COMPARE_INTEGER,
+    END_AS_FOUND,
     EQUAL_BOOLEAN,
     EQUAL_BYTES,
+    ERROR,
     FALSE,
     FIRST_KNOWN,
     FIRST_VALUE_OPERATION,
@@ -130,18 +136,36 @@ def _predicate(operation: int, at: int, register: int, program: int, registers: 
 
 
 @helper
-def _value(operation: int, at: int, registers: int) -> bool:
-    """A value operation; False if only unbounded integers can say."""
+def _value(operation: int, at: int, registers: int) -> int:
+    """A value operation: TRUE when done, UNDECIDED if only the reference can say, ERROR where the language does."""
     kept_apart()
     first = registers + load_i64(at + A)
     second = registers + load_i64(at + B)
     result = registers + load_i64(at + OTHERWISE)
+    done = True
     if operation < NEGATE:
-        return arithmetic(operation, first, second, result)
-    if operation <= KEEP_NUMBER:
-        return signed(operation, first, result)
-    logic(operation, first, second, result)
-    return True
+        done = arithmetic(operation, first, second, result)
+    elif operation <= KEEP_NUMBER:
+        done = signed(operation, first, result)
+    else:
+        logic(operation, first, second, result)
+    return TRUE if done else UNDECIDED
+
+
+@helper
+def _keep(truth: int, wanted: int, at: int, registers: int) -> int:
+    """Store or collect the truth that a predicate found; where to go on."""
+    kept_apart()
+    if wanted == STORE:
+        store_truth(registers + load_i64(at + OTHERWISE), truth)
+        return load_i64(at + ON_WANTED)
+    register = registers + (wanted >> COLLECT_SHIFT)
+    if wanted & COLLECT_NEGATED != 0 and truth != UNKNOWN:
+        truth = 1 - truth
+    decides = truth == wanted & COLLECT_DECISIVE
+    if truth == UNKNOWN or decides or wanted & COLLECT_FIRST != 0:
+        store_truth(register, truth)
+    return load_i64(at + OTHERWISE) if decides else load_i64(at + ON_WANTED)
 
 
 @inlined
@@ -151,6 +175,7 @@ def _interpret(program: int, position: int, registers: int, pool: int, late: int
     The message ends at `end`, the map of its application properties is at `late`, 0 if it has none. The commonest
     predicates on the kind of value they expect are decided here, everything else in functions of its own.
     """
+    truth = NOT_YET
     while position >= 0:
         at = program + position
         operation = load_i64(at)
@@ -207,23 +232,23 @@ def _interpret(program: int, position: int, registers: int, pool: int, late: int
             position = load_i64(at + ON_WANTED)
             continue
         elif operation >= FIRST_VALUE_OPERATION:
-            if not _value(operation, at, registers):
-                return UNDECIDED
+            outcome = _value(operation, at, registers)
+            if outcome != TRUE:
+                return outcome
             position = load_i64(at + ON_WANTED)
             continue
         if truth == NOT_YET:
             truth = _predicate(operation, at, register, program, registers, pool)
-            if truth == UNDECIDED:
-                return UNDECIDED
+            if truth >= ERROR:
+                return truth
         wanted = load_i64(at + WANTED)
         if truth == wanted:
             position = load_i64(at + ON_WANTED)
-        elif wanted == STORE:
-            store_truth(registers + load_i64(at + OTHERWISE), truth)
-            position = load_i64(at + ON_WANTED)
+        elif wanted >= STORE:
+            position = _keep(truth, wanted, at, registers)
         else:
             position = load_i64(at + OTHERWISE)
-    return -1 - position
+    return truth if position == END_AS_FOUND else -1 - position
 
 
 @inlined

@@ -3,31 +3,43 @@
 A program is two blocks of memory and a register file.
 
     words (int64)     head | instructions | tables
-    pool (bytes)      constructor widths (256 x 2 bytes) | 256-byte tables by key length | constant text | slack
+    pool (bytes)      constructor widths (256 x 2 bytes) | kinds by constructor (256 bytes)
+                      | 256-byte tables by key length | constant text | slack
     registers         (kind, payload, length) as three int64 each: first the slots (fields of the message), then
                       constants, the time, and temporary values
 
 An instruction is `INSTRUCTION_WORDS` words. A *predicate* finds a truth and goes on at `ON_WANTED` if it is the wanted
 one, else at `OTHERWISE`; so code answers one question, "is the filter true?" or "is it false?", and needs no truth
-registers: whatever is neither is unknown. Where a language uses a truth as a value, the predicate stores it instead.
-*Steps* say when the rest of a message is read or checked.
+registers: whatever is neither is unknown. Where a language uses a truth as a value, the predicate stores it instead;
+where a language knows errors, an operand behind an unknown one may still raise one, so operands are *collected* into a
+register. *Steps* say when the rest of a message is read or checked.
+
+Operations are tried on the kinds of values that they are made for, which all languages decide alike; what they do with
+anything else is the matter of the family in the word `RULES`.
 
 This module holds plain integers only: kernels freeze them when they are compiled.
 """
 
 from __future__ import annotations
 
-# Kinds of a register. Below FIRST_KNOWN: unknown.
-ABSENT = 0
-NULL = 1
-VALUELESS = 2  # compound, described, decimal, NaN, infinite; or computed and unknown
+# Kinds of a register. Below FIRST_KNOWN: unknown. From ABSENT to OPEN: of equal keys a later one may still count.
+NULL = 0
+ABSENT = 1
+VALUELESS = 2  # what a language sees no value in; or computed and unknown
 FIRST_KNOWN = 3
-INTEGER = 3  # payload: the value
-FLOAT = 4  # payload: bits of the finite double
-BYTES = 5  # payload: address, length
-BOOLEAN = 6  # payload: 0 or 1
-LARGE = 7  # an integer from 2^63 to 2^64 - 1; payload: its bits
-BEYOND = 8  # a constant integer outside 64 bits; payload: bits of the greatest double not above it; length: 1 if equal
+OPEN = 3  # a value, but only the reference knows what operators do with it: decimals, described values, NaN, infinities
+ODD = 4  # the same for types that a language hardly ever meets
+INTEGER = 5  # payload: the value
+FLOAT = 6  # payload: bits of the finite double
+BYTES = 7  # payload: address, length
+BOOLEAN = 8  # payload: 0 or 1
+LARGE = 9  # an integer from 2^63 to 2^64 - 1; payload: its bits
+BEYOND = 10  # a constant integer outside 64 bits; payload: bits of the greatest double not above it; length: 1 if equal
+INT32 = 11  # an integer of 32 bits, where a language tells it from others; payload: the value
+TIMESTAMP = 12  # payload: milliseconds since the epoch
+UUID = 13  # payload: address; length: 16
+BINARY = 14  # payload: address, length
+CHAR = 15  # payload: the code point
 
 REGISTER_BYTES = 24
 
@@ -36,10 +48,16 @@ FALSE = 0
 TRUE = 1
 UNKNOWN = 2
 MALFORMED = 3
+ERROR = 3  # of the language: ends the evaluation, as bytes that are no message do
 UNDECIDED = 4
 
 # Wanted truths are FALSE and TRUE; instead of waiting for one, a predicate may keep what it finds.
-STORE = 8
+STORE = 8  # into the register OTHERWISE; goes on at ON_WANTED
+COLLECT = 16  # and flags, and a register << COLLECT_SHIFT: combine with what the register holds
+COLLECT_DECISIVE = 1  # the truth that decides; it goes on at OTHERWISE, with any other at ON_WANTED
+COLLECT_NEGATED = 2  # collects the negation of what is found
+COLLECT_FIRST = 4  # the register holds nothing yet
+COLLECT_SHIFT = 8
 
 # Words of an instruction, in bytes from its start.
 INSTRUCTION_WORDS = 10
@@ -52,11 +70,18 @@ B = 40
 C = 48
 D = 56
 E = 64
+RULES = 72  # the family that knows what the short way does not
+
+# Families of operations.
+RULES_RABBITMQ = 0
+RULES_ROCKETMQ = 1
+RULES_SERVICE_BUS = 2
 
 # Where the program ends: -1 less the verdict.
 END_FALSE = -1
 END_TRUE = -2
 END_UNKNOWN = -3
+END_AS_FOUND = -9  # with the truth that the last predicate found
 
 # Predicates. Registers are given as byte offsets in the register file.
 EQUAL_BYTES = 1  # A register, B first eight bytes, C length, D mask of B, E text in the pool
@@ -75,17 +100,17 @@ LIKE_EXACT = 12  # A register, B text in the pool, C its length
 LIKE_GENERAL = 13  # A register, B table of elements (length, text), C their number
 
 # Value operations: A, B registers, result in the register OTHERWISE, next instruction ON_WANTED.
-FIRST_VALUE_OPERATION = 20
-ADD = 20
-SUBTRACT = 21
-MULTIPLY = 22
-DIVIDE = 23
-MODULO = 24
-NEGATE = 25  # A only
-KEEP_NUMBER = 26  # A only: unary plus
-BOTH = 27  # three-valued conjunction of two values
-EITHER = 28  # three-valued disjunction
-OPPOSITE = 29  # A only: three-valued negation
+FIRST_VALUE_OPERATION = 128
+ADD = 128
+SUBTRACT = 129
+MULTIPLY = 130
+DIVIDE = 131
+MODULO = 132
+NEGATE = 133  # A only
+KEEP_NUMBER = 134  # A only: unary plus
+BOTH = 135  # three-valued conjunction of two values
+EITHER = 136  # three-valued disjunction
+OPPOSITE = 137  # A only: three-valued negation
 
 # Steps through the message: the next instruction is ON_WANTED; they end the program on bytes that are no message.
 READ_APPLICATION_PROPERTIES = 15  # fill the slots of application properties
@@ -115,10 +140,12 @@ FIELDS_COUNT = 0
 FIELDS_FIRST = 8
 UBYTE_ONLY = 1
 
-# A table of keys: number, position in the pool of 256 bytes by key length (0 or 1 + the first candidate), then per key:
+# A table of keys: number, position in the pool of 256 bytes by key length (0 or 1 + the first candidate), 1 if keys are
+# found in any letter case, then per key:
 KEYS_COUNT = 0
 KEYS_BY_LENGTH = 8
-KEYS_FIRST = 16
+KEYS_IGNORE_CASE = 16
+KEYS_FIRST = 24
 KEY_WORDS = 6
 KEY_BYTES = 48
 KEY_WORD = 0  # first eight bytes
@@ -128,10 +155,23 @@ KEY_TEXT = 24  # position in the pool
 KEY_REGISTER = 32
 KEY_NEXT = 40  # 0 or 1 + the next candidate of the same length
 
+# In a table that ignores case each key has three words more; the register behind its own says what was found so far.
+CASE_KEY_BYTES = 72
+KEY_CASE_MASK = 48  # KEY_MASK without the bit that tells the case of a letter
+KEY_CASE_MASKS = 56  # position in the pool of the same for the whole key
+KEY_SPELLING = 64  # register: NO_KEY, OTHER_CASE or SAME_CASE, and the address of the key that was taken
+NO_KEY = 0
+OTHER_CASE = 1
+SAME_CASE = 2
+
 # Constructor widths in the pool: constructor byte included.
-WIDTHS_BYTES = 512
 WIDTH_SIZE8 = 32  # below: so many bytes in all
 WIDTH_RARE = 64  # four-byte sizes, described values, bytes that are no constructor
 WIDTH_SIZE32 = 64
 WIDTH_DESCRIBED = 65
 WIDTH_INVALID = 66
+
+# Kinds in the pool, behind the widths: a byte by constructor, and at places that are no constructors:
+KINDS = 512
+KIND_OF_EMPTY = 1  # of a string without characters
+KIND_OF_NOT_FINITE = 2  # of NaN and the infinities

@@ -11,12 +11,13 @@ import math
 import struct
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headgate.evaluate import layout
+from headgate.evaluate.kinds import FAMILIES, KINDS
 from headgate.kernels import address_of, load
 from headgate.language.tree import (
     And,
@@ -54,6 +55,7 @@ MOST_FIELDS = 1024
 
 _DEEPEST = 250
 _BYTE_VALUES = 256
+_LETTER_MASK = 0xDF
 _INTEGER_MIN, _INTEGER_LIMIT, _LARGE_LIMIT = -(2**63), 2**63, 2**64
 
 _ORDERS = {
@@ -182,6 +184,28 @@ def compile_program(tree: Node) -> Program | None:
         return None
 
 
+@dataclass(slots=True, frozen=True)
+class Predicates:
+    """Many trees in one program with shared slots, for whoever evaluates them one by one on the same message.
+
+    `entries` has for each tree where its code begins in `program.words`, in bytes: it ends with the exact verdict, once
+    the slots are filled; -1 for a tree that only the reference evaluator can decide. `slots` has the register of each
+    field, in bytes from the first.
+    """
+
+    program: Program
+    entries: tuple[int, ...]
+    slots: Mapping[FieldReference, int]
+
+
+def compile_predicates(trees: Sequence[Node]) -> Predicates | None:
+    """The trees, whose fields follow the same `ValueRules`, in one program; None if it has no room for their fields."""
+    try:
+        return _Compiler(And(tuple(trees))).predicates(trees)
+    except _NotCompiledError:
+        return None
+
+
 class _Compiler:
     """Collects registers, pool and instructions of one tree."""
 
@@ -193,7 +217,11 @@ class _Compiler:
         self.code: list[list[int]] = []
         self.tables: list[int] = []
         self.table_positions: list[tuple[int, int]] = []
-        self.pool = bytearray(_WIDTHS)
+        rules = {node.rules for node in walk(tree) if isinstance(node, Field)} or {ValueRules.RABBITMQ}
+        if len(rules) > 1 or not rules <= KINDS.keys():
+            raise _NotCompiledError
+        self.rules = rules.pop()
+        self.pool = bytearray(_WIDTHS + KINDS[self.rules])
         self.texts: dict[bytes, int] = {}
         self.now_register = -1
         self.depth = 0
@@ -206,6 +234,29 @@ class _Compiler:
         reads_late = any(_needs_application_properties(field) for field in self.slots)
         return self._assemble(self._select_code(), self._exact_code(reads_late), slots)
 
+    def predicates(self, trees: Sequence[Node]) -> Predicates:
+        """One entry for each tree; see `compile_predicates`."""
+        compiled = [self._has_slots(tree) for tree in trees]
+        slots = len(self.registers)
+        entries = tuple(self._entry(tree) if has_slots else -1 for tree, has_slots in zip(trees, compiled, strict=True))
+        return Predicates(self._assemble(0, 0, slots), entries, dict(self.slots))
+
+    def _has_slots(self, tree: Node) -> bool:
+        try:
+            for node in walk(tree):
+                if isinstance(node, Field):
+                    self._slot(node.reference)
+        except _NotCompiledError:
+            return False
+        return True
+
+    def _entry(self, tree: Node) -> int:
+        self.depth = 0
+        try:
+            return self.verdict(tree)
+        except _NotCompiledError:
+            return -1
+
     def _select_code(self) -> int:
         """Conjuncts that need no application properties come first: any that is not true decides."""
         early: list[Node] = []
@@ -217,77 +268,109 @@ class _Compiler:
             (late if needs else early).append(conjunct)
         entry = self._emit(layout.CHECK, 0, layout.END_TRUE, 0)
         for conjunct in reversed(late):
-            entry = self.condition(conjunct, layout.TRUE, entry, layout.END_FALSE)
+            entry = self.condition(conjunct, layout.TRUE, entry, layout.END_FALSE, final=True)
         if late:
             entry = self._emit(layout.READ_APPLICATION_PROPERTIES, 0, entry, 0)
         for conjunct in reversed(early):
-            entry = self.condition(conjunct, layout.TRUE, entry, layout.END_FALSE)
+            entry = self.condition(conjunct, layout.TRUE, entry, layout.END_FALSE, final=True)
         return entry
 
     def _exact_code(self, reads_late: bool) -> int:
-        """Is it no message? Is it true? Else, is it false?"""
-        entry = self.condition(self.tree, layout.FALSE, layout.END_FALSE, layout.END_UNKNOWN)
-        entry = self.condition(self.tree, layout.TRUE, layout.END_TRUE, entry)
+        """Is it no message? Else, the verdict."""
+        entry = self.verdict(self.tree)
         if reads_late:
             entry = self._emit(layout.READ_APPLICATION_PROPERTIES, 0, entry, 0)
         return self._emit(layout.CHECK, 0, entry, 0)
 
+    def verdict(self, node: Node) -> int:
+        """Code that ends with the exact verdict of `node`, once the slots are filled; its first instruction."""
+        positive, negated = _positive(node)
+        if not negated and not isinstance(positive, And | Or):
+            return self._predicate(positive, layout.TRUE, layout.END_TRUE, layout.END_AS_FOUND)
+        if not _may_fail(positive):
+            entry = self.condition(node, layout.FALSE, layout.END_FALSE, layout.END_UNKNOWN)
+            return self.condition(node, layout.TRUE, layout.END_TRUE, entry)
+        register = self._register(layout.ABSENT, 0)
+        entry = self._emit(layout.TRUTH, layout.TRUE, layout.END_TRUE, layout.END_AS_FOUND, register)
+        junction = positive if isinstance(positive, And | Or) else Or((positive,))
+        return self._collected(junction, register, entry, negated=negated)
+
     # -- truth: jump to `wanted_at` if the node's truth is `wanted`, else to `otherwise`; gives the entry --------------
 
-    def condition(self, node: Node, wanted: int, wanted_at: int, otherwise: int) -> int:
-        """Code that asks whether the truth of `node` is `wanted`; its first instruction."""
+    def condition(self, node: Node, wanted: int, wanted_at: int, otherwise: int, *, final: bool = False) -> int:
+        """Code that asks whether the truth of `node` is `wanted`; its first instruction.
+
+        `final` says that behind `otherwise` the filter is no longer true and nobody asks what it is instead.
+        """
         self.depth += 1
         if self.depth > _DEEPEST:
             raise _NotCompiledError
-        match node:
-            case And() | Or():
-                all_of_them = isinstance(node, And) == (wanted == layout.TRUE)
-                entry = wanted_at if all_of_them else otherwise
-                for operand in reversed(node.operands):
-                    if all_of_them:
-                        entry = self.condition(operand, wanted, entry, otherwise)
-                    else:
-                        entry = self.condition(operand, wanted, wanted_at, entry)
-            case Not():
-                entry = self.condition(node.operand, 1 - wanted, wanted_at, otherwise)
-            case _:
-                entry = self._predicate(node, wanted, wanted_at, otherwise)
+        node, negated = _positive(node)
+        if negated:
+            wanted = 1 - wanted
+        if not isinstance(node, And | Or):
+            entry = self._predicate(node, wanted, wanted_at, otherwise)
+        elif isinstance(node, And) != (wanted == layout.TRUE):
+            # The truth that decides is asked for: operands are looked at as far as the language looks at them.
+            entry = otherwise
+            for operand in reversed(node.operands):
+                entry = self.condition(operand, wanted, wanted_at, entry, final=final and entry == otherwise)
+        elif final or not any(_may_fail(operand) for operand in node.operands[1:]):
+            entry = wanted_at
+            for operand in reversed(node.operands):
+                entry = self.condition(operand, wanted, entry, otherwise, final=final)
+        else:
+            register = self._register(layout.ABSENT, 0)
+            entry = self._emit(layout.TRUTH, wanted, wanted_at, otherwise, register)
+            entry = self._collected(node, register, entry)
+        self.depth -= 1
+        return entry
+
+    def _collected(self, junction: And | Or, register: int, then: int, *, negated: bool = False) -> int:
+        """Code that puts the truth of an AND or OR, or its negation, into a register, operands from left to right.
+
+        An operand behind one that is unknown is evaluated for the sake of its errors.
+        """
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise _NotCompiledError
+        decisive = isinstance(junction, Or) is not negated
+        entry = then
+        for number, operand in reversed(list(enumerate(junction.operands))):
+            operand, opposite = _positive(operand)
+            wanted = layout.COLLECT | register << layout.COLLECT_SHIFT
+            wanted |= layout.COLLECT_DECISIVE * decisive
+            wanted |= layout.COLLECT_NEGATED * (opposite is not negated)
+            wanted |= layout.COLLECT_FIRST * (number == 0)
+            if isinstance(operand, And | Or):
+                inner = self._register(layout.ABSENT, 0)
+                entry = self._emit(layout.TRUTH, wanted, entry, then, inner)
+                entry = self._collected(operand, inner, entry)
+            else:
+                entry = self._predicate(operand, wanted, entry, then)
         self.depth -= 1
         return entry
 
     def _predicate(self, node: Node, wanted: int, wanted_at: int, otherwise: int) -> int:
-        """A leaf of the logic. With `wanted` STORE its truth goes into the register `otherwise`."""
+        """A leaf of the logic that is not negated. With `wanted` STORE its truth goes into the register `otherwise`."""
+        outcome = (wanted, wanted_at, otherwise)
         match node:
             case Compare(operator=operator, left=left, right=right, rules=ValueRules.RABBITMQ):
-                if operator is CompareOperator.NOT_EQUAL:
-                    return self._negated(Compare(CompareOperator.EQUAL, left, right), wanted, wanted_at, otherwise)
-                return self._comparison(_ORDERS[operator], left, right, (wanted, wanted_at, otherwise))
-            case In(negated=True):
-                return self._negated(In(node.subject, node.members, rules=node.rules), wanted, wanted_at, otherwise)
+                return self._comparison(_ORDERS[operator], left, right, outcome)
             case In(subject=subject, members=members, rules=ValueRules.RABBITMQ):
-                return self._membership(subject, members, (wanted, wanted_at, otherwise))
-            case Like(negated=True):
-                return self._negated(Like(node.subject, node.pattern), wanted, wanted_at, otherwise)
+                return self._membership(subject, members, outcome)
             case Like(subject=subject, pattern=pattern, rules=ValueRules.RABBITMQ):
-                return self._likeness(subject, pattern, (wanted, wanted_at, otherwise))
-            case IsNull(negated=True):
-                return self._negated(IsNull(node.operand), wanted, wanted_at, otherwise)
+                return self._likeness(subject, pattern, outcome)
             case IsNull(operand=operand):
-                return self._unary(layout.IS_UNKNOWN, operand, (wanted, wanted_at, otherwise))
+                return self._unary(layout.IS_UNKNOWN, operand, outcome)
             case Exists(operand=Field(reference=reference)) if reference.key is not None:
-                return self._unary(layout.IS_PRESENT, node.operand, (wanted, wanted_at, otherwise))
+                return self._unary(layout.IS_PRESENT, node.operand, outcome)
             case HasSimple(operand=Field(reference=reference)) if reference.key is not None:
-                return self._unary(layout.IS_SIMPLE, node.operand, (wanted, wanted_at, otherwise))
+                return self._unary(layout.IS_SIMPLE, node.operand, outcome)
             case Constant() | Field() | Now() | Arithmetic() | Sign():
-                return self._unary(layout.TRUTH, node, (wanted, wanted_at, otherwise))
+                return self._unary(layout.TRUTH, node, outcome)
             case _:
                 raise _NotCompiledError
-
-    def _negated(self, node: Node, wanted: int, wanted_at: int, otherwise: int) -> int:
-        if wanted != layout.STORE:
-            return self._predicate(node, 1 - wanted, wanted_at, otherwise)
-        opposite = self._emit(layout.OPPOSITE, 0, wanted_at, otherwise, otherwise)
-        return self._predicate(node, layout.STORE, opposite, otherwise)
 
     def _unary(self, operation: int, operand: Node, outcome: tuple[int, int, int]) -> int:
         register = self.register_for(operand)
@@ -387,13 +470,20 @@ class _Compiler:
                 source = self.register_for(operand)
                 operation = layout.NEGATE if negative else layout.KEEP_NUMBER
                 entry = self.value(operand, source, self._emit(operation, 0, then, register, source))
-            case Not(operand=operand):
-                source = self.register_for(operand)
-                entry = self.value(operand, source, self._emit(layout.OPPOSITE, 0, then, register, source))
+            case And() | Or() if _may_fail(node):
+                entry = self._collected(node, register, then)
             case And() | Or():
                 entry = self._truth_of_many(node, register, then)
             case _:
-                entry = self._predicate(node, layout.STORE, then, register)
+                positive, negated = _positive(node)
+                if negated:
+                    source = self.register_for(positive)
+                    then = self._emit(layout.OPPOSITE, 0, then, register, source)
+                    entry = self.value(positive, source, then)
+                elif isinstance(positive, And | Or):
+                    entry = self.value(positive, register, then)
+                else:
+                    entry = self._predicate(positive, layout.STORE, then, register)
         self.depth -= 1
         return entry
 
@@ -426,6 +516,8 @@ class _Compiler:
         if len(self.slots) == MOST_FIELDS:
             raise _NotCompiledError
         by_key = reference.key is not None
+        if reference.path or (reference.ignore_case and not (reference.key or b"").isascii()):
+            raise _NotCompiledError
         if by_key and (reference.default is not None or reference.section not in _KEYED_SECTIONS):
             raise _NotCompiledError
         if reference.only is not None and (by_key or reference.only is not AmqpType.UBYTE):
@@ -435,6 +527,9 @@ class _Compiler:
         default = reference.default
         kind = layout.ABSENT if default is None else layout.BOOLEAN if isinstance(default, bool) else layout.INTEGER
         self.slots[reference] = self._register(kind, int(default or 0))
+        if reference.ignore_case:
+            # The register behind it says how the key was spelled.
+            self._register(layout.NO_KEY, 0)
 
     def _constant(self, value: Value) -> int:
         if value is None or isinstance(value, AmqpValue):
@@ -470,6 +565,7 @@ class _Compiler:
     def _emit(self, operation: int, wanted: int, wanted_at: int, otherwise: int, *operands: int) -> int:
         instruction = [operation, wanted, wanted_at, otherwise, *operands]
         instruction += [0] * (layout.INSTRUCTION_WORDS - len(instruction))
+        instruction[layout.RULES // 8] = FAMILIES[self.rules]
         if operation in (layout.AMONG_BYTES, layout.AMONG, layout.LIKE_GENERAL):
             self.table_positions.append((len(self.code), layout.B // 8))
         self.code.append(instruction)
@@ -518,6 +614,9 @@ class _Compiler:
     def _key_table(self, wanted: Mapping[FieldReference, int]) -> list[int]:
         by_length = bytearray(_BYTE_VALUES)
         rows: list[int] = []
+        ignore_case = any(field.ignore_case for field in wanted)
+        if ignore_case and not all(field.ignore_case for field in wanted):
+            raise _NotCompiledError
         for number, (field, register) in enumerate(wanted.items(), start=1):
             key = field.key or b""
             short = min(len(key), _BYTE_VALUES - 1)
@@ -525,10 +624,13 @@ class _Compiler:
             if number >= _BYTE_VALUES:
                 raise _NotCompiledError
             rows += (_first_word(key), _first_mask(key), len(key), self._text(key), register, by_length[short])
+            if ignore_case:
+                masks = bytes(_LETTER_MASK if chr(byte).isalpha() else 0xFF for byte in key)
+                rows += (_first_word(masks), self._text(masks), register + layout.REGISTER_BYTES)
             by_length[short] = number
         position = len(self.pool)
         self.pool += by_length
-        return [len(wanted), position, *rows]
+        return [len(wanted), position, int(ignore_case), *rows]
 
 
 def _conjuncts(node: Node) -> list[Node]:
@@ -542,6 +644,30 @@ def _conjuncts(node: Node) -> list[Node]:
         else:
             conjuncts.append(current)
     return conjuncts
+
+
+def _positive(node: Node) -> tuple[Node, bool]:
+    """What `node` negates, and whether it negates it: NOT, `<>`, NOT IN, NOT LIKE and IS NOT NULL, in any number."""
+    negated = False
+    while True:
+        match node:
+            case Not(operand=operand):
+                node = operand
+            case Compare(operator=CompareOperator.NOT_EQUAL):
+                node = replace(node, operator=CompareOperator.EQUAL)
+            case In(negated=True) | Like(negated=True) | IsNull(negated=True):
+                node = replace(node, negated=False)
+            case _:
+                return node, negated
+        negated = not negated
+
+
+def _may_fail(node: Node) -> bool:
+    """Whether evaluating the node may be an error in its language."""
+    return any(
+        isinstance(part, Compare | In | Like | Arithmetic | Sign) and part.rules is not ValueRules.RABBITMQ
+        for part in walk(node)
+    )
 
 
 def _needs_application_properties(field: FieldReference) -> bool:

@@ -12,23 +12,35 @@ from __future__ import annotations
 from headgate.evaluate.layout import (
     ABSENT,
     APPLICATION_KEYS,
-    BOOLEAN,
+    CASE_KEY_BYTES,
     FIELDS_COUNT,
     FIELDS_FIRST,
+    FLOAT,
     INTEGER,
     KEY_BYTES,
+    KEY_CASE_MASK,
+    KEY_CASE_MASKS,
     KEY_LENGTH,
     KEY_MASK,
     KEY_NEXT,
     KEY_REGISTER,
+    KEY_SPELLING,
     KEY_TEXT,
     KEY_WORD,
     KEYS_BY_LENGTH,
     KEYS_COUNT,
     KEYS_FIRST,
+    KEYS_IGNORE_CASE,
+    KIND_OF_EMPTY,
+    KIND_OF_NOT_FINITE,
+    KINDS,
     LARGE,
     MALFORMED,
-    NULL,
+    NO_KEY,
+    ODD,
+    OPEN,
+    OTHER_CASE,
+    SAME_CASE,
     TRUE,
     UBYTE_ONLY,
     UNDECIDED,
@@ -41,12 +53,13 @@ from headgate.evaluate.layout import (
 )
 from headgate.evaluate.values.kernel import (
     equal_after_eight,
+    equal_text,
     set_bytes,
-    set_float,
     set_register,
 )
 from headgate.kernels.compiler import helper, inlined
 from headgate.kernels.memory import (
+    bits_of_float,
     float_of_bits,
     kept_apart,
     load_be_f32,
@@ -122,62 +135,102 @@ def _nulls(position: int, most: int) -> int:
 
 
 @helper
-def _decode(position: int, register: int) -> None:
-    """Put the value at `position`, whose end was checked, into a register."""
+def _decode(position: int, register: int, pool: int) -> None:
+    """Put the value at `position`, whose end was checked, into a register, as the kind that the language sees in it."""
     constructor = load_u8(position)
+    kind = load_u8(pool + KINDS + constructor)
     if constructor == 0xA1 or constructor == 0xA3 or constructor == 0xA0:
-        set_bytes(register, position + 2, load_u8(position + 1))
-    elif constructor == 0x40:
-        store_i64(register, NULL)
+        size = load_u8(position + 1)
+        if size == 0 and constructor == 0xA1:
+            kind = load_u8(pool + KINDS + KIND_OF_EMPTY)
+        _set_text(register, kind, position + 2, size)
+    elif kind <= ODD:
+        store_i64(register, kind)
     elif constructor == 0x41:
-        set_register(register, BOOLEAN, 1)
-    elif constructor == 0x42:
-        set_register(register, BOOLEAN, 0)
-    elif constructor == 0x43 or constructor == 0x44:
-        set_register(register, INTEGER, 0)
+        set_register(register, kind, 1)
+    elif constructor == 0x42 or constructor == 0x43 or constructor == 0x44:
+        set_register(register, kind, 0)
     elif constructor == 0x50 or constructor == 0x52 or constructor == 0x53:
-        set_register(register, INTEGER, load_u8(position + 1))
+        set_register(register, kind, load_u8(position + 1))
     elif constructor == 0x51 or constructor == 0x54 or constructor == 0x55:
-        set_register(register, INTEGER, load_i8(position + 1))
+        set_register(register, kind, load_i8(position + 1))
     elif constructor == 0x56:
-        set_register(register, BOOLEAN, 1 if load_u8(position + 1) != 0 else 0)
+        set_register(register, kind, 1 if load_u8(position + 1) != 0 else 0)
     elif constructor == 0x60:
-        set_register(register, INTEGER, load_be_u16(position + 1))
+        set_register(register, kind, load_be_u16(position + 1))
     elif constructor == 0x61:
-        set_register(register, INTEGER, load_be_i16(position + 1))
+        set_register(register, kind, load_be_i16(position + 1))
     elif constructor == 0x70 or constructor == 0x73:
-        set_register(register, INTEGER, load_be_u32(position + 1))
+        set_register(register, kind, load_be_u32(position + 1))
     elif constructor == 0x71:
-        set_register(register, INTEGER, load_be_i32(position + 1))
+        set_register(register, kind, load_be_i32(position + 1))
     elif constructor == 0x72:
-        set_float(register, load_be_f32(position + 1))
+        _set_double(register, load_be_f32(position + 1), pool)
     elif constructor == 0x80:
         value = load_be_i64(position + 1)
-        set_register(register, INTEGER if value >= 0 else LARGE, value)
+        set_register(register, kind if value >= 0 else LARGE, value)
     elif constructor == 0x81 or constructor == 0x83:
-        set_register(register, INTEGER, load_be_i64(position + 1))
+        set_register(register, kind, load_be_i64(position + 1))
     elif constructor == 0x82:
-        set_float(register, float_of_bits(load_be_i64(position + 1)))
+        _set_double(register, float_of_bits(load_be_i64(position + 1)), pool)
     elif constructor == 0x98:
-        set_bytes(register, position + 1, 16)
-    elif constructor == 0xB1 or constructor == 0xB3 or constructor == 0xB0:
-        set_bytes(register, position + 5, load_be_u32(position + 1))
+        _set_text(register, kind, position + 1, 16)
     else:
-        # decimals, lists, maps, arrays, described values
-        store_i64(register, VALUELESS)
+        size = load_be_u32(position + 1)
+        if size == 0 and constructor == 0xB1:
+            kind = load_u8(pool + KINDS + KIND_OF_EMPTY)
+        _set_text(register, kind, position + 5, size)
 
 
 @inlined
-def _decode_text_first(position: int, register: int) -> None:
+def _set_text(register: int, kind: int, address: int, length: int) -> None:
+    set_register(register, kind, address)
+    store_i64(register + 16, length)
+
+
+@inlined
+def _set_double(register: int, value: float, pool: int) -> None:
+    if value - value == 0.0:
+        set_register(register, FLOAT, bits_of_float(value))
+    else:
+        store_i64(register, load_u8(pool + KINDS + KIND_OF_NOT_FINITE))
+
+
+@inlined
+def _decode_text_first(position: int, register: int, pool: int) -> None:
     """`_decode` with the most common constructor in line."""
-    if load_u8(position) == 0xA1:
-        set_bytes(register, position + 2, load_u8(position + 1))
+    head = load_u16(position)
+    if head & 0xFF == 0xA1 and head > 0xFF:
+        set_bytes(register, position + 2, head >> 8)
     else:
-        _decode(position, register)
+        _decode(position, register, pool)
 
 
 @inlined
-def _read_list(position: int, stop: int, count: int, fields: int, registers: int, widths: int) -> None:
+def _settle(value: int, register: int, pool: int, by_use: bool) -> int:
+    """Decode the value of a key whose slot is not settled: 1 if it counts, 0 if a later equal key may still.
+
+    Where it goes by use, the first that filters can use counts, else the first; otherwise the first.
+    """
+    known = load_i64(register)
+    _decode_text_first(value, register, pool)
+    if by_use:
+        found = load_i64(register)
+        if found in (VALUELESS, OPEN):
+            if known != ABSENT:
+                store_i64(register, known)
+            return 0
+    return 1
+
+
+@inlined
+def _is_settled(register: int, by_use: bool) -> bool:
+    known = load_i64(register)
+    return not ABSENT <= known <= OPEN if by_use else known != ABSENT
+
+
+@inlined
+def _read_list(position: int, stop: int, count: int, fields: int, registers: int, pool: int) -> None:
     """Decode the wanted elements of a header or properties list, up to where its framing breaks.
 
     An element that is null is as good as none: its slot stays as it is.
@@ -193,13 +246,13 @@ def _read_list(position: int, stop: int, count: int, fields: int, registers: int
         count -= nulls
         if position >= stop or count == 0:
             return
-        following = _skip(position, stop, widths)
+        following = _skip(position, stop, pool)
         if following > stop:
             return
         slot = load_i64(slots)
         if slot >= 0:
             if slot & UBYTE_ONLY == 0:
-                _decode_text_first(position, registers + slot)
+                _decode_text_first(position, registers + slot, pool)
             elif load_u8(position) == 0x50:
                 set_register(registers + slot - UBYTE_ONLY, INTEGER, load_u8(position + 1))
         slots += 8
@@ -208,11 +261,11 @@ def _read_list(position: int, stop: int, count: int, fields: int, registers: int
 
 
 @inlined
-def _read_map(position: int, stop: int, pairs: int, keys: int, short_key: int, registers: int, pool: int) -> None:
+def _read_map(position: int, stop: int, pairs: int, keys: int, by_use: bool, registers: int, pool: int) -> None:
     """Decode the values of the wanted keys until all are found or the map's framing breaks.
 
-    Keys count with constructor `short_key` or its long form. Of equal keys the first
-    with a value counts, null being one.
+    With `by_use` keys are strings, and of equal ones the first counts that filters can use, null being one; otherwise
+    they are strings and symbols, and the first counts.
     """
     missing = load_i64(keys + KEYS_COUNT)
     by_length = pool + load_i64(keys + KEYS_BY_LENGTH)
@@ -221,11 +274,11 @@ def _read_map(position: int, stop: int, pairs: int, keys: int, short_key: int, r
         constructor = load_u8(position)
         length = load_u8(position + 1)
         candidate = 0
-        if constructor == short_key:
+        if constructor == 0xA1 or (constructor == 0xA3 and not by_use):
             key = position + 2
             value = key + length
             candidate = load_u8(by_length + length)
-        elif constructor == short_key + 0x10:
+        elif constructor == 0xB1 or (constructor == 0xB3 and not by_use):
             length = load_be_u32(position + 1)
             key = position + 5
             value = key + length
@@ -247,15 +300,98 @@ def _read_map(position: int, stop: int, pairs: int, keys: int, short_key: int, r
                 and (length <= 8 or equal_after_eight(key, pool + load_i64(entry + KEY_TEXT), length))
             ):
                 register = registers + load_i64(entry + KEY_REGISTER)
-                known = load_i64(register)
-                if known in (ABSENT, VALUELESS):
-                    _decode_text_first(value, register)
-                    if load_i64(register) != VALUELESS:
-                        missing -= 1
-                        if missing == 0:
-                            return
+                if not _is_settled(register, by_use):
+                    missing -= _settle(value, register, pool, by_use)
+                    if missing == 0:
+                        return
                 break
             candidate = load_i64(entry + KEY_NEXT)
+
+
+@inlined
+def _equal_in_any_case(left: int, right: int, masks: int, length: int) -> bool:
+    """As `equal_after_eight` for two keys of one length above eight, looking at the bits of `masks` only."""
+    last = length - 8
+    offset = 8
+    while offset < last:
+        if (load_i64(left + offset) ^ load_i64(right + offset)) & load_i64(masks + offset) != 0:
+            return False
+        offset += 8
+    return (load_i64(left + last) ^ load_i64(right + last)) & load_i64(masks + last) == 0
+
+
+@helper
+def _read_map_in_any_case(
+    position: int, stop: int, pairs: int, keys: int, by_use: bool, registers: int, pool: int
+) -> None:
+    """As `_read_map` for keys that are found in any letter case.
+
+    A key in the wanted spelling counts before others, else the first; of equal ones as ever.
+    """
+    kept_apart()
+    missing = load_i64(keys + KEYS_COUNT)
+    by_length = pool + load_i64(keys + KEYS_BY_LENGTH)
+    first_key = keys + KEYS_FIRST - CASE_KEY_BYTES
+    while pairs > 0:
+        constructor = load_u8(position)
+        length = load_u8(position + 1)
+        candidate = 0
+        if constructor == 0xA1 or (constructor == 0xA3 and not by_use):
+            key = position + 2
+            value = key + length
+            candidate = load_u8(by_length + length)
+        elif constructor == 0xB1 or (constructor == 0xB3 and not by_use):
+            length = load_be_u32(position + 1)
+            key = position + 5
+            value = key + length
+            candidate = load_u8(by_length + min(length, 255))
+        else:
+            key = position
+            value = _skip_rare(position, stop, pool)
+        if value >= stop:
+            return
+        position = _skip(value, stop, pool)
+        if position > stop:
+            return
+        pairs -= 1
+        while candidate != 0:
+            entry = first_key + candidate * CASE_KEY_BYTES
+            candidate = load_i64(entry + KEY_NEXT)
+            different = load_i64(key) ^ load_i64(entry + KEY_WORD)
+            text = pool + load_i64(entry + KEY_TEXT)
+            if (
+                different & load_i64(entry + KEY_CASE_MASK) == 0
+                and length == load_i64(entry + KEY_LENGTH)
+                and (length <= 8 or _equal_in_any_case(key, text, pool + load_i64(entry + KEY_CASE_MASKS), length))
+            ):
+                register = registers + load_i64(entry + KEY_REGISTER)
+                spelling = registers + load_i64(entry + KEY_SPELLING)
+                taken = load_i64(spelling)
+                if different & load_i64(entry + KEY_MASK) == 0 and (
+                    length <= 8 or equal_after_eight(key, text, length)
+                ):
+                    if taken != SAME_CASE:
+                        set_register(spelling, SAME_CASE, key)
+                        store_i64(register, ABSENT)
+                elif taken == NO_KEY:
+                    set_register(spelling, OTHER_CASE, key)
+                elif taken == SAME_CASE or not equal_text(key, load_i64(spelling + 8), length):
+                    continue
+                if not _is_settled(register, by_use):
+                    settled = _settle(value, register, pool, by_use)
+                    if load_i64(spelling) == SAME_CASE:
+                        missing -= settled
+                        if missing == 0:
+                            return
+
+
+@inlined
+def _read_wanted(position: int, stop: int, pairs: int, keys: int, by_use: bool, registers: int, pool: int) -> None:
+    """The values of the wanted keys of a map."""
+    if load_i64(keys + KEYS_IGNORE_CASE) != 0:
+        _read_map_in_any_case(position, stop, pairs, keys, by_use, registers, pool)
+    else:
+        _read_map(position, stop, pairs, keys, by_use, registers, pool)
 
 
 # -- walking a message -------------------------------------------------------------------------------------------------
@@ -370,7 +506,7 @@ def gather_early(position: int, end: int, program: int, registers: int, pool: in
             if is_list:
                 _read_list(elements, stop, count, program + wanted, registers, pool)
             else:
-                _read_map(elements, stop, count >> 1, program + wanted, 0xA3, registers, pool)
+                _read_wanted(elements, stop, count >> 1, program + wanted, False, registers, pool)
         position = stop
     return 0
 
@@ -382,5 +518,5 @@ def gather_late(value: int, end: int, program: int, registers: int, pool: int) -
     if stop > end:
         return False
     keys = program + load_i64(program + APPLICATION_KEYS)
-    _read_map(elements, stop, count >> 1, keys, 0xA1, registers, pool)
+    _read_wanted(elements, stop, count >> 1, keys, True, registers, pool)
     return True

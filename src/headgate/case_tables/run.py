@@ -15,6 +15,7 @@ from typing import Any, Literal, NoReturn, TypeAlias, get_args
 from headgate.case_tables.bit_maps import KINDS as BIT_MAP_KINDS
 from headgate.case_tables.bit_maps import BitMapCases
 from headgate.case_tables.rabbitmq import (
+    DEFAULT_TABLE_DIALECT,
     ChunkLayout,
     Disagreement,
     MessageTable,
@@ -30,7 +31,7 @@ from headgate.case_tables.rabbitmq import (
 )
 from headgate.errors import ConfigError, HeadgateError
 from headgate.evaluate.filter import Engine
-from headgate.language import DEFAULT_DIALECT, dialect_named
+from headgate.language import dialect_named
 from headgate.message import EncodedMessages
 
 EngineChoice: TypeAlias = Literal["reference", "kernel", "both"]
@@ -87,13 +88,13 @@ def run_tables(
     """Run every case of the files; a wrong line is a failure, never an exception.
 
     `messages`: file with the messages of filter cases, by default `DEFAULT_MESSAGES` beside each file. `dialect`:
-    language of SQL filters, by default that of the recordings. `now_ms` is what UTC() gives. Raises ConfigError for a
+    language of SQL filters, by default the one that a line names, or that of the recordings. `now_ms` is what UTC() gives. Raises ConfigError for a
     file that cannot be opened, an engine or a dialect that does not exist.
     """
     if engine not in get_args(EngineChoice):
         raise ConfigError(f"found engine {engine!r}, expected one of {', '.join(get_args(EngineChoice))}")
     engines = tuple(Engine) if engine == "both" else (Engine(engine),)
-    language = dialect_named(dialect or DEFAULT_DIALECT).name
+    language = None if dialect is None else dialect_named(dialect).name
     passed, failures = 0, []
     given = None if messages is None else _read_messages(Path(messages))
     for file in map(Path, files):
@@ -143,7 +144,7 @@ class _Run:
     """One file: the chunk layout and messages that its lines build up, and the case that each line is."""
 
     def __init__(
-        self, file: Path, messages: MessageTable, engines: tuple[Engine, ...], dialect: str, now_ms: int
+        self, file: Path, messages: MessageTable, engines: tuple[Engine, ...], dialect: str | None, now_ms: int
     ) -> None:
         self.file = file
         self.messages = messages
@@ -192,14 +193,12 @@ class _Run:
                 self.layout.add_message(content)
                 return 0
             case "case":
-                check_chunk_case(content, self.layout, self.engines, self.dialect, self.now_ms)
+                check_chunk_case(content, self.layout, self.engines, self.dialect or DEFAULT_TABLE_DIALECT, self.now_ms)
                 return 1
         if {"sql", "accepted"} <= keys:
-            check_sql(content, self.messages, self.engines, self.dialect, self.now_ms)
-            return 1
+            return check_sql(content, self.messages, self.engines, self.dialect, self.now_ms)
         if {"filters", "accepted"} <= keys:
-            check_properties(content, self.messages, self.engines, self.dialect, self.now_ms)
-            return 1
+            return check_properties(content, self.messages, self.engines, self.dialect, self.now_ms)
         if {"encoded_hex", "idx"} <= keys:
             return 0
         for key, kind, comes_with in _OTHER_LANGUAGES:

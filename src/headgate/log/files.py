@@ -116,3 +116,12 @@ def replace_file(path: Path, content: bytes) -> None:
             raise
     except OSError as error:
         raise storage_error(error, path) from error
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file for good, also after a power loss. Raises StreamReadOnlyError or LogError."""
+    try:
+        path.unlink()
+        sync_folder(path.parent)
+    except OSError as error:
+        raise storage_error(error, path) from error

@@ -294,6 +294,18 @@ class Writer:
             body = encode_records(self._pending_records())
             self._write_tracking(body, ChunkType.TRACKING_DELTA, now_ms)
 
+    def sync(self) -> None:
+        """Flush the last segment and its index to the device: `next_offset` stays at least this, also without power."""
+        self._check_usable()
+        try:
+            for file in (self._segment, self._index):
+                if file is not None:
+                    file.sync()
+            sync_folder(self._folder)
+        except OSError as error:
+            self._broken = True
+            raise storage_error(error, self._folder) from error
+
     # settings
 
     def record_sequence(self, query: str, sequence: int, *, forgotten: Collection[str] = ()) -> None:

@@ -5,8 +5,25 @@ each rule is in force and how that survives a crash (`history`, `journal`, `edit
 becomes copies (`copies`).
 """
 
+from headgate.topic.editor import TopicEditor, create_topic, list_topics, remove_topic, topic_stream
+from headgate.topic.forwarding import forward_order
+from headgate.topic.history import RuleHistory, RulesInForce
 from headgate.topic.limits import TopicLimits
 from headgate.topic.model import Subscription, Topic
 from headgate.topic.rule import Rule, RuleDefinition
 
-__all__ = ["Rule", "RuleDefinition", "Subscription", "Topic", "TopicLimits"]
+__all__ = [
+    "Rule",
+    "RuleDefinition",
+    "RuleHistory",
+    "RulesInForce",
+    "Subscription",
+    "Topic",
+    "TopicEditor",
+    "TopicLimits",
+    "create_topic",
+    "forward_order",
+    "list_topics",
+    "remove_topic",
+    "topic_stream",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from headgate.errors import RuleError, RuleExistsError, RuleLimitError
 from headgate.topic.limits import DEFAULT_LIMITS, TopicLimits
@@ -45,21 +45,27 @@ class Topic:
     subscriptions: tuple[Subscription, ...] = ()
     limits: TopicLimits = DEFAULT_LIMITS
 
-    def check(self) -> None:
-        """Raise RuleError for the first thing that is wrong, with names, place and reason; compiles every rule."""
+    def check(self, *, compile_rules: bool = True) -> None:
+        """Raise RuleError for the first thing that is wrong, with names, place and reason.
+
+        Without `compile_rules` names and numbers only, not what the rules say.
+        """
         self.limits.check()
         check_topic_name(self.name, self.limits)
         _check_unique((each.name for each in self.subscriptions), self.name, None)
         for subscription in self.subscriptions:
             check_subscription(subscription, self.name, self.limits)
+            for rule in subscription.rules if compile_rules else ():
+                check_compiles(rule, self.name, subscription.name)
         fall_through = [each.name for each in self.subscriptions if each.fall_through]
         if len(fall_through) > 1:
             raise second_fall_through(self.name, fall_through[1], fall_through[0])
-        counts = FilterCounts()
+        filters = FilterCounts()
         for subscription in self.subscriptions:
             for rule in subscription.rules:
-                counts.add(rule.definition)
-        check_counts(len(self.subscriptions), counts, self.limits, self.name)
+                filters.add(rule.definition)
+        counts = TopicCounts(len(self.subscriptions), filters.sql, filters.correlation)
+        check_growth(TopicCounts(), counts, self.limits, self.name)
 
     def numbered(self) -> Topic:
         """This topic with a number by place for every subscription and rule that has none."""
@@ -96,15 +102,26 @@ class FilterCounts:
             self.correlation += by
 
 
-def check_counts(subscriptions: int, counts: FilterCounts, limits: TopicLimits, topic: str) -> None:
-    """Raise RuleLimitError if a topic has more of something than its limits allow."""
-    for found, limit, what in (
-        (subscriptions, limits.subscriptions, "subscriptions"),
-        (counts.sql, limits.sql_filters, "SQL filters"),
-        (counts.correlation, limits.correlation_filters, "correlation filters"),
-    ):
-        if found > limit:
-            raise RuleLimitError(f"the topic would have {found} {what}; its limit is {limit}", topic=topic)
+@dataclass(frozen=True, slots=True)
+class TopicCounts:
+    """How much of what a topic's limits count it has; the names are those of the limits."""
+
+    subscriptions: int = 0
+    sql_filters: int = 0
+    correlation_filters: int = 0
+
+
+def check_growth(before: TopicCounts, after: TopicCounts, limits: TopicLimits, topic: str) -> None:
+    """Raise RuleLimitError if a change makes more of something than the limits allow.
+
+    What was above a limit before (it was lowered then) may stay, but not grow.
+    """
+    for counted in fields(TopicCounts):
+        found, limit = getattr(after, counted.name), getattr(limits, counted.name)
+        if found > max(limit, getattr(before, counted.name)):
+            raise RuleLimitError(
+                f"the topic would have {found} {counted.name.replace('_', ' ')}; its limit is {limit}", topic=topic
+            )
 
 
 def check_topic_name(name: str, limits: TopicLimits) -> None:
@@ -117,7 +134,7 @@ def check_topic_name(name: str, limits: TopicLimits) -> None:
 
 
 def check_subscription(subscription: Subscription, topic: str, limits: TopicLimits) -> None:
-    """Raise RuleError for a subscription that is wrong in itself: its name, its rules."""
+    """Raise RuleError for a subscription that is wrong in itself: its name, its rules' names."""
     reason = _wrong_name(subscription.name, limits.subscription_name_characters)
     if reason is not None:
         raise RuleError(reason, topic=topic, subscription=subscription.name)
@@ -132,17 +149,21 @@ def check_subscription(subscription: Subscription, topic: str, limits: TopicLimi
         raise RuleError("forwards to its own topic", topic=topic, subscription=subscription.name)
     _check_unique((rule.name for rule in subscription.rules), topic, subscription.name)
     for rule in subscription.rules:
-        check_rule(rule, topic, subscription.name, limits)
+        check_rule_name(rule.name, topic, subscription.name, limits)
 
 
-def check_rule(rule: Rule, topic: str, subscription: str, limits: TopicLimits) -> None:
-    """Raise RuleError for a rule that is wrong in itself: its name, its filter, its action."""
+def check_rule_name(name: str, topic: str, subscription: str, limits: TopicLimits) -> None:
+    """Raise RuleError for a name that no rule may have."""
     reason = None
-    if rule.name.startswith("$") and rule.name != DEFAULT_RULE_NAME:
+    if name.startswith("$") and name != DEFAULT_RULE_NAME:
         reason = f"of the names that begin with $ only {DEFAULT_RULE_NAME} is allowed"
-    reason = reason or _wrong_name(rule.name, limits.rule_name_characters)
+    reason = reason or _wrong_name(name, limits.rule_name_characters)
     if reason is not None:
-        raise RuleError(reason, topic=topic, subscription=subscription, rule=rule.name)
+        raise RuleError(reason, topic=topic, subscription=subscription, rule=name)
+
+
+def check_compiles(rule: Rule, topic: str, subscription: str) -> None:
+    """Raise RuleError, with the place, for a rule whose filter or action says nothing that can be done."""
     try:
         rule.compile()
     except RuleError as error:

@@ -1,0 +1,427 @@
+"""Changing the rules of a topic: checked, in the stream's order, all of a change or nothing of it.
+
+A change is made under the stream's writer lock and is in force from the next offset: what is in the stream by then is
+decided by the rules before, what comes by those after. It is on disk when the call returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+import msgspec
+
+from headgate.errors import ConfigError, RuleError, RuleExistsError, RuleNotFoundError, StreamNotFoundError
+from headgate.log.files import DiskFile, OpenFile, remove_file
+from headgate.log.manifest import root_of
+from headgate.log.root import list_streams, stream_folder
+from headgate.log.settings import StreamArguments
+from headgate.log.stream import Stream
+from headgate.log.writer import Writer
+from headgate.topic.forwarding import check_no_loop, forward_targets, target_not_found
+from headgate.topic.history import RuleHistory
+from headgate.topic.journal import JOURNAL_NAME, append_line, read_lines, write_lines
+from headgate.topic.limits import DEFAULT_LIMITS, TopicLimits
+from headgate.topic.model import (
+    Subscription,
+    Topic,
+    TopicCounts,
+    already_exists,
+    check_compiles,
+    check_growth,
+    check_rule_name,
+    check_subscription,
+    check_topic_name,
+    folded,
+    second_fall_through,
+)
+from headgate.topic.record import (
+    AddRule,
+    Change,
+    ChangeLimits,
+    ChangeSubscription,
+    CreateSubscription,
+    Head,
+    Record,
+    RemoveRule,
+    RemoveSubscription,
+    ReplaceRule,
+)
+from headgate.topic.rule import Rule
+
+_REWRITE_AFTER = 1000
+"""With so many changes behind the head of a journal, and more than the topic has rules, it gets a new head."""
+
+
+class TopicEditor:
+    """Changes one topic. Holds the stream's writer, its own or one that is given; not for several threads at once."""
+
+    def __init__(self, writer: Writer, *, open_file: OpenFile = DiskFile, owns_writer: bool = False) -> None:
+        """An editor beside a writer that the caller holds and closes; raises RuleNotFoundError, LogError."""
+        self._writer = writer
+        self._owns_writer = owns_writer
+        self._open_file = open_file
+        self._path = writer.stream.path / JOURNAL_NAME
+        self._size_bytes: int | None = None
+        self._load()
+
+    @staticmethod
+    def open(stream: Stream, *, now_ms: int, timeout_s: float = 5.0, open_file: OpenFile = DiskFile) -> TopicEditor:
+        """Take the stream's writer lock and be ready to change its rules; `close` gives it back.
+
+        Raises RuleNotFoundError for a stream that is no topic, StreamLockedError that names the holder, LogError.
+        """
+        RuleHistory.load(stream)
+        writer = Writer.open(stream, now_ms=now_ms, timeout_s=timeout_s)
+        try:
+            return TopicEditor(writer, open_file=open_file, owns_writer=True)
+        except BaseException:
+            writer.close()
+            raise
+
+    def __enter__(self) -> TopicEditor:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the writer back if it was opened here; again is harmless."""
+        if self._owns_writer:
+            self._writer.close()
+
+    @property
+    def history(self) -> RuleHistory:
+        """The rules as they are now."""
+        return self._history
+
+    @property
+    def topic(self) -> Topic:
+        """The topic as it is for the messages to come."""
+        return self._history.current
+
+    def _load(self) -> None:
+        """The history as it is on disk; after a failure without what was not confirmed."""
+        found = read_lines(self._path, size_bytes=self._size_bytes)
+        if found is None:
+            raise RuleNotFoundError("the stream is no topic", topic=self._writer.stream.name)
+        self._history = RuleHistory.of_lines(found.lines, self._path)
+        # Bytes behind the last whole line must not be written over beside a reader: the next change is a new file.
+        self._must_rewrite = found.is_torn or self._size_bytes is not None
+        self._size_bytes = found.size_bytes
+
+    # changes
+
+    def create_subscription(self, subscription: Subscription, *, now_ms: int) -> int:
+        """Add a subscription with its rules; the offset from which it gets messages. Raises RuleError and its kinds."""
+        return self.apply(_creation(subscription), now_ms=now_ms)
+
+    def change_subscription(self, subscription: Subscription, *, now_ms: int) -> int:
+        """Give a subscription other properties; its rules stay, whatever `subscription` says of them."""
+        return self.apply([_properties(subscription, ChangeSubscription)], now_ms=now_ms)
+
+    def remove_subscription(self, name: str, *, now_ms: int) -> int:
+        """Remove a subscription and its rules."""
+        return self.apply([RemoveSubscription(name)], now_ms=now_ms)
+
+    def add_rule(self, subscription: str, rule: Rule, *, now_ms: int) -> int:
+        """Add a rule; the offset from which it is in force. Raises RuleExistsError, RuleNotFoundError, RuleError."""
+        return self.apply([AddRule(subscription, rule.definition)], now_ms=now_ms)
+
+    def replace_rule(self, subscription: str, rule: Rule, *, now_ms: int) -> int:
+        """Replace filter and action of the rule of that name; no message is lost or doubled between old and new."""
+        return self.apply([ReplaceRule(subscription, rule.definition)], now_ms=now_ms)
+
+    def remove_rule(self, subscription: str, name: str, *, now_ms: int) -> int:
+        """Remove a rule."""
+        return self.apply([RemoveRule(subscription, name)], now_ms=now_ms)
+
+    def change_limits(self, limits: TopicLimits, *, now_ms: int) -> int:
+        """Give the topic other limits; what is there stays."""
+        return self.apply([ChangeLimits(limits)], now_ms=now_ms)
+
+    def declare(
+        self,
+        topic: Topic,
+        *,
+        now_ms: int,
+        in_force_from: int | None = None,
+        planned: Mapping[str, Topic] | None = None,
+    ) -> int | None:
+        """Make the topic what `topic` says, in one change; the offset of it, None if it is so already.
+
+        `planned` are topics that will be declared as well: what forwards is checked against them, not against what
+        they are now. `in_force_from` as in `apply`.
+        """
+        topic.check(compile_rules=False)
+        changes = list(_differences(self._history, topic))
+        if not changes:
+            return None
+        return self.apply(changes, now_ms=now_ms, in_force_from=in_force_from, planned=planned)
+
+    def apply(
+        self,
+        changes: Sequence[Change],
+        *,
+        now_ms: int,
+        in_force_from: int | None = None,
+        planned: Mapping[str, Topic] | None = None,
+    ) -> int:
+        """Make changes that are in force together; the offset from which they are.
+
+        `in_force_from`, an earlier offset, is for the first change of a topic only: nothing was decided before it.
+        Raises RuleError and its kinds, and nothing is changed; so it is after StorageFullError and LogError.
+        """
+        offset = self._writer.next_offset
+        if in_force_from is not None:
+            if in_force_from < 0:
+                raise ConfigError(f"in_force_from is {in_force_from}; expected 0 or more")
+            if self._history.versions() or self._history.subscriptions() or self._history.last_change:
+                raise ConfigError(
+                    f"in_force_from {in_force_from}: the topic has rules already; only the first may look back"
+                )
+            offset = min(offset, in_force_from)
+        before = self._counts()
+        try:
+            for change in changes:
+                self._check(change, planned or {})
+                self._history.apply_change(change, offset, now_ms)
+            check_growth(before, self._counts(), self._history.limits, self._history.topic_name)
+            self._commit(Record(offset, now_ms, tuple(changes)))
+        except BaseException:
+            self._load()
+            raise
+        return offset
+
+    def prune(self, below: int) -> None:
+        """Forget what was in force below an offset only: nobody may ask for the rules of those messages any more."""
+        self._rewrite(min(below, self._writer.next_offset))
+
+    # inside
+
+    def _check(self, change: Change, planned: Mapping[str, Topic]) -> None:
+        history = self._history
+        match change:
+            case ChangeLimits():
+                change.limits.check()
+            case CreateSubscription() | ChangeSubscription():
+                self._check_subscription(change, planned)
+            case RemoveSubscription():
+                history.subscription(change.name)
+            case AddRule() | ReplaceRule():
+                subscription = history.subscription(change.subscription)
+                if isinstance(change, ReplaceRule):
+                    history.rule(subscription.name, change.rule.name)
+                elif history.has_rule(subscription.name, change.rule.name):
+                    there = history.rule(subscription.name, change.rule.name).rule.name
+                    raise already_exists(change.rule.name, there, history.topic_name, subscription.name)
+                if subscription.fall_through:
+                    raise RuleError(
+                        "a fall-through subscription gets what no other one took and has no rules",
+                        topic=history.topic_name,
+                        subscription=subscription.name,
+                        rule=change.rule.name,
+                    )
+                check_rule_name(change.rule.name, history.topic_name, subscription.name, history.limits)
+                check_compiles(Rule.of(change.rule), history.topic_name, subscription.name)
+            case RemoveRule():
+                history.rule(change.subscription, change.rule)
+
+    def _check_subscription(
+        self, change: CreateSubscription | ChangeSubscription, planned: Mapping[str, Topic]
+    ) -> None:
+        history, topic = self._history, self._history.topic_name
+        rules: tuple[Rule, ...] = ()
+        if isinstance(change, ChangeSubscription):
+            history.subscription(change.name)
+            rules = (
+                tuple(Rule.of(version.rule) for version in history.rules(change.name)) if change.fall_through else ()
+            )
+        elif history.has_subscription(change.name):
+            raise already_exists(change.name, history.subscription(change.name).name, topic, None)
+        wanted = _subscription(change, rules)
+        check_subscription(wanted, topic, history.limits)
+        first = next(
+            (
+                each
+                for each in history.subscriptions()
+                if each.fall_through and folded(each.name) != folded(change.name)
+            ),
+            None,
+        )
+        if change.fall_through and first is not None:
+            raise second_fall_through(topic, change.name, first.name)
+        if change.forward_to is not None:
+            self._check_forwarding(wanted, change.forward_to, planned)
+
+    def _check_forwarding(self, wanted: Subscription, target: str, planned: Mapping[str, Topic]) -> None:
+        root = root_of(self._writer.stream.path)
+
+        def find(name: str) -> Topic | None:
+            return planned.get(name) or _topic_of(root, name)
+
+        name = self._history.topic_name
+        if find(target) is None:
+            raise target_not_found(name, wanted.name, target)
+        others = [
+            Subscription(each.name, (), forward_to=each.forward_to)
+            for each in self._history.subscriptions()
+            if folded(each.name) != folded(wanted.name)
+        ]
+        check_no_loop(Topic(name, (wanted, *others)), find)
+
+    def _counts(self) -> TopicCounts:
+        filters = self._history.counts
+        return TopicCounts(len(self._history.subscriptions()), filters.sql, filters.correlation)
+
+    def _commit(self, record: Record) -> None:
+        """Put a change that the history has taken over on disk."""
+        # No message below the offset of the change may be lost by a power failure that the change survives.
+        self._writer.sync()
+        history = self._history
+        history.changes_since_head += 1
+        if history.changes_since_head > max(_REWRITE_AFTER, history.counts.sql + history.counts.correlation):
+            self._rewrite(self._writer.stream.first_offset())
+        elif self._must_rewrite:
+            self._rewrite(history.pruned_below)
+        else:
+            self._size_bytes = append_line(
+                self._path, msgspec.json.encode(record), size_bytes=self._size_bytes or 0, open_file=self._open_file
+            )
+
+    def _rewrite(self, below: int) -> None:
+        head = self._history.head(pruned_below=below)
+        self._size_bytes = write_lines(self._path, [msgspec.json.encode(head)])
+        self._history = RuleHistory(head, self._path)
+        self._must_rewrite = False
+
+
+def create_topic(
+    root: str | Path,
+    name: str,
+    *,
+    now_ms: int,
+    limits: TopicLimits = DEFAULT_LIMITS,
+    arguments: StreamArguments | None = None,
+    timeout_s: float = 5.0,
+) -> Stream:
+    """Make a topic without subscriptions: of the stream of that name, made with `arguments` if it is not there.
+
+    Raises RuleExistsError if it is a topic already, RuleError for its name, ConfigError, LogError.
+    """
+    limits.check()
+    check_topic_name(name, limits)
+    folder = stream_folder(root, name)
+    try:
+        stream = Stream.open(folder)
+    except StreamNotFoundError:
+        stream = Stream.create(folder, name=name, now_ms=now_ms, arguments=arguments)
+    with Writer.open(stream, now_ms=now_ms, timeout_s=timeout_s):
+        if read_lines(folder / JOURNAL_NAME) is not None:
+            raise RuleExistsError("there is a topic of that name already", topic=name)
+        head = Head(topic=name, created_ms=now_ms, limits=limits)
+        write_lines(folder / JOURNAL_NAME, [msgspec.json.encode(head)])
+    return stream
+
+
+def remove_topic(root: str | Path, name: str, *, now_ms: int, timeout_s: float = 5.0) -> None:
+    """Make a topic a plain stream again: its subscriptions and rules go, its messages stay.
+
+    Raises RuleNotFoundError, RuleError if another topic forwards to it, LogError.
+    """
+    stream = topic_stream(root, name)
+    for other in list_topics(root):
+        if other.topic_name != name and name in forward_targets(other.current):
+            raise RuleError(f"topic {other.topic_name!r} forwards to it", topic=name)
+    with Writer.open(stream, now_ms=now_ms, timeout_s=timeout_s):
+        remove_file(stream.path / JOURNAL_NAME)
+
+
+def list_topics(root: str | Path) -> list[RuleHistory]:
+    """The topics under a root, by name."""
+    found = (RuleHistory.find(stream) for stream in list_streams(root))
+    return [history for history in found if history is not None]
+
+
+def topic_stream(root: str | Path, name: str) -> Stream:
+    """The stream of a topic under a root; raises RuleNotFoundError if there is no topic of that name."""
+    try:
+        stream = Stream.open(stream_folder(root, name))
+    except StreamNotFoundError as error:
+        raise RuleNotFoundError("there is no such topic", topic=name) from error
+    RuleHistory.load(stream)
+    return stream
+
+
+def _topic_of(root: Path, name: str) -> Topic | None:
+    try:
+        history = RuleHistory.find(Stream.open(stream_folder(root, name)))
+    except StreamNotFoundError:
+        return None
+    return None if history is None else history.current
+
+
+def _subscription(change: CreateSubscription | ChangeSubscription, rules: tuple[Rule, ...]) -> Subscription:
+    return Subscription(
+        change.name,
+        rules,
+        fall_through=change.fall_through,
+        dead_letter_on_errors=change.dead_letter_on_errors,
+        forward_to=change.forward_to,
+    )
+
+
+_Properties = TypeVar("_Properties", CreateSubscription, ChangeSubscription)
+
+
+def _properties(subscription: Subscription, kind: type[_Properties]) -> _Properties:
+    return kind(
+        subscription.name,
+        fall_through=subscription.fall_through,
+        dead_letter_on_errors=subscription.dead_letter_on_errors,
+        forward_to=subscription.forward_to,
+    )
+
+
+def _creation(subscription: Subscription) -> list[Change]:
+    rules = (AddRule(subscription.name, rule.definition) for rule in subscription.rules)
+    return [_properties(subscription, CreateSubscription), *rules]
+
+
+def _differences(history: RuleHistory, wanted: Topic) -> Iterator[Change]:
+    """The changes that make a topic what is wanted; what goes goes first, so that limits and names are free."""
+    names = {folded(subscription.name) for subscription in wanted.subscriptions}
+    if history.limits != wanted.limits:
+        yield ChangeLimits(wanted.limits)
+    for version in history.subscriptions():
+        if folded(version.name) not in names:
+            yield RemoveSubscription(version.name)
+    existing = [each for each in wanted.subscriptions if history.has_subscription(each.name)]
+    for subscription in existing:
+        kept = {folded(rule.name) for rule in subscription.rules}
+        for rule in history.rules(subscription.name):
+            if folded(rule.rule.name) not in kept:
+                yield RemoveRule(subscription.name, rule.rule.name)
+    # The fall-through is handed over: it is given up before another subscription takes it.
+    for subscription in sorted(existing, key=lambda each: each.fall_through):
+        change = _properties(subscription, ChangeSubscription)
+        version = history.subscription(subscription.name)
+        if change != ChangeSubscription(
+            version.name, version.fall_through, version.dead_letter_on_errors, version.forward_to
+        ):
+            yield change
+    for subscription in existing:
+        there = {folded(version.rule.name): version.rule for version in history.rules(subscription.name)}
+        for wanted_rule in subscription.rules:
+            before = there.get(folded(wanted_rule.name))
+            if before is None:
+                yield AddRule(subscription.name, wanted_rule.definition)
+            elif before != wanted_rule.definition:
+                yield ReplaceRule(subscription.name, wanted_rule.definition)
+    for subscription in wanted.subscriptions:
+        if not history.has_subscription(subscription.name):
+            yield from _creation(subscription)

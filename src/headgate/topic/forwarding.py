@@ -1,0 +1,89 @@
+"""Subscriptions that forward their copies to another topic: the order of topics, and loops, which are refused.
+
+A forwarded copy is a new message of the target topic: it gets an offset and a time there, its system properties are
+read anew, and the rules of that topic see the copy as it arrived. `RuleName` stays, as any user property does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from headgate.errors import RuleError, RuleNotFoundError
+from headgate.topic.model import Topic
+
+
+def forward_order(topics: Iterable[Topic]) -> list[Topic]:
+    """The topics so that each comes before those that it forwards to, else in the order given.
+
+    Raises RuleError that names the path of a loop, RuleNotFoundError for a target that is not among them.
+    """
+    by_name = {topic.name: topic for topic in topics}
+    for topic in by_name.values():
+        for subscription in topic.subscriptions:
+            if subscription.forward_to is not None and subscription.forward_to not in by_name:
+                raise target_not_found(topic.name, subscription.name, subscription.forward_to)
+    return _ordered(by_name)
+
+
+def forward_targets(topic: Topic) -> list[str]:
+    """The topics that a topic forwards to, each once."""
+    return list(dict.fromkeys(target for _, target in _forwards(topic)))
+
+
+def check_no_loop(start: Topic, find: Callable[[str], Topic | None]) -> None:
+    """Raise RuleError that names the path if what `start` forwards can come back to a topic where it was.
+
+    `find` gives the topic of a name, None where there is none. Each topic that can be reached is looked at once.
+    """
+    reached = {start.name: start}
+    waiting = [start]
+    while waiting:
+        for target in forward_targets(waiting.pop()):
+            found = None if target in reached else find(target)
+            if found is not None:
+                reached[target] = found
+                waiting.append(found)
+    _ordered(reached)
+
+
+def _ordered(by_name: dict[str, Topic]) -> list[Topic]:
+    """Depth first, without recursion: a topic is put down when all that it forwards to are."""
+    behind: list[Topic] = []
+    done: set[str] = set()
+    for start in reversed(by_name):
+        # The way from `start`: topics, and the subscription by which each was left last.
+        way: dict[str, str] = {}
+        stack = [] if start in done else [(start, iter(_forwards(by_name[start])))]
+        while stack:
+            name, forwards = stack[-1]
+            step = next(((by, target) for by, target in forwards if target in by_name and target not in done), None)
+            if step is None:
+                stack.pop()
+                way.pop(name, None)
+                done.add(name)
+                behind.append(by_name[name])
+                continue
+            way[name], target = step
+            if target in way:
+                raise _loop(target, way)
+            stack.append((target, iter(_forwards(by_name[target]))))
+    return behind[::-1]
+
+
+def _forwards(topic: Topic) -> list[tuple[str, str]]:
+    """Subscription and target of everything that a topic forwards."""
+    return [(each.name, each.forward_to) for each in topic.subscriptions if each.forward_to is not None]
+
+
+def _loop(name: str, way: dict[str, str]) -> RuleError:
+    names = list(way)
+    steps = [f"{topic}/{way[topic]}" for topic in names[names.index(name) :]]
+    path = " → ".join([*steps, name])
+    return RuleError(f"forwarding in a loop: {path}", topic=name, subscription=way[name])
+
+
+def target_not_found(topic: str, subscription: str, target: str) -> RuleNotFoundError:
+    """The error for a subscription that forwards to a topic that is not there."""
+    return RuleNotFoundError(
+        f"forwards to {target!r}, and there is no such topic", topic=topic, subscription=subscription
+    )

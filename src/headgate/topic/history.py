@@ -1,0 +1,380 @@
+"""Which rules are in force at which offset: the history of a topic, read from its journal.
+
+A change is in force from the offset of the stream at which it was made: messages below it are decided by the rules
+before, messages from it on by those after. It is made under the stream's writer lock and is on disk before any message
+at that offset can be written; so a reader that takes the end of the stream first and the history second knows every
+rule that it needs.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from headgate.errors import LogError, OffsetOutOfRangeError, RuleNotFoundError
+from headgate.log.stream import Stream
+from headgate.topic.journal import JOURNAL_NAME, read_lines
+from headgate.topic.model import FilterCounts, Subscription, Topic, folded
+from headgate.topic.record import (
+    HISTORY_FORMAT,
+    AddRule,
+    Change,
+    ChangeLimits,
+    ChangeSubscription,
+    CreateSubscription,
+    Head,
+    Record,
+    RemoveRule,
+    RemoveSubscription,
+    ReplaceRule,
+    RuleVersion,
+    SubscriptionVersion,
+)
+from headgate.topic.rule import Rule, RuleDefinition
+
+_Line = TypeVar("_Line")
+
+
+@dataclass(slots=True)
+class RulesInForce:
+    """Offsets `start … stop`, and the topic as it is for all of them."""
+
+    start: int
+    stop: int
+    topic: Topic
+
+
+@dataclass(slots=True)
+class _OpenSubscription:
+    version: SubscriptionVersion
+    rules: dict[str, RuleVersion]
+
+
+class RuleHistory:
+    """The rules of a topic at every offset, as the journal said when it was loaded.
+
+    Only an editor changes it; a reader loads it again to see later changes.
+    """
+
+    __slots__ = (
+        "_boundaries",
+        "_closed_rules",
+        "_closed_subscriptions",
+        "_compiled",
+        "_open",
+        "changes_since_head",
+        "counts",
+        "created_ms",
+        "limits",
+        "next_subscription",
+        "path",
+        "pruned_below",
+        "topic_name",
+    )
+
+    def __init__(self, head: Head, path: Path) -> None:
+        self.path = path
+        self.topic_name = head.topic
+        self.created_ms = head.created_ms
+        self.limits = head.limits
+        self.pruned_below = head.pruned_below
+        self.next_subscription = head.next_subscription
+        self.changes_since_head = 0
+        self.counts = FilterCounts()
+        self._open: dict[str, _OpenSubscription] = {}
+        self._closed_subscriptions: list[SubscriptionVersion] = []
+        self._closed_rules: list[RuleVersion] = []
+        self._compiled: dict[tuple[int, int, int], Rule] = {}
+        versions: list[SubscriptionVersion | RuleVersion] = [*head.subscriptions, *head.rules]
+        starts = {version.from_offset for version in versions}
+        ends = {version.to_offset for version in versions if version.to_offset is not None}
+        self._boundaries = sorted(starts | ends)
+        by_number: dict[int, _OpenSubscription] = {}
+        for subscription in head.subscriptions:
+            if subscription.to_offset is None:
+                opened = _OpenSubscription(subscription, {})
+                self._open[folded(subscription.name)] = by_number[subscription.number] = opened
+            else:
+                self._closed_subscriptions.append(subscription)
+        for rule in head.rules:
+            if rule.to_offset is None:
+                by_number[rule.subscription].rules[folded(rule.rule.name)] = rule
+                self.counts.add(rule.rule)
+            else:
+                self._closed_rules.append(rule)
+
+    @staticmethod
+    def load(stream: Stream) -> RuleHistory:
+        """The history of the topic that a stream is; RuleNotFoundError if it is none, LogError for a damaged file."""
+        history = RuleHistory.find(stream)
+        if history is None:
+            raise RuleNotFoundError(
+                "the stream is no topic; make it one with: headgate topic create", topic=stream.name
+            )
+        return history
+
+    @staticmethod
+    def find(stream: Stream) -> RuleHistory | None:
+        """The history of a topic; None for a stream that is no topic."""
+        path = stream.path / JOURNAL_NAME
+        found = read_lines(path)
+        return None if found is None else RuleHistory.of_lines(found.lines, path)
+
+    @staticmethod
+    def of_lines(lines: list[bytes], path: Path) -> RuleHistory:
+        """The history that a head and the changes behind it make; raises LogError where they do not fit."""
+        history = RuleHistory(_decoded_head(lines[0], path), path)
+        for line in lines[1:]:
+            history.apply(_decoded(line, Record, path))
+        return history
+
+    def head(self, *, pruned_below: int) -> Head:
+        """This history as one line, without versions that ended at or below an offset."""
+        below = max(pruned_below, self.pruned_below)
+        versions = [*self._closed_subscriptions, *(opened.version for opened in self._open.values())]
+        rules = [*self._closed_rules, *(rule for opened in self._open.values() for rule in opened.rules.values())]
+        return Head(
+            topic=self.topic_name,
+            created_ms=self.created_ms,
+            limits=self.limits,
+            pruned_below=below,
+            next_subscription=self.next_subscription,
+            subscriptions=[version for version in versions if version.to_offset is None or version.to_offset > below],
+            rules=[version for version in rules if version.to_offset is None or version.to_offset > below],
+        )
+
+    # what is in force
+
+    @property
+    def last_change(self) -> int:
+        """The offset from which the last change is in force; 0 without any."""
+        return self._boundaries[-1] if self._boundaries else 0
+
+    @property
+    def current(self) -> Topic:
+        """The topic as it is for the messages to come."""
+        return self._at(self.last_change)
+
+    def at(self, offset: int) -> Topic:
+        """The topic as it is for the message at an offset.
+
+        Raises OffsetOutOfRangeError if what was in force there is pruned. Cost: one look at every version.
+        """
+        if offset < self.pruned_below:
+            raise OffsetOutOfRangeError(
+                f"the rules for offset {offset} are pruned; the history begins at offset {self.pruned_below}",
+                path=self.path,
+            )
+        return self._at(offset)
+
+    def ranges(self, first: int, stop: int) -> Iterator[RulesInForce]:
+        """The offsets `first … stop` in pieces with the same rules, in order; none if there are no offsets.
+
+        Raises OffsetOutOfRangeError if what was in force at `first` is pruned.
+        """
+        start = first
+        while start < stop:
+            topic = self.at(start)
+            place = bisect.bisect_right(self._boundaries, start)
+            end = min(stop, self._boundaries[place]) if place < len(self._boundaries) else stop
+            yield RulesInForce(start, end, topic)
+            start = end
+
+    def _at(self, offset: int) -> Topic:
+        subscriptions = [
+            version
+            for version in (*self._closed_subscriptions, *(opened.version for opened in self._open.values()))
+            if _in_force(version, offset)
+        ]
+        rules: dict[int, list[RuleVersion]] = {version.number: [] for version in subscriptions}
+        for closed in self._closed_rules:
+            if _in_force(closed, offset):
+                rules[closed.subscription].append(closed)
+        for opened in self._open.values():
+            for version in opened.rules.values():
+                if _in_force(version, offset):
+                    rules[version.subscription].append(version)
+        return Topic(
+            self.topic_name,
+            tuple(
+                Subscription(
+                    version.name,
+                    tuple(map(self._rule, sorted(rules[version.number], key=lambda rule: rule.number))),
+                    fall_through=version.fall_through,
+                    dead_letter_on_errors=version.dead_letter_on_errors,
+                    forward_to=version.forward_to,
+                    number=version.number,
+                )
+                for version in sorted(subscriptions, key=lambda version: version.number)
+            ),
+            self.limits,
+        )
+
+    def _rule(self, version: RuleVersion) -> Rule:
+        """The rule of a version; one object for each, so that what was compiled is kept."""
+        key = version.subscription, version.number, version.from_offset
+        rule = self._compiled.get(key)
+        if rule is None or rule.definition != version.rule:
+            rule = self._compiled[key] = Rule.of(version.rule, number=version.number)
+        return rule
+
+    # single entries
+
+    def subscription(self, name: str) -> SubscriptionVersion:
+        """The subscription of a name, without case, as it is in force; raises RuleNotFoundError."""
+        return self._opened(name).version
+
+    def subscriptions(self) -> list[SubscriptionVersion]:
+        """All subscriptions in force, in order of creation."""
+        return [opened.version for opened in self._open.values()]
+
+    def has_subscription(self, name: str) -> bool:
+        """Whether a subscription of that name, without case, is in force."""
+        return folded(name) in self._open
+
+    def rules(self, subscription: str) -> list[RuleVersion]:
+        """The rules of a subscription in force, in order of creation; raises RuleNotFoundError."""
+        return list(self._opened(subscription).rules.values())
+
+    def rule(self, subscription: str, name: str) -> RuleVersion:
+        """The rule of a name, without case, as it is in force; raises RuleNotFoundError."""
+        opened = self._opened(subscription)
+        version = opened.rules.get(folded(name))
+        if version is None:
+            raise RuleNotFoundError(
+                "there is no such rule", topic=self.topic_name, subscription=opened.version.name, rule=name
+            )
+        return version
+
+    def has_rule(self, subscription: str, name: str) -> bool:
+        """Whether a rule of that name, without case, is in force; raises RuleNotFoundError for the subscription."""
+        return folded(name) in self._opened(subscription).rules
+
+    def versions(self, subscription: str | None = None) -> list[tuple[str, RuleVersion]]:
+        """Every version of every rule that is known, with the name of its subscription; of one subscription if named.
+
+        In order of the offset from which they are in force.
+        """
+        known = [*self._closed_subscriptions, *self.subscriptions()]
+        names = {version.number: version.name for version in known}
+        opened = (rule for each in self._open.values() for rule in each.rules.values())
+        found = [(names[rule.subscription], rule) for rule in (*self._closed_rules, *opened)]
+        if subscription is not None:
+            found = [(name, rule) for name, rule in found if folded(name) == folded(subscription)]
+        return sorted(found, key=lambda each: (each[1].from_offset, each[1].subscription, each[1].number))
+
+    def _opened(self, name: str) -> _OpenSubscription:
+        opened = self._open.get(folded(name))
+        if opened is None:
+            raise RuleNotFoundError("there is no such subscription", topic=self.topic_name, subscription=name)
+        return opened
+
+    # changes
+
+    def apply(self, record: Record) -> None:
+        """Take over changes that are right; only editors and `load` do."""
+        if record.offset < self.last_change:
+            raise LogError(f"a change at offset {record.offset} behind one at {self.last_change}", path=self.path)
+        try:
+            for change in record.changes:
+                self.apply_change(change, record.offset, record.at_ms)
+        except KeyError as error:
+            raise LogError(f"a change of what is not there: {error}", path=self.path) from error
+        self.changes_since_head += 1
+
+    def apply_change(self, change: Change, offset: int, at_ms: int) -> None:
+        """Take over one step of a change that is in force from `offset` on."""
+        match change:
+            case ChangeLimits():
+                self.limits = change.limits
+            case CreateSubscription():
+                self._open_subscription(change, self.next_subscription, 1, {}, offset, at_ms)
+                self.next_subscription += 1
+            case ChangeSubscription():
+                opened = self._open[folded(change.name)]
+                self._close(opened.version, self._closed_subscriptions, offset)
+                before = opened.version
+                self._open_subscription(change, before.number, before.next_rule, opened.rules, offset, at_ms)
+            case RemoveSubscription():
+                opened = self._open.pop(folded(change.name))
+                for version in opened.rules.values():
+                    self._close_rule(version, offset)
+                self._close(opened.version, self._closed_subscriptions, offset)
+            case AddRule():
+                opened = self._open[folded(change.subscription)]
+                self._open_rule(opened, change.rule, opened.version.next_rule, offset, at_ms)
+                opened.version.next_rule += 1
+            case ReplaceRule():
+                opened = self._open[folded(change.subscription)]
+                replaced = opened.rules[folded(change.rule.name)]
+                self._close_rule(replaced, offset)
+                self._open_rule(opened, change.rule, replaced.number, offset, at_ms)
+            case RemoveRule():
+                opened = self._open[folded(change.subscription)]
+                self._close_rule(opened.rules.pop(folded(change.rule)), offset)
+        if offset > self.last_change or not self._boundaries:
+            self._boundaries.append(offset)
+
+    def _open_subscription(
+        self,
+        change: CreateSubscription | ChangeSubscription,
+        number: int,
+        next_rule: int,
+        rules: dict[str, RuleVersion],
+        offset: int,
+        at_ms: int,
+    ) -> None:
+        version = SubscriptionVersion(
+            number=number,
+            name=change.name,
+            from_offset=offset,
+            at_ms=at_ms,
+            fall_through=change.fall_through,
+            dead_letter_on_errors=change.dead_letter_on_errors,
+            forward_to=change.forward_to,
+            next_rule=next_rule,
+        )
+        self._open[folded(change.name)] = _OpenSubscription(version, rules)
+
+    def _open_rule(self, opened: _OpenSubscription, rule: RuleDefinition, number: int, offset: int, at_ms: int) -> None:
+        version = RuleVersion(opened.version.number, number, offset, at_ms, rule)
+        opened.rules[folded(rule.name)] = version
+        self.counts.add(rule)
+
+    def _close_rule(self, version: RuleVersion, offset: int) -> None:
+        self._close(version, self._closed_rules, offset)
+        self.counts.add(version.rule, -1)
+
+    @staticmethod
+    def _close(
+        version: SubscriptionVersion | RuleVersion,
+        closed: list[SubscriptionVersion] | list[RuleVersion],
+        offset: int,
+    ) -> None:
+        # A version that no message was ever decided by is no version.
+        if version.from_offset < offset:
+            version.to_offset = offset
+            closed.append(version)  # type: ignore[arg-type]
+
+
+def _in_force(version: SubscriptionVersion | RuleVersion, offset: int) -> bool:
+    return version.from_offset <= offset and (version.to_offset is None or offset < version.to_offset)
+
+
+def _decoded_head(line: bytes, path: Path) -> Head:
+    head = _decoded(line, Head, path)
+    if head.format != HISTORY_FORMAT:
+        raise LogError(f"a rule history of format {head.format}, expected {HISTORY_FORMAT}", path=path)
+    return head
+
+
+def _decoded(line: bytes, kind: type[_Line], path: Path) -> _Line:
+    try:
+        return msgspec.json.decode(line, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise LogError(f"not the rule history of a topic: {error}", path=path) from error

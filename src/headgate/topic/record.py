@@ -1,0 +1,121 @@
+"""What a rule history consists of on disk: versions with the offsets for which they are in force, and changes."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from headgate.topic.limits import TopicLimits
+from headgate.topic.rule import RuleDefinition
+
+HISTORY_FORMAT = 1
+
+
+class SubscriptionVersion(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A subscription as it is, or was, in force for offsets `from_offset … to_offset`; None: still.
+
+    `next_rule` is the number that its next rule gets; it counts in the version that is in force.
+    """
+
+    number: int
+    name: str
+    from_offset: int
+    at_ms: int
+    to_offset: int | None = None
+    fall_through: bool = False
+    dead_letter_on_errors: bool = False
+    forward_to: str | None = None
+    next_rule: int = 1
+
+
+class RuleVersion(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A rule of a subscription (by number) as it is, or was, in force for offsets `from_offset … to_offset`."""
+
+    subscription: int
+    number: int
+    from_offset: int
+    at_ms: int
+    rule: RuleDefinition
+    to_offset: int | None = None
+
+
+class Head(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The first line of a journal: all versions that were known when it was written, in order of creation."""
+
+    topic: str
+    created_ms: int
+    limits: TopicLimits
+    pruned_below: int = 0
+    next_subscription: int = 1
+    subscriptions: list[SubscriptionVersion] = []
+    rules: list[RuleVersion] = []
+    format: int = HISTORY_FORMAT
+
+
+class _Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="change"):
+    """One step of a change."""
+
+
+class CreateSubscription(_Change, frozen=True, tag="create subscription"):
+    """A new subscription, without rules."""
+
+    name: str
+    fall_through: bool = False
+    dead_letter_on_errors: bool = False
+    forward_to: str | None = None
+
+
+class ChangeSubscription(_Change, frozen=True, tag="change subscription"):
+    """A subscription gets these properties; its rules stay."""
+
+    name: str
+    fall_through: bool = False
+    dead_letter_on_errors: bool = False
+    forward_to: str | None = None
+
+
+class RemoveSubscription(_Change, frozen=True, tag="remove subscription"):
+    """A subscription and its rules are in force no more."""
+
+    name: str
+
+
+class AddRule(_Change, frozen=True, tag="add rule"):
+    """A new rule of a subscription."""
+
+    subscription: str
+    rule: RuleDefinition
+
+
+class ReplaceRule(_Change, frozen=True, tag="replace rule"):
+    """The rule of that name gets another filter and action; it keeps its number."""
+
+    subscription: str
+    rule: RuleDefinition
+
+
+class RemoveRule(_Change, frozen=True, tag="remove rule"):
+    """A rule is in force no more."""
+
+    subscription: str
+    rule: str
+
+
+class ChangeLimits(_Change, frozen=True, tag="change limits"):
+    """The topic gets other limits; what is there stays."""
+
+    limits: TopicLimits
+
+
+Change: TypeAlias = (
+    CreateSubscription | ChangeSubscription | RemoveSubscription | AddRule | ReplaceRule | RemoveRule | ChangeLimits
+)
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Changes that are in force together, from `offset` on; made at `at_ms`."""
+
+    offset: int
+    at_ms: int
+    changes: tuple[Change, ...]

@@ -16,6 +16,7 @@ from headgate.language.functions import called, concatenated
 from headgate.language.tree import (
     And,
     Arithmetic,
+    BooleanCast,
     Call,
     Compare,
     CompareSpecial,
@@ -35,6 +36,8 @@ from headgate.language.tree import (
     Or,
     Sign,
     Special,
+    TextTest,
+    TextTestKind,
 )
 from headgate.language.values import Value
 from headgate.message import AmqpType, Message
@@ -88,6 +91,11 @@ def evaluate(node: Node, message: Message, now_ms: int) -> Value:
         case Like():
             matched = SEMANTICS[node.rules].like(node.pattern, evaluate(node.subject, message, now_ms))
             return _negated(matched) if node.negated else matched
+        case TextTest():
+            return _text_test(node, evaluate(node.subject, message, now_ms))
+        case BooleanCast():
+            value = evaluate(node.operand, message, now_ms)
+            return None if value is None else value is True
         case IsNull():
             return (evaluate(node.operand, message, now_ms) is None) is not node.negated
         case Exists():
@@ -130,6 +138,19 @@ def _compare_special(node: CompareSpecial, message: Message, reference: FieldRef
 def _has_simple(message: Message, reference: FieldReference) -> bool:
     typed = message.value(reference)
     return typed is not None and (typed.type is AmqpType.NULL or value_of(typed) is not None)
+
+
+def _text_test(node: TextTest, subject: Value) -> bool:
+    if not isinstance(subject, bytes) or not node.text:
+        return False
+    match node.kind:
+        case TextTestKind.CONTAINS:
+            found = node.text in subject
+        case TextTestKind.STARTS_WITH:
+            found = subject.startswith(node.text)
+        case TextTestKind.ENDS_WITH:
+            found = subject.endswith(node.text)
+    return found is not node.negated
 
 
 def _junction(node: And | Or, decisive: bool, message: Message, now_ms: int) -> bool | None:

@@ -13,9 +13,10 @@ from headgate.language.bind import bind as _bind
 from headgate.language.dialect import Dialect
 from headgate.language.parser import parse as _parse
 from headgate.language.rabbitmq import RABBITMQ
+from headgate.language.rocketmq import ROCKETMQ
 from headgate.language.tree import Node
 
-DIALECTS: dict[str, Dialect] = {RABBITMQ.name: RABBITMQ, AMQP.name: AMQP}
+DIALECTS: dict[str, Dialect] = {RABBITMQ.name: RABBITMQ, AMQP.name: AMQP, ROCKETMQ.name: ROCKETMQ}
 """The filter languages by name."""
 
 DEFAULT_DIALECT = AMQP.name

@@ -200,7 +200,10 @@ class CompareSpecial:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """`subject [NOT] IN (members)`: unknown if the subject is, else whether a member equals it; unknown ones do not."""
+    """`subject [NOT] IN (members)`: unknown if the subject is, else whether a member equals it; unknown ones do not.
+
+    Under ROCKETMQ the members are strings, and a subject that is no string is unknown, too.
+    """
 
     subject: Node
     members: tuple[Node, ...]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from headgate.evaluate.semantics import rabbitmq
+from headgate.evaluate.semantics import rabbitmq, rocketmq, rocketmq_map
 from headgate.language.tree import ArithmeticOperator, CompareOperator, LikePattern, ValueRules
 from headgate.language.values import Value
 from headgate.message import Message
@@ -42,5 +42,9 @@ class Semantics(Protocol):
         """Unary plus or minus."""
 
 
-SEMANTICS: Mapping[ValueRules, Semantics] = {ValueRules.RABBITMQ: rabbitmq}
+SEMANTICS: Mapping[ValueRules, Semantics] = {
+    ValueRules.RABBITMQ: rabbitmq,
+    ValueRules.ROCKETMQ: rocketmq,
+    ValueRules.ROCKETMQ_MAP: rocketmq_map,
+}
 """The semantics that nodes refer to."""

@@ -1,0 +1,52 @@
+"""RocketMQ: strings, typed numbers, booleans and NULL; a string is parsed as the type that it meets, or is an error.
+
+Values are those of `headgate.language.rocketmq_values`, where comparison and negation are; the language has neither
+LIKE nor arithmetic. Source: rocketmq_filters, sections 6 and 13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NoReturn
+
+from headgate.language.rocketmq_values import NUMBERS, signed
+from headgate.language.rocketmq_values import compared as compare
+from headgate.language.tree import ArithmeticOperator, LikePattern
+from headgate.language.values import Value
+from headgate.message import AmqpType, AmqpValue, Message
+from headgate.message.fields import FieldReference
+
+__all__ = ["among", "arithmetic", "compare", "field", "like", "property_value", "signed"]
+
+
+def field(message: Message, reference: FieldReference) -> Value:
+    """A property of a stored message: as `property_value`, and NULL for an empty string: RocketMQ stores none."""
+    value = property_value(message.value(reference), reference)
+    return None if value == b"" else value
+
+
+def property_value(typed: AmqpValue | None, reference: FieldReference) -> Value:
+    """Strings, booleans, and numbers with sign; NULL for every other type and where the field wants another type."""
+    if typed is None or reference.only not in (None, typed.type):
+        return None
+    if typed.type is AmqpType.BOOLEAN:
+        truth: bool = typed.value
+        return truth
+    if typed.type in NUMBERS:
+        return typed
+    return typed.octets() if typed.type is AmqpType.STRING else None
+
+
+def among(subject: Value, members: Iterator[Value]) -> bool | None:
+    """IN: whether a string is in the list; NULL for a subject that is NULL or no string."""
+    return any(subject == member for member in members) if isinstance(subject, bytes) else None
+
+
+def like(_pattern: LikePattern, _subject: Value) -> NoReturn:
+    """Not in this language."""
+    raise TypeError("no LIKE in this language")
+
+
+def arithmetic(_operator: ArithmeticOperator, _left: Value, _right: Value) -> NoReturn:
+    """Not in this language."""
+    raise TypeError("no arithmetic in this language")

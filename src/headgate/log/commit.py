@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from headgate.log.manifest import MAX_BATCH, SEQUENCE_BITS, Commits, Manifest, O
 from headgate.log.staging import StagedChunks
 from headgate.log.stream import Stream
 from headgate.log.writer import Writer
+
+_APPENDING_THREADS = 8
 
 LEFTOVERS_KEPT_MS = 7 * 24 * 3600 * 1000
 """Age at which staged files that no manifest names are removed, whatever query they are of."""
@@ -89,11 +92,17 @@ def commit_batch(
     if not published:
         commits.drop(parts, query=query)
     decided = commits.find(query, batch)
-    for output in decided.outputs if decided is not None else ():
+
+    def append(output: Output) -> None:
         # Opening is what appends: every writer finishes the manifests that name its stream.
-        if output.chunk_count:
-            stream = Stream.open(commits.root / output.stream)
-            Writer.open(stream, now_ms=now_ms, timeout_s=timeout_s, open_file=open_file).close()
+        stream = Stream.open(commits.root / output.stream)
+        Writer.open(stream, now_ms=now_ms, timeout_s=timeout_s, open_file=open_file).close()
+
+    written = [output for output in decided.outputs if output.chunk_count] if decided is not None else []
+    # Most of the time goes into waiting for the device, and flushes of several files at once cost one.
+    with ThreadPoolExecutor(max_workers=_APPENDING_THREADS) as pool:
+        for done in [pool.submit(append, output) for output in written]:
+            done.result()
     # An attempt that died wrote its files before this one wrote the first of its own.
     commits.clean(query, written_before_ns=first_written_ns)
     commits.clean_all(written_before_ns=(now_ms - LEFTOVERS_KEPT_MS) * 1_000_000)

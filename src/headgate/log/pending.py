@@ -73,7 +73,8 @@ def finish_pending(appender: Appender) -> None:
 
 def is_done(root: Path, manifest: Manifest) -> bool:
     """Whether every stream of a batch has all its chunks, by its `stream.json`; a stream that was deleted has."""
-    for output in manifest.outputs:
+    # Streams are written in this order: the last one tells first that something is missing.
+    for output in reversed(manifest.outputs):
         settings = load_settings(root / output.stream)
         if output.chunk_count and settings is not None:
             sequence = settings.sequences.get(manifest.query, -1)

@@ -7,7 +7,9 @@ reference evaluator. The verdicts are the same on both ways.
 from __future__ import annotations
 
 import enum
+import importlib
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,6 +137,13 @@ class Filter:
         found = program.verdicts(batch, now_ms)
         self._decide_open_rows(found, batch, now_ms)
         return found
+
+    def column(self, schema: Any, *, columns: Mapping[str, str] | None = None, as_of_ms: int | None = None) -> Any:
+        """The filter as a boolean Spark Column for DataFrames of that schema; see `headgate.spark.column`."""
+        # Spark lies above this package, so it is looked up when it is asked for instead of imported.
+        return importlib.import_module("headgate.spark.columns").column(
+            self, schema, columns=columns, as_of_ms=as_of_ms
+        )
 
     @property
     def program(self) -> Program | None:

@@ -13,11 +13,11 @@ import sysconfig
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import SparkSession
 
 from headgate import kernels
+from headgate.spark.interpreter import this_interpreter
 from headgate.spark.java import choose_java
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -79,17 +79,20 @@ def session(
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("headgate")` known to a session; repeat it after switching Spark's filter push-down on or off.
+    """Make `format("headgate")` and the SQL function `headgate_match` known to a session.
 
-    A reader that takes filters from Spark fails where the switch is off, so which reader is registered depends on it.
+    Repeat it after switching Spark's filter push-down on or off: a reader that takes filters from Spark fails where the
+    switch is off, so which reader is registered depends on it.
     """
+    from headgate.spark.columns import register_match
     from headgate.spark.copy import HeadgateCopy
     from headgate.spark.source import HeadgateSource, HeadgateSourceWithPushdown
 
     pushes = (spark.conf.get(PUSHDOWN, "false") or "false").lower() == "true"
-    with _this_interpreter(spark):
+    with this_interpreter(spark):
         spark.dataSource.register(HeadgateSourceWithPushdown if pushes else HeadgateSource)
         spark.dataSource.register(HeadgateCopy)
+    register_match(spark)
 
 
 def warm_kernels() -> None:
@@ -97,27 +100,6 @@ def warm_kernels() -> None:
     package = Path(kernels.__file__).parent.parent
     for source in sorted(package.rglob("kernel.py")):
         kernels.load(".".join(["headgate", *source.relative_to(package).with_suffix("").parts]))
-
-
-class _this_interpreter:  # noqa: N801 - reads as the statement it is
-    """Workers of what is registered inside run under this interpreter, in a local session that left the choice open.
-
-    PySpark's default is `python3` of the PATH, which from a virtual environment that is not activated is one without
-    Headgate. The session's own setting is put back: other workers of the user's are not touched.
-    """
-
-    def __init__(self, spark: SparkSession) -> None:
-        context = getattr(spark, "_sc", None)
-        free = context is not None and str(context.master).startswith("local") and context.pythonExec == "python3"
-        self._context: Any = context if free else None
-
-    def __enter__(self) -> None:
-        if self._context is not None:
-            self._context.pythonExec = sys.executable
-
-    def __exit__(self, *_: object) -> None:
-        if self._context is not None:
-            self._context.pythonExec = "python3"
 
 
 def _remote_address(master: str | None) -> str | None:

@@ -1,0 +1,11 @@
+"""A filter over the rows of any DataFrame: as a Column, and as the function `headgate_match` of SQL.
+
+Hides how the fields of a filter find their columns (`layout`), how the asked cells become AMQP messages for the one
+evaluator there is (`rows`), and what of a filter Catalyst can decide beforehand (`prefilter`). A row gets the verdict
+of the message that the sink would make of it.
+"""
+
+from headgate.spark.columns.column import column
+from headgate.spark.columns.match import register_match
+
+__all__ = ["column", "register_match"]

@@ -1,0 +1,69 @@
+"""A filter as a Column: an Arrow function around the one evaluator, behind what Catalyst can decide beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import StructType
+
+from headgate.errors import ConfigError
+from headgate.evaluate.filter import Filter
+from headgate.language import DEFAULT_DIALECT
+from headgate.spark.columns.function import boolean_function
+from headgate.spark.columns.layout import layout_of, reached
+from headgate.spark.columns.prefilter import prefilter
+from headgate.spark.columns.rows import RowFilter
+from headgate.spark.interpreter import this_interpreter
+
+
+def column(
+    filter: Filter | str,
+    schema: StructType,
+    *,
+    dialect: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    as_of_ms: int | None = None,
+) -> Column:
+    """A boolean Column: true where the filter is true for the row, else false; never null.
+
+    `schema` is that of the DataFrame it is used with; where fields are looked for is told in `columns.layout`, and
+    `columns` names others by field. A null cell is a field that is absent. What `UTC()` gives is Spark's
+    `current_timestamp()`: one time per query, and per batch of a streaming query the one in its checkpoint; or
+    `as_of_ms`. Raises FilterError for the text, ConfigError for a column that is missing or whose type cannot carry
+    what the filter asks.
+    """
+    parsed = _parsed(filter, dialect)
+    inputs = layout_of(parsed, schema, columns)
+    row_filter = RowFilter(parsed, inputs)
+    with this_interpreter():
+        exact = _function(row_filter)(_now(parsed, as_of_ms), *(reached(each.path) for each in inputs))
+    beforehand = prefilter(parsed.tree, inputs)
+    # Null and false is false, and the exact one is false wherever the other is null: together they are never null.
+    return exact if beforehand is None else beforehand & exact
+
+
+def _parsed(filter: Filter | str, dialect: str | None) -> Filter:
+    if isinstance(filter, str):
+        return Filter.parse(filter, dialect or DEFAULT_DIALECT)
+    if dialect is not None and dialect != filter.dialect:
+        raise ConfigError(f"dialect: the filter is parsed already, as {filter.dialect}; leave dialect {dialect!r} out")
+    return filter
+
+
+def _now(filter: Filter, as_of_ms: int | None) -> Column:
+    """The first argument, which also says how many rows there are."""
+    if as_of_ms is not None or not filter.uses_time:
+        return F.lit(as_of_ms or 0).cast("bigint")
+    return F.unix_millis(F.current_timestamp())
+
+
+def _function(row_filter: RowFilter) -> Callable[..., Column]:
+    def headgate_filter(*columns: pa.Array) -> pa.Array:
+        now = columns[0]
+        found = row_filter.matches(columns[1:], len(now), now_ms=now[0].as_py() if len(now) else 0)
+        return pa.array(found, type=pa.bool_())
+
+    return boolean_function(headgate_filter)

@@ -1,0 +1,113 @@
+"""What kinds of values a filter compares its fields with: what a column must be able to carry for it to make sense."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+from headgate.language.tree import (
+    And,
+    Arithmetic,
+    ArithmeticOperator,
+    Compare,
+    Constant,
+    Field,
+    In,
+    Like,
+    Node,
+    Not,
+    Now,
+    Or,
+    Sign,
+    ValueRules,
+    walk,
+)
+from headgate.message import AmqpType, AmqpValue
+from headgate.message.fields import FieldReference
+
+
+class ValueKind(enum.Enum):
+    """Kinds of values, as an error message calls them."""
+
+    NUMBER = "number"
+    TEXT = "text"
+    BOOLEAN = "truth value"
+    TIME = "time"
+
+
+_OF_TYPES: Mapping[AmqpType, ValueKind] = {
+    **dict.fromkeys((AmqpType.UBYTE, AmqpType.USHORT, AmqpType.UINT, AmqpType.ULONG), ValueKind.NUMBER),
+    **dict.fromkeys((AmqpType.BYTE, AmqpType.SHORT, AmqpType.INT, AmqpType.LONG), ValueKind.NUMBER),
+    **dict.fromkeys((AmqpType.FLOAT, AmqpType.DOUBLE), ValueKind.NUMBER),
+    **dict.fromkeys((AmqpType.STRING, AmqpType.SYMBOL, AmqpType.BINARY), ValueKind.TEXT),
+    AmqpType.BOOLEAN: ValueKind.BOOLEAN,
+    AmqpType.TIMESTAMP: ValueKind.TIME,
+}
+
+
+def compared_kinds(tree: Node) -> dict[FieldReference, dict[ValueKind, str]]:
+    """Of each field the kinds it is compared with or used as, each with one such operand for display.
+
+    A field that is only tested for being there, or compared with another field, has none.
+    """
+    found: dict[FieldReference, dict[ValueKind, str]] = {}
+
+    def note(node: Node, kind: ValueKind | None, shown: str) -> None:
+        if isinstance(node, Field) and kind is not None:
+            found.setdefault(node.reference, {}).setdefault(kind, shown)
+
+    note(tree, ValueKind.BOOLEAN, "the filter itself")
+    for node in walk(tree):
+        match node:
+            case And(operands) | Or(operands):
+                for operand in operands:
+                    note(operand, ValueKind.BOOLEAN, "an operand of AND and OR")
+            case Not(operand):
+                note(operand, ValueKind.BOOLEAN, "the operand of NOT")
+            case Compare(_, left, right):
+                note(left, *_kind_of(right))
+                note(right, *_kind_of(left))
+            case In(subject, members):
+                for member in members:
+                    note(subject, *_kind_of(member))
+            case Like(subject):
+                note(subject, ValueKind.TEXT, "LIKE")
+            case Arithmetic(operator, left, right):
+                if _is_numeric(node):
+                    note(left, ValueKind.NUMBER, f"an operand of {operator.value}")
+                    note(right, ValueKind.NUMBER, f"an operand of {operator.value}")
+            case Sign(_, operand):
+                note(operand, ValueKind.NUMBER, "the operand of a sign")
+            case _:
+                pass
+    return found
+
+
+def _is_numeric(node: Arithmetic) -> bool:
+    return node.operator is not ArithmeticOperator.ADD or node.rules is ValueRules.RABBITMQ
+
+
+def _kind_of(node: Node) -> tuple[ValueKind | None, str]:
+    match node:
+        case Constant(value):
+            return _constant_kind(value), repr(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
+        case Arithmetic():
+            return (ValueKind.NUMBER if _is_numeric(node) else None), "the result of arithmetic"
+        case Sign() | Now():
+            return ValueKind.NUMBER, "a calculated number"
+        case _:
+            return None, ""
+
+
+def _constant_kind(value: object) -> ValueKind | None:
+    match value:
+        case bool():
+            return ValueKind.BOOLEAN
+        case int() | float():
+            return ValueKind.NUMBER
+        case bytes():
+            return ValueKind.TEXT
+        case AmqpValue():
+            return _OF_TYPES.get(value.type)
+        case _:
+            return None

@@ -1,0 +1,328 @@
+"""Which columns the fields of a filter are read from, and whether their types can carry what the language compares.
+
+| field of the filter                           | column                                                           |
+| --------------------------------------------- | ---------------------------------------------------------------- |
+| header or properties field                    | field of a struct column `header`, `properties`, with underscores |
+| message annotation                            | column `message_annotations`: struct, MAP or VARIANT              |
+| application property                          | column `application_properties`: struct, MAP or VARIANT; where    |
+|                                               | there is none, the column of the same name                        |
+| any of these named in `columns`               | the column (or field of a struct column) it names                 |
+
+The types of cells are those that the sink takes (`headgate.message.arrow.encode.inputs`). Names are compared as the
+language does: exactly, in Service Bus without case.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
+
+from headgate.errors import ConfigError
+from headgate.evaluate.filter import Filter
+from headgate.language.tree import Field, ValueRules, walk
+from headgate.message.arrow.schema import HEADER_KINDS, PROPERTIES_KINDS, Kind
+from headgate.message.fields import FieldReference, Section, parse_field
+from headgate.spark.columns.kinds import ValueKind, compared_kinds
+
+Path: TypeAlias = tuple[str, ...]
+"""A column, or the field of a struct column."""
+
+SECTION_COLUMNS: Mapping[Section, str] = {
+    Section.HEADER: "header",
+    Section.PROPERTIES: "properties",
+    Section.MESSAGE_ANNOTATIONS: "message_annotations",
+    Section.APPLICATION_PROPERTIES: "application_properties",
+}
+"""Sections that rows can have, by the name of their column."""
+
+_FIELD_KINDS = {Section.HEADER: HEADER_KINDS, Section.PROPERTIES: PROPERTIES_KINDS}
+_IDS = ("message_id", "correlation_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One field of the message from one column: `name` is its standard name with underscores, or its key."""
+
+    section: Section
+    name: str
+    path: Path
+    type: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """A whole section of the message from one MAP or VARIANT column."""
+
+    section: Section
+    path: Path
+    type: DataType
+
+
+Input: TypeAlias = Cell | Entries
+
+
+def layout_of(filter: Filter, schema: StructType, columns: Mapping[str, str] | None = None) -> tuple[Input, ...]:
+    """What has to be read of each row, every column once, in the order of the schema within a section.
+
+    `columns` names columns by field (`{"properties.subject": "title", "application_properties.region": "geo.region"}`).
+    Raises ConfigError that names field and column where there is no column, or one whose type cannot carry the values.
+    """
+    return _Layout(filter, schema, columns or {}).inputs()
+
+
+class _Layout:
+    def __init__(self, filter: Filter, schema: StructType, columns: Mapping[str, str]) -> None:
+        self._filter = filter
+        self._schema = schema
+        self._given = {parse_field(text): self._found_path(text, column) for text, column in columns.items()}
+        self._kinds = compared_kinds(filter.tree)
+
+    def inputs(self) -> tuple[Input, ...]:
+        found: dict[Section, list[Input]] = {}
+        for reference in sorted(self._filter.fields, key=repr):
+            inputs = found.setdefault(reference.section, [])
+            for each in self._inputs_for(reference):
+                self._check(reference, each)
+                if each not in inputs:
+                    inputs.append(each)
+        for section, inputs in found.items():
+            entries = [each for each in inputs if isinstance(each, Entries)]
+            if entries and len(inputs) > 1:
+                others = ", ".join(sorted(_shown(each.path) for each in inputs if isinstance(each, Cell)))
+                raise ConfigError(
+                    f"columns: the fields of {SECTION_COLUMNS[section]} come from {_shown(entries[0].path)} and from "
+                    f"{others}; name a column for each of them, or for none"
+                )
+        return tuple(each for section in sorted(found) for each in sorted(found[section], key=self._position))
+
+    def _position(self, each: Input) -> tuple[int, ...]:
+        """Where a column stands: of keys that differ in case only, the first in this order counts."""
+        parent = self._type_of(each.path[:1])
+        inside = (parent.names.index(each.path[1]),) if isinstance(parent, StructType) and each.path[1:] else ()
+        return (self._schema.names.index(each.path[0]), *inside)
+
+    def _inputs_for(self, reference: FieldReference) -> Iterable[Input]:
+        given = [
+            Cell(reference.section, _field_name(named), path, self._type_of(path))
+            for named, path in self._given.items()
+            if names_same(reference, named)
+        ]
+        if given:
+            return given
+        name = SECTION_COLUMNS.get(reference.section)
+        if name is None:
+            section = reference.section.name.lower().replace("_", " ")
+            raise ConfigError(
+                f"the filter reads a field of the {section}, which rows have no column for; they have columns for "
+                f"{', '.join(SECTION_COLUMNS.values())}"
+            )
+        known = {field.name: field for field in self._schema}
+        if name in known:
+            return self._from_section(reference, self._only(name))
+        if reference.section is not Section.APPLICATION_PROPERTIES:
+            raise ConfigError(
+                f"the filter reads {_display(reference)}, but there is no column {name}; add it as a struct, or name "
+                f"the column that holds the field: columns={{'{_display(reference)}': …}}"
+            )
+        return self._from_fields(reference, self._schema, ())
+
+    def _from_section(self, reference: FieldReference, column: StructField) -> Iterable[Input]:
+        if isinstance(column.dataType, StructType):
+            return self._from_fields(reference, column.dataType, (column.name,))
+        if reference.section not in _FIELD_KINDS and isinstance(column.dataType, MapType | VariantType):
+            return (Entries(reference.section, (column.name,), column.dataType),)
+        expected = "a struct" if reference.section in _FIELD_KINDS else "a struct of scalars, a MAP or a VARIANT"
+        raise ConfigError(f"column {column.name} is {column.dataType.simpleString()}, expected {expected}")
+
+    def _from_fields(self, reference: FieldReference, struct: StructType, parent: Path) -> Iterator[Input]:
+        found = [field for field in struct if names_same(reference, _named(reference.section, field.name))]
+        if not found:
+            raise self._missing(reference, struct, parent)
+        for field in found:
+            if len([other for other in found if other.name == field.name]) > 1:
+                raise ConfigError(f"column {_shown((*parent, field.name))} is there twice")
+            yield Cell(reference.section, field.name, (*parent, field.name), field.dataType)
+
+    def _missing(self, reference: FieldReference, struct: StructType, parent: Path) -> ConfigError:
+        name = _field_name(reference)
+        near = difflib.get_close_matches(name.lower(), [field.name.lower() for field in struct], n=1, cutoff=0.7)
+        spelled = [field.name for field in struct if near and field.name.lower() == near[0]]
+        hint = f"; did you mean {spelled[0]}? Names are compared with their case" if spelled else ""
+        where = f"a field {name!r} in column {parent[0]}" if parent else f"a column {name!r}"
+        return ConfigError(f"the filter reads {_display(reference)}, but there is not {where}{hint}")
+
+    def _only(self, name: str) -> StructField:
+        found = [field for field in self._schema if field.name == name]
+        if len(found) != 1:
+            raise ConfigError(f"column {name!r} is there {'twice' if found else 'not'}")
+        return found[0]
+
+    def _found_path(self, text: str, column: str) -> Path:
+        """The path of a column as the user writes it: the name of a column, else `column.field`."""
+        names = {field.name for field in self._schema}
+        if column in names:
+            return (self._only(column).name,)
+        parent, dot, child = column.partition(".")
+        if dot and parent in names:
+            struct = self._only(parent).dataType
+            if isinstance(struct, StructType) and child in struct.names:
+                return (parent, child)
+        raise ConfigError(f"columns: {text} is to come from {column!r}, but there is no such column")
+
+    def _type_of(self, path: Path) -> DataType:
+        found = self._only(path[0]).dataType
+        for name in path[1:]:
+            assert isinstance(found, StructType)
+            found = found[name].dataType
+        return found
+
+    def _check(self, reference: FieldReference, each: Input) -> None:
+        if isinstance(each.type, VariantType) and isinstance(each, Entries):
+            return
+        if reference.path:
+            raise _cannot(each, f"the filter looks into {_display(reference)}, and only a VARIANT holds lists and maps")
+        if isinstance(each, Cell):
+            _check_cell(each)
+            return
+        assert isinstance(each.type, MapType)
+        if not isinstance(each.type.keyType, StringType):
+            raise _cannot(each, "the keys of a section are strings")
+        carried = _carried(each.type.valueType)
+        if carried is None:
+            raise _cannot(each, f"values must be scalars: {_SCALARS}")
+        wanted = {} if self._reads_numbers_from_text else self._kinds.get(reference, {})
+        for kind, shown in wanted.items():
+            if kind not in carried and not isinstance(each.type.valueType, NullType):
+                raise _cannot(
+                    each,
+                    f"the filter compares {_display(reference)} with a {kind.value} ({shown}), and in this language a "
+                    f"value of such a map is none; give a column of that type, or a VARIANT",
+                )
+
+    @property
+    def _reads_numbers_from_text(self) -> bool:
+        fields = (node for node in walk(self._filter.tree) if isinstance(node, Field))
+        return any(field.rules is ValueRules.ROCKETMQ for field in fields)
+
+
+_SCALARS = "boolean, tinyint, smallint, int, bigint, decimal(p,0), float, double, string, binary or timestamp"
+
+
+def _carried(kind: DataType) -> frozenset[ValueKind] | None:
+    """The kinds of values that a column of scalars has; None for types that no cell can have."""
+    if isinstance(kind, BooleanType):
+        return frozenset({ValueKind.BOOLEAN})
+    if isinstance(kind, IntegralType | FloatType | DoubleType) or (isinstance(kind, DecimalType) and kind.scale == 0):
+        return frozenset({ValueKind.NUMBER})
+    if isinstance(kind, StringType):
+        return frozenset({ValueKind.TEXT})
+    if isinstance(kind, BinaryType):
+        return frozenset({ValueKind.TEXT})
+    if isinstance(kind, TimestampType | TimestampNTZType):
+        return frozenset({ValueKind.NUMBER, ValueKind.TIME})
+    return frozenset() if isinstance(kind, NullType) else None
+
+
+def _check_cell(cell: Cell) -> None:
+    if isinstance(cell.type, NullType):
+        return
+    fields = _FIELD_KINDS.get(cell.section)
+    if fields is None:
+        if _carried(cell.type) is None:
+            raise _cannot(cell, f"a filter can read {_SCALARS}; cast it")
+        return
+    kind = fields[cell.name]
+    if cell.name in _IDS or kind is Kind.BINARY:
+        fits, expected = isinstance(cell.type, StringType | BinaryType), "string or binary"
+    elif kind is Kind.STRING:
+        fits, expected = isinstance(cell.type, StringType), "string"
+    elif kind is Kind.TIMESTAMP:
+        fits, expected = isinstance(cell.type, TimestampType | TimestampNTZType), "timestamp"
+    elif kind is Kind.BOOLEAN:
+        fits, expected = isinstance(cell.type, BooleanType), "boolean"
+    else:
+        fits, expected = isinstance(cell.type, IntegralType), "an integer type"
+    if not fits:
+        raise _cannot(cell, f"the field {cell.name} is {expected}; cast it")
+
+
+def _cannot(each: Input, reason: str) -> ConfigError:
+    return ConfigError(f"column {_shown(each.path)} is {each.type.simpleString()}: {reason}")
+
+
+def _shown(path: Sequence[str]) -> str:
+    return ".".join(path)
+
+
+def _field_name(reference: FieldReference) -> str:
+    if reference.key is not None:
+        return reference.key.decode("utf-8", "surrogateescape")
+    assert reference.position is not None
+    return list(_FIELD_KINDS[reference.section])[reference.position]
+
+
+def _display(reference: FieldReference) -> str:
+    if reference.section not in SECTION_COLUMNS:
+        return reference.section.name.lower()
+    return f"{SECTION_COLUMNS[reference.section]}.{_field_name(reference)}"
+
+
+def _named(section: Section, name: str) -> FieldReference:
+    """The field that a column of this name would hold; of no position where the standard has no such field."""
+    if section in _FIELD_KINDS:
+        known = list(_FIELD_KINDS[section])
+        return FieldReference(section, position=known.index(name) if name in known else -1)
+    return FieldReference(section, key=name.encode("utf-8", "surrogateescape"))
+
+
+def names_same(reference: FieldReference, named: FieldReference) -> bool:
+    """Whether a field of a message that is `named` so is one that `reference` may mean."""
+    if reference.section is not named.section or reference.position != named.position:
+        return False
+    if reference.key == named.key or not reference.ignore_case:
+        return reference.key == named.key
+    assert reference.key is not None and named.key is not None
+    return _without_case(reference.key) == _without_case(named.key)
+
+
+def reference_of(each: Input) -> FieldReference:
+    """The field of the message that a cell becomes; of a whole section one that no reference means."""
+    return _named(each.section, each.name) if isinstance(each, Cell) else FieldReference(each.section)
+
+
+def reached(path: Path) -> Column:
+    """The Column at a path."""
+    column = F.col("`" + path[0].replace("`", "``") + "`")
+    for name in path[1:]:
+        column = column.getField(name)
+    return column
+
+
+def _without_case(key: bytes) -> str:
+    """Letters without case: ASCII among themselves, others by simple upper-case mapping among themselves."""
+    return "".join(
+        upper if len(upper := letter.upper()) == 1 and upper.isascii() is letter.isascii() else letter
+        for letter in key.decode("utf-8", "surrogateescape")
+    )

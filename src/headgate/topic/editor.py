@@ -65,6 +65,7 @@ class TopicEditor:
         self._open_file = open_file
         self._path = writer.stream.path / JOURNAL_NAME
         self._size_bytes: int | None = None
+        self._must_rewrite = False
         self._load()
 
     @staticmethod
@@ -111,7 +112,7 @@ class TopicEditor:
             raise RuleNotFoundError("the stream is no topic", topic=self._writer.stream.name)
         self._history = RuleHistory.of_lines(found.lines, self._path)
         # Bytes behind the last whole line must not be written over beside a reader: the next change is a new file.
-        self._must_rewrite = found.is_torn or self._size_bytes is not None
+        self._must_rewrite = self._must_rewrite or found.is_torn
         self._size_bytes = found.size_bytes
 
     # changes
@@ -289,9 +290,11 @@ class TopicEditor:
         elif self._must_rewrite:
             self._rewrite(history.pruned_below)
         else:
+            self._must_rewrite = True
             self._size_bytes = append_line(
                 self._path, msgspec.json.encode(record), size_bytes=self._size_bytes or 0, open_file=self._open_file
             )
+            self._must_rewrite = False
 
     def _rewrite(self, below: int) -> None:
         head = self._history.head(pruned_below=below)

@@ -88,8 +88,8 @@ def run_tables(
     """Run every case of the files; a wrong line is a failure, never an exception.
 
     `messages`: file with the messages of filter cases, by default `DEFAULT_MESSAGES` beside each file. `dialect`:
-    language of SQL filters, by default the one that a line names, or that of the recordings. `now_ms` is what UTC() gives. Raises ConfigError for a
-    file that cannot be opened, an engine or a dialect that does not exist.
+    language of SQL filters, by default the one that a line names, or that of the recordings. `now_ms` is what UTC()
+    gives. Raises ConfigError for a file that cannot be opened, an engine or a dialect that does not exist.
     """
     if engine not in get_args(EngineChoice):
         raise ConfigError(f"found engine {engine!r}, expected one of {', '.join(get_args(EngineChoice))}")

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headgate.errors import MessageError
-from headgate.evaluate.semantics import SEMANTICS, rabbitmq
+from headgate.evaluate.semantics import SEMANTICS, rabbitmq, servicebus
 from headgate.evaluate.semantics.rabbitmq import value_of
 from headgate.evaluate.verdict import EvaluationFailed, Verdict
 from headgate.language.functions import called, concatenated
+from headgate.language.servicebus_values import new_id
 from headgate.language.tree import (
     And,
     Arithmetic,
     BooleanCast,
     Call,
     Compare,
+    CompareOperator,
     CompareSpecial,
     Concatenate,
     Constant,
@@ -29,19 +31,28 @@ from headgate.language.tree import (
     IsNull,
     Like,
     LikeText,
+    LikeValue,
+    MessageSize,
     Name,
+    NewId,
     Node,
     Not,
     Now,
     Or,
+    Parameter,
+    PropertyOf,
     Sign,
     Special,
     TextTest,
     TextTestKind,
+    ValueRules,
 )
 from headgate.language.values import Value
 from headgate.message import AmqpType, Message
 from headgate.message.fields import FieldReference
+
+
+_EQUALITIES = (CompareOperator.EQUAL, CompareOperator.NOT_EQUAL)
 
 
 def verdict(tree: Node, message: Message, now_ms: int) -> Verdict:
@@ -81,6 +92,8 @@ def evaluate(node: Node, message: Message, now_ms: int) -> Value:
             return _negated(evaluate(node.operand, message, now_ms))
         case Compare():
             left = evaluate(node.left, message, now_ms)
+            if left is None and node.rules is ValueRules.ROCKETMQ and node.operator not in _EQUALITIES:
+                return None
             return SEMANTICS[node.rules].compare(node.operator, left, evaluate(node.right, message, now_ms))
         case CompareSpecial():
             return isinstance(node.operand, Field) and _compare_special(node, message, node.operand.reference)
@@ -91,8 +104,10 @@ def evaluate(node: Node, message: Message, now_ms: int) -> Value:
         case Like():
             matched = SEMANTICS[node.rules].like(node.pattern, evaluate(node.subject, message, now_ms))
             return _negated(matched) if node.negated else matched
+        case LikeValue():
+            return _like_value(node, message, now_ms)
         case TextTest():
-            return _text_test(node, evaluate(node.subject, message, now_ms))
+            return bool(node.text) and _text_test(node, evaluate(node.subject, message, now_ms))
         case BooleanCast():
             value = evaluate(node.operand, message, now_ms)
             return None if value is None else value is True
@@ -112,12 +127,25 @@ def evaluate(node: Node, message: Message, now_ms: int) -> Value:
         case Concatenate():
             left = evaluate(node.left, message, now_ms)
             return concatenated(left, evaluate(node.right, message, now_ms))
-        case Name() | LikeText() | Special():
+        case PropertyOf():
+            return servicebus.property_of(message, evaluate(node.name, message, now_ms))
+        case NewId():
+            return new_id(b"", node.occurrence)
+        case MessageSize():
+            return len(message.encode())
+        case Name() | Parameter() | LikeText() | Special():
             raise TypeError(f"only bound trees can be evaluated, found {node}")
 
 
 def _values(nodes: tuple[Node, ...], message: Message, now_ms: int) -> Iterator[Value]:
     return (evaluate(node, message, now_ms) for node in nodes)
+
+
+def _like_value(node: LikeValue, message: Message, now_ms: int) -> bool | None:
+    subject, pattern = evaluate(node.subject, message, now_ms), evaluate(node.pattern, message, now_ms)
+    escape = None if node.escape is None else evaluate(node.escape, message, now_ms)
+    matched = servicebus.like_value(subject, pattern, escape, has_escape=node.escape is not None)
+    return _negated(matched) if node.negated else matched
 
 
 def _exists(message: Message, reference: FieldReference) -> bool:
@@ -141,7 +169,7 @@ def _has_simple(message: Message, reference: FieldReference) -> bool:
 
 
 def _text_test(node: TextTest, subject: Value) -> bool:
-    if not isinstance(subject, bytes) or not node.text:
+    if not isinstance(subject, bytes):
         return False
     match node.kind:
         case TextTestKind.CONTAINS:

@@ -25,8 +25,8 @@ _HEXADECIMAL_EXPONENT_DIGITS = 18
 class NumberFormat(Exception):  # noqa: N818 - what Java throws there; callers turn it into errors of their own
     """A text that is no number of the kind wanted; the message is Java's."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(f'For input string: "{text}"')
+    def __init__(self, text: str, reason: str | None = None) -> None:
+        super().__init__(reason or f'For input string: "{text}"')
 
 
 def units(text: str) -> bytes:
@@ -72,6 +72,8 @@ def parse_double(text: str) -> float:
     ASCII digits only; overflow is an infinity, underflow zero. Raises NumberFormat.
     """
     body = trimmed(text)
+    if not body:
+        raise NumberFormat(text, "empty String")
     decimal = _DOUBLE.fullmatch(body)
     if decimal is not None:
         sign, nan, infinity, number = decimal.groups()
@@ -79,14 +81,14 @@ def parse_double(text: str) -> float:
             return math.nan
         value = math.inf if infinity else float(number)
     else:
-        sign, value = _hexadecimal(body, text)
+        sign, value = _hexadecimal(body)
     return -value if sign == "-" else value
 
 
-def _hexadecimal(body: str, text: str) -> tuple[str, float]:
+def _hexadecimal(body: str) -> tuple[str, float]:
     found = _HEXADECIMAL.fullmatch(body)
     if found is None:
-        raise NumberFormat(text)
+        raise NumberFormat(body)
     sign, mantissa, exponent_sign, exponent = found.groups()
     if not mantissa[2:].strip("0."):
         return sign, 0.0

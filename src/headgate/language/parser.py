@@ -53,9 +53,17 @@ class Parser:
         self.dialect = dialect
         self._lexer = Lexer(text, dialect)
         self._depth = 0
+        self._tightest_infix = max(infix.level for infix in dialect.infix.values())
         self.level = Level.PRIMARY
-        self.peek = self._lexer.next()
         self.position = 0
+        self._next: Token | None = None
+
+    @property
+    def peek(self) -> Token:
+        """The next token; nothing behind what was consumed is looked at before somebody asks."""
+        if self._next is None:
+            self._next = self._lexer.next()
+        return self._next
 
     def error(self, reason: str, span: Span, kind: type[FilterError] | None = None) -> FilterError:
         """An error about a part of the text."""
@@ -73,7 +81,7 @@ class Parser:
         if token.refused:
             raise self.error(token.refused, token.span)
         self.position = token.span[1]
-        self.peek = self._lexer.next()
+        self._next = None
         return token
 
     def expect(self, symbol: str, where: str = "") -> Token:
@@ -108,6 +116,8 @@ class Parser:
 
     def continued(self, left: Node, minimum: Level) -> Node:
         """The expression of at least level `minimum` that begins with `left`, parsed already, as far as it reaches."""
+        if minimum > self._tightest_infix:
+            return left
         while (found := self._operator(minimum)) is not None:
             infix, token, negated = found
             left = infix.form(self, left, token, negated)

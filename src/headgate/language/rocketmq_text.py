@@ -94,7 +94,7 @@ def _shown(members: list[str]) -> list[str]:
     if len(members) <= _SHORT_LIST:
         return members
     buckets = 16
-    while buckets * 0.75 < max(len(members), 12):
+    while buckets < int(len(members) / 0.75) + 1:
         buckets *= 2
     return sorted(dict.fromkeys(members), key=lambda member: _bucket(member, buckets))
 

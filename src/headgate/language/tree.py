@@ -158,7 +158,11 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """A comparison; unknown if a side is unknown, else by `rules`."""
+    """A comparison; unknown if a side is unknown, else by `rules`.
+
+    ROCKETMQ: two NULLs are equal; NULL on the left alone is unknown, on the right alone `=` is false and `<>` true; an
+    order is unknown with NULL on a side, and the right side is not evaluated behind a NULL on the left.
+    """
 
     operator: CompareOperator
     left: Node

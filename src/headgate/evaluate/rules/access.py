@@ -1,0 +1,132 @@
+"""What a filter demands before anything else: equalities of fields with constants, as keys of a hash index.
+
+A filter is true only if, for one of its *accesses*, the message has one of its keys. `=` and IN under AND are accesses;
+an OR is one if all its branches are. Which constants may be keys depends on what equality means (`ValueRules`): the key
+of the message's value must be the key of the constant whenever the language finds them equal.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from headgate.evaluate import layout
+from headgate.evaluate.rules.normal import Junction, Literal, Normal, conjuncts
+from headgate.language.tree import Compare, CompareOperator, Constant, Field, In, Node, ValueRules
+from headgate.language.values import Value
+from headgate.message.fields import FieldReference, Section
+
+Key: TypeAlias = tuple[FieldReference, int, int | bytes]
+"""A field, and the kind and content of a value: bytes, a number in its simplest form, or a boolean."""
+
+
+@dataclass(slots=True, frozen=True)
+class EqualityRules:
+    """What the index knows about `=` in a language.
+
+    `numbers_below` bounds the constants that equal exactly the numbers of the same value; `silent_kinds` are kinds of
+    registers that are never equal to a key; values of other kinds than these, and than those of keys, are open.
+    """
+
+    numbers_below: int
+    booleans: bool
+    silent_kinds: tuple[int, ...]
+
+    def open_kinds(self, reference: FieldReference) -> int:
+        """The kinds, as bits, of values of that field whose equality only the reference knows."""
+        known = [layout.BYTES, layout.NULL, layout.ABSENT, layout.VALUELESS]
+        if reference.section is not Section.PROPERTIES or self is _RABBITMQ:
+            known += [*self.silent_kinds, layout.BOOLEAN] if self.booleans else self.silent_kinds
+            if self.numbers_below:
+                known += [layout.INTEGER, layout.FLOAT]
+        return ~sum(1 << kind for kind in set(known))
+
+
+_RABBITMQ = EqualityRules(2**63, True, (layout.LARGE,))
+_SERVICE_BUS = EqualityRules(2**53, True, (layout.LARGE, layout.TIMESTAMP, layout.UUID, layout.BINARY))
+
+EQUALITIES = {
+    ValueRules.RABBITMQ: _RABBITMQ,
+    ValueRules.SERVICE_BUS: _SERVICE_BUS,
+    ValueRules.CORRELATION: _SERVICE_BUS,
+    # A number that a producer typed is compared with a text as numbers: only texts are keys.
+    ValueRules.ROCKETMQ: EqualityRules(0, False, ()),
+}
+"""Languages whose equalities are indexed."""
+
+
+@dataclass(slots=True, frozen=True)
+class Access:
+    """One of `keys` is there whenever the filter is true, because of its conjunct in that place."""
+
+    keys: tuple[Key, ...]
+    place: int
+    whole: bool
+    """Whether a key that is there makes the conjunct true."""
+
+
+def accesses(node: Normal) -> list[Access]:
+    """The accesses of a filter, by the places of its conjuncts."""
+    found = []
+    for place, part in enumerate(conjuncts(node)):
+        keys = _keys_of(part)
+        if keys:
+            found.append(Access(tuple(dict.fromkeys(keys)), place, isinstance(part, Literal)))
+    return found
+
+
+def _keys_of(part: Normal) -> list[Key] | None:
+    """Keys one of which is there whenever the part is true; None if nothing can be said."""
+    if isinstance(part, Literal):
+        return None if part.negated else _keys_of_predicate(part.predicate)
+    options = [_keys_of(inner) for inner in part.parts]
+    if isinstance(part, Junction) and part.all_of:
+        return min((keys for keys in options if keys), key=len, default=None)
+    every: list[Key] = []
+    for keys in options:
+        if keys is None:
+            return None
+        every += keys
+    return every
+
+
+def _keys_of_predicate(predicate: Node) -> list[Key] | None:
+    match predicate:
+        case Compare(operator=CompareOperator.EQUAL, left=Field() as field, right=Constant() as constant):
+            return _keys(field, predicate.rules, (constant,))
+        case Compare(operator=CompareOperator.EQUAL, left=Constant() as constant, right=Field() as field):
+            return _keys(field, predicate.rules, (constant,))
+        case In(subject=Field() as field, members=members, negated=False):
+            return _keys(field, predicate.rules, members)
+        case _:
+            return None
+
+
+def _keys(field: Field, rules: ValueRules, members: Iterable[Node]) -> list[Key] | None:
+    equality = EQUALITIES.get(rules)
+    reference = field.reference
+    if equality is None or reference.default is not None or reference.path or field.rules not in EQUALITIES:
+        return None
+    keys: list[Key] = []
+    for member in members:
+        found = key_of_value(member.value, equality) if isinstance(member, Constant) else None
+        if found is None:
+            return None
+        keys.append((reference, *found))
+    return keys
+
+
+def key_of_value(value: Value, equality: EqualityRules) -> tuple[int, int | bytes] | None:
+    """Kind and content of the key of a value; None for values that are no keys."""
+    if isinstance(value, bytes):
+        return layout.BYTES, value
+    if isinstance(value, bool):
+        return (layout.BOOLEAN, int(value)) if equality.booleans else None
+    if not isinstance(value, int | float) or not -equality.numbers_below < value < equality.numbers_below:
+        return None
+    if isinstance(value, float) and math.floor(value) != value:
+        return layout.FLOAT, int.from_bytes(struct.pack("<d", value), "little", signed=True)
+    return layout.INTEGER, int(value)

@@ -1,0 +1,191 @@
+"""The words that a plan is made of: what `plan.py` and `engine.py` write and the kernels of this folder read.
+
+All are int64. What stands as "address" is one only while a plan runs; in a plan at rest there are positions.
+
+A block is 1 024 messages. A *row* is a message of the block by number; a *class row* is what all predicates on one
+field say about one class of its values:
+
+    flags | true bits, one word per 64 predicates | false bits | other bits (error or undecided)
+
+This module holds plain integers only: kernels freeze them when they are compiled.
+"""
+
+from __future__ import annotations
+
+from headgate.evaluate.layout import (
+    ABSENT,
+    BINARY,
+    BOOLEAN,
+    BYTES,
+    CHAR,
+    FLOAT,
+    INT32,
+    INTEGER,
+    LARGE,
+    NULL,
+    ODD,
+    OPEN,
+    TIMESTAMP,
+    UUID,
+    VALUELESS,
+)
+
+BLOCK = 1024
+
+# How the value in a register is known again. A kind in none of these is never taken for one seen before.
+KINDS_BY_THEMSELVES = 1 << NULL | 1 << ABSENT | 1 << VALUELESS | 1 << OPEN | 1 << ODD
+KINDS_BY_PAYLOAD = 1 << INTEGER | 1 << FLOAT | 1 << BOOLEAN | 1 << LARGE | 1 << INT32 | 1 << TIMESTAMP | 1 << CHAR
+KINDS_BY_TEXT = 1 << BYTES | 1 << UUID | 1 << BINARY
+
+# Bitmaps of a predicate or of a place in the stack, in bytes: true, false, other.
+IS_TRUE = 0
+IS_FALSE = 128
+IS_OTHER = 256
+TRIPLE_BYTES = 384
+
+# The head of a run, in bytes from its start.
+DATA = 0
+DATA_BYTES = 8
+STARTS = 16
+LENGTHS = 24
+MESSAGES = 32
+STATES = 40  # address: a byte per message, DECIDED or what it is instead
+NEXT = 48  # the first message that was not decided yet
+OUT = 56  # address of the found pairs
+OUT_CAPACITY = 64
+OUT_COUNT = 72
+PROGRAM = 80
+REGISTERS = 88
+POOL = 96
+COLUMNS = 104
+COLUMN_COUNT = 112
+LOOSE = 120  # address: entry and predicate of each that belongs to no column
+LOOSE_COUNT = 128
+BITS = 136  # address of the bitmaps of the predicates
+STACK = 144
+UNSURE = 152  # address: bitmap of the rows for which some predicate is undecided
+SQUARE = 160  # address of 64 words
+CODE = 168
+FILTERS = 176
+FILTER_COUNT = 184  # filters that every block asks; those behind them are asked when the index names them
+NUMBERS = 192
+FIELDS = 200  # address of the indexed fields
+FIELD_COUNT = 208
+BUCKETS = 216
+BUCKET_MASK = 224
+KEYS = 232
+POSTINGS = 240
+CANDIDATES = 248
+STORED = 256  # address: the indexed fields of 64 messages, a register each
+HASHES = 264  # address: the hashes of the same
+HITS = 272  # address: for each filter behind FILTER_COUNT a bitmap
+HIT_FILTERS = 280  # address: those with a bit in theirs
+HIT_COUNT = 288
+HEAD_WORDS = 37
+
+# States of a message.
+DECIDED = 0
+# layout.MALFORMED = 3 and layout.UNDECIDED = 4 of the filter kernel.
+
+# A found pair is what it is (two bits), the message and the number of the filter.
+WHAT_SHIFT = 61
+MESSAGE_SHIFT = 31
+MATCH = 0
+ERROR_PAIR = 1
+OPEN_PAIR = 2
+
+# How a run ends, other than with the number of a message that is not within the data.
+ALL_DONE = -1
+NO_ROOM = -2
+
+# A column: predicates on one field.
+SLOT = 0  # register of the field, in bytes
+PREDICATES = 8
+FIRST_PREDICATE = 16
+ROW_WORDS = 24  # of each kind of bits in a class row
+ENTRIES = 32  # address: where the code of each predicate begins, -1 for the reference
+CELLS = 40  # address: class row of each class that has a number, 0 if not asked yet
+CELL_COUNT = 48
+TEXTS = 56  # address of the table of texts, 0 if texts are told apart one by one
+TEXT_MASK = 64
+INTEGER_BOUNDS = 72  # address: where the answers for integers may change, ascending; 0: told apart one by one
+INTEGER_COUNT = 80
+FLOAT_BOUNDS = 88
+FLOAT_COUNT = 96
+INTEGER_CELLS = 104
+FLOAT_CELLS = 112
+MEMO = 120  # address of the table of values seen
+MEMO_MASK = 128
+ROWS = 136  # address of the class rows; the first is empty
+ROW_CAPACITY = 144
+ROWS_USED = 152
+ARENA = 160  # address of the texts seen
+ARENA_BYTES = 168
+ARENA_USED = 176
+BLOCK_ROWS = 184  # address: class row of each message of the block
+BITS_SEEN = 192  # whether the block has class rows with other bits
+OTHERS_DIRTY = 200  # whether the bitmaps of other bits hold any
+FALSE_WANTED = 208  # whether filters ask for what is false
+GROUP = 216  # bit of the column in FILTER_COLUMNS
+COLUMN_WORDS = 28
+
+# Numbers of classes: the kinds, then
+FALSE_CELL = 16
+TRUE_CELL = 17
+OTHER_TEXT_CELL = 18
+TEXT_CELLS = 19
+
+# Flags of a class row.
+HAS_OTHERS = 1
+HAS_UNDECIDED = 2
+
+# A table of texts: hash, address, length, 1 + number (0: empty place).
+TEXT_WORDS = 4
+# A table of values seen: hash, kind, payload, length, address of the class row (0: empty place).
+MEMO_WORDS = 5
+LONGEST_MEMO_TEXT = 256
+
+# A filter: position and number of its instructions, columns it looks at, position and number of its numbers, and
+# whether its errors are asked for.
+FILTER_CODE = 0
+FILTER_LENGTH = 8
+FILTER_COLUMNS = 16
+FILTER_NUMBERS = 24
+FILTER_NUMBER_COUNT = 32
+FILTER_EXACT = 40
+FILTER_WORDS = 6
+LOOSE_GROUP = 62
+
+# An instruction: operation, place in the stack, and bitmap in the predicates (of what is false if negated).
+OPERATION_BITS = 4
+NEGATED_BIT = 4
+PLACE_SHIFT = 8
+SOURCE_SHIFT = 20
+TAKE = 0
+AND_PREDICATE = 1
+OR_PREDICATE = 2
+AND_NEXT = 3  # with the place above it
+OR_NEXT = 4
+STOP_IF_NONE = 5  # of the lowest place: the filter is true nowhere
+
+# An indexed field: register of the field in bytes, kinds that only the reference can tell, whether it is an access key.
+FIELD_SLOT = 0
+FIELD_OPEN_KINDS = 8
+FIELD_IS_ACCESS = 16
+FIELD_WORDS = 3
+
+# A key: field, kind, payload or text address, length, position and number of its postings.
+KEY_FIELD = 0
+KEY_KIND = 8
+KEY_PAYLOAD = 16
+KEY_LENGTH = 24
+KEY_POSTINGS = 32
+KEY_POSTING_COUNT = 40
+KEY_WORDS = 6
+BUCKET_WORDS = 2  # hash, 1 + key (0: empty place)
+
+# A candidate: number of the filter, 1 + its residual filter behind FILTER_COUNT (0: none), number of checks, keys.
+CANDIDATE_NUMBER = 0
+CANDIDATE_RESIDUAL = 8
+CANDIDATE_CHECKS = 16
+CANDIDATE_FIRST = 24

@@ -45,6 +45,21 @@ class FilterError(HeadgateError):
         self.text = text
         self.span = span
 
+    @property
+    def line(self) -> int:
+        """The line where the span begins, from 1."""
+        return self.text.count("\n", 0, self.span[0]) + 1
+
+    @property
+    def column(self) -> int:
+        """Which character of its line the span begins with, from 1."""
+        return self.span[0] - self.text.rfind("\n", 0, self.span[0])
+
+    @property
+    def token(self) -> str:
+        """The text under the span; empty at the end of the filter."""
+        return self.text[slice(*self.span)]
+
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild_filter_error, (type(self), self.reason, self.dialect, self.text, self.span)
 

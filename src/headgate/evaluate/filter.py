@@ -18,7 +18,8 @@ from headgate.errors import ConfigError
 from headgate.evaluate import reference
 from headgate.evaluate.program import Program, compile_program
 from headgate.evaluate.verdict import UNDECIDED, Verdict
-from headgate.language import DEFAULT_DIALECT, bind, dialect_named, parse
+from headgate.language import DEFAULT_DIALECT, Limits, bind, dialect_named, parse
+from headgate.language.correlation import correlation_filter
 from headgate.language.filter_set import FilterSet
 from headgate.language.properties import (
     application_properties_entries,
@@ -27,7 +28,7 @@ from headgate.language.properties import (
     properties_entries,
     properties_filter,
 )
-from headgate.language.tree import Field, Node, Now, walk
+from headgate.language.tree import Field, NewId, Node, Now, walk
 from headgate.message import EncodedMessages, Message
 from headgate.message.fields import FieldReference
 
@@ -43,10 +44,12 @@ class Filter:
     """One filter, bound and immutable; may be pickled and used by several threads.
 
     `text` is what it was parsed from, or a display of its property maps; the spans of `tree` are places in it.
-    `dialect` is the language of the text, None for property filters.
+    `dialect` is the language of the text, None for filters that were given otherwise: property maps, correlation
+    filters, tags. `uses_time` and `uses_chance` say that UTC() or newid() stands in it: then the verdict depends on
+    more than the message.
     """
 
-    __slots__ = ("_compiled", "_program", "dialect", "fields", "text", "tree", "uses_time")
+    __slots__ = ("_compiled", "_program", "dialect", "fields", "text", "tree", "uses_chance", "uses_time")
 
     def __init__(self, tree: Node, text: str, dialect: str | None) -> None:
         self.tree = tree
@@ -54,13 +57,37 @@ class Filter:
         self.dialect = dialect
         self.fields = frozenset(node.reference for node in walk(tree) if isinstance(node, Field))
         self.uses_time = any(isinstance(node, Now) for node in walk(tree))
+        self.uses_chance = any(isinstance(node, NewId) for node in walk(tree))
         self._program: Program | None = None
         self._compiled = False
 
     @classmethod
-    def parse(cls, text: str, dialect: str = DEFAULT_DIALECT) -> Filter:
-        """The filter that a text states; raises FilterError with place and reason, ConfigError for the dialect."""
-        return cls(bind(parse(text, dialect), dialect, text), text, dialect_named(dialect).name)
+    def parse(
+        cls,
+        text: str,
+        dialect: str = DEFAULT_DIALECT,
+        *,
+        parameters: Mapping[str, object] | None = None,
+        limits: Limits | None = None,
+    ) -> Filter:
+        """The filter that a text states; raises FilterError with place and reason, ConfigError for the dialect.
+
+        `parameters` are the values of `@name` (servicebus), plain Python or `AmqpValue`; `limits` take the place of the
+        dialect's limit of length.
+        """
+        tree = bind(parse(text, dialect, limits=limits), dialect, text, parameters=parameters)
+        return cls(tree, text, dialect_named(dialect).name)
+
+    @classmethod
+    def from_correlation(cls, **conditions: object) -> Filter:
+        """The correlation filter of Service Bus with these conditions, ANDed: `label="red", properties={"size": 5}`.
+
+        Conditions on system properties are strings under the names of `headgate.language.correlation.SYSTEM_FIELDS`;
+        those on application properties are plain Python values or `AmqpValue`, by name, under `properties`. None is no
+        condition. Raises ConfigError for names and values, FilterError for a filter that could never match or has none.
+        """
+        text, tree = correlation_filter(conditions)
+        return cls(tree, text, None)
 
     @classmethod
     def from_properties(
@@ -91,9 +118,7 @@ class Filter:
         return cls(filter_set.tree, filter_set.text, filter_set.dialect if filter_set.is_text else None)
 
     def __reduce__(self) -> tuple[object, ...]:
-        if self.dialect is not None:
-            return Filter.parse, (self.text, self.dialect)
-        return Filter, (self.tree, self.text, None)
+        return Filter, (self.tree, self.text, self.dialect)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Filter):

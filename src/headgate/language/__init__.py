@@ -7,6 +7,9 @@ AMQP receiver (`properties.py`, `filter_set.py`) yield bound trees of the same n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from headgate.errors import ConfigError
 from headgate.language.amqp import AMQP
 from headgate.language.bind import bind as _bind
@@ -14,9 +17,11 @@ from headgate.language.dialect import Dialect
 from headgate.language.parser import parse as _parse
 from headgate.language.rabbitmq import RABBITMQ
 from headgate.language.rocketmq import ROCKETMQ
+from headgate.language.servicebus import SERVICE_BUS, parameter_values
+from headgate.language.servicebus_limits import Limits
 from headgate.language.tree import Node
 
-DIALECTS: dict[str, Dialect] = {RABBITMQ.name: RABBITMQ, AMQP.name: AMQP, ROCKETMQ.name: ROCKETMQ}
+DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (RABBITMQ, AMQP, ROCKETMQ, SERVICE_BUS)}
 """The filter languages by name."""
 
 DEFAULT_DIALECT = AMQP.name
@@ -31,14 +36,27 @@ def dialect_named(name: str) -> Dialect:
         raise ConfigError(f"found dialect {name!r}, expected one of {', '.join(DIALECTS)}") from None
 
 
-def parse(text: str, dialect: str = DEFAULT_DIALECT) -> Node:
-    """The unbound tree of a filter text; raises FilterSyntaxError and FilterLimitError, with the span."""
-    return _parse(text, dialect_named(dialect))
+def parse(text: str, dialect: str = DEFAULT_DIALECT, *, limits: Limits | None = None) -> Node:
+    """The unbound tree of a filter text; raises FilterSyntaxError and FilterLimitError, with the span.
+
+    With `limits`, theirs is the length of the text that is allowed, whatever the dialect's.
+    """
+    language = dialect_named(dialect)
+    if limits is not None:
+        language = replace(language, max_code_points=limits.filter_characters)
+    return _parse(text, language)
 
 
-def bind(tree: Node, dialect: str, text: str) -> Node:
-    """The bound tree of an unbound one, parsed from `text`; raises FilterTypeError and FilterSyntaxError."""
-    return _bind(tree, dialect_named(dialect), text)
+def bind(tree: Node, dialect: str, text: str, *, parameters: Mapping[str, object] | None = None) -> Node:
+    """The bound tree of an unbound one, parsed from `text`; raises FilterTypeError and FilterSyntaxError.
+
+    `parameters` are the values of `@name`, plain Python values or `AmqpValue`, the `@` of the name left out or not.
+    Raises ConfigError for parameters that a value cannot be, and for a dialect that has none.
+    """
+    language = dialect_named(dialect)
+    if parameters and not language.takes_parameters:
+        raise ConfigError(f"found parameters, dialect {language.name} has none")
+    return _bind(tree, language, text, parameter_values(parameters or {}))
 
 
-__all__ = ["DEFAULT_DIALECT", "DIALECTS", "Dialect", "bind", "dialect_named", "parse"]
+__all__ = ["DEFAULT_DIALECT", "DIALECTS", "Dialect", "Limits", "bind", "dialect_named", "parse"]

@@ -151,6 +151,6 @@ class Dialect:
     functions: Mapping[str, PrefixForm] = field(default_factory=dict)
     """Names that are functions directly before a parenthesis, and names elsewhere; in the case of `fold_keywords`."""
     resolve: Callable[[Name], Node] | None = None
-    """What a name stands for, in languages where `sections`, `fields` and `names` cannot say it; raises `NameRefused`."""
+    """What a name stands for, where `sections`, `fields` and `names` cannot say it; raises `NameRefused`."""
     takes_parameters: bool = False
     """Whether values may be given beside the text."""

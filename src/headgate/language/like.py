@@ -1,7 +1,7 @@
 """LIKE patterns: text and escape character → `LikePattern`, and back.
 
-Source: rabbitmq_filters, section 2.5. A pattern with no `_` and at most one `%` compares bytes; any other walks code
-points, where wildcards do not match a line feed.
+Source: rabbitmq_filters, section 2.5; servicebus_filters, section 3.5. A pattern with no `_` and at most one `%`
+compares bytes; any other walks code points, where RabbitMQ's wildcards do not match a line feed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,19 @@ class LikeRefused(Exception):  # noqa: N818 - not an error of the user's tree: t
 
 
 def compile_like(pattern: str, escape: str | None) -> LikePattern:
-    """The compiled form of a pattern by RabbitMQ's rules; raises LikeRefused."""
+    """The compiled form of a pattern by RabbitMQ's rules, without control characters; raises LikeRefused."""
+    return _compiled(pattern, escape, any_character=False)
+
+
+def compile_any_like(pattern: str, escape: str | None) -> LikePattern:
+    """The compiled form of a pattern that may hold any character; raises LikeRefused."""
+    return _compiled(pattern, escape, any_character=True)
+
+
+def _compiled(pattern: str, escape: str | None, *, any_character: bool) -> LikePattern:
     if escape is not None and len(escape) != 1:
         raise LikeRefused(f"the escape has {len(escape)} characters, expected one", (0, len(escape)), in_escape=True)
-    elements = _elements(pattern, escape)
+    elements = _elements(pattern, escape, any_character=any_character)
     wildcards = [element for element in elements if isinstance(element, LikeWildcard)]
     if LikeWildcard.ONE in wildcards or len(wildcards) > 1:
         return LikePattern(LikeShape.GENERAL, elements=elements)
@@ -39,7 +48,7 @@ def compile_like(pattern: str, escape: str | None) -> LikePattern:
     return LikePattern(LikeShape.PREFIX, prefix=b"".join(texts))
 
 
-def _elements(pattern: str, escape: str | None) -> tuple[bytes | LikeWildcard, ...]:
+def _elements(pattern: str, escape: str | None, *, any_character: bool) -> tuple[bytes | LikeWildcard, ...]:
     elements: list[bytes | LikeWildcard] = []
     literal = ""
     position = 0
@@ -51,7 +60,7 @@ def _elements(pattern: str, escape: str | None) -> tuple[bytes | LikeWildcard, .
             if position == len(pattern):
                 raise LikeRefused("the pattern ends with the escape character", (position - 1, position))
             character = pattern[position]
-        if character < " " or character == "\x7f":
+        if not any_character and (character < " " or character == "\x7f"):
             raise LikeRefused(
                 f"found control character U+{ord(character):04X}, which a pattern cannot hold", (position, position + 1)
             )
@@ -60,11 +69,11 @@ def _elements(pattern: str, escape: str | None) -> tuple[bytes | LikeWildcard, .
             literal += character
             continue
         if literal:
-            elements.append(literal.encode())
+            elements.append(literal.encode("utf-8", "surrogateescape"))
             literal = ""
         elements.append(LikeWildcard(character))
     if literal:
-        elements.append(literal.encode())
+        elements.append(literal.encode("utf-8", "surrogateescape"))
     return tuple(elements)
 
 

@@ -29,11 +29,16 @@ from headgate.language.tree import (
     IsNull,
     Like,
     LikeText,
+    LikeValue,
+    MessageSize,
     Name,
+    NewId,
     Node,
     Not,
     Now,
     Or,
+    Parameter,
+    PropertyOf,
     Sign,
     Special,
     SpecialNumber,
@@ -75,6 +80,14 @@ class _Printer:
                 return Level.SIGN if number is SpecialNumber.NEGATIVE_INFINITY else Level.NAME, number.value
             case Field(reference):
                 return Level.NAME, field_text(reference)
+            case Parameter(name):
+                return Level.PRIMARY, f"@{name}"
+            case PropertyOf(name):
+                return Level.PRIMARY, f"property({text(name, Level.SUM)})"
+            case NewId():
+                return Level.PRIMARY, "newid()"
+            case MessageSize():
+                return Level.NAME, "sys.Size"
             case Now():
                 return Level.PRIMARY, "UTC()"
             case And(operands):
@@ -94,6 +107,10 @@ class _Printer:
                 return Level.COMPARISON, f"{text(subject, Level.SUM)} {_not(negated)}{_like(pattern, escape)}"
             case Like(subject, compiled, negated):
                 return Level.COMPARISON, f"{text(subject, Level.SUM)} {_not(negated)}{_like(*like_text(compiled))}"
+            case LikeValue(subject, wanted, escape, negated):
+                behind = "" if escape is None else f" ESCAPE {text(escape, Level.SUM)}"
+                spelled = f"{_not(negated)}LIKE {text(wanted, Level.SUM)}{behind}"
+                return Level.COMPARISON, f"{text(subject, Level.SUM)} {spelled}"
             case TextTest(kind, subject, searched, negated):
                 quoted = constant_text(searched)
                 return Level.COMPARISON, f"{text(subject, Level.SUM)} {_not(negated)}{kind.value} {quoted}"

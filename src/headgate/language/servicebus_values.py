@@ -10,7 +10,7 @@
     other        `AmqpValue` of anything else; no operator takes it
 
 None is unknown. Everything here raises `EvaluationFailed` for what the language calls an error, and nothing else.
-Source: servicebus_filters, sections 3.1, 3.3, 3.4 and 3.8; what it leaves open: docs/reference/servicebus-open-points.md.
+Source: servicebus_filters, sections 3.1, 3.3, 3.4, 3.8; what it leaves open: docs/reference/servicebus-open-points.md.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ LAST_TICKS = 3_155_378_975_999_999_999
 TIME_SPAN, DATE_TIME_OFFSET, URI = (f"com.microsoft:{name}" for name in ("timespan", "datetime-offset", "uri"))
 
 _SYMBOLS = {name: AmqpValue(AmqpType.SYMBOL, name) for name in (TIME_SPAN, DATE_TIME_OFFSET)}
-_INTEGERS = frozenset(
+INTEGERS = frozenset(
     {AmqpType.UBYTE, AmqpType.USHORT, AmqpType.UINT, AmqpType.ULONG}
     | {AmqpType.BYTE, AmqpType.SHORT, AmqpType.INT, AmqpType.LONG}
 )
+"""The types that hold an integer."""
 
 
 class Kind(enum.Enum):
@@ -81,7 +82,7 @@ def value_of(typed: AmqpValue) -> Value:
     """What the language sees in a value of a message or a parameter; None for null."""
     if typed.type is AmqpType.NULL:
         return None
-    if typed.type is AmqpType.BOOLEAN or typed.type in _INTEGERS:
+    if typed.type is AmqpType.BOOLEAN or typed.type in INTEGERS:
         number: bool | int = typed.value
         return number
     if typed.type in (AmqpType.FLOAT, AmqpType.DOUBLE):

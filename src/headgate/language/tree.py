@@ -109,7 +109,7 @@ class PropertyOf:
 
 @dataclass(frozen=True, slots=True)
 class NewId:
-    """`newid()`: a uuid that depends on nothing but who evaluates and `occurrence`, the number of this call in the text.
+    """`newid()`: a uuid made of who evaluates and `occurrence`, the number of this call in the text.
 
     See `headgate.language.servicebus_values.new_id`; in a filter the identity of who evaluates is empty.
     """

@@ -11,7 +11,7 @@ from typing import Any
 from headgate.errors import ConfigError, MessageError
 from headgate.message.codec import ValueDecoder
 from headgate.message.compose import Body, Entries, encode_sections, list_section, map_section
-from headgate.message.constructors import CONSTRUCTOR_WIDTHS, CONSTRUCTORS, WIDTH_SIZE8, AmqpType
+from headgate.message.constructors import CONSTRUCTOR_WIDTHS, CONSTRUCTORS, DESCRIBED, WIDTH_SIZE8, AmqpType
 from headgate.message.description import describe, message_arguments
 from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section, without_case
 from headgate.message.framing import LIST_SECTIONS, footer_span, is_usable, read_descriptor, section_spans, skip_value
@@ -125,13 +125,7 @@ class Message:
         properties are strings; of equal keys the first counts that filters can use (`is_usable`), else the first. Keys
         of annotations and footer are symbols and strings; the first counts. The body has no fields.
         """
-        section = reference.section
-        if section not in self._positions:
-            self._positions[section] = self._field_positions(section)
-        name = reference.position if reference.key is None else reference.key
-        position = None if name is None else self._positions[section].get(name)
-        if position is None and reference.ignore_case and reference.key is not None:
-            position = self._position_without_case(section, reference.key)
+        position = self._field_position(reference)
         if position is None:
             return None
         located = follow(self._data, position, reference.path)
@@ -142,6 +136,27 @@ class Message:
         if kind in _NOT_LOOKED_INTO:
             return _NOT_LOOKED_INTO[kind]
         return self._values().plain(constructor, content, len(self._data))[0]
+
+    def whole_value(self, reference: FieldReference) -> AmqpValue | None:
+        """As `value`, and a described value with what is described, if that decodes. Never raises."""
+        position = self._field_position(reference)
+        if position is not None and not reference.path and self._data[position] == DESCRIBED:
+            try:
+                return self._values().value(position, len(self._data))[0]
+            except MessageError:
+                return self.value(reference)
+        return self.value(reference)
+
+    def _field_position(self, reference: FieldReference) -> int | None:
+        """Where the value of a field begins, references into it left aside."""
+        section = reference.section
+        if section not in self._positions:
+            self._positions[section] = self._field_positions(section)
+        name = reference.position if reference.key is None else reference.key
+        position = None if name is None else self._positions[section].get(name)
+        if position is None and reference.ignore_case and reference.key is not None:
+            return self._position_without_case(section, reference.key)
+        return position
 
     def _field_positions(self, section: Section) -> dict[int | bytes, int]:
         """Where the values of a section's fields begin, by position in a list, by key in a map."""

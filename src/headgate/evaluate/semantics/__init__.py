@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from headgate.evaluate.semantics import rabbitmq, rocketmq, rocketmq_map
+from headgate.evaluate.semantics import correlation, rabbitmq, rocketmq, rocketmq_map, servicebus
 from headgate.language.tree import ArithmeticOperator, CompareOperator, LikePattern, ValueRules
 from headgate.language.values import Value
 from headgate.message import Message
@@ -46,5 +46,7 @@ SEMANTICS: Mapping[ValueRules, Semantics] = {
     ValueRules.RABBITMQ: rabbitmq,
     ValueRules.ROCKETMQ: rocketmq,
     ValueRules.ROCKETMQ_MAP: rocketmq_map,
+    ValueRules.SERVICE_BUS: servicebus,
+    ValueRules.CORRELATION: correlation,
 }
 """The semantics that nodes refer to."""

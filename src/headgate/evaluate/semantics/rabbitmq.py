@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from headgate.language.like import elements_of
-from headgate.language.tree import CompareOperator, LikePattern, LikeShape, LikeWildcard, SpecialNumber
+from headgate.evaluate.semantics.wildcards import wildcard_match
+from headgate.language.tree import CompareOperator, LikePattern, LikeShape, SpecialNumber
 from headgate.language.values import Value, arithmetic, is_number, signed
 from headgate.message import AmqpType, AmqpValue, Message
 from headgate.message.fields import FieldReference
@@ -120,27 +120,4 @@ def _general_like(pattern: LikePattern, subject: bytes) -> bool | None:
     # No pattern holds a line feed as text and no wildcard matches one, so a line feed anywhere else is no match.
     if "\n" in text:
         return False
-    steps: list[str | LikeWildcard] = []
-    for element in elements_of(pattern):
-        steps.extend([element] if isinstance(element, LikeWildcard) else element.decode())
-    return _wildcard_match(steps, text)
-
-
-def _wildcard_match(steps: list[str | LikeWildcard], text: str) -> bool:
-    """Two pointers and one place to return to: the last `%` takes one more character whenever the rest does not fit."""
-    at = step = 0
-    any_step, any_at = -1, 0
-    while at < len(text):
-        current = steps[step] if step < len(steps) else None
-        if current is LikeWildcard.ANY:
-            any_step, any_at = step, at
-            step += 1
-        elif current is LikeWildcard.ONE or current == text[at]:
-            step += 1
-            at += 1
-        elif any_step >= 0:
-            any_at += 1
-            step, at = any_step + 1, any_at
-        else:
-            return False
-    return all(rest is LikeWildcard.ANY for rest in steps[step:])
+    return wildcard_match(pattern, text)

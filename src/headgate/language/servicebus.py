@@ -1,0 +1,320 @@
+"""The dialect `servicebus`: the SQL filter of a Service Bus rule.
+
+Source: servicebus_filters, section 2; what it leaves open: docs/reference/servicebus-open-points.md. Keywords and names
+have any letter case, a name in double quotes is a property, and conditions and values are two kinds of expression: a
+value alone is no filter, and a condition has no value to compare.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+import unicodedata
+from collections.abc import Mapping
+
+from headgate.errors import ConfigError, FilterError
+from headgate.language.dialect import (
+    Dialect,
+    Infix,
+    Level,
+    NameRefused,
+    Prefix,
+    TokenKind,
+    TokenRefused,
+    TokenRule,
+)
+from headgate.language.lexer import Token
+from headgate.language.like import compile_any_like
+from headgate.language.parser import (
+    Parser,
+    arithmetic,
+    comparison,
+    constant,
+    group,
+    in_list,
+    is_null,
+    junction,
+    named_field,
+    negation,
+    sign,
+)
+from headgate.language.rabbitmq import COMPARISONS, quoted_text
+from headgate.language.servicebus_limits import DEFAULT_LIMITS
+from headgate.language.servicebus_values import INTEGER_LIMIT, TICKS_PER_MS, Kind, kind_of, time_span, value_of
+from headgate.language.servicebus_values import arithmetic as calculated
+from headgate.language.servicebus_values import compare as compared
+from headgate.language.servicebus_values import signed as with_sign
+from headgate.language.system_properties import missing_system_property, system_property
+from headgate.language.tree import (
+    And,
+    ArithmeticOperator,
+    Compare,
+    CompareOperator,
+    Exists,
+    Field,
+    In,
+    IsNull,
+    LikeValue,
+    NewId,
+    Node,
+    Not,
+    Or,
+    PropertyOf,
+    ValueRules,
+    children,
+)
+from headgate.language.tree import Name as NameNode
+from headgate.language.values import EvaluationFailed, Value
+from headgate.message.fields import FieldReference, Section
+from headgate.message.types import AmqpValue, amqp_value
+
+KEYWORDS = frozenset({"AND", "OR", "NOT", "LIKE", "ESCAPE", "IN", "IS", "NULL", "EXISTS", "TRUE", "FALSE"})
+_CONDITIONS = (And, Or, Not, Compare, In, LikeValue, IsNull, Exists)
+
+
+def _capitals(word: str) -> str:
+    """A word with ASCII letters as capitals: no letter outside ASCII belongs to a keyword."""
+    return word.upper() if word.isascii() else word
+
+
+def _integer(text: str) -> int:
+    digits = text.lstrip("0") or "0"
+    if len(digits) > len(str(INTEGER_LIMIT)) or int(digits) >= INTEGER_LIMIT:
+        raise TokenRefused(f"{text[:40]} is beyond the range of a 64-bit integer")
+    return int(digits)
+
+
+def _double(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise TokenRefused(f"{text[:40]} is beyond the range of a double")
+    return value
+
+
+def _regular(text: str) -> str:
+    """A regular identifier: Unicode letters, decimal digits and `_`, a letter first, no reserved word."""
+    for position, character in enumerate(text):
+        category = unicodedata.category(character)
+        if not (category.startswith("L") or (position and (category == "Nd" or character == "_"))):
+            where = "in" if position else "at the start of"
+            raise TokenRefused(f"found {character!r} {where} a name, which only a name in brackets may have")
+    if _capitals(text) in KEYWORDS:
+        raise TokenRefused(f"{text} is a reserved word; as a name it is written [{text}]")
+    return text
+
+
+def _any_name(text: str) -> str:
+    if text[0] == "[":
+        return text[1:-1].replace("]]", "]")
+    return quoted_text(text) if text[0] == '"' else _regular(text)
+
+
+def _scoped(text: str) -> tuple[str | None, str]:
+    scope, _, name = text.partition(".")
+    return scope.strip().lower(), _any_name(name.strip())
+
+
+def _parameter_name(text: str) -> str:
+    return _any_name(text[1:]) if text[1] in '["' else text[1:]
+
+
+def _no_comment(text: str) -> None:
+    raise TokenRefused("there are no comments; two signs in a row are written with a space between")
+
+
+_BLANK = r"[ \t\n\v\f\r]"
+_DELIMITED = r'\[(?:[^\]]|\]\])*\]|"(?:[^"]|"")*"'
+_WORD = r"[^\W\d_]\w*"
+
+TOKENS = (
+    TokenRule(TokenKind.SKIPPED, re.compile(f"{_BLANK}+"), lambda _text: None),
+    TokenRule(TokenKind.OPERATOR, re.compile(r"<>|!=|>=|<=|[=<>+\-*/%(),]"), lambda _text: None),
+    TokenRule(TokenKind.FLOAT, re.compile(r"[0-9]+(?:\.[0-9]+(?:[Ee][+-]?[0-9]+)?|[Ee][+-]?[0-9]+)"), _double),
+    TokenRule(TokenKind.INTEGER, re.compile(r"[0-9]+"), _integer),
+    TokenRule(TokenKind.STRING, re.compile(r"'(?:[^']|'')*'"), quoted_text),
+    TokenRule(TokenKind.WORD, re.compile(_WORD), lambda text: (None, _regular(text))),
+    TokenRule(TokenKind.NAME, re.compile(_DELIMITED), lambda text: (None, _any_name(text))),
+    TokenRule(TokenKind.NAME, re.compile(rf"{_WORD}{_BLANK}*\.{_BLANK}*(?:{_WORD}|{_DELIMITED})"), _scoped),
+    TokenRule(TokenKind.PARAMETER, re.compile(rf"@(?:\w+|{_DELIMITED})"), _parameter_name),
+    # Two minuses that more than a number or a parenthesis follows would be a comment elsewhere.
+    TokenRule(TokenKind.OPERATOR, re.compile(r"--(?![0-9(.+-])"), _no_comment),
+)
+"""The lexical grammar: section 2.1."""
+
+
+def _like(parser: Parser, left: Node, _token: Token, negated: bool) -> Node:
+    """`LIKE value [ESCAPE value]`."""
+    pattern = parser.expression(Level.SUM)
+    escape = parser.expression(Level.SUM) if parser.accept("ESCAPE") else None
+    return LikeValue(left, pattern, escape, negated, parser.dialect.rules, (left.span[0], parser.position))
+
+
+def _exists(parser: Parser, token: Token) -> Node:
+    """`EXISTS ( property )`; a system property exists where it is set."""
+    parser.expect("(", "after EXISTS")
+    operand = named_field(parser, "a property")
+    parser.expect(")")
+    span = (token.span[0], parser.position)
+    if isinstance(operand, NameNode) and operand.section == "sys":
+        return IsNull(operand, True, span)
+    return Exists(operand, span)
+
+
+def _property(parser: Parser, token: Token) -> Node:
+    """`property ( value )`."""
+    parser.expect("(")
+    name = parser.expression(Level.SUM)
+    parser.expect(")", "behind the name of a property")
+    return PropertyOf(name, parser.dialect.rules, (token.span[0], parser.position))
+
+
+def _new_id(parser: Parser, token: Token) -> Node:
+    """`newid ( )`."""
+    parser.expect("(")
+    parser.expect(")", "after newid(")
+    return NewId(span=(token.span[0], parser.position))
+
+
+def check_kinds(parser: Parser, tree: Node, *, is_condition: bool) -> None:
+    """Raise FilterSyntaxError where a condition stands in place of a value, or a value in place of a condition."""
+    stack = [(tree, is_condition)]
+    while stack:
+        node, wants_condition = stack.pop()
+        if isinstance(node, _CONDITIONS) is not wants_condition:
+            if wants_condition:
+                reason = "found a value, expected a condition, such as a comparison: `flag = TRUE`"
+            else:
+                reason = "found a condition, expected a value: a condition has none"
+            raise parser.error(reason, node.span)
+        takes_conditions = isinstance(node, And | Or | Not)
+        stack.extend((operand, takes_conditions) for operand in reversed(children(node)))
+
+
+def _filter(parser: Parser, tree: Node) -> Node:
+    if parser.peek.kind is not TokenKind.END:
+        raise parser.unexpected("an operator or the end of the filter")
+    check_kinds(parser, tree, is_condition=True)
+    return tree
+
+
+def _resolve(name: NameNode) -> Node:
+    """`sys.` is a system property, `user.` and nothing the application property."""
+    if name.section in (None, "user"):
+        reference = FieldReference(Section.APPLICATION_PROPERTIES, key=name.name.encode(), ignore_case=True)
+        return Field(reference, ValueRules.SERVICE_BUS, name.span)
+    if name.section != "sys":
+        raise NameRefused(f"found scope {name.section!r}, expected sys. or user. or none")
+    found = system_property(name.name)
+    if found is None:
+        raise NameRefused(missing_system_property(name.name))
+    return found.node(name.span)
+
+
+def _folded_arithmetic(operator: ArithmeticOperator, left: Value, right: Value) -> Value:
+    try:
+        return calculated(operator, left, right)
+    except EvaluationFailed:
+        return None
+
+
+def _folded_sign(negative: bool, value: Value) -> Value:
+    try:
+        return with_sign(negative, value)
+    except EvaluationFailed:
+        return None
+
+
+def _folded_comparison(operator: CompareOperator, left: Value, right: Value) -> bool | None:
+    try:
+        return compared(operator, left, right)
+    except EvaluationFailed:
+        return None
+
+
+SERVICE_BUS = Dialect(
+    name="servicebus",
+    tokens=TOKENS,
+    keywords=KEYWORDS,
+    fold_keywords=_capitals,
+    unclosed={
+        "'": "a string begins here and is not closed",
+        '"': "a name in double quotes begins here and is not closed",
+        "[": "a name in brackets begins here and is not closed",
+        "@": "found '@' without the name of a parameter",
+        ";": "found ';', which no filter holds",
+    },
+    prefix={
+        "(": Prefix(Level.PRIMARY, group),
+        "TRUE": Prefix(Level.PRIMARY, constant(True)),
+        "FALSE": Prefix(Level.PRIMARY, constant(False)),
+        "NULL": Prefix(Level.PRIMARY, constant(None)),
+        "EXISTS": Prefix(Level.COMPARISON, _exists),
+        "+": Prefix(Level.SIGN, sign(Level.SIGN)),
+        "-": Prefix(Level.SIGN, sign(Level.SIGN)),
+        "NOT": Prefix(Level.NOT, negation(Level.NOT)),
+    },
+    functions={"NEWID": _new_id, "PROPERTY": _property, "P": _property},
+    infix={
+        "OR": junction(Or, Level.OR),
+        "AND": junction(And, Level.AND),
+        **{
+            symbol: Infix(Level.COMPARISON, Level.SUM, comparison(operator, Level.SUM))
+            for symbol, operator in COMPARISONS.items()
+        },
+        "LIKE": Infix(Level.COMPARISON, Level.SUM, _like, negatable=True),
+        "IN": Infix(Level.COMPARISON, Level.SUM, in_list(Level.SUM), negatable=True),
+        "IS": Infix(Level.COMPARISON, Level.NAME, is_null),
+        "+": arithmetic(ArithmeticOperator.ADD, Level.SUM),
+        "-": arithmetic(ArithmeticOperator.SUBTRACT, Level.SUM),
+        "*": arithmetic(ArithmeticOperator.MULTIPLY, Level.PRODUCT),
+        "/": arithmetic(ArithmeticOperator.DIVIDE, Level.PRODUCT),
+        "%": arithmetic(ArithmeticOperator.MODULO, Level.PRODUCT),
+    },
+    sections={None: Section.APPLICATION_PROPERTIES, "user": Section.APPLICATION_PROPERTIES},
+    fields={},
+    resolve=_resolve,
+    compile_like=compile_any_like,
+    rules=ValueRules.SERVICE_BUS,
+    complete=_filter,
+    arithmetic=_folded_arithmetic,
+    signed=_folded_sign,
+    compare=_folded_comparison,
+    takes_parameters=True,
+    max_code_points=DEFAULT_LIMITS.filter_characters,
+    max_parentheses=DEFAULT_LIMITS.filter_characters,
+)
+
+
+def parameter_values(parameters: Mapping[str, object]) -> dict[str, Value]:
+    """Values of parameters by name, without `@` and as capitals; plain Python values or `AmqpValue`.
+
+    A `datetime.timedelta` is a time span. Raises `ConfigError` for a value that no parameter can have, and for names
+    that are the same.
+    """
+    values: dict[str, Value] = {}
+    for name, given in parameters.items():
+        folded = _capitals(name.removeprefix("@"))
+        if folded in values:
+            raise ConfigError(f"parameter @{name.removeprefix('@')} is given twice")
+        values[folded] = constant_value(given)
+    return values
+
+
+def constant_value(given: object) -> Value:
+    """A plain Python value or `AmqpValue` as the language sees it. Raises `ConfigError`."""
+    if isinstance(given, datetime.timedelta):
+        return time_span(given // datetime.timedelta(microseconds=1) * (TICKS_PER_MS // 1000))
+    value = value_of(amqp_value(given))
+    if isinstance(value, AmqpValue) and kind_of(value) is Kind.OTHER:
+        raise ConfigError(f"a {value.type.value} is no value of Service Bus")
+    return value
+
+
+def parsing_error_text(error: FilterError) -> str:
+    """What Service Bus answers to a filter or an action that it cannot parse (section 6)."""
+    return (
+        "There was an error parsing the SQL expression. "
+        f"[Token line={error.line}, column={error.column}, Token in error={error.token}, "
+        f"Additional details= {error.reason}]"
+    )

@@ -1,0 +1,124 @@
+"""The system properties of Service Bus: where a message holds them, their types, and which ones an action may set.
+
+Source: servicebus_filters, section 2.3. Filters and actions look at a message before it is stored on a subscription:
+what only the stored copy has is null there (LockToken, LockedUntilUtc, SequenceNumber), and DeliveryCount is 0.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headgate.language.tree import Constant, Field, MessageSize, Node, Span, ValueRules
+from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section
+
+
+class SystemType(enum.Enum):
+    """Types of system properties; a field that holds something else counts as unset."""
+
+    TEXT = "string"
+    IDENTIFIER = "string, read from any type of id"
+    TIME_SPAN = "time span, in milliseconds"
+    DATE_TIME = "date-time"
+    INTEGER = "integer"
+    BOOLEAN = "boolean"
+
+
+@dataclass(frozen=True, slots=True)
+class SystemProperty:
+    """One system property, under `names` (the documented one first).
+
+    Without a `reference` it has the constant `value`, and setting it has no effect.
+    """
+
+    names: tuple[str, ...]
+    type: SystemType
+    settable: bool
+    reference: FieldReference | None = None
+    value: int | None = None
+    is_size: bool = False
+    is_limited: bool = False
+    """Whether the limit of identifiers counts for it (section 7)."""
+
+    def node(self, span: Span) -> Node:
+        """What the name of this property is in a bound tree."""
+        if self.is_size:
+            return MessageSize(span)
+        if self.reference is None:
+            return Constant(self.value, span)
+        return Field(self.reference, ValueRules.SERVICE_BUS, span)
+
+
+def _properties(name: str) -> FieldReference:
+    return FieldReference(Section.PROPERTIES, position=PROPERTIES_FIELDS.index(name))
+
+
+def _annotation(name: str) -> FieldReference:
+    return FieldReference(Section.MESSAGE_ANNOTATIONS, key=f"x-opt-{name}".encode())
+
+
+_TEXT, _DATE_TIME, _INTEGER = SystemType.TEXT, SystemType.DATE_TIME, SystemType.INTEGER
+_TTL = FieldReference(Section.HEADER, position=HEADER_FIELDS.index("ttl"))
+
+SYSTEM_PROPERTIES: tuple[SystemProperty, ...] = (
+    SystemProperty(("MessageId",), SystemType.IDENTIFIER, True, _properties("message-id"), is_limited=True),
+    SystemProperty(("CorrelationId",), SystemType.IDENTIFIER, True, _properties("correlation-id")),
+    SystemProperty(("Label", "Subject"), _TEXT, True, _properties("subject")),
+    SystemProperty(("To",), _TEXT, True, _properties("to")),
+    SystemProperty(("ReplyTo",), _TEXT, True, _properties("reply-to")),
+    SystemProperty(("ReplyToSessionId",), _TEXT, True, _properties("reply-to-group-id"), is_limited=True),
+    SystemProperty(("SessionId",), _TEXT, True, _properties("group-id"), is_limited=True),
+    SystemProperty(("ContentType",), _TEXT, True, _properties("content-type")),
+    SystemProperty(("PartitionKey",), _TEXT, True, _annotation("partition-key"), is_limited=True),
+    SystemProperty(
+        ("ViaPartitionKey", "TransactionPartitionKey"), _TEXT, True, _annotation("via-partition-key"), is_limited=True
+    ),
+    SystemProperty(("TimeToLive",), SystemType.TIME_SPAN, True, _TTL),
+    SystemProperty(
+        ("ScheduledEnqueueTimeUtc", "ScheduledEnqueueTime"), _DATE_TIME, True, _annotation("scheduled-enqueue-time")
+    ),
+    SystemProperty(("ForcePersistence",), SystemType.BOOLEAN, True),
+    SystemProperty(("EnqueuedTimeUtc",), _DATE_TIME, False, _annotation("enqueued-time")),
+    SystemProperty(("ExpiresAtUtc",), _DATE_TIME, False, _properties("absolute-expiry-time")),
+    SystemProperty(("LockedUntilUtc",), _DATE_TIME, False),
+    SystemProperty(("SequenceNumber",), _INTEGER, False),
+    SystemProperty(("EnqueuedSequenceNumber",), _INTEGER, False, _annotation("enqueue-sequence-number")),
+    SystemProperty(("DeliveryCount",), _INTEGER, False, value=0),
+    SystemProperty(("LockToken",), _TEXT, False),
+    SystemProperty(("DeadLetterSource",), _TEXT, False, _annotation("deadletter-source")),
+    SystemProperty(("Size",), _INTEGER, False, is_size=True),
+    SystemProperty(("State",), _INTEGER, False, _annotation("message-state")),
+)
+"""All of them, in the order of the documentation."""
+
+
+def _place(reference: FieldReference) -> int | bytes | None:
+    return reference.position if reference.key is None else reference.key
+
+
+_BY_NAME: Mapping[str, SystemProperty] = {name.lower(): found for found in SYSTEM_PROPERTIES for name in found.names}
+_TYPES: Mapping[tuple[Section, int | bytes | None], SystemType] = {
+    (found.reference.section, _place(found.reference)): found.type
+    for found in SYSTEM_PROPERTIES
+    if found.reference is not None
+}
+
+
+def system_property(name: str) -> SystemProperty | None:
+    """The system property of that name, whatever its letter case."""
+    return _BY_NAME.get(name.lower()) if name.isascii() else None
+
+
+def missing_system_property(name: str) -> str:
+    """What to say about a name that no system property has."""
+    names = [known for found in SYSTEM_PROPERTIES for known in found.names]
+    near = difflib.get_close_matches(name.lower(), [known.lower() for known in names], n=1, cutoff=0.7)
+    hint = f"did you mean sys.{next(known for known in names if known.lower() == near[0])}?" if near else ""
+    return f"there is no system property {name!r}; {hint or 'a property of your own is user.' + name}"
+
+
+def system_type(reference: FieldReference) -> SystemType | None:
+    """As what a field is read if a system property lies there."""
+    return _TYPES.get((reference.section, _place(reference)))

@@ -28,6 +28,7 @@ from headgate.language.properties import (
     properties_entries,
     properties_filter,
 )
+from headgate.language.tags import parse_tags
 from headgate.language.tree import Field, NewId, Node, Now, walk
 from headgate.message import EncodedMessages, Message
 from headgate.message.fields import FieldReference
@@ -109,6 +110,12 @@ class Filter:
             raise ConfigError("found no property filter, expected properties, application_properties, or both")
         text, tree = joined(parts)
         return cls(tree, text, None)
+
+    @classmethod
+    def from_tags(cls, text: str | None) -> Filter:
+        """The filter of a RocketMQ tag expression, `TagA || TagB` or `*`; raises FilterError."""
+        expression = parse_tags(text)
+        return cls(expression.tree(), expression.text, None)
 
     @classmethod
     def from_set(cls, filter_set: FilterSet) -> Filter | None:

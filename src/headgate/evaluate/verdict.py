@@ -25,4 +25,4 @@ UNDECIDED = 4
 """Beside the verdicts in the answers of the kernel: this row belongs to the reference evaluator."""
 
 EVALUATOR_REVISION = 1
-"""Raised by every change that gives some filter another verdict for some message: kept results then count for nothing."""
+"""Raised by every change that gives some filter another verdict for some message; kept results are then stale."""

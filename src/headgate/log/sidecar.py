@@ -95,14 +95,14 @@ class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(slots=True)
 class FilterColumn:
-    """A filter and its results while a sidecar is made: `bits` `(offsets,)` bool, None in the layout `bloom`."""
+    """A filter and its results while a sidecar is made: `bits` as in the file, uint8, None in the layout `bloom`."""
 
     id: str
     dialect: str
     text_hash: str
     evaluator: str
     ranges: tuple[tuple[int, int], ...]
-    bits: NDArray[np.bool_] | None
+    bits: NDArray[np.uint8] | None
 
 
 @dataclass(slots=True)
@@ -153,7 +153,7 @@ def encode_sidecar(content: SidecarContent) -> bytes:
             column.text_hash,
             column.evaluator,
             column.ranges,
-            None if column.bits is None else areas.add(np.packbits(column.bits, bitorder="little").tobytes()),
+            None if column.bits is None else areas.add(column.bits.tobytes()),
         )
         for column in content.filters
     )
@@ -239,6 +239,15 @@ class Sidecar:
     def identity(self) -> tuple[int, int]:
         """Device and inode: another file under the same name has another, as long as this one is open."""
         found = os.fstat(self._descriptor)
+        return found.st_dev, found.st_ino
+
+    @staticmethod
+    def identity_at(segment: Segment) -> tuple[int, int] | None:
+        """Device and inode of the file that a segment has as its sidecar now, None for none."""
+        try:
+            found = os.stat(sidecar_path(segment.segment_path))
+        except OSError:
+            return None
         return found.st_dev, found.st_ino
 
     def headers(self, start_row: int, stop_row: int) -> NDArray[np.void]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from headgate.errors import OffsetOutOfRangeError
 from headgate.log import OffsetSpecification, SegmentReader, Stream
+from headgate.scan.match_index.lookup import MatchIndex
 from headgate.scan.plan import rows_within
 from headgate.scan.reading import ScanBatch, read_rows
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
@@ -35,6 +36,7 @@ class Cursor:
         self._stream = stream
         self._request = request
         self._selector = ChunkSelector(stream, request)
+        self._index = MatchIndex(request)
         place = stream.attach(start, now_ms=now_ms)
         self._within = OffsetRange(place.offset, _NO_END if stop_offset is None else stop_offset)
         self._reader: SegmentReader | None = place.segment.open()
@@ -51,6 +53,7 @@ class Cursor:
     def close(self) -> None:
         """Give the open files back; the cursor gives nothing more."""
         self._batches = None
+        self._index.close()
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -111,5 +114,5 @@ class Cursor:
         self._row = stop_row
         self._next_offset = int(table.chunk_id[stop_row]) if stop_row < len(table) else reader.next_chunk_id
         request = replace(self._request, now_ms=now_ms)
-        self._batches = read_rows(reader, rows, request, self._within, self.counters)
+        self._batches = read_rows(reader, rows, request, self._within, self.counters, self._index)
         return True

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.log import ChunkTable, OffsetSpecification, Segment, Stream
-from headgate.scan.reading import ScanBatch, read_rows
+from headgate.scan.match_index.lookup import MatchIndex
+from headgate.scan.reading import ScanBatch, read_rows, rows_left
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
 from headgate.scan.stage_one import ChunkSelector
 
@@ -58,6 +59,7 @@ def plan(stream: Stream, request: ScanRequest, within: OffsetRange, *, range_byt
     counters = ScanCounters()
     selector = ChunkSelector(stream, request)
     ranges: list[ChunkRange] = []
+    index = MatchIndex(request)
     segments = stream.segments()
     for number, segment in enumerate(segments):
         behind = segments[number + 1].first_chunk_id if number + 1 < len(segments) else None
@@ -65,8 +67,10 @@ def plan(stream: Stream, request: ScanRequest, within: OffsetRange, *, range_byt
             continue
         with segment.open() as reader:
             rows = selector.select(reader, *rows_within(reader.chunks(), within), counters)
+            rows = rows_left(reader, rows, within, index, counters)
             sizes = (reader.stop_positions() - reader.chunks().position)[rows]
         ranges.extend(_cut(segment, rows, sizes, within, range_bytes))
+    index.close()
     return Plan(ranges, within, counters)
 
 
@@ -92,5 +96,9 @@ def _cut(
 
 def read_range(chunks: ChunkRange, request: ScanRequest, counters: ScanCounters) -> Iterator[ScanBatch]:
     """The messages of one range that pass the filter, as batches in stream order; see `read_rows`."""
-    with chunks.segment.open() as reader:
-        yield from read_rows(reader, chunks.rows, request, chunks.within, counters)
+    index = MatchIndex(request)
+    try:
+        with chunks.segment.open() as reader:
+            yield from read_rows(reader, chunks.rows, request, chunks.within, counters, index)
+    finally:
+        index.close()

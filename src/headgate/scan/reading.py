@@ -19,6 +19,8 @@ from headgate.log.entries import unpack_chunk
 from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.message.batch import EncodedMessages
 from headgate.scan.decide import ChunksInMemory, Decider, Obstacle, Tally, select
+from headgate.scan.match_index.entries import cut, read_entries, wanted_entries
+from headgate.scan.match_index.lookup import Answer, MatchIndex
 from headgate.scan.request import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
 
 WINDOW_BYTES = 4 << 20
@@ -48,33 +50,117 @@ class ScanBatch:
 
 
 def read_rows(
-    reader: SegmentReader, rows: Int64Array, request: ScanRequest, within: OffsetRange, counters: ScanCounters
+    reader: SegmentReader,
+    rows: Int64Array,
+    request: ScanRequest,
+    within: OffsetRange,
+    counters: ScanCounters,
+    index: MatchIndex,
 ) -> Iterator[ScanBatch]:
     """The messages of the chunks in `rows` of the reader's table, in order, that lie `within` and pass the filter.
 
-    A batch may be empty (nothing matched in its chunks): the caller sees that the reader moved on. Raises
-    CorruptChunkError with file and position, unless the request skips corrupt chunks. Memory: one window, or one chunk
-    if that is larger, and the expansion of one chunk's sub-batches.
+    `index` is asked first; what it does not know is read in full. A batch may be empty (nothing matched in its chunks):
+    the caller sees that the reader moved on. Raises CorruptChunkError with file and position, unless the request skips
+    corrupt chunks. Memory: one window, or one chunk if that is larger, the expansion of one chunk's sub-batches, and a
+    few megabytes of the index.
     """
+    decider = Decider(request, within)
+    if not index.is_asked:
+        yield from _read_in_full(reader, rows, decider, counters)
+        return
+    for answer in index.answers(reader, rows, within):
+        yield from _read_answered(reader, answer, index, decider, counters)
+
+
+def _read_answered(
+    reader: SegmentReader, answer: Answer, index: MatchIndex, decider: Decider, counters: ScanCounters
+) -> Iterator[ScanBatch]:
+    """The messages of some chunks with what the index says of them."""
+    _count_ruled_out(reader, answer, counters)
+    entries, direct = wanted_entries(index, reader, answer)
+    left = ~answer.ruled_out
+    # Runs of chunks that are read the same way, in stream order.
+    kept = np.flatnonzero(left)
+    borders = np.flatnonzero(np.diff(direct[kept])) + 1
+    for run in np.split(kept, borders):
+        if not len(run):
+            continue
+        if not direct[run[0]]:
+            yield from _read_in_full(reader, answer.rows[run], decider, counters)
+            continue
+        first, stop = np.searchsorted(entries.chunks, [run[0], run[-1] + 1]).tolist()
+        for part in cut(entries.part(first, stop), WINDOW_BYTES):
+            chunks = np.unique(part.chunks)
+            messages = read_entries(reader, part, verify_checksums=decider.request.verify_checksums)
+            if messages is None:
+                index.distrust(reader, "an entry is not the one that was indexed")
+                yield from _read_in_full(reader, answer.rows[chunks], decider, counters)
+                continue
+            read_bytes = int((part.stops - part.positions).sum())
+            counters.bytes_read += read_bytes
+            counters.bytes_skipped += int(_sizes(reader, answer.rows[chunks]).sum()) - read_bytes
+            counters.messages_decided_by_index += int(answer.records[chunks].sum())
+            rows = np.arange(len(messages))
+            if not answer.exact:
+                rows, tally = select(messages, decider.request)
+                counters.messages_decided_by_index -= tally.evaluated
+                counters.messages_evaluated += tally.evaluated
+                hits = np.bincount(part.chunks[rows], minlength=len(answer.rows))[chunks]
+                counters.chunks_without_match += int((hits == 0).sum())
+            counters.messages_matched += len(rows)
+            times = answer.headers["timestamp_ms"].astype(np.int64)[part.chunks[rows]]
+            yield ScanBatch(messages.take(rows), part.offsets[rows], times)
+
+
+def rows_left(
+    reader: SegmentReader, rows: Int64Array, within: OffsetRange, index: MatchIndex, counters: ScanCounters
+) -> Int64Array:
+    """Those of `rows` that the index does not rule out; the others are counted."""
+    if not index.is_asked or not len(rows):
+        return rows
+    kept = []
+    for answer in index.answers(reader, rows, within):
+        _count_ruled_out(reader, answer, counters)
+        kept.append(answer.rows[~answer.ruled_out])
+    return np.concatenate(kept)
+
+
+def _count_ruled_out(reader: SegmentReader, answer: Answer, counters: ScanCounters) -> None:
+    """Count the chunks that the index rules out."""
+    ruled_out = answer.ruled_out
+    counters.chunks_skipped_by_index += int(ruled_out.sum())
+    counters.bytes_skipped += int(_sizes(reader, answer.rows[ruled_out]).sum())
+    counters.messages_decided_by_index += int(answer.records[ruled_out].sum())
+
+
+def _sizes(reader: SegmentReader, rows: Int64Array) -> Int64Array:
+    """Bytes of whole chunks."""
+    sizes: Int64Array = (reader.stop_positions() - reader.chunks().position)[rows]
+    return sizes
+
+
+def _read_in_full(
+    reader: SegmentReader, rows: Int64Array, decider: Decider, counters: ScanCounters
+) -> Iterator[ScanBatch]:
+    request = decider.request
     table = reader.chunks()
     positions = table.position[rows]
     stops = reader.stop_positions()[rows]
     total = np.cumsum(stops - positions)
-    decider = Decider(request, within)
     skipping = counters if request.on_corrupt is OnCorrupt.SKIP else None
     first = 0
     while first < len(rows):
         read_before = int(total[first - 1]) if first else 0
         stop = max(first + 1, int(np.searchsorted(total, read_before + WINDOW_BYTES, side="right")))
         part = slice(first, stop)
-        window = _open_window(reader, table.chunk_id[rows[part]], positions[part], stops[part], skipping)
+        window = open_window(reader, table.chunk_id[rows[part]], positions[part], stops[part], skipping)
         counters.bytes_read += int(total[stop - 1]) - read_before
-        yield from _read_window(window, decider, counters)
+        yield from read_window(window, decider, counters)
         first = stop
 
 
 @dataclass(slots=True)
-class _Window:
+class Window:
     """Some chunks of one segment: where they lie in the file, and what their headers say."""
 
     path: Path
@@ -88,13 +174,13 @@ class _Window:
         return CorruptChunkError(reason, path=self.path, position=int(self.positions[row]))
 
 
-def _open_window(
+def open_window(
     reader: SegmentReader,
     chunk_ids: Int64Array,
     positions: Int64Array,
     stops: Int64Array,
     counters: ScanCounters | None,
-) -> _Window:
+) -> Window:
     """Bring chunks into memory and check their headers; with `counters` corrupt ones are counted and left out."""
     path = reader.segment.segment_path
     data, starts = reader.gather(positions, stops)
@@ -120,10 +206,11 @@ def _open_window(
         headers.chunk_id,
         headers.crc,
     )
-    return _Window(path, positions, headers.records, chunks)
+    return Window(path, positions, headers.records, chunks)
 
 
-def _read_window(window: _Window, decider: Decider, counters: ScanCounters) -> Iterator[ScanBatch]:
+def read_window(window: Window, decider: Decider, counters: ScanCounters) -> Iterator[ScanBatch]:
+    """The messages of a window's chunks that are kept, and the errors of `read_rows`."""
     request = decider.request
     timestamps_ms = window.headers["timestamp_ms"].astype(np.int64)
     first = 0
@@ -149,7 +236,7 @@ def _read_window(window: _Window, decider: Decider, counters: ScanCounters) -> I
         first += 1
 
 
-def _unpacked(window: _Window, row: int, decider: Decider, counters: ScanCounters) -> ScanBatch:
+def _unpacked(window: Window, row: int, decider: Decider, counters: ScanCounters) -> ScanBatch:
     """The kept messages of one chunk with sub-batches."""
     chunks, position = window.chunks, int(window.positions[row])
     header = ChunkHeader.decode(window.headers[row].tobytes(), path=window.path, position=position)

@@ -35,6 +35,8 @@ class ScanRequest:
     verify_checksums: bool = True
     on_corrupt: OnCorrupt = OnCorrupt.FAIL
     max_expanded_bytes: int = EXPANSION_LIMIT_BYTES
+    match_index: bool = True
+    """Whether results calculated ahead may stand for evaluating; they are the same. `exact` never takes them."""
     known_values: tuple[tuple[FieldReference | None, frozenset[bytes]], ...] = ()
     """Of interest are only messages in which each of these fields has one of its values; the caller sorts out the rest.
     Where a field is the declared filter source (None: whatever is declared now), chunks that hold none are skipped."""
@@ -54,15 +56,19 @@ class ScanCounters:
     """Chunks with messages that stage 1 looked at (its header, if there was something to test)."""
     chunks_skipped: int = 0
     """Chunks that stage 1 ruled out: their data was not read."""
+    chunks_skipped_by_index: int = 0
+    """Chunks that the match index ruled out: their data was not read."""
     chunks_without_match: int = 0
     """Chunks that were read and gave no message: false positives of stage 1 where it tested."""
     chunks_corrupt: int = 0
     """Chunks that did not check and were passed over on request."""
     bytes_read: int = 0
     bytes_skipped: int = 0
-    """Bytes of the chunks that were skipped."""
+    """Bytes of the chunks that were skipped, and of the messages that the match index left out of others."""
     messages_evaluated: int = 0
-    """Messages of the chunks that were read, in the range asked for."""
+    """Messages of the chunks that were read, in the range asked for, less those of the next count."""
+    messages_decided_by_index: int = 0
+    """Messages in the range asked for that the match index decided: not evaluated, and not read unless they match."""
     messages_matched: int = 0
     messages_unknown: int = 0
     """Verdict unknown; counted with `exact` only."""

@@ -107,6 +107,20 @@ def bit_array(bit_length: int, positions: Iterable[int]) -> bytes:
     return bytes(array)
 
 
+def bits_of(count: int) -> NDArray[np.uint8]:
+    """A bit array of `count` bits, all clear, as numpy has it."""
+    return np.zeros(-(-count // 8), dtype=np.uint8)
+
+
+def put_bits(array: NDArray[np.uint8], places: NDArray[np.int64], values: NDArray[np.bool_]) -> None:
+    """Give the bits at `places`, ascending, the `values`. Cost: that of the span from the first to the last."""
+    if len(places):
+        first, stop = int(places[0]) // 8, int(places[-1]) // 8 + 1
+        bits = np.unpackbits(array[first:stop], bitorder="little")
+        bits[places - 8 * first] = values
+        array[first:stop] = np.packbits(bits, bitorder="little")
+
+
 def set_positions(arrays: NDArray[np.uint8], rows: NDArray[np.intp], positions: Iterable[int]) -> None:
     """Set bits in some of many bit arrays: `arrays` is `(messages, bytes)`, `rows` say in which."""
     for position in positions:

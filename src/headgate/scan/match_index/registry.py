@@ -99,7 +99,7 @@ class FilterRegistry:
         self._foreign = stream.is_foreign
 
     def read(self) -> Registration:
-        """What is registered now; without a file nothing, with the default settings. LogError for a file that is wrong."""
+        """What is registered now; without a file nothing, with default settings. LogError for a file that is wrong."""
         path = self._folder / REGISTRY_NAME
         try:
             raw = path.read_bytes()

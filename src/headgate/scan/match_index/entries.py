@@ -1,0 +1,121 @@
+"""Reading the messages that the match index names, and no others.
+
+The checksum of a chunk covers all of it, so it says nothing about one message; the sidecar has a checksum per entry.
+Whatever does not check is read again in full, chunk by chunk, where every error has its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.log import SegmentReader
+from headgate.log.checksums import first_mismatch
+from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES, windows
+from headgate.message.batch import EncodedMessages
+from headgate.scan.match_index.lookup import Answer, MatchIndex
+
+Int64Array = NDArray[np.int64]
+
+_GAP_BYTES = 16 << 10
+"""Wanted entries that lie closer together than this are read at once, with what lies between them."""
+
+_LENGTH_DTYPE = np.dtype(f"V{ENTRY_HEAD_BYTES}")
+
+
+@dataclass(slots=True)
+class WantedEntries:
+    """Entries of a segment, ascending: `positions … stops` in the file, head included, CRC-32, offset, and chunk.
+
+    All are `(entries,)` int64; `chunks` are numbers in the `rows` of the answer they come from.
+    """
+
+    positions: Int64Array
+    stops: Int64Array
+    crcs: Int64Array
+    offsets: Int64Array
+    chunks: Int64Array
+
+    def part(self, start: int, stop: int) -> WantedEntries:
+        """Some of them, in a row."""
+        part = slice(start, stop)
+        columns = (self.positions, self.stops, self.crcs, self.offsets, self.chunks)
+        return WantedEntries(*(column[part] for column in columns))
+
+
+def wanted_entries(index: MatchIndex, reader: SegmentReader, answer: Answer) -> tuple[WantedEntries, NDArray[np.bool_]]:
+    """Where the messages lie that may match, and which of the answer's chunks can be read so, `(rows,)`.
+
+    The others are those that the index does not speak for, and those with sub-batches.
+    """
+    table = reader.chunks()
+    next_ids = reader.next_chunk_ids()[answer.rows]
+    wanted = answer.trusted & (answer.counts > 0)
+    nothing = WantedEntries(*(np.empty(0, dtype=np.int64) for _ in range(5)))
+    if not wanted.any():
+        return nothing, wanted
+    chunk_ids = table.chunk_id[answer.rows]
+    start, stop = int(chunk_ids[wanted][0]), int(next_ids[wanted][-1])
+    entries = index.entries(reader, start, stop)
+    if entries is None:
+        return nothing, np.zeros(len(wanted), dtype=np.bool_)
+    positions = np.append(entries["position"].astype(np.int64), 0)
+    without = np.append(0, np.cumsum(positions[:-1] == 0))
+    wanted[wanted] = without[next_ids[wanted] - start] == without[chunk_ids[wanted] - start]
+    headers = answer.headers
+    data_starts = table.position[answer.rows] + CHUNK_HEADER_BYTES + headers["bloom_length"].astype(np.int64)
+    data_stops = data_starts + headers["data_length"].astype(np.int64)
+    kept = wanted[answer.chunks]
+    offsets, chunks = answer.offsets[kept], answer.chunks[kept]
+    places = offsets - start
+    last = offsets + 1 == next_ids[chunks]
+    found = WantedEntries(
+        positions[places],
+        np.where(last, data_stops[chunks], positions[places + 1]),
+        entries["crc"].astype(np.int64)[places],
+        offsets,
+        chunks,
+    )
+    sound = (found.positions >= data_starts[chunks]) & (found.stops <= data_stops[chunks])
+    sound &= found.positions + ENTRY_HEAD_BYTES <= found.stops
+    if not sound.all():
+        index.distrust(reader, f"the entry of offset {offsets[np.argmin(sound)]} does not lie in its chunk")
+        return nothing, np.zeros(len(wanted), dtype=np.bool_)
+    return found, wanted
+
+
+def cut(entries: WantedEntries, limit_bytes: int) -> Iterator[WantedEntries]:
+    """Entries in parts of about `limit_bytes`, each at least one chunk, none of which lies in two parts."""
+    total = np.cumsum(entries.stops - entries.positions)
+    first = 0
+    while first < len(total):
+        before = int(total[first - 1]) if first else 0
+        last = max(first, int(np.searchsorted(total, before + limit_bytes, side="right")) - 1)
+        stop = int(np.searchsorted(entries.chunks, entries.chunks[last], side="right"))
+        yield entries.part(first, stop)
+        first = stop
+
+
+def read_entries(reader: SegmentReader, entries: WantedEntries, *, verify_checksums: bool) -> EncodedMessages | None:
+    """The messages of some entries; None if one of them is not what was indexed.
+
+    The bytes lie in the mapping of the segment, or in a buffer that the next read overwrites. Errors: those of
+    `SegmentReader.gather`.
+    """
+    positions, stops = entries.positions, entries.stops
+    if not len(positions):
+        return EncodedMessages(np.zeros(8, dtype=np.uint8), positions, positions)
+    begins = np.flatnonzero(np.append(True, positions[1:] - stops[:-1] > _GAP_BYTES))
+    ends = np.append(begins[1:], len(positions)) - 1
+    data, targets = reader.gather(positions[begins], stops[ends])
+    starts = positions + np.repeat(targets - positions[begins], ends - begins + 1)
+    sizes = stops - positions
+    lengths = windows(data, _LENGTH_DTYPE)[starts].view(">u4").astype(np.int64)
+    if not np.array_equal(lengths + ENTRY_HEAD_BYTES, sizes):
+        return None
+    if verify_checksums and first_mismatch(data, starts, sizes, entries.crcs) is not None:
+        return None
+    return EncodedMessages(data, starts + ENTRY_HEAD_BYTES, lengths)

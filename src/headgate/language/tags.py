@@ -68,7 +68,8 @@ def _low_32_bits(code: int) -> int:
 def parse_tags(text: str | None) -> TagExpression:
     """The expression of a text; None, empty and exactly `*` take everything, a list without tags takes nothing.
 
-    Raises FilterSyntaxError for a text of separators only, with the original's reason, and for characters that no UTF-8 can hold.
+    Raises FilterSyntaxError for a text of separators only, with the original's reason, and for characters that no UTF-8
+    can hold.
     """
     if not text or text == EVERYTHING:
         return TagExpression(EVERYTHING, ())

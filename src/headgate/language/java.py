@@ -177,7 +177,10 @@ def _exact(number: str) -> Fraction:
 
 
 def double_text(value: float) -> str:
-    """`Double.toString`: at least one digit behind the point, computerised notation outside 10**-3 … 10**7."""
+    """`Double.toString`: at least one digit behind the point, an exponent outside 10**-3 … 10**7.
+
+    The shortest digits that read back, as from Java 19 on; older ones print a digit more for some doubles.
+    """
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

@@ -177,7 +177,7 @@ class Parser:
             return call
         assert isinstance(token.value, tuple)
         path: list[bytes | int] = []
-        while self.peek.kind is TokenKind.REFERENCE:
+        while self.dialect.references and self.peek.kind is TokenKind.REFERENCE:
             reference = self.advance().value
             assert isinstance(reference, bytes | int)
             path.append(reference)

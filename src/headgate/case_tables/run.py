@@ -29,6 +29,7 @@ from headgate.case_tables.rabbitmq import (
     filter_text,
     hex_bytes,
 )
+from headgate.case_tables.rocketmq import TAG_KINDS, PropertyMaps, check_expression, check_tags
 from headgate.errors import ConfigError, HeadgateError
 from headgate.evaluate.filter import Engine
 from headgate.language import dialect_named
@@ -41,8 +42,6 @@ DEFAULT_MESSAGES = "rabbitmq_messages.jsonl"
 """File beside a table that holds its messages, unless another is given."""
 
 _MAX_LINE_BYTES = 64 * 1024 * 1024
-
-_ROCKETMQ_TAGS = ("tagexpr", "taghash")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +152,7 @@ class _Run:
         self.now_ms = now_ms
         self.layout = ChunkLayout()
         self.bit_maps = BitMapCases()
+        self.property_maps = PropertyMaps()
 
     def line(self, number: int, line: bytes) -> TableFailure | int:
         """A failure, or how many cases passed: 0 for lines that are no case."""
@@ -177,15 +177,20 @@ class _Run:
     def _run(self, content: Line) -> int:
         keys = content.keys()
         match content.get("kind"):
-            case "meta" | "map":
+            case "meta":
+                return 0
+            case "map":
+                self.property_maps.add(content)
                 return 0
             case "expr":
-                _not_yet("RocketMQ expressions", "the dialect rocketmq")
+                check_expression(content, self.property_maps, self.engines, self.now_ms)
+                return 1
             case str(kind) if kind in BIT_MAP_KINDS:
                 self.bit_maps.check(content)
                 return 1
-            case str(kind) if kind in _ROCKETMQ_TAGS:
-                _not_yet("RocketMQ tags", "the dialect rocketmq")
+            case str(kind) if kind in TAG_KINDS:
+                check_tags(content)
+                return 1
             case "layout":
                 self.layout = ChunkLayout.read(content)
                 return 0

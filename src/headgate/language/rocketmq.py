@@ -280,3 +280,6 @@ ROCKETMQ = Dialect(
     complete=_condition,
     signed=signed,
 )
+
+ROCKETMQ_MAP = replace(ROCKETMQ, rules=ValueRules.ROCKETMQ_MAP)
+"""The same language over property maps that were never stored, where an empty value is no NULL."""

@@ -78,6 +78,9 @@ class HeadgateSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         """A batch write."""
+        if not self.options:
+            # Spark does not give the options of a table to its writer.
+            raise ConfigError("a table is for reading; write with df.write.format('headgate'), which takes options")
         return BatchSink(sink_for(schema, self.options, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:

@@ -36,7 +36,10 @@ class HeadgateError(Exception):
 
 
 class FilterError(HeadgateError):
-    """A filter that is refused when it is given; `str()` shows the text with a caret under the span."""
+    """A filter that is refused when it is given; `str()` shows the text with a caret under the span.
+
+    `dialect` is the language of the text, or two words that say what it is where it is no filter: `servicebus action`.
+    """
 
     def __init__(self, reason: str, *, dialect: str, text: str, span: tuple[int, int] = (0, 0)) -> None:
         super().__init__(reason)
@@ -64,7 +67,8 @@ class FilterError(HeadgateError):
         return _rebuild_filter_error, (type(self), self.reason, self.dialect, self.text, self.span)
 
     def __str__(self) -> str:
-        return f"{self.dialect} filter refused: {self.reason}\n{caret_display(self.text, self.span)}"
+        what = self.dialect if " " in self.dialect else f"{self.dialect} filter"
+        return f"{what} refused: {self.reason}\n{caret_display(self.text, self.span)}"
 
 
 def _rebuild_filter_error(

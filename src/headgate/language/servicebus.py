@@ -92,34 +92,34 @@ def _double(text: str) -> float:
     return value
 
 
-def _regular(text: str) -> str:
+def _regular(text: str, keywords: frozenset[str]) -> str:
     """A regular identifier: Unicode letters, decimal digits and `_`, a letter first, no reserved word."""
     for position, character in enumerate(text):
         category = unicodedata.category(character)
         if not (category.startswith("L") or (position and (category == "Nd" or character == "_"))):
             where = "in" if position else "at the start of"
             raise TokenRefused(f"found {character!r} {where} a name, which only a name in brackets may have")
-    if _capitals(text) in KEYWORDS:
+    if _capitals(text) in keywords:
         raise TokenRefused(f"{text} is a reserved word; as a name it is written [{text}]")
     return text
 
 
-def _any_name(text: str) -> str:
+def _any_name(text: str, keywords: frozenset[str]) -> str:
     if text[0] == "[":
         return text[1:-1].replace("]]", "]")
-    return quoted_text(text) if text[0] == '"' else _regular(text)
+    return quoted_text(text) if text[0] == '"' else _regular(text, keywords)
 
 
-def _scoped(text: str) -> tuple[str | None, str]:
+def _scoped_name(text: str, keywords: frozenset[str]) -> tuple[str | None, str]:
     scope, _, name = text.partition(".")
-    return scope.strip().lower(), _any_name(name.strip())
+    return scope.strip().lower(), _any_name(name.strip(), keywords)
 
 
 def _parameter_name(text: str) -> str:
-    return _any_name(text[1:]) if text[1] in '["' else text[1:]
+    return _any_name(text[1:], frozenset()) if text[1] in '["' else text[1:]
 
 
-def _no_comment(text: str) -> None:
+def _no_comment(_text: str) -> None:
     raise TokenRefused("there are no comments; two signs in a row are written with a space between")
 
 
@@ -127,20 +127,24 @@ _BLANK = r"[ \t\n\v\f\r]"
 _DELIMITED = r'\[(?:[^\]]|\]\])*\]|"(?:[^"]|"")*"'
 _WORD = r"[^\W\d_]\w*"
 
-TOKENS = (
-    TokenRule(TokenKind.SKIPPED, re.compile(f"{_BLANK}+"), lambda _text: None),
-    TokenRule(TokenKind.OPERATOR, re.compile(r"<>|!=|>=|<=|[=<>+\-*/%(),]"), lambda _text: None),
-    TokenRule(TokenKind.FLOAT, re.compile(r"[0-9]+(?:\.[0-9]+(?:[Ee][+-]?[0-9]+)?|[Ee][+-]?[0-9]+)"), _double),
-    TokenRule(TokenKind.INTEGER, re.compile(r"[0-9]+"), _integer),
-    TokenRule(TokenKind.STRING, re.compile(r"'(?:[^']|'')*'"), quoted_text),
-    TokenRule(TokenKind.WORD, re.compile(_WORD), lambda text: (None, _regular(text))),
-    TokenRule(TokenKind.NAME, re.compile(_DELIMITED), lambda text: (None, _any_name(text))),
-    TokenRule(TokenKind.NAME, re.compile(rf"{_WORD}{_BLANK}*\.{_BLANK}*(?:{_WORD}|{_DELIMITED})"), _scoped),
-    TokenRule(TokenKind.PARAMETER, re.compile(rf"@(?:\w+|{_DELIMITED})"), _parameter_name),
-    # Two minuses that more than a number or a parenthesis follows would be a comment elsewhere.
-    TokenRule(TokenKind.OPERATOR, re.compile(r"--(?![0-9(.+-])"), _no_comment),
-)
-"""The lexical grammar: section 2.1."""
+
+def lexical_rules(keywords: frozenset[str], *, punctuation: str = "") -> tuple[TokenRule, ...]:
+    """The lexical grammar of section 2.1 with these reserved words, and more characters that are tokens."""
+    operators = re.compile(rf"<>|!=|>=|<=|[=<>+\-*/%(),{punctuation}]")
+    scoped = re.compile(rf"{_WORD}{_BLANK}*\.{_BLANK}*(?:{_WORD}|{_DELIMITED})")
+    return (
+        TokenRule(TokenKind.SKIPPED, re.compile(f"{_BLANK}+"), lambda _text: None),
+        TokenRule(TokenKind.OPERATOR, operators, lambda _text: None),
+        TokenRule(TokenKind.FLOAT, re.compile(r"[0-9]+(?:\.[0-9]+(?:[Ee][+-]?[0-9]+)?|[Ee][+-]?[0-9]+)"), _double),
+        TokenRule(TokenKind.INTEGER, re.compile(r"[0-9]+"), _integer),
+        TokenRule(TokenKind.STRING, re.compile(r"'(?:[^']|'')*'"), quoted_text),
+        TokenRule(TokenKind.WORD, re.compile(_WORD), lambda text: (None, _regular(text, keywords))),
+        TokenRule(TokenKind.NAME, re.compile(_DELIMITED), lambda text: (None, _any_name(text, keywords))),
+        TokenRule(TokenKind.NAME, scoped, lambda text: _scoped_name(text, keywords)),
+        TokenRule(TokenKind.PARAMETER, re.compile(rf"@(?:\w+|{_DELIMITED})"), _parameter_name),
+        # Two minuses that anything but a number or a parenthesis follows would be a comment elsewhere.
+        TokenRule(TokenKind.OPERATOR, re.compile(r"--(?![0-9(.+-])"), _no_comment),
+    )
 
 
 def _like(parser: Parser, left: Node, _token: Token, negated: bool) -> Node:
@@ -153,12 +157,20 @@ def _like(parser: Parser, left: Node, _token: Token, negated: bool) -> Node:
 def _exists(parser: Parser, token: Token) -> Node:
     """`EXISTS ( property )`; a system property exists where it is set."""
     parser.expect("(", "after EXISTS")
-    operand = named_field(parser, "a property")
+    operand = property_name(parser)
     parser.expect(")")
     span = (token.span[0], parser.position)
-    if isinstance(operand, NameNode) and operand.section == "sys":
+    if operand.section == "sys":
         return IsNull(operand, True, span)
     return Exists(operand, span)
+
+
+def property_name(parser: Parser) -> NameNode:
+    """The name of a property; a function gives a value and is none."""
+    operand = named_field(parser, "a property")
+    if not isinstance(operand, NameNode):
+        raise parser.error("found a function, expected the name of a property", operand.span)
+    return operand
 
 
 def _property(parser: Parser, token: Token) -> Node:
@@ -234,7 +246,7 @@ def _folded_comparison(operator: CompareOperator, left: Value, right: Value) -> 
 
 SERVICE_BUS = Dialect(
     name="servicebus",
-    tokens=TOKENS,
+    tokens=lexical_rules(KEYWORDS),
     keywords=KEYWORDS,
     fold_keywords=_capitals,
     unclosed={

@@ -90,13 +90,13 @@ def value_of(typed: AmqpValue) -> Value:
         return double
     if typed.type in (AmqpType.STRING, AmqpType.SYMBOL):
         return typed.octets()
-    if _described_as(typed) == URI and typed.value.value.type is AmqpType.STRING:
+    if described_as(typed) == URI and typed.value.value.type is AmqpType.STRING:
         octets: bytes | None = typed.value.value.octets()
         return octets
     return typed
 
 
-def _described_as(typed: AmqpValue) -> str | None:
+def described_as(typed: AmqpValue) -> str | None:
     """The symbol before a described value."""
     if typed.type is not AmqpType.DESCRIBED or typed.value is None:
         return None
@@ -114,7 +114,7 @@ def kind_of(value: Value) -> Kind:
         return Kind.STRING
     assert value is not None
     if value.type is AmqpType.DESCRIBED:
-        kind = _DESCRIBED_KINDS.get(_described_as(value) or "")
+        kind = _DESCRIBED_KINDS.get(described_as(value) or "")
         return kind if kind is not None and value.value.value.type is AmqpType.LONG else Kind.OTHER
     return _KINDS.get(value.type, Kind.OTHER)
 
@@ -150,7 +150,7 @@ def ticks_of(value: Value) -> int:
         milliseconds: int = value.value
         return milliseconds * TICKS_PER_MS
     ticks: int = value.value.value.value
-    return ticks if _described_as(value) == TIME_SPAN else ticks - EPOCH_TICKS
+    return ticks if described_as(value) == TIME_SPAN else ticks - EPOCH_TICKS
 
 
 def date_time(ticks: int, *, with_offset: bool) -> AmqpValue:

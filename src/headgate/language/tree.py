@@ -11,7 +11,7 @@ filter ends there: operands are evaluated left to right, and AND and OR stop at 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import TypeAlias
 
@@ -477,6 +477,20 @@ def height(node: Node) -> int:
         deepest = max(deepest, depth)
         stack.extend((child, depth + 1) for child in children(current))
     return deepest
+
+
+def with_leaves(node: Node, changed: Callable[[Node], Node]) -> Node:
+    """The same tree with `changed` in place of each node that has no operands."""
+    if not children(node):
+        return changed(node)
+    replaced: dict[str, object] = {}
+    for field in fields(node):
+        value = getattr(node, field.name)
+        if isinstance(value, Node):
+            replaced[field.name] = with_leaves(value, changed)
+        elif isinstance(value, tuple) and value and isinstance(value[0], Node):
+            replaced[field.name] = tuple(with_leaves(operand, changed) for operand in value)
+    return replace(node, **replaced)  # type: ignore[arg-type]
 
 
 def shifted(node: Node, by: int) -> Node:

@@ -5,7 +5,7 @@ Source: OASIS AMQP 1.0 part 3 (messaging), section 3.2; when bytes are a message
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headgate.errors import ConfigError, MessageError
@@ -13,6 +13,7 @@ from headgate.message.codec import ValueDecoder
 from headgate.message.compose import Body, Entries, encode_sections, list_section, map_section
 from headgate.message.constructors import CONSTRUCTOR_WIDTHS, CONSTRUCTORS, DESCRIBED, WIDTH_SIZE8, AmqpType
 from headgate.message.description import describe, message_arguments
+from headgate.message.edit import Change, changed_bytes
 from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section, without_case
 from headgate.message.framing import LIST_SECTIONS, footer_span, is_usable, read_descriptor, section_spans, skip_value
 from headgate.message.paths import follow
@@ -158,6 +159,15 @@ class Message:
             return self._position_without_case(section, reference.key)
         return position
 
+    def with_changes(self, changes: Sequence[Change]) -> Message:
+        """The message with other values of single fields, set in the order given; None takes a field out.
+
+        Fields are in header, properties, annotations and application properties; what is not changed keeps its
+        encoding. Of keys that are spelled alike, a change leaves one. Raises `MessageError` if a section that has to
+        change is not framed as it says.
+        """
+        return Message.decode(changed_bytes(self._data, self._spans, self._body_position, changes))
+
     def _field_positions(self, section: Section) -> dict[int | bytes, int]:
         """Where the values of a section's fields begin, by position in a list, by key in a map."""
         positions: dict[int | bytes, int] = {}
@@ -227,6 +237,11 @@ class Message:
                 )
             self._sections[section] = value
         return self._sections.get(section)
+
+    def section_bytes(self, section: Section) -> int:
+        """How many bytes the value of a section before the body takes; 0 if the message has none."""
+        span = self._spans.get(section)
+        return 0 if span is None else span.stop - span.position
 
     @property
     def body(self) -> Body | None:

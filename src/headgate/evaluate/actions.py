@@ -1,0 +1,232 @@
+"""Rule actions: what they make of a copy of a message.
+
+Source: servicebus_filters, section 5; what it leaves open: docs/reference/servicebus-open-points.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headgate.errors import MessageError
+from headgate.evaluate.reference import evaluate
+from headgate.evaluate.verdict import EvaluationFailed
+from headgate.language.actions import RemoveProperty, Statement, Target, parse_action
+from headgate.language.servicebus_limits import DEFAULT_LIMITS, Limits
+from headgate.language.servicebus_values import (
+    DATE_TIME_OFFSET,
+    TICKS_PER_MS,
+    Kind,
+    date_time,
+    described_as,
+    kind_of,
+    new_id,
+    text_of,
+    ticks_of,
+    typed_value,
+    value_of,
+)
+from headgate.language.system_properties import SystemProperty, SystemType
+from headgate.language.tree import Constant, Field, NewId, Node, PropertyOf, walk, with_leaves
+from headgate.language.values import Value
+from headgate.message import AmqpType, AmqpValue, Message, Section, encode_value
+from headgate.message.decimals import decimal_of
+from headgate.message.fields import PROPERTIES_FIELDS, FieldReference
+from headgate.message.types import DECIMAL_SIZES, INTEGER_RANGES
+
+
+class Action:
+    """The action of a rule, parsed once; immutable, may be pickled and used by several threads."""
+
+    __slots__ = ("limits", "statements", "text")
+
+    def __init__(self, text: str, statements: tuple[Statement, ...], limits: Limits) -> None:
+        self.text = text
+        self.statements = statements
+        self.limits = limits
+
+    @classmethod
+    def parse(
+        cls, text: str, *, parameters: Mapping[str, object] | None = None, limits: Limits = DEFAULT_LIMITS
+    ) -> Action:
+        """The action that a text states; `parameters` are the values of `@name`, plain Python or `AmqpValue`.
+
+        Raises FilterError with place and reason, ConfigError for parameters.
+        """
+        return cls(text, parse_action(text, parameters=parameters, limits=limits), limits)
+
+    def apply(self, message: Message, *, now_ms: int, identity: bytes) -> Message:
+        """The changed copy; what the action does not touch keeps its encoding.
+
+        Statements see what those before them did. `now_ms` is the time of the evaluation; `identity` is that of the
+        copy (stream, offset, rule), which newid() depends on. Raises EvaluationFailed for an error of the language, and
+        for a copy that would be no legal message.
+        """
+        changed = message
+        for statement in self.statements:
+            try:
+                changed = self._applied(statement, changed, now_ms, identity)
+            except MessageError as error:
+                raise EvaluationFailed(str(error)) from None
+        return changed
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Action, (self.text, self.statements, self.limits)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Action):
+            return NotImplemented
+        return (self.text, self.statements, self.limits) == (other.text, other.statements, other.limits)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"<Action: {self.text}>"
+
+    def _applied(self, statement: Statement, message: Message, now_ms: int, identity: bytes) -> Message:
+        if isinstance(statement, RemoveProperty):
+            reference = _reference(statement.target)
+            return message if reference is None else message.with_changes([(reference, None)])
+        tree = _with_new_ids(statement.value, identity)
+        value = evaluate(tree, message, now_ms)
+        if isinstance(statement.target, SystemProperty):
+            typed = self._system_value(statement.target, value)
+            reference = statement.target.reference
+        else:
+            reference = statement.target
+            typed = _converted(_property_value(tree, value, message, now_ms), message.whole_value(reference))
+        if reference is None:
+            return message
+        if typed is not None:
+            self._check_property(reference, typed)
+        changed = message.with_changes([(reference, typed)])
+        self._check_message(message, changed)
+        return changed
+
+    def _system_value(self, target: SystemProperty, value: Value) -> AmqpValue | None:
+        """The value as the field of a system property holds it; None leaves it unset."""
+        if value is None:
+            return None
+        name = target.names[0]
+        kind = kind_of(value)
+        match target.type:
+            case SystemType.TEXT | SystemType.IDENTIFIER:
+                return self._system_text(target, text_of(value))
+            case SystemType.TIME_SPAN if kind is Kind.TIME_SPAN:
+                return _milliseconds(name, ticks_of(value))
+            case SystemType.DATE_TIME if kind is Kind.DATE_TIME:
+                return AmqpValue(AmqpType.TIMESTAMP, ticks_of(value) // TICKS_PER_MS)
+            case SystemType.BOOLEAN if isinstance(value, bool):
+                return AmqpValue(AmqpType.BOOLEAN, value)
+            case _:
+                raise EvaluationFailed(f"sys.{name} is a {target.type.value}, found a {kind.value}")
+
+    def _system_text(self, target: SystemProperty, octets: bytes) -> AmqpValue:
+        text = octets.decode("utf-8", "surrogateescape")
+        name, limit = target.names[0], self.limits.identifier_characters
+        if target.is_limited and len(text) > limit:
+            raise EvaluationFailed(f"sys.{name} has {len(text)} characters, {limit} are allowed")
+        if target.reference == _CONTENT_TYPE:
+            if not text.isascii():
+                raise EvaluationFailed(f"sys.{name} takes ASCII, found {text[:40]!r}")
+            return AmqpValue(AmqpType.SYMBOL, text)
+        return AmqpValue(AmqpType.STRING, text)
+
+    def _check_property(self, reference: FieldReference, value: AmqpValue) -> None:
+        size = len(reference.key or b"") + len(encode_value(value))
+        if size > self.limits.property_bytes:
+            raise EvaluationFailed(f"a property of {size} bytes, {self.limits.property_bytes} are allowed")
+
+    def _check_message(self, before: Message, after: Message) -> None:
+        """A message that was beyond a limit before may stay what it is, not grow."""
+        size = after.section_bytes(Section.APPLICATION_PROPERTIES)
+        if size > max(self.limits.properties_bytes, before.section_bytes(Section.APPLICATION_PROPERTIES)):
+            raise EvaluationFailed(f"properties of {size} bytes, {self.limits.properties_bytes} are allowed")
+        size = len(after.encode())
+        if size > max(self.limits.message_bytes, len(before.encode())):
+            raise EvaluationFailed(f"a message of {size} bytes, {self.limits.message_bytes} are allowed")
+
+
+_CONTENT_TYPE = FieldReference(Section.PROPERTIES, position=PROPERTIES_FIELDS.index("content-type"))
+_MAX_TTL_MS = INTEGER_RANGES[AmqpType.UINT][1]
+
+
+def _reference(target: Target) -> FieldReference | None:
+    return target.reference if isinstance(target, SystemProperty) else target
+
+
+def _with_new_ids(tree: Node, identity: bytes) -> Node:
+    """The tree with the guids of this copy in place of newid()."""
+    if not any(isinstance(node, NewId) for node in walk(tree)):
+        return tree
+    return with_leaves(
+        tree, lambda leaf: Constant(new_id(identity, leaf.occurrence)) if isinstance(leaf, NewId) else leaf
+    )
+
+
+def _milliseconds(name: str, ticks: int) -> AmqpValue:
+    """A time to live: at least a millisecond; what does not fit is the longest there is, which is about 50 days."""
+    if ticks <= 0:
+        raise EvaluationFailed(f"sys.{name} is a time span above zero")
+    return AmqpValue(AmqpType.UINT, min(max(ticks // TICKS_PER_MS, 1), _MAX_TTL_MS))
+
+
+def _property_value(tree: Node, value: Value, message: Message, now_ms: int) -> AmqpValue:
+    """The value that a property takes: of another property alone, its value with its exact type."""
+    reference = _copied_property(tree, message, now_ms)
+    typed = None if reference is None else message.whole_value(reference)
+    if typed is None:
+        typed = typed_value(value)
+    seen = value_of(typed)
+    if seen is not None and kind_of(seen) is Kind.OTHER:
+        raise EvaluationFailed(f"no property can hold a {typed.type.value}")
+    return typed
+
+
+def _copied_property(tree: Node, message: Message, now_ms: int) -> FieldReference | None:
+    """The application property that the whole expression is."""
+    if isinstance(tree, PropertyOf):
+        name = evaluate(tree.name, message, now_ms)
+        key = name if isinstance(name, bytes) else None
+        return FieldReference(Section.APPLICATION_PROPERTIES, key=key, ignore_case=True)
+    if isinstance(tree, Field) and tree.reference.section is Section.APPLICATION_PROPERTIES:
+        return tree.reference
+    return None
+
+
+_REAL = frozenset({AmqpType.FLOAT, AmqpType.DOUBLE, *DECIMAL_SIZES})
+_FROM_LONG = _REAL
+_FROM_INT = _REAL | {AmqpType.LONG}
+_FROM_UINT = _FROM_INT | {AmqpType.ULONG}
+_FROM_SHORT = _FROM_INT | {AmqpType.INT}
+_FROM_USHORT = _FROM_UINT | {AmqpType.INT, AmqpType.UINT}
+_IMPLICIT: Mapping[AmqpType, frozenset[AmqpType]] = {
+    AmqpType.BYTE: _FROM_SHORT | {AmqpType.SHORT},
+    AmqpType.UBYTE: _FROM_USHORT | {AmqpType.SHORT, AmqpType.USHORT},
+    AmqpType.SHORT: _FROM_SHORT,
+    AmqpType.USHORT: _FROM_USHORT,
+    AmqpType.CHAR: _FROM_USHORT | {AmqpType.USHORT},
+    AmqpType.INT: _FROM_INT,
+    AmqpType.UINT: _FROM_UINT,
+    AmqpType.LONG: _FROM_LONG,
+    AmqpType.ULONG: _FROM_LONG,
+    AmqpType.FLOAT: frozenset({AmqpType.DOUBLE}),
+}
+"""The implicit numeric conversions of C#: type of a value → types it becomes."""
+
+
+def _converted(value: AmqpValue, existing: AmqpValue | None) -> AmqpValue:
+    """The value as the type of the value that it replaces, where C# converts implicitly; else as it is."""
+    if existing is None:
+        return value
+    wanted = existing.type
+    if value.type is AmqpType.TIMESTAMP and described_as(existing) == DATE_TIME_OFFSET:
+        return date_time(ticks_of(value), with_offset=True)
+    if wanted not in _IMPLICIT.get(value.type, frozenset()):
+        return value
+    if wanted in DECIMAL_SIZES:
+        return decimal_of(wanted, value.value) or value
+    if wanted in (AmqpType.FLOAT, AmqpType.DOUBLE):
+        return AmqpValue(wanted, float(value.value))
+    low, high = INTEGER_RANGES[wanted]
+    return AmqpValue(wanted, value.value) if low <= value.value <= high else value

@@ -1,0 +1,93 @@
+"""What a message leaves on one subscription, straight from the specification: the oracle for topics.
+
+Source: servicebus_filters, sections 1.1 and 1.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from headgate.errors import MessageError
+from headgate.evaluate.actions import Action
+from headgate.evaluate.filter import Filter
+from headgate.evaluate.reference import evaluate
+from headgate.evaluate.verdict import EvaluationFailed
+from headgate.message import AmqpType, AmqpValue, Message, Section
+from headgate.message.fields import FieldReference
+
+_RULE_NAME = FieldReference(Section.APPLICATION_PROPERTIES, key=b"RuleName")
+_ANY_RULE_NAME = FieldReference(Section.APPLICATION_PROPERTIES, key=b"RuleName", ignore_case=True)
+
+
+class CopyRule(Protocol):
+    """What a rule is here."""
+
+    @property
+    def name(self) -> str:
+        """The name of the rule."""
+
+    @property
+    def filter(self) -> Filter:
+        """Which messages it selects."""
+
+    @property
+    def action(self) -> Action | None:
+        """What it does to its copy; without one, the rule has none of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A message that a subscription gets: from the rule with an action (`rule`), or from those without (None)."""
+
+    rule: str | None
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A rule that did not select the message because its filter or its action failed, and why."""
+
+    rule: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """What comes of one message: the plain copy first, then those of rules with an action, as the rules are ordered."""
+
+    copies: tuple[Copy, ...]
+    failures: tuple[Failure, ...]
+
+
+def copies_of(
+    rules: Sequence[CopyRule], message: Message, *, now_ms: int, identity_of: Callable[[CopyRule], bytes]
+) -> Copies:
+    """The copies of a message on a subscription that has these rules, in order of their creation. Never raises.
+
+    Every filter sees the message as it arrived. `identity_of` gives what newid() in the action of a rule depends on.
+    """
+    plain = False
+    changed: list[Copy] = []
+    failures: list[Failure] = []
+    for rule in rules:
+        try:
+            if evaluate(rule.filter.tree, message, now_ms) is not True:
+                continue
+            if rule.action is None:
+                plain = True
+            else:
+                copy = rule.action.apply(message, now_ms=now_ms, identity=identity_of(rule))
+                changed.append(Copy(rule.name, named_after(rule.name, copy)))
+        except (EvaluationFailed, MessageError) as failed:
+            failures.append(Failure(rule.name, str(failed)))
+    return Copies((*([Copy(None, message)] if plain else []), *changed), tuple(failures))
+
+
+def named_after(rule: str, copy: Message) -> Message:
+    """The copy with the name of its rule as application property RuleName, whatever the action set there.
+
+    Raises MessageError if the application properties are not framed as they say.
+    """
+    return copy.with_changes([(_ANY_RULE_NAME, None), (_RULE_NAME, AmqpValue(AmqpType.STRING, rule))])

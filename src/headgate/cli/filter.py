@@ -33,8 +33,7 @@ def check(
 ) -> int:
     """Say whether a filter is accepted, or where it goes wrong."""
     from headgate.evaluate.filter import Filter
-    from headgate.language import DEFAULT_DIALECT, dialect_named
-    from headgate.language.printer import print_tree
+    from headgate.language import DEFAULT_DIALECT, dialect_named, spelled, warnings_of
 
     language = dialect_named(dialect or DEFAULT_DIALECT).name
     try:
@@ -44,12 +43,21 @@ def check(
             raise
         write_json({"accepted": False, "dialect": language, "reason": error.reason, "span": error.span})
         return 1
+    bound, warnings = spelled(accepted.tree, language), warnings_of(text, accepted.tree, language)
     if as_json:
         write_json(
-            {"accepted": True, "dialect": language, "bound": print_tree(accepted.tree), "uses_time": accepted.uses_time}
+            {
+                "accepted": True,
+                "dialect": language,
+                "bound": bound,
+                "uses_time": accepted.uses_time,
+                "warnings": [{"reason": warning.reason, "span": warning.span} for warning in warnings],
+            }
         )
     else:
-        write_line(f"accepted as a {language} filter: {print_tree(accepted.tree)}")
+        write_line(f"accepted as a {language} filter: {bound}")
+        for warning in warnings:
+            write_line(f"warning: {warning.display(text)}")
     return 0
 
 

@@ -15,11 +15,14 @@ from headgate.language.amqp import AMQP
 from headgate.language.bind import bind as _bind
 from headgate.language.dialect import Dialect
 from headgate.language.parser import parse as _parse
+from headgate.language.printer import print_tree
 from headgate.language.rabbitmq import RABBITMQ
 from headgate.language.rocketmq import ROCKETMQ
 from headgate.language.servicebus import SERVICE_BUS, parameter_values
 from headgate.language.servicebus_limits import Limits
 from headgate.language.tree import Node
+from headgate.language.warnings import FilterWarning
+from headgate.language.warnings import warnings_of as _warnings_of
 
 DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (RABBITMQ, AMQP, ROCKETMQ, SERVICE_BUS)}
 """The filter languages by name."""
@@ -59,4 +62,25 @@ def bind(tree: Node, dialect: str, text: str, *, parameters: Mapping[str, object
     return _bind(tree, language, text, parameter_values(parameters or {}))
 
 
-__all__ = ["DEFAULT_DIALECT", "DIALECTS", "Dialect", "Limits", "bind", "dialect_named", "parse"]
+def spelled(tree: Node, dialect: str = DEFAULT_DIALECT) -> str:
+    """The text of a tree of that language, in its own spelling."""
+    return (dialect_named(dialect).print_tree or print_tree)(tree)
+
+
+def warnings_of(text: str, tree: Node, dialect: str) -> tuple[FilterWarning, ...]:
+    """What is odd about a text that the language accepts; `tree` is its bound tree."""
+    return _warnings_of(text, tree, dialect_named(dialect))
+
+
+__all__ = [
+    "DEFAULT_DIALECT",
+    "DIALECTS",
+    "Dialect",
+    "FilterWarning",
+    "Limits",
+    "bind",
+    "dialect_named",
+    "parse",
+    "spelled",
+    "warnings_of",
+]

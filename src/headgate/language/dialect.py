@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,6 +21,7 @@ from headgate.message.types import AmqpValue
 if TYPE_CHECKING:
     from headgate.language.lexer import Token
     from headgate.language.parser import Parser
+    from headgate.language.warnings import FilterWarning
 
 
 class TokenKind(enum.Enum):
@@ -152,5 +153,9 @@ class Dialect:
     """Names that are functions directly before a parenthesis, and names elsewhere; in the case of `fold_keywords`."""
     resolve: Callable[[Name], Node] | None = None
     """What a name stands for, where `sections`, `fields` and `names` cannot say it; raises `NameRefused`."""
+    warnings: Callable[[str, Node], Iterable[FilterWarning]] = lambda _text, _tree: ()
+    """What is odd about an accepted text and its bound tree."""
+    print_tree: Callable[[Node], str] | None = None
+    """Tree → text; None where `headgate.language.printer` prints the language."""
     takes_parameters: bool = False
     """Whether values may be given beside the text."""

@@ -20,8 +20,10 @@ from headgate.language.dialect import Dialect, Infix, InfixForm, Level, Prefix, 
 from headgate.language.lexer import Token
 from headgate.language.like import compile_like
 from headgate.language.parser import Parser, constant, group, is_null
+from headgate.language.rocketmq_printer import KEYWORDS, print_tree
 from headgate.language.rocketmq_text import expression_text, plain_text
 from headgate.language.rocketmq_values import compare, signed
+from headgate.language.rocketmq_warnings import warnings
 from headgate.language.tree import (
     And,
     BooleanCast,
@@ -234,8 +236,7 @@ def _text_test(kind: TextTestKind) -> InfixForm:
 ROCKETMQ = Dialect(
     name="rocketmq",
     tokens=TOKENS,
-    keywords=frozenset({"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"})
-    | frozenset(kind.value for kind in TextTestKind),
+    keywords=KEYWORDS,
     fold_keywords=str.upper,
     unclosed={
         "'": "a string begins here and is not closed",
@@ -279,6 +280,8 @@ ROCKETMQ = Dialect(
     names=SYSTEM_PROPERTIES,
     complete=_condition,
     signed=signed,
+    warnings=warnings,
+    print_tree=print_tree,
 )
 
 ROCKETMQ_MAP = replace(ROCKETMQ, rules=ValueRules.ROCKETMQ_MAP)

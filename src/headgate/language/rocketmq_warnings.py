@@ -1,0 +1,86 @@
+"""The traps of RocketMQ's language that a check of a filter points at.
+
+Source: rocketmq_filters, sections 4.1, 6.3 and 6.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headgate.language.tree import (
+    BooleanCast,
+    Compare,
+    Constant,
+    Field,
+    IsNull,
+    Node,
+    Not,
+    TextTest,
+    children,
+    walk,
+)
+from headgate.language.warnings import FilterWarning
+from headgate.message.constructors import AmqpType
+from headgate.message.fields import Section
+from headgate.message.types import AmqpValue
+
+_INTEGERS = (AmqpType.INT, AmqpType.LONG)
+
+
+def warnings(text: str, tree: Node) -> Iterator[FilterWarning]:
+    """NOT that takes less than it seems to, properties that are never true, integers that no decimal can meet."""
+    if isinstance(tree, BooleanCast):
+        yield _never_true(text, tree)
+    for node in walk(tree):
+        for operand in children(node):
+            tight = isinstance(operand, Not) and operand is children(node)[0] and text[operand.span[0]] != "("
+            if isinstance(operand, Not) and tight and isinstance(node, Compare | IsNull | TextTest):
+                yield _tight_not(text, node, operand)
+            elif isinstance(operand, BooleanCast) and not isinstance(node, Not):
+                yield _never_true(text, operand)
+        if isinstance(node, Not) and isinstance(node.operand, BooleanCast):
+            name = _text(text, node.operand)
+            yield FilterWarning(
+                node.span,
+                f"NOT {name} is true for every message that has {name}, whatever its text; write {name} = FALSE",
+            )
+        if isinstance(node, Compare):
+            yield from _integer_literals(text, node)
+
+
+def _never_true(text: str, cast: BooleanCast) -> FilterWarning:
+    name = _text(text, cast)
+    return FilterWarning(
+        cast.span,
+        f"{name} alone is never true for the text that properties are, not even for 'true'; write {name} = TRUE",
+    )
+
+
+def _tight_not(text: str, node: Node, negation: Not) -> FilterWarning:
+    inner = _text(text, negation)
+    behind = text[negation.span[1] : node.span[1]].strip()
+    meant = f"{_text(text, negation.operand)} {behind}"
+    return FilterWarning(
+        (negation.span[0], node.span[1]),
+        f"NOT binds tighter than what follows: this is ({inner}) {behind}; to negate all of it write NOT ({meant})",
+    )
+
+
+def _integer_literals(text: str, node: Compare) -> Iterator[FilterWarning]:
+    for field, literal in ((node.left, node.right), (node.right, node.left)):
+        if not isinstance(field, Field) or field.reference.section is not Section.APPLICATION_PROPERTIES:
+            continue
+        if not isinstance(literal, Constant) or not isinstance(literal.value, AmqpValue):
+            continue
+        if literal.value.type in _INTEGERS:
+            number = literal.value.value
+            remedy = f"write {number}.0 to take both" if number else "4.9E-324 takes both, there is no literal 0.0"
+            yield FilterWarning(
+                literal.span,
+                f"an integer meets whole numbers only: where {_text(text, field)} is a decimal such as '19.99', the "
+                f"comparison is an error; {remedy}",
+            )
+
+
+def _text(text: str, node: Node) -> str:
+    return " ".join(text[slice(*node.span)].split())

@@ -119,7 +119,7 @@ def test_a_rule_error_survives_pickling() -> None:
 )
 def test_what_is_not_a_rule_is_refused_by_the_key_that_is_wrong(definition: dict[str, object], named: str) -> None:
     with pytest.raises((RuleError, ConfigError), match=named):
-        Rule.of(RuleDefinition.of(definition)).compile()
+        Rule.of(RuleDefinition.of(definition)).check(TopicLimits().content)
 
 
 def test_a_rule_with_property_filters_selects_as_the_filter_does() -> None:
@@ -167,7 +167,7 @@ def test_a_definition_is_the_same_after_writing_and_reading(
 
 def test_a_rule_and_its_number_survive_pickling() -> None:
     made = Rule.of(RuleDefinition("r", sql="a = 1", dialect="rabbitmq"), number=7)
-    made.compile()
+    made.check(TopicLimits().content)
     again = pickle.loads(pickle.dumps(made))
     assert (again, again.number, again.filter) == (made, 7, made.filter)
 

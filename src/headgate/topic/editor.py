@@ -228,7 +228,7 @@ class TopicEditor:
                         rule=change.rule.name,
                     )
                 check_rule_name(change.rule.name, history.topic_name, subscription.name, history.limits)
-                check_compiles(Rule.of(change.rule), history.topic_name, subscription.name)
+                check_compiles(Rule.of(change.rule), history.topic_name, subscription.name, history.limits)
             case RemoveRule():
                 history.rule(change.subscription, change.rule)
 

@@ -17,6 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from headgate.errors import LogError, OffsetOutOfRangeError, RuleNotFoundError
+from headgate.language.servicebus_limits import Limits
 from headgate.log.stream import Stream
 from headgate.topic.journal import JOURNAL_NAME, read_lines
 from headgate.topic.model import FilterCounts, Subscription, Topic, folded
@@ -42,11 +43,12 @@ _Line = TypeVar("_Line")
 
 @dataclass(slots=True)
 class RulesInForce:
-    """Offsets `start … stop`, and the topic as it is for all of them."""
+    """Offsets `start … stop`, and the topic as it is for all of them; `since` is where these rules came into force."""
 
     start: int
     stop: int
     topic: Topic
+    since: int
 
 
 @dataclass(slots=True)
@@ -182,10 +184,12 @@ class RuleHistory:
             topic = self.at(start)
             place = bisect.bisect_right(self._boundaries, start)
             end = min(stop, self._boundaries[place]) if place < len(self._boundaries) else stop
-            yield RulesInForce(start, end, topic)
+            since = self._boundaries[place - 1] if place else 0
+            yield RulesInForce(start, end, topic, since)
             start = end
 
     def _at(self, offset: int) -> Topic:
+        limits = self.limits.content
         subscriptions = [
             version
             for version in (*self._closed_subscriptions, *(opened.version for opened in self._open.values()))
@@ -204,23 +208,23 @@ class RuleHistory:
             tuple(
                 Subscription(
                     version.name,
-                    tuple(map(self._rule, sorted(rules[version.number], key=lambda rule: rule.number))),
+                    tuple(self._rule(rule, limits) for rule in sorted(rules[version.number], key=_by_number)),
                     fall_through=version.fall_through,
                     dead_letter_on_errors=version.dead_letter_on_errors,
                     forward_to=version.forward_to,
                     number=version.number,
                 )
-                for version in sorted(subscriptions, key=lambda version: version.number)
+                for version in sorted(subscriptions, key=_by_number)
             ),
             self.limits,
         )
 
-    def _rule(self, version: RuleVersion) -> Rule:
+    def _rule(self, version: RuleVersion, limits: Limits) -> Rule:
         """The rule of a version; one object for each, so that what was compiled is kept."""
         key = version.subscription, version.number, version.from_offset
         rule = self._compiled.get(key)
         if rule is None or rule.definition != version.rule:
-            rule = self._compiled[key] = Rule.of(version.rule, number=version.number)
+            rule = self._compiled[key] = Rule.of(version.rule, number=version.number, limits=limits)
         return rule
 
     # single entries
@@ -292,6 +296,7 @@ class RuleHistory:
         match change:
             case ChangeLimits():
                 self.limits = change.limits
+                self._compiled.clear()
             case CreateSubscription():
                 self._open_subscription(change, self.next_subscription, 1, {}, offset, at_ms)
                 self.next_subscription += 1
@@ -360,6 +365,10 @@ class RuleHistory:
         if version.from_offset < offset:
             version.to_offset = offset
             closed.append(version)  # type: ignore[arg-type]
+
+
+def _by_number(version: SubscriptionVersion | RuleVersion) -> int:
+    return version.number
 
 
 def _in_force(version: SubscriptionVersion | RuleVersion, offset: int) -> bool:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from headgate.errors import ConfigError
+from headgate.language.servicebus_limits import DEFAULT_LIMITS as DEFAULT_CONTENT_LIMITS
+from headgate.language.servicebus_limits import Limits
 
 
-class TopicLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much a topic may hold; `docs/reference/rules.md` shows the table.
+class TopicLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How much a topic, a rule and what its action makes may hold; `docs/reference/rules.md` shows the table.
 
     Counted are SQL filters and correlation filters of all subscriptions together; the true filter and the false filter
-    count as neither, tag expressions and property maps count as correlation filters. Lengths are in characters.
+    count as neither, tag expressions and property maps count as correlation filters. Lengths of texts and names are in
+    characters. A text is measured when its rule is made, in whatever language it is.
     """
 
     subscriptions: int = 2_000
@@ -20,14 +23,31 @@ class TopicLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topic_name_characters: int = 260
     subscription_name_characters: int = 50
     rule_name_characters: int = 50
+    filter_characters: int = DEFAULT_CONTENT_LIMITS.filter_characters
+    action_characters: int = DEFAULT_CONTENT_LIMITS.action_characters
+    action_expressions: int = DEFAULT_CONTENT_LIMITS.action_expressions
+    identifier_characters: int = DEFAULT_CONTENT_LIMITS.identifier_characters
+    property_bytes: int = DEFAULT_CONTENT_LIMITS.property_bytes
+    properties_bytes: int = DEFAULT_CONTENT_LIMITS.properties_bytes
+    message_bytes: int = DEFAULT_CONTENT_LIMITS.message_bytes
 
     def check(self) -> None:
         """Raise ConfigError that names the first limit below its least sensible value."""
         for name in self.__struct_fields__:
-            least = 1 if name.endswith("_characters") else 0
+            least = 0 if name in COUNTED else 1
             if getattr(self, name) < least:
                 raise ConfigError(f"limit {name} is {getattr(self, name)}; expected {least} or more")
 
+    @property
+    def content(self) -> Limits:
+        """The limits of filters, actions and the messages that actions make."""
+        return Limits(**{name: getattr(self, name) for name in _CONTENT})
+
+
+_CONTENT = tuple(Limits.__dataclass_fields__)
+
+COUNTED = ("subscriptions", "sql_filters", "correlation_filters")
+"""The limits of which a topic may have none at all."""
 
 DEFAULT_LIMITS = TopicLimits()
 """The limits of a topic that is created without its own."""
@@ -39,5 +59,12 @@ LIMIT_MEANINGS: dict[str, str] = {
     "topic_name_characters": "characters of a topic's name",
     "subscription_name_characters": "characters of a subscription's name",
     "rule_name_characters": "characters of a rule's name",
+    "filter_characters": "characters of a filter text, in any language",
+    "action_characters": "characters of an action text",
+    "action_expressions": "statements of an action",
+    "identifier_characters": "characters of a message id, session id or partition key that an action sets",
+    "property_bytes": "bytes of one property that an action sets, key and value",
+    "properties_bytes": "bytes of all application properties of a copy that an action made",
+    "message_bytes": "bytes of a copy that an action made",
 }
 """What each limit counts, for the reference page."""

@@ -56,7 +56,7 @@ class Topic:
         for subscription in self.subscriptions:
             check_subscription(subscription, self.name, self.limits)
             for rule in subscription.rules if compile_rules else ():
-                check_compiles(rule, self.name, subscription.name)
+                check_compiles(rule, self.name, subscription.name, self.limits)
         fall_through = [each.name for each in self.subscriptions if each.fall_through]
         if len(fall_through) > 1:
             raise second_fall_through(self.name, fall_through[1], fall_through[0])
@@ -162,10 +162,10 @@ def check_rule_name(name: str, topic: str, subscription: str, limits: TopicLimit
         raise RuleError(reason, topic=topic, subscription=subscription, rule=name)
 
 
-def check_compiles(rule: Rule, topic: str, subscription: str) -> None:
-    """Raise RuleError, with the place, for a rule whose filter or action says nothing that can be done."""
+def check_compiles(rule: Rule, topic: str, subscription: str, limits: TopicLimits) -> None:
+    """Raise RuleError, with the place, for a rule whose filter or action cannot be done or is larger than allowed."""
     try:
-        rule.compile()
+        rule.check(limits.content)
     except RuleError as error:
         raise RuleError(
             error.reason, topic=topic, subscription=subscription, rule=rule.name, cause=error.cause

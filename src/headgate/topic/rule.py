@@ -13,13 +13,15 @@ each with an optional `"action": "SET quantity = quantity / 2"`. Values are plai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from headgate.errors import ConfigError, FilterError, RuleError
 from headgate.evaluate.filter import Filter
+from headgate.language.servicebus_limits import DEFAULT_LIMITS, Limits
 from headgate.message.typed_json import from_plain_or_typed, to_json
 from headgate.message.types import amqp_value
 
@@ -34,6 +36,9 @@ DEFAULT_RULE_DIALECT = "servicebus"
 
 TRUE_FILTER = "1=1"
 FALSE_FILTER = "1=0"
+
+_NO_LIMIT = 2**31
+_Compiled = TypeVar("_Compiled")
 
 
 class RuleDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -84,14 +89,14 @@ class RuleDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
             raise ConfigError("found parameters without an SQL filter or an action that could name them")
         return kinds[0]
 
-    def compile_filter(self) -> Filter:
+    def compile_filter(self, limits: Limits) -> Filter:
         """The filter; raises FilterError with the place, ConfigError for a filter that is not written as one."""
         match self.kind:
             case "sql":
                 dialect = self.dialect or DEFAULT_RULE_DIALECT
-                if self.parameters is None:
-                    return Filter.parse(str(self.sql), dialect)
-                return Filter.parse(str(self.sql), dialect, parameters=_values(self.parameters))
+                # Parameters of the action alone are none of a language that has none.
+                parameters = self.parameters if self.action is None or dialect == DEFAULT_RULE_DIALECT else None
+                return Filter.parse(str(self.sql), dialect, parameters=_values(parameters), limits=limits)
             case "correlation":
                 fields = dict(self.correlation or {})
                 if "properties" in fields:
@@ -102,13 +107,13 @@ class RuleDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
             case _:
                 return Filter.from_properties(_values(self.properties), _values(self.application_properties))
 
-    def compile_action(self) -> Action | None:
+    def compile_action(self, limits: Limits) -> Action | None:
         """The action, None if the rule has none; raises FilterError with the place."""
         if self.action is None:
             return None
         from headgate.evaluate.actions import Action
 
-        return Action.parse(self.action, parameters=_values(self.parameters or {}))
+        return Action.parse(self.action, parameters=_values(self.parameters), limits=limits)
 
 
 class Rule:
@@ -118,7 +123,7 @@ class Rule:
     from 1 in its subscription, in order of creation, never used again; 0 before.
     """
 
-    __slots__ = ("_action", "_filter", "definition", "number")
+    __slots__ = ("_action", "_filter", "_limits", "definition", "number")
 
     def __init__(
         self,
@@ -156,19 +161,24 @@ class Rule:
                 parameters=_written(parameters),
             ),
             number=0,
+            limits=DEFAULT_LIMITS,
         )
-        self.compile()
+        _ = self.filter, self.action
 
     @classmethod
-    def of(cls, definition: RuleDefinition, *, number: int = 0) -> Rule:
-        """The rule of a definition; filter and action are compiled at first use, or by `compile`."""
+    def of(cls, definition: RuleDefinition, *, number: int = 0, limits: Limits = DEFAULT_LIMITS) -> Rule:
+        """The rule of a definition; filter and action are compiled at first use, or checked by `check`.
+
+        Of the `limits` those count that messages have to keep which the action makes.
+        """
         rule = cls.__new__(cls)
-        rule._open(definition, number=number)
+        rule._open(definition, number=number, limits=limits)
         return rule
 
-    def _open(self, definition: RuleDefinition, *, number: int) -> None:
+    def _open(self, definition: RuleDefinition, *, number: int, limits: Limits) -> None:
         self.definition = definition
         self.number = number
+        self._limits = limits
         self._filter: Filter | None = None
         self._action: Action | None = None
 
@@ -181,14 +191,14 @@ class Rule:
     def filter(self) -> Filter:
         """What selects messages; raises RuleError if it cannot be compiled."""
         if self._filter is None:
-            self._filter = self._compiled(RuleDefinition.compile_filter)
+            self._filter = self._compiled(RuleDefinition.compile_filter, _any_length(self._limits))
         return self._filter
 
     @property
     def action(self) -> Action | None:
         """What changes the copy; None: the rule asks for the message as it is. Raises RuleError."""
         if self._action is None and self.definition.action is not None:
-            self._action = self._compiled(RuleDefinition.compile_action)
+            self._action = self._compiled(RuleDefinition.compile_action, _any_length(self._limits))
         return self._action
 
     @property
@@ -196,20 +206,21 @@ class Rule:
         """Whether each match gives a copy of its own."""
         return self.definition.action is not None
 
-    def compile(self) -> None:
-        """Compile filter and action now; raises RuleError that says what is wrong, and where."""
-        _ = self.filter, self.action
+    def check(self, limits: Limits) -> None:
+        """Raise RuleError if filter and action say nothing that can be done, or are larger than the limits allow."""
+        self._compiled(RuleDefinition.compile_filter, limits)
+        self._compiled(RuleDefinition.compile_action, limits)
 
-    def _compiled(self, make: Any) -> Any:
+    def _compiled(self, make: Callable[[RuleDefinition, Limits], _Compiled], limits: Limits) -> _Compiled:
         try:
-            return make(self.definition)
+            return make(self.definition, limits)
         except FilterError as error:
             raise RuleError(str(error), rule=self.name, cause=error) from error
-        except (ConfigError, TypeError) as error:
+        except ConfigError as error:
             raise RuleError(str(error), rule=self.name) from error
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rule_of, (self.definition, self.number)
+        return _rule_of, (self.definition, self.number, self._limits)
 
     def __eq__(self, other: object) -> bool:
         return self.definition == other.definition if isinstance(other, Rule) else NotImplemented
@@ -221,8 +232,13 @@ class Rule:
         return f"<Rule {msgspec.json.encode(self.definition).decode()}>"
 
 
-def _rule_of(definition: RuleDefinition, number: int) -> Rule:
-    return Rule.of(definition, number=number)
+def _rule_of(definition: RuleDefinition, number: int, limits: Limits) -> Rule:
+    return Rule.of(definition, number=number, limits=limits)
+
+
+def _any_length(limits: Limits) -> Limits:
+    """The limits without those that count when a rule is made: a rule that is in force stays when they are lowered."""
+    return replace(limits, filter_characters=_NO_LIMIT, action_characters=_NO_LIMIT, action_expressions=_NO_LIMIT)
 
 
 def default_rule() -> Rule:

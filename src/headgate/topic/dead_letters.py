@@ -1,0 +1,40 @@
+"""Copies for dead letters: messages that a rule could not be evaluated for, and why (servicebus_filters, 1.2)."""
+
+from __future__ import annotations
+
+from headgate.errors import MessageError
+from headgate.evaluate.filter import Filter
+from headgate.evaluate.reference import evaluate
+from headgate.evaluate.verdict import EvaluationFailed
+from headgate.message import AmqpType, AmqpValue, Body, Message, Section
+from headgate.message.fields import FieldReference
+
+REASON_PROPERTY = "DeadLetterReason"
+DESCRIPTION_PROPERTY = "DeadLetterErrorDescription"
+REASON = "FilterEvaluationException"
+
+
+def dead_letter(encoded: bytes, description: str) -> bytes:
+    """The message with reason and description as application properties; all else keeps its bytes.
+
+    Bytes that are no message, or whose application properties cannot be added to, become the body of a new one.
+    """
+    marks = {REASON_PROPERTY: REASON, DESCRIPTION_PROPERTY: description}
+    changes: list[tuple[FieldReference, AmqpValue | None]] = []
+    for name, text in marks.items():
+        key = name.encode()
+        changes.append((FieldReference(Section.APPLICATION_PROPERTIES, key=key, ignore_case=True), None))
+        changes.append((FieldReference(Section.APPLICATION_PROPERTIES, key=key), AmqpValue(AmqpType.STRING, text)))
+    try:
+        return Message.decode(encoded).with_changes(changes).encode()
+    except MessageError:
+        return Message(Body.data(encoded), application_properties=marks).encode()
+
+
+def failure_of(given: Filter, encoded: bytes, *, now_ms: int) -> str:
+    """Why a filter has the verdict error for these bytes."""
+    try:
+        evaluate(given.tree, Message.decode(encoded), now_ms)
+    except (EvaluationFailed, MessageError) as failed:
+        return str(failed)
+    return "the filter could not be evaluated"

@@ -156,12 +156,11 @@ def _of_key(key: str) -> st.SearchStrategy[bytes]:
 @st.composite
 def _entries(draw: st.DrawFn, code: int, *, symbols: bool) -> bytes:
     pairs: list[bytes] = []
-    for _ in range(draw(st.integers(0, 8))):
-        key = draw(st.sampled_from(KEYS))
+    for key in draw(st.lists(st.sampled_from(KEYS), max_size=4)) + [key for key in KEYS if draw(st.integers(0, 9)) < 8]:
         constructor = draw(st.sampled_from((string, symbol))) if symbols else string
         odd = draw(st.integers(0, 12)) == 0
         pairs.append(draw(_keys) if odd else constructor(key.encode(), wide=draw(st.integers(0, 5)) == 0))
-        pairs.append(draw(_any if draw(st.integers(0, 3)) == 0 else _of_key(key)))
+        pairs.append(draw(_any if draw(st.integers(0, 5)) == 0 else _of_key(key)))
     return section(code, compound(0xC1, pairs, wide=draw(st.booleans())), wide_descriptor=draw(st.integers(0, 5)) == 0)
 
 
@@ -200,7 +199,7 @@ def amqp_messages(draw: st.DrawFn) -> bytes:
         _properties,
         _entries(0x74, symbols=False),
     ]
-    likely = (50, 30, 50, 40, 90)
+    likely = (50, 20, 40, 40, 95)
     chosen = [part for part, chance in zip(parts, likely, strict=True) if draw(st.integers(0, 99)) < chance]
     footer = draw(_entries(0x78, symbols=True)) if draw(st.booleans()) else b""
     return b"".join(draw(part) for part in chosen) + draw(_bodies) + footer
@@ -237,8 +236,8 @@ amqp_names = st.builds(
 
 _numbers = st.one_of(
     st.integers(0, 9).map(str),
-    amqp_names,
-    st.sampled_from(("n - 2", "-m", "99999999999999999999", "n", "n")),
+    st.integers(0, 4).map(str),
+    st.sampled_from(("n", "m", "n - 2", "-m", "99999999999999999999", "temp", "x", "list[0]")),
     st.builds("({} - 3)".format, st.sampled_from(("n", "m"))),
 )
 
@@ -254,11 +253,11 @@ def _functions(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     )
 
 
-_text_names = _short(
-    st.one_of(st.sampled_from(("s", "t", "x", "when", "m.s", "f.t", "map['s']", "list[0]")), amqp_names)
-)
+_usual_texts = st.sampled_from(("s", "t", "x", "when"))
+_other_texts = st.sampled_from(("m.s", "f.t", "map['s']", "list[0]", "p.subject"))
+_text_names = _short(st.one_of(_usual_texts, _usual_texts, _usual_texts, _other_texts, amqp_names))
 _text_terms = _short(st.recursive(_text_names, _functions, max_leaves=3))
-_dates = _short(st.builds("DATE({})".format, _text_terms))
+_dates = _short(st.one_of(st.just("DATE(when)"), st.builds("DATE({})".format, _text_terms)))
 _operators = st.sampled_from(("=", "<>", "!=", "<", "<=", ">", ">="))
 _specials = st.sampled_from(("INF", "-INF", "+INF", "NAN"))
 _extended = _short(
@@ -267,6 +266,7 @@ _extended = _short(
         st.builds("{} {} {}".format, amqp_names, _operators, st.one_of(constants, amqp_names)),
         st.builds("{} LIKE {}".format, _text_terms, st.sampled_from(("'a%'", "'%é_'", "'%'", "'_'", "'Order.%'"))),
         st.builds("{} IN ({}, {})".format, _text_terms, _texts.map(quoted), _text_terms),
+        st.builds("temp {} {}".format, _operators, _specials),
         st.builds("{} {} {}".format, amqp_names, _operators, _specials),
         st.builds("{} {} {}".format, _specials, _operators, amqp_names),
         st.builds("EXISTS({})".format, amqp_names),
@@ -285,7 +285,6 @@ def _logical(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         st.builds("NOT {}".format, inner),
         st.builds("({})".format, inner),
         st.builds("({}) = ({})".format, inner, inner),
-        st.builds("LOWER(({})) = 'true'".format, inner),
     )
 
 

@@ -1,4 +1,4 @@
-"""Tables of cases: all recorded verdicts of RabbitMQ, and what becomes of wrong lines."""
+"""Tables of cases: all verdicts of the original systems, and what becomes of wrong lines."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ NOW_MS = 1_795_200_000_000
         ("rabbitmq_bloom.jsonl", 55),
         ("own/rabbitmq_sql.jsonl", 1092),
         ("own/rabbitmq_properties.jsonl", 380),
+        ("servicebus_sql.jsonl", 179),
+        ("servicebus_actions.jsonl", 38),
+        ("servicebus_correlation.jsonl", 28),
+        ("servicebus_rules.jsonl", 11),
     ],
 )
 def test_every_recorded_case_passes(table: str, cases: int, engine: Any) -> None:
@@ -126,27 +130,6 @@ def test_a_wrong_line_is_a_failure_that_says_what_is_wrong(tmp_path: Path, line:
     result = run(table_of(tmp_path, line))
     assert (result.passed, result.failed) == (0, 1)
     assert reason in result.failures[0].got
-
-
-@pytest.mark.parametrize(
-    ("line", "comes_with"),
-    [
-        ({"kind": "expr", "id": "e", "expr": "a", "compile": "ok"}, "the dialect rocketmq"),
-        ({"kind": "bits", "f": 1, "n": 2}, "the match index"),
-        ({"kind": "taghash", "tag": "x", "code": 1}, "the dialect rocketmq"),
-        ({"expression": "a = 1", "expect": "true"}, "the dialect servicebus"),
-        ({"action": "SET a = 1", "expect": "ok"}, "the dialect servicebus"),
-        ({"filter": {"label": "x"}, "expect": "true"}, "the dialect servicebus"),
-        ({"expect_copies": [], "rules": []}, "the dialect servicebus"),
-    ],
-)
-def test_cases_of_other_systems_are_recognised_and_fail_until_their_language_is_there(
-    tmp_path: Path, line: object, comes_with: str
-) -> None:
-    result = run(table_of(tmp_path, {"kind": "meta", "format": 1}, {"kind": "map", "id": "m"}, line))
-    assert (result.passed, result.failed) == (0, 1)
-    assert result.failures[0].got.startswith("not supported yet: ")
-    assert result.failures[0].got.endswith(comes_with)
 
 
 def test_without_messages_the_cases_that_need_them_fail_and_others_pass(tmp_path: Path) -> None:

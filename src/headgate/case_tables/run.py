@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from headgate.case_tables.bit_maps import KINDS as BIT_MAP_KINDS
 from headgate.case_tables.bit_maps import BitMapCases
@@ -30,6 +30,7 @@ from headgate.case_tables.rabbitmq import (
     hex_bytes,
 )
 from headgate.case_tables.rocketmq import TAG_KINDS, PropertyMaps, check_expression, check_tags
+from headgate.case_tables.servicebus import check_action, check_copies, check_correlation, check_sql_filter
 from headgate.errors import ConfigError, HeadgateError
 from headgate.evaluate.filter import Engine
 from headgate.language import dialect_named
@@ -206,22 +207,23 @@ class _Run:
             return check_properties(content, self.messages, self.engines, self.dialect, self.now_ms)
         if {"encoded_hex", "idx"} <= keys:
             return 0
-        for key, kind, comes_with in _OTHER_LANGUAGES:
-            if key <= keys:
-                _not_yet(kind, comes_with)
+        if self._run_service_bus(content):
+            return 1
         if {"hex", "h", "h_list"} <= keys:
             check_hash(content)
             return 1
         raise WrongLine(f"no kind of case has the keys {', '.join(sorted(map(str, keys))) or '(none)'}")
 
-
-_OTHER_LANGUAGES = (
-    ({"expression"}, "Service Bus SQL filters", "the dialect servicebus"),
-    ({"action"}, "Service Bus actions", "the dialect servicebus"),
-    ({"filter"}, "Service Bus correlation filters", "the dialect servicebus"),
-    ({"expect_copies", "rules"}, "Service Bus rule sets", "the dialect servicebus"),
-)
-
-
-def _not_yet(kind: str, comes_with: str) -> NoReturn:
-    raise Disagreement("the verdict of the table", f"not supported yet: {kind} come with {comes_with}")
+    def _run_service_bus(self, content: Line) -> bool:
+        """Run a case of Service Bus; False if the line is none."""
+        if "expression" in content:
+            check_sql_filter(content, self.engines, self.now_ms)
+        elif "action" in content:
+            check_action(content, self.now_ms)
+        elif "filter" in content:
+            check_correlation(content, self.engines, self.now_ms)
+        elif {"expect_copies", "rules"} <= content.keys():
+            check_copies(content, self.now_ms)
+        else:
+            return False
+        return True

@@ -10,7 +10,7 @@ from headgate.errors import MessageError
 from headgate.evaluate.filter import Filter
 from headgate.evaluate.prune import wanted_values
 from headgate.evaluate.reference import evaluate
-from headgate.evaluate.verdict import Verdict
+from headgate.evaluate.verdict import EvaluationFailed, Verdict
 from headgate.language.printer import constant_text, field_text
 from headgate.language.tree import (
     And,
@@ -26,11 +26,12 @@ from headgate.language.tree import (
     Or,
     Sign,
     Span,
+    ValueRules,
     children,
     walk,
 )
 from headgate.language.values import Value, is_number
-from headgate.message import AmqpType, Message
+from headgate.message import AmqpType, AmqpValue, Message
 from headgate.message.fields import FieldReference, Section
 
 FILTER_VALUE_ANNOTATION = FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-stream-filter-value")
@@ -157,11 +158,19 @@ class _Explainer:
         else:
             note = ", ".join(dict.fromkeys(self._described(below) for below in walk(node) if isinstance(below, Field)))
             self._warn(node)
-        verdict = _verdict(self._value(node))
+        try:
+            verdict = _verdict(evaluate(node, self.message, self.now_ms))
+        except EvaluationFailed as failed:
+            verdict = Verdict.ERROR
+            note = "; ".join(part for part in (note, str(failed)) if part and not operands)
         return Clause(self._text(node), node.span, verdict, note, operands)
 
     def _value(self, node: Node) -> Value:
-        return evaluate(node, self.message, self.now_ms)
+        """The value of a node; None also where its evaluation fails, which its clause says."""
+        try:
+            return evaluate(node, self.message, self.now_ms)
+        except EvaluationFailed:
+            return None
 
     def _text(self, node: Node) -> str:
         return self.filter.text[slice(*node.span)]
@@ -175,9 +184,14 @@ class _Explainer:
             is_null_entry = typed is not None and field.reference.key is not None
             return f"{name} is null" if is_null_entry else f"{name} is absent{self._near(field)}"
         if field.reference.only not in (None, typed.type):
-            counted = f"counts as absent, its default is {field.reference.default}"
+            default = field.reference.default
+            counted = "counts as absent" + (f", its default is {default}" if default is not None else "")
             return f"{name} is of type {typed.type.value}, which {counted}"
         value = self._value(field)
+        if isinstance(value, AmqpValue):
+            return f"{name} is {typed.type.value} {value.value}"
+        if value is None and typed.octets() == b"" and field.rules is ValueRules.ROCKETMQ:
+            return f"{name} is an empty string, which is NULL"
         if value is None:
             is_float = typed.type in (AmqpType.FLOAT, AmqpType.DOUBLE)
             kind = f"{typed.type.value} {typed.value}" if is_float else f"of type {typed.type.value}"
@@ -205,6 +219,8 @@ class _Explainer:
 
     def _warn(self, node: Node) -> None:
         for below in walk(node):
+            if getattr(below, "rules", ValueRules.RABBITMQ) is not ValueRules.RABBITMQ:
+                continue
             match below:
                 case Compare(operator, left, right):
                     self._warn_of_comparison(below, operator, left, right)

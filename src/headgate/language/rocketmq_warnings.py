@@ -31,14 +31,16 @@ def warnings(text: str, tree: Node) -> Iterator[FilterWarning]:
     """NOT that takes less than it seems to, properties that are never true, integers that no decimal can meet."""
     if isinstance(tree, BooleanCast):
         yield _never_true(text, tree)
+    tight_ones: set[int] = set()
     for node in walk(tree):
         for operand in children(node):
             tight = isinstance(operand, Not) and operand is children(node)[0] and text[operand.span[0]] != "("
             if isinstance(operand, Not) and tight and isinstance(node, Compare | IsNull | TextTest):
+                tight_ones.add(id(operand))
                 yield _tight_not(text, node, operand)
             elif isinstance(operand, BooleanCast) and not isinstance(node, Not):
                 yield _never_true(text, operand)
-        if isinstance(node, Not) and isinstance(node.operand, BooleanCast):
+        if isinstance(node, Not) and isinstance(node.operand, BooleanCast) and id(node) not in tight_ones:
             name = _text(text, node.operand)
             yield FilterWarning(
                 node.span,

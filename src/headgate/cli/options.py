@@ -15,7 +15,7 @@ Root: TypeAlias = Annotated[
 AsJson: TypeAlias = Annotated[bool, Parameter(name="--json", negative=(), help="Write JSON lines.")]
 StreamText: TypeAlias = Annotated[str, Parameter(help="Name of a stream under --root, or the folder of any stream.")]
 Dialect: TypeAlias = Annotated[
-    str | None, Parameter(name="--dialect", help="Language of the filter; the default is `rabbitmq`.")
+    str | None, Parameter(name="--dialect", help="Language of the filter; the default is `amqp`.")
 ]
 FilterValues: TypeAlias = Annotated[
     list[str] | None,

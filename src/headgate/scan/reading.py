@@ -76,7 +76,8 @@ def _read_answered(
     reader: SegmentReader, answer: Answer, index: MatchIndex, decider: Decider, counters: ScanCounters
 ) -> Iterator[ScanBatch]:
     """The messages of some chunks with what the index says of them."""
-    _count_ruled_out(reader, answer, counters)
+    sizes = (reader.stop_positions() - reader.chunks().position)[answer.rows]
+    _count_ruled_out(answer, sizes, counters)
     entries, direct = wanted_entries(index, reader, answer)
     left = ~answer.ruled_out
     # Runs of chunks that are read the same way, in stream order.
@@ -90,7 +91,8 @@ def _read_answered(
             continue
         first, stop = np.searchsorted(entries.chunks, [run[0], run[-1] + 1]).tolist()
         for part in cut(entries.part(first, stop), WINDOW_BYTES):
-            chunks = np.unique(part.chunks)
+            found = np.bincount(part.chunks, minlength=len(answer.rows))
+            chunks = np.flatnonzero(found)
             messages = read_entries(reader, part, verify_checksums=decider.request.verify_checksums)
             if messages is None:
                 index.distrust(reader, "an entry is not the one that was indexed")
@@ -98,18 +100,19 @@ def _read_answered(
                 continue
             read_bytes = int((part.stops - part.positions).sum())
             counters.bytes_read += read_bytes
-            counters.bytes_skipped += int(_sizes(reader, answer.rows[chunks]).sum()) - read_bytes
+            counters.bytes_skipped += int(sizes[chunks].sum()) - read_bytes
             counters.messages_decided_by_index += int(answer.records[chunks].sum())
-            rows = np.arange(len(messages))
+            rows: slice | NDArray[np.intp] = slice(None)
             if not answer.exact:
                 rows, tally = select(messages, decider.request)
                 counters.messages_decided_by_index -= tally.evaluated
                 counters.messages_evaluated += tally.evaluated
                 hits = np.bincount(part.chunks[rows], minlength=len(answer.rows))[chunks]
                 counters.chunks_without_match += int((hits == 0).sum())
-            counters.messages_matched += len(rows)
+                messages = messages.take(rows)
+            counters.messages_matched += len(messages)
             times = answer.headers["timestamp_ms"].astype(np.int64)[part.chunks[rows]]
-            yield ScanBatch(messages.take(rows), part.offsets[rows], times)
+            yield ScanBatch(messages, part.offsets[rows], times)
 
 
 def rows_left(
@@ -119,24 +122,19 @@ def rows_left(
     if not index.is_asked or not len(rows):
         return rows
     kept = []
+    sizes = reader.stop_positions() - reader.chunks().position
     for answer in index.answers(reader, rows, within):
-        _count_ruled_out(reader, answer, counters)
+        _count_ruled_out(answer, sizes[answer.rows], counters)
         kept.append(answer.rows[~answer.ruled_out])
     return np.concatenate(kept)
 
 
-def _count_ruled_out(reader: SegmentReader, answer: Answer, counters: ScanCounters) -> None:
-    """Count the chunks that the index rules out."""
+def _count_ruled_out(answer: Answer, sizes: Int64Array, counters: ScanCounters) -> None:
+    """Count the chunks that the index rules out; `sizes` are the bytes of the answer's chunks."""
     ruled_out = answer.ruled_out
     counters.chunks_skipped_by_index += int(ruled_out.sum())
-    counters.bytes_skipped += int(_sizes(reader, answer.rows[ruled_out]).sum())
+    counters.bytes_skipped += int(sizes[ruled_out].sum())
     counters.messages_decided_by_index += int(answer.records[ruled_out].sum())
-
-
-def _sizes(reader: SegmentReader, rows: Int64Array) -> Int64Array:
-    """Bytes of whole chunks."""
-    sizes: Int64Array = (reader.stop_positions() - reader.chunks().position)[rows]
-    return sizes
 
 
 def _read_in_full(

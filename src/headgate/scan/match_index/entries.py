@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate import kernels
 from headgate.log import SegmentReader
 from headgate.log.checksums import first_mismatch
 from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES, windows
@@ -113,9 +114,23 @@ def read_entries(reader: SegmentReader, entries: WantedEntries, *, verify_checks
     data, targets = reader.gather(positions[begins], stops[ends])
     starts = positions + np.repeat(targets - positions[begins], ends - begins + 1)
     sizes = stops - positions
+    if not _are_right(data, starts, sizes, entries.crcs, verify_checksums=verify_checksums):
+        return None
+    return EncodedMessages(data, starts + ENTRY_HEAD_BYTES, sizes - ENTRY_HEAD_BYTES)
+
+
+def _are_right(
+    data: NDArray[np.uint8], starts: Int64Array, sizes: Int64Array, crcs: Int64Array, *, verify_checksums: bool
+) -> bool:
+    """Whether all entries have the lengths that their heads say, and, if that is asked, their checksums."""
+    kernel, checksum = kernels.load("headgate.scan.match_index.kernel"), kernels.load("headgate.kernels.checksum")
+    if kernel is not None and checksum is not None and (checksum.HAS_CARRYLESS_MULTIPLY or not verify_checksums):
+        columns = [np.ascontiguousarray(column, dtype=np.int64) for column in (starts, sizes, crcs)]
+        addresses = [kernels.address_of(column) for column in columns]
+        table = kernels.address_of(checksum.byte_table()) if verify_checksums else 0
+        wrong = kernel.first_wrong_entry(kernels.address_of(data), *addresses, len(starts), table)
+        return bool(wrong == len(starts))
     lengths = windows(data, _LENGTH_DTYPE)[starts].view(">u4").astype(np.int64)
     if not np.array_equal(lengths + ENTRY_HEAD_BYTES, sizes):
-        return None
-    if verify_checksums and first_mismatch(data, starts, sizes, entries.crcs) is not None:
-        return None
-    return EncodedMessages(data, starts + ENTRY_HEAD_BYTES, lengths)
+        return False
+    return not verify_checksums or first_mismatch(data, starts, sizes, crcs) is None

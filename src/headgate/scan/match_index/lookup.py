@@ -136,16 +136,21 @@ class MatchIndex:
             if not same.all():
                 self._warn(f"{sidecar.path}: stale, computed for other chunks than are there now")
             trusted[trusted] = same
-        offsets, chunks = _spread(begins, np.where(trusted, ends - begins, 0))
-        may = np.zeros(len(offsets), dtype=np.bool_)
+        offsets = np.empty(0, dtype=np.int64)
+        counts = np.zeros(len(rows), dtype=np.int64)
         for number in np.unique(covered_by[trusted]).tolist():
-            own = covered_by[chunks] == number
-            if own.any():
-                wanted = offsets[own]
-                start, stop = int(wanted[0]), int(wanted[-1]) + 1
-                may[own] = _may_match(sidecar, opened.filters[number], start, stop)[wanted - start]
-        offsets, chunks = offsets[may], chunks[may]
-        counts = np.bincount(chunks, minlength=len(rows))
+            own = np.flatnonzero(trusted & (covered_by == number) & (ends > begins))
+            if len(own):
+                start, stop = int(begins[own[0]]), int(ends[own[-1]])
+                may = _may_match(sidecar, opened.filters[number], start, stop)
+                if (begins[own[1:]] != ends[own[:-1]]).any():
+                    may &= _inside(begins[own] - start, ends[own] - start, len(may))
+                matches = np.flatnonzero(may)
+                counts[own] = np.diff(np.searchsorted(matches, np.append(begins[own] - start, len(may))))
+                offsets = np.concatenate([offsets, matches + start])
+        if len(opened.filters) > 1:
+            offsets.sort()
+        chunks = np.repeat(np.arange(len(rows)), counts)
         exact = sidecar.directory.arrays is None
         return Answer(rows, trusted, ends - begins, counts, offsets, chunks, exact, headers)
 
@@ -262,8 +267,10 @@ def parameters_named(name: str, sidecar: Sidecar) -> BitMapParameters:
     raise CorruptSidecarError(f"parameters {name[:40]!r} do not fit its bit arrays", path=sidecar.path)
 
 
-def _spread(begins: Int64Array, counts: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """`counts[i]` numbers from `begins[i]` on, one range behind the other, and the range of each."""
-    ranges = np.repeat(np.arange(len(counts)), counts)
-    before = np.cumsum(counts) - counts
-    return np.arange(len(ranges)) + np.repeat(begins - before, counts), ranges
+def _inside(begins: Int64Array, ends: Int64Array, count: int) -> NDArray[np.bool_]:
+    """`(count,)`: which places lie in one of some ranges, ascending and apart."""
+    borders = np.zeros(count + 1, dtype=np.int8)
+    borders[begins] += 1
+    borders[ends] -= 1
+    found: NDArray[np.bool_] = np.cumsum(borders[:-1], dtype=np.int8) > 0
+    return found

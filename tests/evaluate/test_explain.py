@@ -63,6 +63,10 @@ def test_a_match_has_no_reasons() -> None:
         ("list = 1", "list is of type list, which is unknown to filters"),
         ("odd > 1", "odd is double nan, which is unknown to filters"),
         ("h.priority > 4", "h.priority is absent, its default is 4"),
+        ("h.durable", "h.durable is absent, its default is FALSE"),
+        ("odd = INF", "odd is double nan"),
+        ("list[0] = 5", "list[0] is absent"),
+        ("m.[x-stream-filter-value] = 'x'", "m.[x-stream-filter-value] is string 'order.created'"),
         ("p.to = 'x'", "p.to is absent"),
         ("price + 1 > quantity", "price is double 5.0, quantity is string '12'"),
     ],
@@ -93,6 +97,11 @@ def test_a_priority_of_another_type_than_the_standards_counts_as_absent() -> Non
         ("quantity IN (11, 12)", "`quantity` is a string here; "
             "`quantity IN (11, 12)` lists values of other kinds, none is equal"),
         ("premium AND price", "`price` is a number here; as an operand of AND, OR and NOT it is unknown"),
+        ("quantity || price = '125'", "`price` is a number here; `quantity || price` is unknown"),
+        ("LOWER(price) = '5'", "`price` is a number here; `LOWER(price)` is unknown"),
+        ("LEFT(quantity, price) = '1'", "`price` is no integer here; `LEFT(quantity, price)` is unknown"),
+        ("LEFT(quantity, quantity) = '1'", "`quantity` is a string here; `LEFT(quantity, quantity)` is unknown"),
+        ("quantity <> INF", "`quantity` is a string here; `quantity <> INF` asks for a number and is true"),
     ],
 )  # fmt: skip
 def test_a_trap_is_warned_of(text: str, warning: str) -> None:

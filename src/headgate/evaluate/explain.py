@@ -15,8 +15,11 @@ from headgate.language.printer import constant_text, field_text
 from headgate.language.tree import (
     And,
     Arithmetic,
+    Call,
     Compare,
     CompareOperator,
+    CompareSpecial,
+    Concatenate,
     Constant,
     Field,
     In,
@@ -156,7 +159,9 @@ class _Explainer:
                 self._warn_of_operand(operand, clause)
             note = ""
         else:
-            note = ", ".join(dict.fromkeys(self._described(below) for below in walk(node) if isinstance(below, Field)))
+            exact = {below.operand for below in walk(node) if isinstance(below, CompareSpecial)}
+            fields = (below for below in walk(node) if isinstance(below, Field))
+            note = ", ".join(dict.fromkeys(self._described(below, exact=below in exact) for below in fields))
             self._warn(node)
         try:
             verdict = _verdict(evaluate(node, self.message, self.now_ms))
@@ -175,17 +180,18 @@ class _Explainer:
     def _text(self, node: Node) -> str:
         return self.filter.text[slice(*node.span)]
 
-    def _described(self, field: Field) -> str:
+    def _described(self, field: Field, *, exact: bool) -> str:
+        """What the message holds; `exact`: the condition sees infinities and NaN."""
         name = field_text(field.reference)
         typed = self.message.value(field.reference)
         if typed is None or typed.type is AmqpType.NULL:
             if field.reference.default is not None:
-                return f"{name} is absent, its default is {field.reference.default}"
+                return f"{name} is absent, its default is {constant_text(field.reference.default)}"
             is_null_entry = typed is not None and field.reference.key is not None
             return f"{name} is null" if is_null_entry else f"{name} is absent{self._near(field)}"
         if field.reference.only not in (None, typed.type):
             default = field.reference.default
-            counted = "counts as absent" + (f", its default is {default}" if default is not None else "")
+            counted = "counts as absent" + (f", its default is {constant_text(default)}" if default is not None else "")
             return f"{name} is of type {typed.type.value}, which {counted}"
         value = self._value(field)
         if isinstance(value, AmqpValue):
@@ -195,13 +201,13 @@ class _Explainer:
         if value is None:
             is_float = typed.type in (AmqpType.FLOAT, AmqpType.DOUBLE)
             kind = f"{typed.type.value} {typed.value}" if is_float else f"of type {typed.type.value}"
-            return f"{name} is {kind}, which is unknown to filters"
+            return f"{name} is {kind}" + ("" if exact and is_float else ", which is unknown to filters")
         return f"{name} is {typed.type.value} {constant_text(value)}"
 
     def _near(self, field: Field) -> str:
         """A key of the message that differs in letter case only."""
         key = (field.reference.key or b"").decode(errors="replace").lower()
-        if field.reference.section is not Section.APPLICATION_PROPERTIES:
+        if field.reference.section is not Section.APPLICATION_PROPERTIES or field.reference.path:
             return ""
         try:
             keys = self.message.application_properties or {}
@@ -238,8 +244,33 @@ class _Explainer:
                         value = self._value(operand)
                         if value is not None and not is_number(value):
                             self._trap(operand, value, f"`{self._text(below)}` is unknown")
+                case Concatenate(left, right):
+                    for operand in (left, right):
+                        value = self._value(operand)
+                        if value is not None and not isinstance(value, bytes):
+                            self._trap(operand, value, f"`{self._text(below)}` is unknown")
+                case Call(arguments=arguments) if self._value(below) is None:
+                    for operand, takes_text in zip(arguments, (True, False, False), strict=False):
+                        self._warn_of_argument(below, operand, takes_text=takes_text)
+                case CompareSpecial(operand=operand):
+                    value = self._value(operand)
+                    if value is not None and not is_number(value):
+                        result = _verdict(self._value(below)).name.lower()
+                        self._trap(operand, value, f"`{self._text(below)}` asks for a number and is {result}")
                 case _:
                     continue
+
+    def _warn_of_argument(self, call: Node, operand: Node, *, takes_text: bool) -> None:
+        value = self._value(operand)
+        if value is None:
+            return
+        if takes_text and isinstance(value, bytes):
+            if not _is_utf8(value):
+                self.warnings.append(f"`{self._text(operand)}` is not UTF-8 here; `{self._text(call)}` is unknown")
+        elif takes_text or not is_number(value):
+            self._trap(operand, value, f"`{self._text(call)}` is unknown")
+        elif isinstance(value, float):
+            self.warnings.append(f"`{self._text(operand)}` is no integer here; `{self._text(call)}` is unknown")
 
     def _warn_of_comparison(self, node: Node, operator: CompareOperator, left: Node, right: Node) -> None:
         first, second = self._value(left), self._value(right)
@@ -255,6 +286,14 @@ class _Explainer:
 
     def _trap(self, operand: Node, value: Value, consequence: str) -> None:
         self.warnings.append(f"`{self._text(operand)}` is {_kind(value)} here; {consequence}")
+
+
+def _is_utf8(octets: bytes) -> bool:
+    try:
+        octets.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _kind(value: Value) -> str:

@@ -11,7 +11,10 @@ from cyclopts import App, CycloptsError
 
 from headgate import __version__
 from headgate.cli import filter as filter_commands
+from headgate.cli import rule as rule_commands
 from headgate.cli import stream as stream_commands
+from headgate.cli import subscription as subscription_commands
+from headgate.cli import topic as topic_commands
 from headgate.cli.generate import generate
 from headgate.cli.output import write_note
 from headgate.cli.publish import publish
@@ -40,6 +43,9 @@ application.command(stream_commands.commands)
 application.command(tail)
 application.command(publish)
 application.command(filter_commands.commands)
+application.command(topic_commands.commands)
+application.command(subscription_commands.commands)
+application.command(rule_commands.commands)
 application.command(run)
 application.command(generate)
 

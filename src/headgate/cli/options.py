@@ -14,6 +14,9 @@ Root: TypeAlias = Annotated[
 ]
 AsJson: TypeAlias = Annotated[bool, Parameter(name="--json", negative=(), help="Write JSON lines.")]
 StreamText: TypeAlias = Annotated[str, Parameter(help="Name of a stream under --root, or the folder of any stream.")]
+TopicName: TypeAlias = Annotated[str, Parameter(help="Name of the topic.")]
+SubscriptionName: TypeAlias = Annotated[str, Parameter(help="Name of the subscription.")]
+LockTimeout: TypeAlias = Annotated[float, Parameter(help="Seconds to wait for another writer.")]
 Dialect: TypeAlias = Annotated[
     str | None, Parameter(name="--dialect", help="Language of the filter; the default is `amqp`.")
 ]

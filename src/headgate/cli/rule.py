@@ -1,0 +1,275 @@
+"""`headgate rule`: what a subscription selects, and since when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from cyclopts import App, Parameter
+
+from headgate.cli.options import DEFAULT_ROOT, AsJson, LockTimeout, Root, SubscriptionName, TopicName
+from headgate.cli.output import write_facts, write_json, write_note, write_table
+from headgate.cli.units import now_ms, shown_time
+from headgate.errors import ConfigError
+
+if TYPE_CHECKING:
+    from headgate.topic import Rule, RuleDefinition
+    from headgate.topic.record import RuleVersion
+
+commands = App(name="rule", help="Add, replace and remove the rules of a subscription, and show their history.")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class RuleOptions:
+    """What a rule is given as: one kind of filter, and an action."""
+
+    sql: Annotated[str | None, Parameter(help="SQL filter.", allow_leading_hyphen=True)] = None
+    dialect: Annotated[str | None, Parameter(help="Language of --sql; the default is `servicebus`.")] = None
+    correlation: Annotated[
+        str | None, Parameter(help='Correlation filter as JSON: {"label": "x", "properties": {"color": "red"}}.')
+    ] = None
+    tags: Annotated[str | None, Parameter(help="Tag expression, such as 'paid || refunded'.")] = None
+    properties: Annotated[str | None, Parameter(help='Property filters as JSON, such as {"subject": "&p:order."}.')] = (
+        None
+    )
+    application_properties: Annotated[
+        str | None, Parameter(help="Property filters on application properties, as JSON.")
+    ] = None
+    action: Annotated[
+        str | None, Parameter(help="What to do with the copy, such as 'SET quantity = quantity / 2'.")
+    ] = None
+    parameter: Annotated[
+        list[str] | None,
+        Parameter(negative=(), help="Value of @NAME as NAME=JSON, in filter and action. Repeatable."),
+    ] = None
+
+    def rule(self, name: str) -> Rule:
+        """The rule of that name; raises ConfigError for what is no JSON."""
+        from headgate.topic import Rule, RuleDefinition
+
+        return Rule.of(
+            RuleDefinition(
+                name,
+                sql=self.sql,
+                dialect=self.dialect,
+                correlation=_object(self.correlation, "--correlation"),
+                tags=self.tags,
+                properties=_object(self.properties, "--properties"),
+                application_properties=_object(self.application_properties, "--application-properties"),
+                action=self.action,
+                parameters=dict(map(_parameter, self.parameter)) if self.parameter else None,
+            )
+        )
+
+
+_NO_OPTIONS = RuleOptions()
+
+
+@commands.command
+def add(
+    topic: TopicName,
+    subscription: SubscriptionName,
+    name: Annotated[str, Parameter(help="Name of the rule.")],
+    /,
+    *,
+    options: RuleOptions = _NO_OPTIONS,
+    lock_timeout: LockTimeout = 5.0,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Add a rule; it decides the messages that are published from then on."""
+    from headgate.topic import TopicEditor, topic_stream
+
+    rule = options.rule(name)
+    with TopicEditor.open(topic_stream(root, topic), now_ms=now_ms(), timeout_s=lock_timeout) as editor:
+        offset = editor.add_rule(subscription, rule, now_ms=now_ms())
+    write_note(f"in force from offset {offset}")
+    return 0
+
+
+@commands.command
+def replace(
+    topic: TopicName,
+    subscription: SubscriptionName,
+    name: Annotated[str, Parameter(help="Name of the rule.")],
+    /,
+    *,
+    options: RuleOptions = _NO_OPTIONS,
+    lock_timeout: LockTimeout = 5.0,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Replace filter and action of a rule; each message meets the old rule or the new one, none both."""
+    from headgate.topic import TopicEditor, topic_stream
+
+    rule = options.rule(name)
+    with TopicEditor.open(topic_stream(root, topic), now_ms=now_ms(), timeout_s=lock_timeout) as editor:
+        offset = editor.replace_rule(subscription, rule, now_ms=now_ms())
+    write_note(f"in force from offset {offset}")
+    return 0
+
+
+@commands.command
+def rm(
+    topic: TopicName,
+    subscription: SubscriptionName,
+    name: Annotated[str, Parameter(help="Name of the rule.")],
+    /,
+    *,
+    lock_timeout: LockTimeout = 5.0,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Remove a rule."""
+    from headgate.topic import TopicEditor, topic_stream
+
+    with TopicEditor.open(topic_stream(root, topic), now_ms=now_ms(), timeout_s=lock_timeout) as editor:
+        offset = editor.remove_rule(subscription, name, now_ms=now_ms())
+    write_note(f"gone from offset {offset} on")
+    return 0
+
+
+@commands.command
+def ls(
+    topic: TopicName, subscription: SubscriptionName, /, *, as_json: AsJson = False, root: Root = DEFAULT_ROOT
+) -> int:
+    """List the rules of a subscription in order of creation."""
+    from headgate.topic import RuleHistory, topic_stream
+
+    versions = RuleHistory.load(topic_stream(root, topic)).rules(subscription)
+    if as_json:
+        for version in versions:
+            write_json(_row(version))
+    elif versions:
+        rows = [
+            (version.rule.name, version.number, version.from_offset, filter_text(version.rule), version.rule.action)
+            for version in versions
+        ]
+        write_table(("name", "number", "in_force_from", "filter", "action"), rows)
+    else:
+        write_note(
+            f"no rules: the subscription gets nothing; add one with: headgate rule add {topic} {subscription} NAME"
+        )
+    return 0
+
+
+@commands.command
+def show(
+    topic: TopicName,
+    subscription: SubscriptionName,
+    name: Annotated[str, Parameter(help="Name of the rule.")],
+    /,
+    *,
+    as_json: AsJson = False,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Show one rule."""
+    from headgate.topic import RuleHistory, topic_stream
+
+    version = RuleHistory.load(topic_stream(root, topic)).rule(subscription, name)
+    if as_json:
+        write_json(_row(version))
+        return 0
+    facts: dict[str, object] = {
+        "name": version.rule.name,
+        "number": version.number,
+        "in_force_from": version.from_offset,
+        "since": shown_time(version.at_ms),
+        "filter": filter_text(version.rule),
+        "action": version.rule.action,
+    }
+    if version.rule.parameters is not None:
+        facts["parameters"] = msgspec.json.encode(version.rule.parameters).decode()
+    write_facts(facts)
+    return 0
+
+
+@commands.command
+def history(
+    topic: TopicName,
+    subscription: Annotated[str | None, Parameter(help="Only the rules of this subscription.")] = None,
+    /,
+    *,
+    prune_below: Annotated[
+        int | None, Parameter(help="First forget the versions that no message from this offset on was decided by.")
+    ] = None,
+    as_json: AsJson = False,
+    lock_timeout: LockTimeout = 5.0,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Show every version of every rule, with the offsets of the messages that it decides."""
+    from headgate.topic import RuleHistory, TopicEditor, topic_stream
+
+    stream = topic_stream(root, topic)
+    if prune_below is not None:
+        with TopicEditor.open(stream, now_ms=now_ms(), timeout_s=lock_timeout) as editor:
+            editor.prune(prune_below)
+    versions = RuleHistory.load(stream).versions(subscription)
+    if as_json:
+        for name, version in versions:
+            write_json({"subscription": name, **_row(version)})
+        return 0
+    rows = [
+        (
+            name,
+            version.rule.name,
+            version.number,
+            version.from_offset,
+            version.to_offset,
+            shown_time(version.at_ms),
+            filter_text(version.rule),
+            version.rule.action,
+        )
+        for name, version in versions
+    ]
+    write_table(("subscription", "rule", "number", "from_offset", "to_offset", "since", "filter", "action"), rows)
+    return 0
+
+
+def filter_text(definition: RuleDefinition) -> str:
+    """The filter of a rule on one line."""
+    if definition.sql is not None:
+        dialect = "" if definition.dialect is None else f"{definition.dialect}: "
+        return dialect + " ".join(definition.sql.split())
+    if definition.tags is not None:
+        return f"tags: {definition.tags}"
+    maps = {
+        "correlation": definition.correlation,
+        "properties": definition.properties,
+        "application_properties": definition.application_properties,
+    }
+    return "; ".join(
+        f"{name}: {msgspec.json.encode(value).decode()}" for name, value in maps.items() if value is not None
+    )
+
+
+def _row(version: RuleVersion) -> dict[str, Any]:
+    rule: dict[str, Any] = msgspec.to_builtins(version.rule)
+    return {
+        **rule,
+        "number": version.number,
+        "from_offset": version.from_offset,
+        "to_offset": version.to_offset,
+        "since": shown_time(version.at_ms),
+    }
+
+
+def _object(text: str | None, option: str) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{option}: {error}") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{option}: found {text!r}, expected a JSON object")
+    return value
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ConfigError(f"--parameter: found {text!r}, expected NAME=JSON")
+    try:
+        return name, msgspec.json.decode(value)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"--parameter {name}: {error}; a text stands in double quotes") from error

@@ -12,7 +12,7 @@ from headgate.cli.options import AsJson
 from headgate.cli.output import write_json, write_line, write_note
 
 if TYPE_CHECKING:
-    from headgate.spark.pipeline import SinkReport
+    from headgate.spark.pipeline import SinkReport, TopicReport
 
 _WIDTH_OFF_A_TERMINAL = 160
 
@@ -26,7 +26,8 @@ def run(pipeline: Annotated[Path, Parameter(help="The pipeline, a TOML file.")],
     from headgate.spark.pipeline import run as run_pipeline
 
     checked = load(pipeline)
-    write_note(f"pipeline {checked.name}: {len(checked.sinks)} sinks; Spark starts …")
+    topics = f", {len(checked.topics)} topics" if checked.topics else ""
+    write_note(f"pipeline {checked.name}: {len(checked.sinks)} sinks{topics}; Spark starts …")
     with _Progress() as progress:
         report = run_pipeline(checked, watcher=progress)
     if as_json:
@@ -34,9 +35,13 @@ def run(pipeline: Annotated[Path, Parameter(help="The pipeline, a TOML file.")],
         return 0
     from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else _WIDTH_OFF_A_TERMINAL).print(report.table())
-    write_line(f"{report.seconds:.1f} s for all sinks; streams are in {report.root}")
-    if any(sink.continued for sink in report.sinks):
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH_OFF_A_TERMINAL)
+    for topic in report.topics:
+        console.print(topic.table())
+    if report.sinks:
+        console.print(report.table())
+    write_line(f"{report.seconds:.1f} s in all; streams are in {report.root}")
+    if any(part.continued for part in (*report.sinks, *report.topics)):
         write_line("continued where the last run stopped; rows of earlier runs are not counted again")
     return 0
 
@@ -68,7 +73,12 @@ class _Progress:
         if rows:
             self._bar.update(self._bar.task_ids[-1], description=f"{name}: {rows:,} rows")
 
+    def topic_finished(self, report: TopicReport) -> None:
+        self._finished(f"{report.name}: {report.messages:,} messages routed, {report.seconds:.1f} s")
+
     def sink_finished(self, report: SinkReport) -> None:
+        self._finished(f"{report.name}: {report.rows_written:,} rows written, {report.seconds:.1f} s")
+
+    def _finished(self, line: str) -> None:
         self._bar.remove_task(self._bar.task_ids[-1])
-        line = f"{report.name}: {report.rows_written:,} rows written, {report.seconds:.1f} s"
         self._bar.console.print(line, highlight=False)

@@ -86,12 +86,14 @@ def register(spark: SparkSession) -> None:
     """
     from headgate.spark.columns import register_match
     from headgate.spark.copy import HeadgateCopy
+    from headgate.spark.route import HeadgateRoute
     from headgate.spark.source import HeadgateSource, HeadgateSourceWithPushdown
 
     pushes = (spark.conf.get(PUSHDOWN, "false") or "false").lower() == "true"
     with this_interpreter(spark):
         spark.dataSource.register(HeadgateSourceWithPushdown if pushes else HeadgateSource)
         spark.dataSource.register(HeadgateCopy)
+        spark.dataSource.register(HeadgateRoute)
     register_match(spark)
 
 

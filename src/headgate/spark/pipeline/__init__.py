@@ -1,11 +1,11 @@
-"""A pipeline: sources, Spark SQL steps and sinks from a TOML file, run to the end of what there is.
+"""A pipeline: sources, Spark SQL steps, topics and sinks from a TOML file, run to the end of what there is.
 
-`load` reads and checks a file without Spark; `run` starts the session, runs one query per sink, each with its own
-checkpoint, and gives a report. A second run continues where the first stopped.
+`load` reads and checks a file without Spark; `run` starts the session, runs one query per sink and
+per topic, each with its own checkpoint, and gives a report. A second run continues where the first stopped.
 """
 
 from headgate.spark.pipeline.configuration import Pipeline, load
-from headgate.spark.pipeline.report import Report, SinkReport
+from headgate.spark.pipeline.report import Report, SinkReport, TopicReport
 from headgate.spark.pipeline.run import Watcher, run
 
-__all__ = ["Pipeline", "Report", "SinkReport", "Watcher", "load", "run"]
+__all__ = ["Pipeline", "Report", "SinkReport", "TopicReport", "Watcher", "load", "run"]

@@ -24,8 +24,10 @@
     mode = "append"                          "append": new rows only, exactly once, going on where the last run stopped;
                                              "complete": computed anew from all rows of the inputs, replacing the output
 
-Relative paths are relative to the working directory. Sinks run in the order of the file, except that a sink which
-writes a stream runs before the sinks that read it.
+    [[topic]] …                              streams routed by rules into streams: see `topics`
+
+Relative paths are relative to the working directory. Sinks run in the order of the file, then topics, except that what
+writes a stream runs before what reads it.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ import msgspec
 
 from headgate.errors import ConfigError, HeadgateError
 from headgate.spark.options import SinkOptions, SourceOptions, default_root
+from headgate.spark.pipeline.topics import RoutedTopic, TopicEntry, check_topics
 
 HEADGATE = "headgate"
 
@@ -120,6 +123,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     source: list[Source] = []
     step: list[Step] = []
     sink: list[Sink] = []
+    topic: list[TopicEntry] = []
 
 
 _SOURCE_KEYS = (
@@ -146,14 +150,27 @@ _SINK_KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A checked pipeline: every name resolves, every option of a stream parses, sinks are in the order they run."""
+    """A checked pipeline: every name resolves, every option of a stream parses, every rule compiles.
+
+    `jobs` are the sinks and the topics in the order in which they run.
+    """
 
     name: str
     root: Path
     state: Path
     sources: Mapping[str, Source]
     steps: Mapping[str, Step]
-    sinks: tuple[Sink, ...]
+    jobs: tuple[Sink | RoutedTopic, ...]
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """The sinks in the order in which they run."""
+        return tuple(job for job in self.jobs if isinstance(job, Sink))
+
+    @property
+    def topics(self) -> tuple[RoutedTopic, ...]:
+        """The topics in the order in which they run."""
+        return tuple(job for job in self.jobs if isinstance(job, RoutedTopic))
 
     def sources_of(self, name: str) -> Iterator[Source]:
         """The sources that a source, step or sink input reads, each once, in the order first met."""
@@ -201,8 +218,8 @@ def check(content: Mapping[str, object]) -> Pipeline:
         raise ConfigError(str(error)) from error
     if not _PIPELINE_NAME.fullmatch(parsed.name):
         raise ConfigError(f"name {parsed.name!r}: expected letters, digits, dots, dashes and underscores, at most 100")
-    if not parsed.sink:
-        raise ConfigError("the pipeline has no [[sink]]: nothing would run")
+    if not parsed.sink and not parsed.topic:
+        raise ConfigError("the pipeline has no [[sink]] and no [[topic]]: nothing would run")
     root = Path(parsed.root) if parsed.root is not None else default_root()
     pipeline = Pipeline(
         name=parsed.name,
@@ -212,7 +229,7 @@ def check(content: Mapping[str, object]) -> Pipeline:
         ).absolute(),
         sources={source.name: source for source in parsed.source},
         steps={step.name: step for step in parsed.step},
-        sinks=tuple(parsed.sink),
+        jobs=(*parsed.sink, *check_topics(parsed.topic, root.absolute())),
     )
     _check_names(parsed)
     for source in parsed.source:
@@ -227,7 +244,7 @@ def check(content: Mapping[str, object]) -> Pipeline:
                 if sink.mode is Mode.COMPLETE:
                     raise ConfigError("mode: a stream is append only; use append, or another format")
                 SinkOptions.parse(pipeline.sink_options(sink))
-    return replace(pipeline, sinks=_in_order(pipeline))
+    return replace(pipeline, jobs=_in_order(pipeline))
 
 
 class _naming:  # noqa: N801 - reads as the statement it is
@@ -301,26 +318,38 @@ def _as_text(value: OptionValue) -> str:
     return str(value)
 
 
-def _in_order(pipeline: Pipeline) -> tuple[Sink, ...]:
-    """Sinks in file order, but writers of a stream before its readers."""
-    waiting = list(pipeline.sinks)
-    ordered: list[Sink] = []
+def _in_order(pipeline: Pipeline) -> tuple[Sink | RoutedTopic, ...]:
+    """What runs in file order, but writers of a stream before its readers."""
+    waiting = list(pipeline.jobs)
+    ordered: list[Sink | RoutedTopic] = []
+    for job in waiting:
+        if _reads(pipeline, job) & _writes(job):
+            raise ConfigError(f"{_called(job)} writes the stream that it reads; it would never end")
     while waiting:
-        for sink in waiting:
-            reads = {str(source.stream) for source in pipeline.sources_of(sink.input) if source.format == HEADGATE}
-            if not any(other.stream in reads for other in waiting if other is not sink and other.format == HEADGATE):
-                ordered.append(sink)
-                waiting.remove(sink)
+        for job in waiting:
+            reads = _reads(pipeline, job)
+            if not any(_writes(other) & reads for other in waiting if other is not job):
+                ordered.append(job)
+                waiting.remove(job)
                 break
         else:
-            names = ", ".join(repr(sink.name) for sink in waiting)
-            raise ConfigError(f"sinks {names} read each other's streams in a circle")
-    own = [
-        sink.name
-        for sink in ordered
-        if sink.format == HEADGATE
-        and any(source.stream == sink.stream for source in pipeline.sources_of(sink.input) if source.format == HEADGATE)
-    ]
-    if own:
-        raise ConfigError(f"sink {own[0]!r} writes the stream that it reads; it would never end")
+            names = ", ".join(map(_called, waiting))
+            raise ConfigError(f"{names} read each other's streams in a circle")
     return tuple(ordered)
+
+
+def _reads(pipeline: Pipeline, job: Sink | RoutedTopic) -> frozenset[str]:
+    if isinstance(job, RoutedTopic):
+        return frozenset({job.name})
+    sources = pipeline.sources_of(job.input)
+    return frozenset(str(source.stream) for source in sources if source.format == HEADGATE)
+
+
+def _writes(job: Sink | RoutedTopic) -> frozenset[str]:
+    if isinstance(job, RoutedTopic):
+        return job.streams
+    return frozenset({str(job.stream)}) if job.format == HEADGATE else frozenset()
+
+
+def _called(job: Sink | RoutedTopic) -> str:
+    return f"{'topic' if isinstance(job, RoutedTopic) else 'sink'} {job.name!r}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rich import box
@@ -45,6 +45,61 @@ class SinkReport:
 
 
 @dataclass(slots=True)
+class RuleReport:
+    """One rule of a run; `rule` is empty for a fall-through and for dead letters.
+
+    `matched` messages, `copies` that they gave (rules without an action give one copy together, counted with the first
+    that matched), `errors`: messages that the rule could not be evaluated for, or its action could not be applied to.
+    """
+
+    subscription: str
+    rule: str
+    matched: int
+    copies: int
+    errors: int
+
+
+@dataclass(slots=True)
+class TopicReport:
+    """One topic of a run; `written` per stream, `rules` in the order of subscriptions and rules."""
+
+    name: str
+    messages: int
+    copies: int
+    continued: bool
+    seconds: float
+    counters: ScanCounters
+    written: dict[str, int]
+    rules: list[RuleReport]
+
+    def as_dict(self) -> dict[str, object]:
+        """The report as JSON-able values."""
+        return {
+            "topic": self.name,
+            "messages": self.messages,
+            "copies": self.copies,
+            "seconds": round(self.seconds, 3),
+            "counters": self.counters.as_dict(),
+            "written": self.written,
+            "rules": [asdict(rule) for rule in self.rules],
+        }
+
+    def table(self) -> Table:
+        """One row per rule."""
+        rate = f"{self.messages / self.seconds:,.0f} messages/s" if self.messages else "nothing new"
+        title = f"topic {self.name}: {self.messages:,} messages, {self.copies:,} copies, {self.seconds:.1f} s, {rate}"
+        table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+        table.add_column("subscription")
+        table.add_column("rule")
+        for heading in ("matched", "copies", "errors"):
+            table.add_column(heading, justify="right")
+        for rule in self.rules:
+            matched = _share(rule.matched, self.messages)
+            table.add_row(rule.subscription, rule.rule, matched, f"{rule.copies:,}", f"{rule.errors:,}")
+        return table
+
+
+@dataclass(slots=True)
 class Report:
     """A whole run; `root` is the folder with the streams."""
 
@@ -52,6 +107,7 @@ class Report:
     root: Path
     seconds: float = 0.0
     sinks: list[SinkReport] = field(default_factory=list)
+    topics: list[TopicReport] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, object]:
         """The report as JSON-able values."""
@@ -60,6 +116,7 @@ class Report:
             "root": str(self.root),
             "seconds": round(self.seconds, 3),
             "sinks": [sink.as_dict() for sink in self.sinks],
+            "topics": [topic.as_dict() for topic in self.topics],
         }
 
     def table(self) -> Table:

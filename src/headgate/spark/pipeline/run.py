@@ -1,4 +1,4 @@
-"""Running a pipeline: one Spark query per sink, in order, each to the end of what there is."""
+"""Running a pipeline: one Spark query per sink and per topic, in order, each to the end of what there is."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from pyspark.sql.functions import count, lit
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headgate.errors import HeadgateError, PipelineError
+from headgate.scan import ScanCounters
 from headgate.spark.copy import copy_stream
 from headgate.spark.counters import counters, forget_counters
 from headgate.spark.pipeline.configuration import HEADGATE, Mode, Pipeline, Sink, Source, Watermark, load
-from headgate.spark.pipeline.report import Report, SinkReport, sum_counters
+from headgate.spark.pipeline.report import Report, RuleReport, SinkReport, TopicReport, sum_counters
+from headgate.spark.pipeline.topics import RoutedTopic
+from headgate.spark.route import declare_topic, route_topic, stream_exists
 from headgate.spark.session import session
 
 _POLL_S = 0.2
@@ -37,6 +40,9 @@ class Watcher(Protocol):
     def sink_finished(self, report: SinkReport) -> None:
         """A sink is done."""
 
+    def topic_finished(self, report: TopicReport) -> None:
+        """A topic is routed as far as there are messages; `sink_started` told of its begin."""
+
 
 class _Silent:
     def sink_started(self, name: str, *, continued: bool) -> None:
@@ -48,23 +54,31 @@ class _Silent:
     def sink_finished(self, report: SinkReport) -> None:
         return None
 
+    def topic_finished(self, report: TopicReport) -> None:
+        return None
+
 
 def run(
     pipeline: Pipeline | str | Path, *, spark: SparkSession | None = None, watcher: Watcher | None = None
 ) -> Report:
-    """Run every sink of a pipeline (or of a pipeline file) once, to the end of what its inputs hold now.
+    """Run every sink and topic of a pipeline (or of a pipeline file) once, to the end of what their inputs hold now.
 
-    Sinks with mode append continue where an earlier run stopped, exactly once. Raises ConfigError before Spark starts,
-    PipelineError with the sink's name when a query fails; sinks that were finished stay so.
+    Topics and sinks with mode append continue where an earlier run stopped, exactly once. Raises ConfigError before
+    Spark starts, PipelineError with the sink's name when a query fails; what was finished stays so.
     """
     checked = pipeline if isinstance(pipeline, Pipeline) else load(pipeline)
     watching = watcher or _Silent()
     runner = _Runner(checked, spark or session(f"headgate run {checked.name}"), watching)
     report = Report(checked.name, checked.root)
     began = time.monotonic()
-    for sink in checked.sinks:
-        report.sinks.append(runner.run_sink(sink))
-        watching.sink_finished(report.sinks[-1])
+    runner.declare_topics()
+    for job in checked.jobs:
+        if isinstance(job, RoutedTopic):
+            report.topics.append(runner.run_topic(job))
+            watching.topic_finished(report.topics[-1])
+        else:
+            report.sinks.append(runner.run_sink(job))
+            watching.sink_finished(report.sinks[-1])
     report.seconds = time.monotonic() - began
     return report
 
@@ -75,6 +89,54 @@ class _Runner:
         self._spark = spark
         self._watcher = watcher
         self._run = secrets.token_hex(6)
+
+    def declare_topics(self) -> None:
+        """Put the rules of the file in force, before anything is written: what comes now is decided by them.
+
+        A stream that a sink has yet to make becomes a topic when it is routed.
+        """
+        for routed in self._pipeline.topics:
+            if stream_exists(self._pipeline.root, routed.name):
+                self._declare(routed)
+
+    def _declare(self, routed: RoutedTopic) -> None:
+        topics = self._pipeline.topics
+        planned = {each.name: each.topic for each in topics if each.topic is not None}
+        if routed.topic is not None:
+            with _naming(routed):
+                declare_topic(self._pipeline.root, routed.topic, start=routed.start, planned=planned)
+
+    def run_topic(self, routed: RoutedTopic) -> TopicReport:
+        checkpoint = self._pipeline.state / "checkpoints" / f"topic-{routed.name}"
+        continued = (checkpoint / "commits").is_dir()
+        self._watcher.sink_started(routed.name, continued=continued)
+        began = time.monotonic()
+        limits = (
+            {} if routed.max_messages_per_batch is None else {"max_messages_per_batch": routed.max_messages_per_batch}
+        )
+        self._declare(routed)
+        with _naming(routed):
+            done = route_topic(
+                self._spark,
+                self._pipeline.root,
+                routed.name,
+                routed.outputs,
+                start=routed.start,
+                checkpoint=checkpoint,
+                options={name: str(value) for name, value in limits.items()},
+            )
+        return TopicReport(
+            name=routed.name,
+            messages=done.messages,
+            copies=done.copies,
+            continued=continued,
+            seconds=time.monotonic() - began,
+            counters=sum_counters([done.counters]) or ScanCounters(),
+            written=done.written,
+            rules=[
+                RuleReport(each.subscription, each.rule, each.matched, each.copies, each.errors) for each in done.rules
+            ],
+        )
 
     def run_sink(self, sink: Sink) -> SinkReport:
         checkpoint = self._pipeline.state / "checkpoints" / sink.name

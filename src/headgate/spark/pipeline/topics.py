@@ -1,0 +1,203 @@
+"""Topics of a pipeline: what `[[topic]]` says, checked, and the topics and output streams that it means.
+
+    [[topic]]
+    name = "orders"                          the topic, and the stream under the root whose messages it routes
+    start = "first"                          where routing begins the first time: first, next
+    max_messages_per_batch = 5000000         of a commit; default: all there is
+
+    [[topic.subscription]]
+    name = "red"
+    stream = "red-orders"                    where its copies go; default: "<topic>.<subscription>"
+    fall_through = true                      it gets what no other subscription took, and has no rules
+    dead_letter = "broken"                   a stream for messages that a rule cannot be evaluated for
+    forward_to = "billing"                   another topic that its copies go to, instead of a stream
+    filter_value, filter_source, …           the keys of a Headgate sink, for the stream
+
+    [[topic.subscription.rule]]
+    name = "red"
+    sql = "color = 'red'"                    or correlation, tags, properties and application_properties
+    dialect = "servicebus"                   of `sql`
+    action = "SET quantity = quantity / 2"
+    parameters = { "@limit" = 5 }
+
+A subscription without rules has the true rule `$Default`. A topic without subscriptions here is routed by those that
+the commands `headgate subscription` and `headgate rule` gave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from headgate.errors import ConfigError, StreamNotFoundError
+from headgate.log import Stream, stream_folder
+from headgate.spark.options import SinkOptions
+from headgate.spark.route import output_of_copies, output_of_dead_letters
+from headgate.topic import Rule, RuleDefinition, Subscription, Topic, TopicLimits
+from headgate.topic.forwarding import forward_order
+from headgate.topic.history import RuleHistory
+from headgate.topic.model import DEFAULT_RULES
+
+_STREAM_KEYS = (
+    "filter_value",
+    "filter_source",
+    "filter_size_bytes",
+    "max_segment_size_bytes",
+    "max_length_bytes",
+    "max_age",
+    "durability",
+)
+
+
+class SubscriptionEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One `[[topic.subscription]]`."""
+
+    name: str
+    stream: str | None = None
+    fall_through: bool = False
+    dead_letter: str | None = None
+    forward_to: str | None = None
+    filter_value: str | None = None
+    filter_source: str | None = None
+    filter_size_bytes: int | None = None
+    max_segment_size_bytes: int | None = None
+    max_length_bytes: int | None = None
+    max_age: str | None = None
+    durability: str | None = None
+    rule: list[RuleDefinition] = []
+
+    def subscription(self) -> Subscription:
+        """What the topic has for it."""
+        return Subscription(
+            self.name,
+            tuple(Rule.of(definition) for definition in self.rule) or DEFAULT_RULES,
+            fall_through=self.fall_through,
+            dead_letter_on_errors=self.dead_letter is not None,
+            forward_to=self.forward_to,
+        )
+
+
+class TopicEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One `[[topic]]`."""
+
+    name: str
+    start: str = "first"
+    max_messages_per_batch: int | None = None
+    limits: TopicLimits = TopicLimits()
+    subscription: list[SubscriptionEntry] = []
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedTopic:
+    """A topic that a pipeline routes.
+
+    `topic` is what the file says, None where the rules on disk count. `outputs` are the options of the streams that its
+    subscriptions write to, by the name that `headgate.spark.route` knows them by.
+    """
+
+    name: str
+    start: str
+    max_messages_per_batch: int | None
+    topic: Topic | None
+    outputs: Mapping[str, Mapping[str, str]]
+
+    @property
+    def streams(self) -> frozenset[str]:
+        """The names of the streams that it writes to."""
+        return frozenset(options["stream"] for options in self.outputs.values())
+
+
+def check_topics(entries: Sequence[TopicEntry], root: Path) -> tuple[RoutedTopic, ...]:
+    """The topics of a pipeline, each before those that it forwards to.
+
+    Every rule is compiled. Raises RuleError with topic, subscription, rule, place and reason, ConfigError.
+    """
+    declared = {entry.name: _topic(entry, root) for entry in entries}
+    if len(declared) < len(entries):
+        names = [entry.name for entry in entries]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(f"topic name {twice!r} is given twice")
+    for topic in declared.values():
+        topic.check()
+    by_name = {entry.name: entry for entry in entries}
+    outputs = {entry.name: _outputs(entry, declared[entry.name], root) for entry in entries}
+    routed = []
+    for topic in forward_order(declared.values()):
+        entry = by_name[topic.name]
+        routed.append(
+            RoutedTopic(
+                name=entry.name,
+                start=_start(entry),
+                max_messages_per_batch=_batch(entry),
+                topic=topic if entry.subscription else None,
+                outputs=outputs[entry.name],
+            )
+        )
+    return tuple(routed)
+
+
+def _topic(entry: TopicEntry, root: Path) -> Topic:
+    if entry.subscription:
+        return Topic(entry.name, tuple(each.subscription() for each in entry.subscription), entry.limits)
+    try:
+        history = RuleHistory.find(Stream.open(stream_folder(root, entry.name)))
+    except StreamNotFoundError:
+        history = None
+    if history is None or not history.current.subscriptions:
+        raise ConfigError(
+            f"topic {entry.name!r}: it has no [[topic.subscription]], and none was made by headgate subscription create"
+        )
+    return history.current
+
+
+def _start(entry: TopicEntry) -> str:
+    if entry.start not in ("first", "next"):
+        raise ConfigError(f"topic {entry.name!r}: start is {entry.start!r}; expected first or next")
+    return entry.start
+
+
+def _batch(entry: TopicEntry) -> int | None:
+    if entry.max_messages_per_batch is not None and entry.max_messages_per_batch < 1:
+        raise ConfigError(
+            f"topic {entry.name!r}: max_messages_per_batch is {entry.max_messages_per_batch}; expected 1 or more"
+        )
+    return entry.max_messages_per_batch
+
+
+def _outputs(entry: TopicEntry, topic: Topic, root: Path) -> dict[str, dict[str, str]]:
+    given = {each.name: each for each in entry.subscription}
+    outputs: dict[str, dict[str, str]] = {}
+    own: dict[str, str] = {}
+    for subscription in topic.subscriptions:
+        said = given.get(subscription.name, SubscriptionEntry(name=subscription.name))
+        where = f"topic {topic.name!r}, subscription {subscription.name!r}"
+        keys = {key: getattr(said, key) for key in _STREAM_KEYS}
+        options = {key: str(value) for key, value in keys.items() if value is not None}
+        if subscription.forward_to is not None:
+            if said.stream is not None or options:
+                key = "stream" if said.stream is not None else next(iter(options))
+                raise ConfigError(f"{where}: found {key} beside forward_to; its copies go to the topic's stream")
+            stream = subscription.forward_to
+        else:
+            stream = said.stream or f"{topic.name}.{subscription.name}"
+            if stream in own:
+                raise ConfigError(
+                    f"{where}: writes stream {stream!r} as subscription {own[stream]!r} does; give each its own"
+                )
+            own[stream] = subscription.name
+        outputs[output_of_copies(subscription.name)] = {"root": str(root), "stream": stream, **options}
+        if subscription.dead_letter_on_errors:
+            dead = said.dead_letter or f"{topic.name}.{subscription.name}.dead-letter"
+            outputs[output_of_dead_letters(subscription.name)] = {"root": str(root), "stream": dead}
+        for name in (stream, said.dead_letter):
+            if name == topic.name:
+                raise ConfigError(f"{where}: writes the stream that the topic reads; it would never end")
+    for name, options in outputs.items():
+        try:
+            SinkOptions.parse(options)
+        except ConfigError as error:
+            raise ConfigError(f"topic {topic.name!r}, {name}: {error}") from error
+    return outputs

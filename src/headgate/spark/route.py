@@ -1,0 +1,380 @@
+"""Routing a topic: its messages become the copies of its subscriptions, in streams, whatever the number of rules.
+
+One query and one pass. Tasks read ranges of chunks, ask all rules at once about the encoded messages (`headgate.topic`)
+and stage chunks for every output; the commit appends all outputs of a batch, or none. Messages are decided by the rules
+in force at their offsets, with the time at which they arrived, so a batch that is repeated gives the same copies.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from pyspark.sql import SparkSession
+
+from headgate.errors import ConfigError, StreamNotFoundError
+from headgate.log import Stream, stream_folder
+from headgate.message import EncodedMessages
+from headgate.message.fields import FieldReference
+from headgate.message.lookup import MessageCollector
+from headgate.scan import ScanBatch
+from headgate.spark.options import SinkOptions
+from headgate.spark.planning import ScanPartition
+from headgate.spark.target import Target, open_target
+from headgate.spark.transfer import Outlet, TransferSource, run_transfer
+from headgate.spark.values import ANNOTATION, field_values, value_source
+from headgate.topic import Topic
+from headgate.topic.copies import Copies, Router, RuleCounters
+from headgate.topic.editor import TopicEditor, create_topic, topic_stream
+from headgate.topic.history import RuleHistory
+from headgate.topic.journal import JOURNAL_NAME
+
+NAME = "headgate_route"
+
+_MOST_MESSAGES = 1 << 17
+_MOST_BYTES = 32 << 20
+"""So much is decided at once: what an output costs for each batch is shared by many messages."""
+
+Int64Array = NDArray[np.int64]
+
+
+def output_of_copies(subscription: str) -> str:
+    """The name of the output that takes the copies of a subscription."""
+    return f"copies:{subscription}"
+
+
+def output_of_dead_letters(subscription: str) -> str:
+    """The name of the output that takes what the rules of a subscription cannot be evaluated for."""
+    return f"dead letters:{subscription}"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleResult:
+    """What one rule did: `matched` messages, `copies` of its own, `errors` of its filter or its action.
+
+    Rules without an action share one copy per message, which is counted for the rule with the empty name; so are the
+    copies of a fall-through, and dead letters under the name `(dead letters)`.
+    """
+
+    subscription: str
+    rule: str
+    matched: int
+    copies: int
+    errors: int
+
+
+@dataclass(frozen=True, slots=True)
+class RouteResult:
+    """What routing a topic did: `messages` read, `copies` made, `written` per stream, counters of reading, rules."""
+
+    messages: int
+    copies: int
+    written: dict[str, int]
+    counters: dict[str, int]
+    rules: list[RuleResult] = field(default_factory=list)
+
+
+def stream_exists(root: str | Path, name: str) -> bool:
+    """Whether there is a stream of that name under the root."""
+    try:
+        Stream.open(stream_folder(root, name))
+    except StreamNotFoundError:
+        return False
+    return True
+
+
+def declare_topic(
+    root: str | Path, topic: Topic, *, start: str = "first", planned: Mapping[str, Topic] | None = None
+) -> None:
+    """Put the subscriptions and rules of a topic in force from the next message on; makes the stream if there is none.
+
+    The first rules of a topic are in force from its first message on, unless `start` is `next`. `planned` are topics
+    that are declared as well, for forwarding. Raises RuleError and its kinds, StreamLockedError.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    stream = Stream.open(stream_folder(root, topic.name)) if stream_exists(root, topic.name) else None
+    if stream is None or RuleHistory.find(stream) is None:
+        stream = create_topic(root, topic.name, now_ms=now_ms, limits=topic.limits, timeout_s=30.0)
+    with TopicEditor.open(stream, now_ms=now_ms, timeout_s=30.0) as editor:
+        is_new = not editor.history.subscriptions() and not editor.history.last_change
+        first = stream.first_offset() if is_new and start == "first" else None
+        editor.declare(topic, now_ms=now_ms, in_force_from=first, planned=planned)
+
+
+def route_topic(
+    spark: SparkSession,
+    root: str | Path,
+    name: str,
+    outputs: Mapping[str, Mapping[str, str]],
+    *,
+    start: str = "first",
+    checkpoint: str | Path | None = None,
+    options: Mapping[str, str] | None = None,
+) -> RouteResult:
+    """Route the messages of a topic to the end of what there is now, exactly once.
+
+    `outputs` has, for `output_of_copies` and `output_of_dead_letters` of each subscription, the options of a write; a
+    subscription whose output is missing gets nothing, which is for subscriptions that are served elsewhere. Several may
+    write one stream. `options` are options of a read, such as max_messages_per_batch. With a `checkpoint` routing goes
+    on where it stopped. Blocks until all is committed. Raises ConfigError, RuleNotFoundError before Spark is asked.
+    """
+    stream = topic_stream(root, name)
+    content = {
+        "root": str(Path(root).absolute()),
+        "topic": name,
+        "outputs": {key: dict(outputs[key]) for key in outputs},
+    }
+    route = _route_of(content)
+    source = {**(options or {}), "root": str(root), "stream": name, "start": start}
+    done = run_transfer(spark, source, route, format_name=NAME, content=content, checkpoint=checkpoint)
+    counted, rules = _split(done.counters)
+    return RouteResult(
+        messages=counted.get("messages_evaluated", 0),
+        copies=done.messages_written,
+        written=done.written,
+        counters=counted,
+        rules=list(_rule_results(RuleHistory.load(stream).current, rules)),
+    )
+
+
+class HeadgateRoute(TransferSource):
+    """The data source behind `route_topic`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Registered beside the source itself; not for use by name."""
+        return NAME
+
+    def transfer(self, content: object) -> Route:
+        """The route that `route_topic` described."""
+        assert isinstance(content, dict)
+        return _route_of(content)
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """One stream that copies go to: those of these subscriptions, and dead letters of those."""
+
+    target: Target
+    values: FieldReference | None
+    copies_of: tuple[str, ...]
+    dead_letters_of: tuple[str, ...]
+
+
+def _route_of(content: Mapping[str, object]) -> Route:
+    outputs = content["outputs"]
+    assert isinstance(outputs, dict)
+    if not outputs:
+        raise ConfigError(f"topic {content['topic']!r}: no output is given; nothing would be routed")
+    by_stream: dict[str, list[str]] = {}
+    checked = {name: SinkOptions.parse(options) for name, options in outputs.items()}
+    for name, options in checked.items():
+        by_stream.setdefault(options.stream, []).append(name)
+    made = []
+    for names in by_stream.values():
+        target = open_target(checked[names[0]])
+        said = [checked[name].filter_value for name in names if checked[name].filter_value is not None]
+        made.append(
+            _Output(
+                target,
+                _value_field(said[0] if said else None, target.filter_source),
+                tuple(name.partition(":")[2] for name in names if name.startswith("copies:")),
+                tuple(name.partition(":")[2] for name in names if name.startswith("dead letters:")),
+            )
+        )
+    return Route(Path(str(content["root"])), str(content["topic"]), tuple(made))
+
+
+def _value_field(option: str | None, declared: str | None) -> FieldReference | None:
+    if option is None and declared is None:
+        return None
+    return value_source(option=option, declared=declared, columns=frozenset()).field
+
+
+class Route:
+    """Each message gives each subscription the copies that its rules make; tasks read the rules themselves."""
+
+    def __init__(self, root: Path, topic: str, outputs: tuple[_Output, ...]) -> None:
+        self._root = root
+        self._topic = topic
+        self._outputs = outputs
+
+    @property
+    def targets(self) -> Sequence[Target]:
+        """The streams that are written to."""
+        return [output.target for output in self._outputs]
+
+    def begin(self, outlets: Sequence[Outlet], partition: ScanPartition) -> _Routing:
+        """The work of one task."""
+        return _Routing(stream_folder(self._root, self._topic), list(zip(self._outputs, outlets, strict=True)))
+
+
+class _Routing:
+    """One task: messages are collected, so that many are decided at once."""
+
+    def __init__(self, stream: Path, outputs: list[tuple[_Output, Outlet]]) -> None:
+        self._rules = _Rules.of(stream)
+        self._outputs = outputs
+        self._messages = MessageCollector()
+        self._offsets: list[Int64Array] = []
+        self._timestamps_ms: list[Int64Array] = []
+        self._count = 0
+        self._declared: FieldReference | None = None
+        self._counted: Counter[str] = Counter()
+
+    def add(self, batch: ScanBatch, declared: FieldReference | None) -> None:
+        self._declared = declared
+        if not len(batch):
+            return
+        self._messages.add(batch.messages)
+        self._offsets.append(np.array(batch.offsets))
+        self._timestamps_ms.append(np.array(batch.timestamps_ms))
+        self._count += len(batch)
+        if self._count >= _MOST_MESSAGES or self._messages.size_bytes >= _MOST_BYTES:
+            self._route()
+
+    def finish(self) -> Mapping[str, int]:
+        if self._count:
+            self._route()
+        return self._counted
+
+    def _route(self) -> None:
+        messages, offsets = self._messages.take(), np.concatenate(self._offsets)
+        timestamps_ms = np.concatenate(self._timestamps_ms)
+        self._offsets, self._timestamps_ms, self._count = [], [], 0
+        for stop_offset, router in self._rules.routers(int(offsets[0]), int(offsets[-1]) + 1):
+            stop = int(np.searchsorted(offsets, stop_offset))
+            if stop:
+                part = slice(0, stop)
+                copies = router.route(messages.take(part), offsets[part], timestamps_ms[part])
+                self._write(copies)
+            rest = slice(stop, len(offsets))
+            messages, offsets, timestamps_ms = messages.take(rest), offsets[rest], timestamps_ms[rest]
+
+    def _write(self, copies: Copies) -> None:
+        places = {subscription.name: place for place, subscription in enumerate(copies.topic.subscriptions)}
+        letters: dict[int, list[tuple[int, bytes]]] = {}
+        for letter in copies.dead_letters:
+            letters.setdefault(letter.subscription, []).append((letter.row, letter.encoded))
+        for output, outlet in self._outputs:
+            parts: list[tuple[Int64Array, EncodedMessages]] = []
+            for name in output.copies_of:
+                place = places.get(name)
+                if place is not None and len(rows := copies.rows[copies.of(place)]):
+                    parts.append((rows, copies.messages(place)))
+            for name in output.dead_letters_of:
+                found = letters.get(places.get(name, -1))
+                if found:
+                    rows = np.array([row for row, _ in found], dtype=np.int64)
+                    parts.append((rows, EncodedMessages.of([encoded for _, encoded in found])))
+            if parts:
+                messages = parts[0][1] if len(parts) == 1 else _merged(parts)
+                outlet.add(messages, field_values(messages, output.values or self._declared or ANNOTATION))
+        self._count_rules(copies)
+
+    def _count_rules(self, copies: Copies) -> None:
+        for counter in copies.counters:
+            _count_rule(self._counted, counter)
+        for place, subscription in enumerate(copies.topic.subscriptions):
+            numbers = copies.rules[copies.of(place)]
+            if not len(numbers):
+                continue
+            by_number = np.bincount(numbers)
+            self._counted[_key("copies", subscription.name, "")] += int(by_number[0])
+            for rule in subscription.rules:
+                if rule.number < len(by_number) and by_number[rule.number]:
+                    self._counted[_key("copies", subscription.name, rule.name)] += int(by_number[rule.number])
+        for letter in copies.dead_letters:
+            name = copies.topic.subscriptions[letter.subscription].name
+            self._counted[_key("copies", name, _DEAD_LETTERS)] += 1
+
+
+def _merged(parts: list[tuple[Int64Array, EncodedMessages]]) -> EncodedMessages:
+    """Messages of several subscriptions in the order of the messages they come from."""
+    joined = MessageCollector()
+    for _, messages in parts:
+        joined.add(messages)
+    rows = np.concatenate([rows for rows, _ in parts])
+    return joined.take().take(np.argsort(rows, kind="stable"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """The rules of a topic and what is made of them, kept from task to task of one worker."""
+
+    history: RuleHistory
+    stream: str
+    made: dict[int, Router]
+
+    @staticmethod
+    def of(stream: Path) -> _Rules:
+        found = (stream / JOURNAL_NAME).stat()
+        return _rules(stream, found.st_ino, found.st_size, found.st_mtime_ns)
+
+    def routers(self, first: int, stop: int) -> Iterator[tuple[int, Router]]:
+        """The routers for offsets `first … stop`, each with the offset up to which it is in force."""
+        for piece in self.history.ranges(first, stop):
+            router = self.made.get(piece.since)
+            if router is None:
+                router = self.made[piece.since] = Router(piece.topic, stream=self.stream)
+            yield piece.stop, router
+
+
+@functools.lru_cache(maxsize=4)
+def _rules(stream: Path, inode: int, size_bytes: int, modified_ns: int) -> _Rules:
+    """The rules as the journal says them; what it looked like when it was read is the key."""
+    opened = Stream.open(stream)
+    return _Rules(RuleHistory.load(opened), opened.name, {})
+
+
+_DEAD_LETTERS = "(dead letters)"
+_RULE_COUNTERS = ("matched", "copies", "errors")
+
+
+def _key(counter: str, subscription: str, rule: str) -> str:
+    return json.dumps([counter, subscription, rule])
+
+
+def _count_rule(counted: Counter[str], counter: RuleCounters) -> None:
+    failed = counter.failed_actions + (counter.errors or 0)
+    if counter.matched:
+        counted[_key("matched", counter.subscription, counter.rule)] += counter.matched
+    if failed:
+        counted[_key("errors", counter.subscription, counter.rule)] += failed
+
+
+def _split(counted: Mapping[str, int]) -> tuple[dict[str, int], dict[tuple[str, str, str], int]]:
+    """Counters of reading, and counters of rules by (counter, subscription, rule)."""
+    reading: dict[str, int] = {}
+    rules: dict[tuple[str, str, str], int] = {}
+    for name, value in counted.items():
+        if name.startswith("["):
+            counter, subscription, rule = json.loads(name)
+            rules[counter, subscription, rule] = value
+        else:
+            reading[name] = value
+    return reading, rules
+
+
+def _rule_results(topic: Topic, counted: Mapping[tuple[str, str, str], int]) -> Iterator[RuleResult]:
+    """Rules that are in force in their order, then those that were before and have counted something."""
+    names: dict[tuple[str, str], None] = {}
+    for subscription in topic.subscriptions:
+        if subscription.fall_through or not all(rule.has_action for rule in subscription.rules):
+            names[subscription.name, ""] = None
+        for rule in subscription.rules:
+            names[subscription.name, rule.name] = None
+        if (output_of_dead := ("copies", subscription.name, _DEAD_LETTERS)) in counted:
+            names[subscription.name, output_of_dead[2]] = None
+    for _, subscription_name, rule_name in counted:
+        names.setdefault((subscription_name, rule_name), None)
+    for subscription_name, rule_name in names:
+        found = (counted.get((counter, subscription_name, rule_name), 0) for counter in _RULE_COUNTERS)
+        yield RuleResult(subscription_name, rule_name, *found)

@@ -5,6 +5,7 @@ each rule is in force and how that survives a crash (`history`, `journal`, `edit
 becomes copies (`copies`).
 """
 
+from headgate.topic.copies import Copies, DeadLetter, Router, RuleCounters, copy_identity
 from headgate.topic.editor import TopicEditor, create_topic, list_topics, remove_topic, topic_stream
 from headgate.topic.forwarding import forward_order
 from headgate.topic.history import RuleHistory, RulesInForce
@@ -13,7 +14,11 @@ from headgate.topic.model import Subscription, Topic
 from headgate.topic.rule import Rule, RuleDefinition
 
 __all__ = [
+    "Copies",
+    "DeadLetter",
+    "Router",
     "Rule",
+    "RuleCounters",
     "RuleDefinition",
     "RuleHistory",
     "RulesInForce",
@@ -21,6 +26,7 @@ __all__ = [
     "Topic",
     "TopicEditor",
     "TopicLimits",
+    "copy_identity",
     "create_topic",
     "forward_order",
     "list_topics",

@@ -17,7 +17,6 @@ from headgate.language.bind import Binder
 from headgate.language.dialect import Level, TokenKind
 from headgate.language.parser import Parser
 from headgate.language.servicebus import (
-    KEYWORDS,
     SERVICE_BUS,
     check_kinds,
     lexical_rules,
@@ -25,6 +24,7 @@ from headgate.language.servicebus import (
     property_name,
 )
 from headgate.language.servicebus_limits import DEFAULT_LIMITS, Limits
+from headgate.language.servicebus_printer import KEYWORDS
 from headgate.language.system_properties import SystemProperty, missing_system_property, system_property
 from headgate.language.tree import Name, Node, Span
 from headgate.message.fields import FieldReference, Section

@@ -102,7 +102,10 @@ class Binder:
             case BooleanCast(operand, span):
                 return BooleanCast(bind(operand), span)
             case IsNull(operand, negated, span):
-                return IsNull(bind(operand), negated, span)
+                bound = bind(operand)
+                if isinstance(operand, Name) and isinstance(bound, Constant):
+                    return Constant((bound.value is None) is not negated, span)
+                return IsNull(bound, negated, span)
             case Exists(operand, span):
                 return Exists(bind(operand), span)
             case HasSimple(operand, span):

@@ -53,6 +53,10 @@ class NameRefused(Exception):  # noqa: N818 - not an error of the user's tree: t
     """A dialect's `resolve` knows no such name; the message is the reason."""
 
 
+class Unspellable(ValueError):  # noqa: N818 - for those who convert filters: they turn it into a FilterError
+    """A tree that a language has no text for; the message says what of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class TokenRule:
     """One line of the lexical grammar: the longest match of all rules counts, on equal length the earlier rule.
@@ -156,6 +160,6 @@ class Dialect:
     warnings: Callable[[str, Node], Iterable[FilterWarning]] = lambda _text, _tree: ()
     """What is odd about an accepted text and its bound tree."""
     print_tree: Callable[[Node], str] | None = None
-    """Tree → text; None where `headgate.language.printer` prints the language."""
+    """Tree → text, or `Unspellable`; None where `headgate.language.printer` prints the language."""
     takes_parameters: bool = False
     """Whether values may be given beside the text."""

@@ -10,6 +10,7 @@ import math
 import re
 import struct
 import unicodedata
+from decimal import Decimal
 from fractions import Fraction
 
 from headgate.message.constructors import AmqpType
@@ -190,5 +191,4 @@ def double_text(value: float) -> str:
     if magnitude == 0 or 1e-3 <= magnitude < 1e7:
         return sign + shortest
     digits = shortest.partition("e")[0].replace(".", "").strip("0")
-    mantissa, _, power = f"{magnitude:.{max(1, len(digits) - 1)}e}".partition("e")
-    return f"{sign}{mantissa}E{int(power)}"
+    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{Decimal(shortest).adjusted()}"

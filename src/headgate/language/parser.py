@@ -129,8 +129,8 @@ class Parser:
         starts = [token.span[0]]
         while self.peek.symbol == token.symbol:
             starts.append(self.advance().span[0])
-        if len(starts) > limit:
-            raise self._too_deep(limit, (starts[limit], starts[limit] + 1))
+            if len(starts) > limit:
+                raise self._too_deep(limit, (starts[limit], starts[limit] + 1))
         return starts
 
     def check_height(self, node: Node) -> None:

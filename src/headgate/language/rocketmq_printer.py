@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from headgate.language.dialect import Level
+from headgate.language.dialect import Level, Unspellable
 from headgate.language.java import double_text
 from headgate.language.tree import (
     And,
@@ -35,10 +35,6 @@ KEYWORDS = frozenset(
 
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _SYSTEM_NAMES = {reference: name for name, reference in SYSTEM_PROPERTIES.items()}
-
-
-class Unspellable(ValueError):  # noqa: N818 - for those who convert filters: they turn it into a FilterError
-    """A tree that the language has no text for; the message says what of it."""
 
 
 def print_tree(node: Node) -> str:

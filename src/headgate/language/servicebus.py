@@ -41,10 +41,12 @@ from headgate.language.parser import (
 )
 from headgate.language.rabbitmq import COMPARISONS, quoted_text
 from headgate.language.servicebus_limits import DEFAULT_LIMITS
+from headgate.language.servicebus_printer import KEYWORDS, print_tree
 from headgate.language.servicebus_values import INTEGER_LIMIT, TICKS_PER_MS, Kind, kind_of, time_span, value_of
 from headgate.language.servicebus_values import arithmetic as calculated
 from headgate.language.servicebus_values import compare as compared
 from headgate.language.servicebus_values import signed as with_sign
+from headgate.language.servicebus_warnings import warnings
 from headgate.language.system_properties import missing_system_property, system_property
 from headgate.language.tree import (
     And,
@@ -69,7 +71,6 @@ from headgate.language.values import EvaluationFailed, Value
 from headgate.message.fields import FieldReference, Section
 from headgate.message.types import AmqpValue, amqp_value
 
-KEYWORDS = frozenset({"AND", "OR", "NOT", "LIKE", "ESCAPE", "IN", "IS", "NULL", "EXISTS", "TRUE", "FALSE"})
 _CONDITIONS = (And, Or, Not, Compare, In, LikeValue, IsNull, Exists)
 
 
@@ -293,6 +294,8 @@ SERVICE_BUS = Dialect(
     signed=_folded_sign,
     compare=_folded_comparison,
     takes_parameters=True,
+    print_tree=print_tree,
+    warnings=warnings,
     max_code_points=DEFAULT_LIMITS.filter_characters,
     max_parentheses=DEFAULT_LIMITS.filter_characters,
 )

@@ -94,6 +94,20 @@ SYSTEM_PROPERTIES: tuple[SystemProperty, ...] = (
 """All of them, in the order of the documentation."""
 
 
+CORRELATION_FIELDS: Mapping[str, str] = {
+    "correlation_id": "CorrelationId",
+    "message_id": "MessageId",
+    "to": "To",
+    "reply_to": "ReplyTo",
+    "label": "Label",
+    "subject": "Subject",
+    "session_id": "SessionId",
+    "reply_to_session_id": "ReplyToSessionId",
+    "content_type": "ContentType",
+}
+"""Names of conditions on system properties → the property; `subject` is the newer name of `label`."""
+
+
 def _place(reference: FieldReference) -> int | bytes | None:
     return reference.position if reference.key is None else reference.key
 
@@ -122,3 +136,8 @@ def missing_system_property(name: str) -> str:
 def system_type(reference: FieldReference) -> SystemType | None:
     """As what a field is read if a system property lies there."""
     return _TYPES.get((reference.section, _place(reference)))
+
+
+def system_name(reference: FieldReference) -> str | None:
+    """The documented name of the system property that a field is; None if it is none."""
+    return next((found.names[0] for found in SYSTEM_PROPERTIES if found.reference == reference), None)

@@ -1,0 +1,90 @@
+"""What a check of a Service Bus filter points at: traps, and filters that a correlation filter does cheaper.
+
+Source: servicebus_filters, sections 2.1, 3.2 and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headgate.language.servicebus_printer import constant_text, property_text
+from headgate.language.servicebus_values import Kind, kind_of, number_of
+from headgate.language.system_properties import CORRELATION_FIELDS, system_property
+from headgate.language.tree import (
+    And,
+    Compare,
+    CompareOperator,
+    Constant,
+    Field,
+    In,
+    Node,
+    ValueRules,
+    children,
+    walk,
+)
+from headgate.language.warnings import FilterWarning
+from headgate.message.fields import Section
+
+
+def warnings(text: str, tree: Node) -> Iterator[FilterWarning]:
+    """A text in double quotes, which is a property; NULL as an operand; equalities that need no SQL."""
+    for node in walk(tree):
+        if isinstance(node, Compare | In):
+            yield from _operand_warnings(text, node)
+    conditions = correlation_conditions(tree)
+    if conditions is not None:
+        yield FilterWarning(
+            tree.span,
+            f"these are only equalities: the correlation filter {', '.join(conditions)} is much cheaper",
+        )
+
+
+def _operand_warnings(text: str, node: Compare | In) -> Iterator[FilterWarning]:
+    first, *others = children(node)
+    for operand in (first, *others):
+        if isinstance(operand, Constant) and operand.value is None:
+            hint = "; IS NULL asks for it" if isinstance(first, Field) else ""
+            yield FilterWarning(operand.span, f"what is compared with NULL is unknown{hint}")
+        quoted = text[slice(*operand.span)]
+        if isinstance(operand, Field) and operand is not first and quoted.startswith('"'):
+            string = "'" + quoted[1:-1].replace('""', '"').replace("'", "''") + "'"
+            yield FilterWarning(operand.span, f"{quoted} is the name of a property; the text is {string}")
+
+
+def correlation_conditions(tree: Node) -> tuple[str, ...] | None:
+    """The conditions of a correlation filter that is true for the same messages as a bound SQL filter; None: no such.
+
+    That is a filter of nothing but `=` between a property that correlation filters have and a constant, under AND.
+    """
+    conjuncts = tree.operands if isinstance(tree, And) else (tree,)
+    conditions = tuple(map(_condition, conjuncts))
+    return None if None in conditions else tuple(filter(None, conditions))
+
+
+_EXACT_LIMIT = 2**53
+"""From here on a comparison as doubles differs from one by value."""
+
+_SYSTEM_FIELDS = {
+    found.reference: name
+    for name, spelled in CORRELATION_FIELDS.items()
+    if name != "subject" and (found := system_property(spelled)) is not None
+}
+
+
+def _condition(node: Node) -> str | None:
+    if not (
+        isinstance(node, Compare) and node.operator is CompareOperator.EQUAL and node.rules is ValueRules.SERVICE_BUS
+    ):
+        return None
+    field, constant = (node.left, node.right) if isinstance(node.left, Field) else (node.right, node.left)
+    if not isinstance(field, Field) or not isinstance(constant, Constant) or constant.value is None:
+        return None
+    if kind_of(constant.value) is Kind.NUMBER and not abs(number_of(constant.value)) < _EXACT_LIMIT:
+        return None
+    if field.reference.section is Section.APPLICATION_PROPERTIES:
+        name = (field.reference.key or b"").decode(errors="replace")
+        return f"properties.{property_text(name)} = {constant_text(constant.value)}"
+    system_field = _SYSTEM_FIELDS.get(field.reference)
+    if system_field is None or kind_of(constant.value) is not Kind.STRING:
+        return None
+    return f"{system_field} = {constant_text(constant.value)}"

@@ -33,14 +33,17 @@ from headgate.evaluate.layout import (
     IS_SIMPLE,
     IS_UNKNOWN,
     KEEP_NUMBER,
-    LIKE_AFFIXES,
-    LIKE_EXACT,
+    LIKE_GENERAL,
     MALFORMED,
     NEGATE,
     NULL,
     ON_WANTED,
     OTHERWISE,
     READ_APPLICATION_PROPERTIES,
+    RULES,
+    RULES_CORRELATION,
+    RULES_ROCKETMQ,
+    RULES_SERVICE_BUS,
     SLOT_TEMPLATE,
     STORE,
     TRUE,
@@ -59,13 +62,20 @@ from headgate.evaluate.values.kernel import (
     arithmetic,
     compare,
     equal_after_eight,
-    equal_text,
+    like_bytes,
     like_general,
     logic,
     order_of,
     signed,
     store_truth,
     truth_of,
+)
+from headgate.evaluate.values.rocketmq.kernel import rocketmq_negate, rocketmq_predicate
+from headgate.evaluate.values.servicebus.kernel import (
+    correlation_predicate,
+    servicebus_arithmetic,
+    servicebus_predicate,
+    servicebus_signed,
 )
 from headgate.evaluate.walk.kernel import (
     check_rest,
@@ -94,6 +104,13 @@ PREFETCH_MESSAGES = 16
 def _predicate(operation: int, at: int, register: int, program: int, registers: int, pool: int) -> int:
     """Truth of any predicate whose short way in `_interpret` does not fit the value at hand, or that has none there."""
     kept_apart()
+    family = load_i64(at + RULES)
+    if family == RULES_ROCKETMQ:
+        return rocketmq_predicate(operation, at, register, registers, pool)
+    if family == RULES_SERVICE_BUS:
+        return servicebus_predicate(operation, at, register, program, registers, pool)
+    if family == RULES_CORRELATION:
+        return correlation_predicate(operation, at, register, registers, pool)
     kind = load_i64(register)
     b = load_i64(at + B)
     c = load_i64(at + C)
@@ -121,18 +138,9 @@ def _predicate(operation: int, at: int, register: int, program: int, registers: 
         return UNKNOWN
     text = load_i64(register + 8)
     length = load_i64(register + 16)
-    if operation == LIKE_AFFIXES:
-        suffix = load_i64(at + E)
-        if (
-            length >= c + suffix
-            and equal_text(text, pool + b, c)
-            and equal_text(text + length - suffix, pool + load_i64(at + D), suffix)
-        ):
-            return TRUE
-        return FALSE
-    if operation == LIKE_EXACT:
-        return TRUE if length == c and equal_text(text, pool + b, length) else FALSE
-    return like_general(text, length, program + b, c, pool)
+    if operation == LIKE_GENERAL:
+        return like_general(text, length, program + b, c, pool)
+    return like_bytes(operation, at, text, length, pool)
 
 
 @helper
@@ -142,6 +150,13 @@ def _value(operation: int, at: int, registers: int) -> int:
     first = registers + load_i64(at + A)
     second = registers + load_i64(at + B)
     result = registers + load_i64(at + OTHERWISE)
+    family = load_i64(at + RULES)
+    if family == RULES_SERVICE_BUS:
+        if operation < NEGATE:
+            return servicebus_arithmetic(operation, first, second, result)
+        return servicebus_signed(operation, first, result)
+    if family == RULES_ROCKETMQ:
+        return rocketmq_negate(first, result)
     done = True
     if operation < NEGATE:
         done = arithmetic(operation, first, second, result)

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headgate.evaluate import layout
+from headgate.language.system_properties import SystemType, system_type
 from headgate.language.tree import ValueRules
 from headgate.message.constructors import CONSTRUCTORS, DESCRIBED, AmqpType
+from headgate.message.fields import FieldReference, Section
 
 _INTEGERS = (
     AmqpType.UBYTE, AmqpType.USHORT, AmqpType.UINT, AmqpType.ULONG, AmqpType.BYTE, AmqpType.SHORT, AmqpType.INT,
@@ -41,12 +43,11 @@ _ROCKETMQ = {
 
 _SERVICE_BUS = {
     **dict.fromkeys(_INTEGERS, layout.INTEGER),
-    **dict.fromkeys((*_DECIMALS, AmqpType.DESCRIBED), layout.OPEN),
+    **dict.fromkeys((AmqpType.FLOAT, AmqpType.DOUBLE), layout.FLOAT),
+    **dict.fromkeys((*_DECIMALS, AmqpType.DESCRIBED, AmqpType.LIST, AmqpType.MAP, AmqpType.ARRAY), layout.OPEN),
     **dict.fromkeys((AmqpType.STRING, AmqpType.SYMBOL), layout.BYTES),
-    AmqpType.FLOAT: layout.ODD,
-    AmqpType.DOUBLE: layout.FLOAT,
     AmqpType.TIMESTAMP: layout.TIMESTAMP,
-    AmqpType.CHAR: layout.CHAR,
+    AmqpType.CHAR: layout.ODD,
     AmqpType.UUID: layout.UUID,
     AmqpType.BINARY: layout.BINARY,
     AmqpType.BOOLEAN: layout.BOOLEAN,
@@ -56,7 +57,9 @@ _SERVICE_BUS = {
 FAMILIES: Mapping[ValueRules, int] = {
     ValueRules.RABBITMQ: layout.RULES_RABBITMQ,
     ValueRules.ROCKETMQ: layout.RULES_ROCKETMQ,
+    ValueRules.ROCKETMQ_MAP: layout.RULES_ROCKETMQ,
     ValueRules.SERVICE_BUS: layout.RULES_SERVICE_BUS,
+    ValueRules.CORRELATION: layout.RULES_CORRELATION,
 }
 """The family of operations that decides by given rules."""
 
@@ -71,9 +74,32 @@ def _table(kinds: Mapping[AmqpType, int], *, empty: int, not_finite: int) -> byt
     return bytes(table)
 
 
+_SERVICE_BUS_TABLE = _table(_SERVICE_BUS, empty=layout.BYTES, not_finite=layout.OPEN)
 KINDS: Mapping[ValueRules, bytes] = {
     ValueRules.RABBITMQ: _table(_RABBITMQ, empty=layout.BYTES, not_finite=layout.VALUELESS),
     ValueRules.ROCKETMQ: _table(_ROCKETMQ, empty=layout.NULL, not_finite=layout.OPEN),
-    ValueRules.SERVICE_BUS: _table(_SERVICE_BUS, empty=layout.BYTES, not_finite=layout.OPEN),
+    ValueRules.ROCKETMQ_MAP: _table(_ROCKETMQ, empty=layout.BYTES, not_finite=layout.OPEN),
+    ValueRules.SERVICE_BUS: _SERVICE_BUS_TABLE,
+    ValueRules.CORRELATION: _SERVICE_BUS_TABLE,
 }
-"""256 bytes each, laid out as `layout.py` says."""
+"""256 bytes each, laid out as `layout.py` says; languages of one table may share a program."""
+
+_READINGS = {
+    SystemType.TEXT: layout.AS_TEXT,
+    SystemType.IDENTIFIER: layout.AS_IDENTIFIER,
+    SystemType.TIME_SPAN: layout.AS_TIME_SPAN,
+    SystemType.DATE_TIME: layout.AS_DATE_TIME,
+    SystemType.INTEGER: layout.AS_INTEGER,
+}
+
+
+def reading(reference: FieldReference, rules: ValueRules) -> int | None:
+    """How the kernel reads a field; None if it cannot."""
+    if rules in (ValueRules.SERVICE_BUS, ValueRules.CORRELATION):
+        of = system_type(reference)
+        return layout.AS_IT_IS if of is None else _READINGS.get(of)
+    if reference.only is AmqpType.UBYTE and reference.position is not None:
+        return layout.UBYTE_ONLY
+    if reference.only is AmqpType.STRING and reference.section is not Section.APPLICATION_PROPERTIES:
+        return layout.AS_TEXT
+    return layout.AS_IT_IS if reference.only is None else None

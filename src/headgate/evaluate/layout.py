@@ -39,7 +39,7 @@ INT32 = 11  # an integer of 32 bits, where a language tells it from others; payl
 TIMESTAMP = 12  # payload: milliseconds since the epoch
 UUID = 13  # payload: address; length: 16
 BINARY = 14  # payload: address, length
-CHAR = 15  # payload: the code point
+TIME_SPAN = 15  # payload: ticks of 100 ns
 
 REGISTER_BYTES = 24
 
@@ -76,6 +76,7 @@ RULES = 72  # the family that knows what the short way does not
 RULES_RABBITMQ = 0
 RULES_ROCKETMQ = 1
 RULES_SERVICE_BUS = 2
+RULES_CORRELATION = 3
 
 # Where the program ends: -1 less the verdict.
 END_FALSE = -1
@@ -86,7 +87,7 @@ END_AS_FOUND = -9  # with the truth that the last predicate found
 # Predicates. Registers are given as byte offsets in the register file.
 EQUAL_BYTES = 1  # A register, B first eight bytes, C length, D mask of B, E text in the pool
 AMONG_BYTES = 2  # A register, B table of members (first eight bytes, mask, length, text), C their number
-COMPARE_INTEGER = 3  # A register, B value, C accepted orders
+COMPARE_INTEGER = 3  # A register, B value, C accepted orders, D kind of the value
 COMPARE_FLOAT = 4  # A register, B bits, C accepted orders
 EQUAL_BOOLEAN = 5  # A register, B 0 or 1
 TRUTH = 6  # A register: true if it is the boolean TRUE; anything but booleans is unknown
@@ -98,6 +99,10 @@ AMONG = 10  # A register, B table of registers, C their number
 LIKE_AFFIXES = 11  # A register, B prefix in the pool, C its length, D suffix in the pool, E its length
 LIKE_EXACT = 12  # A register, B text in the pool, C its length
 LIKE_GENERAL = 13  # A register, B table of elements (length, text), C their number
+CONTAINS = 32  # A register, B text in the pool, C its length, D 1 if negated
+STARTS_WITH = 33
+ENDS_WITH = 34
+CAST_BOOLEAN = 35  # A register
 
 # Value operations: A, B registers, result in the register OTHERWISE, next instruction ON_WANTED.
 FIRST_VALUE_OPERATION = 128
@@ -134,11 +139,20 @@ WANTED_SECTIONS = 24  # four words for header, delivery annotations, message ann
 # else the position of its table: fields for the lists, keys for the maps
 APPLICATION_KEYS = 56  # position of the keys of application properties; 0: none wanted
 
-# A table of fields: number, then per list position a register, -1 = not wanted, or, where only a ubyte counts, the
-# register with the flag UBYTE_ONLY.
+# A table of fields: number, then per list position a register and, in its lowest bits, how the value is read; -1: not
+# wanted.
 FIELDS_COUNT = 0
 FIELDS_FIRST = 8
-UBYTE_ONLY = 1
+
+# How a field is read; anything else than what is asked for is NULL.
+READING = 7  # mask
+AS_IT_IS = 0
+UBYTE_ONLY = 1  # anything else is absent
+AS_TEXT = 2
+AS_IDENTIFIER = 3
+AS_TIME_SPAN = 4  # an integer of milliseconds
+AS_DATE_TIME = 5
+AS_INTEGER = 6
 
 # A table of keys: number, position in the pool of 256 bytes by key length (0 or 1 + the first candidate), 1 if keys are
 # found in any letter case, then per key:
@@ -152,7 +166,7 @@ KEY_WORD = 0  # first eight bytes
 KEY_MASK = 8
 KEY_LENGTH = 16
 KEY_TEXT = 24  # position in the pool
-KEY_REGISTER = 32
+KEY_REGISTER = 32  # and, in annotations, how the value is read
 KEY_NEXT = 40  # 0 or 1 + the next candidate of the same length
 
 # In a table that ignores case each key has three words more; the register behind its own says what was found so far.

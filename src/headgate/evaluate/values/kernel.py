@@ -21,6 +21,7 @@ from headgate.evaluate.layout import (
     INTEGER,
     KEEP_NUMBER,
     LARGE,
+    LIKE_EXACT,
     MODULO,
     MULTIPLY,
     NEGATE,
@@ -31,6 +32,10 @@ from headgate.evaluate.layout import (
     UNDECIDED,
     UNKNOWN,
     VALUELESS,
+    B,
+    C,
+    D,
+    E,
 )
 from headgate.kernels.compiler import helper, inlined
 from headgate.kernels.memory import (
@@ -124,12 +129,12 @@ def set_register(register: int, kind: int, payload: int) -> None:
 
 
 @inlined
-def set_float(register: int, value: float) -> None:
-    """Write a double, unless it is not finite: that has no value."""
+def set_float(register: int, value: float, otherwise: int) -> None:
+    """Write a double, or, if it is not finite, the kind `otherwise`."""
     if value - value == 0.0:
         set_register(register, FLOAT, bits_of_float(value))
     else:
-        store_i64(register, VALUELESS)
+        store_i64(register, otherwise)
 
 
 @inlined
@@ -174,7 +179,7 @@ def _order_large_float(bits: int, value: float) -> int:
 
 
 @helper
-def _order_numbers(left_kind: int, left: int, right_kind: int, right: int) -> int:
+def order_numbers(left_kind: int, left: int, right_kind: int, right: int) -> int:
     """-1, 0 or 1; numbers are kind and payload, none BEYOND."""
     if left_kind == INTEGER:
         if right_kind == INTEGER:
@@ -228,7 +233,7 @@ def compare(left: int, right_kind: int, right_payload: int, right_length: int, a
             else:
                 order = _order_beyond(kind, payload, right_payload, right_length)
             return (accepted >> (order + 1)) & 1
-        return (accepted >> (_order_numbers(kind, payload, right_kind, right_payload) + 1)) & 1
+        return (accepted >> (order_numbers(kind, payload, right_kind, right_payload) + 1)) & 1
     if kind != right_kind:
         return FALSE
     if kind == BYTES:
@@ -284,7 +289,7 @@ def _integer_arithmetic(operation: int, first: int, second: int, result: int) ->
 
 
 @inlined
-def _as_float(kind: int, payload: int) -> float:
+def as_float(kind: int, payload: int) -> float:
     """The double nearest to a number that is not BEYOND."""
     if kind == FLOAT:
         value: float = float_of_bits(payload)
@@ -313,16 +318,16 @@ def arithmetic(operation: int, left: int, right: int, result: int) -> bool:
         if left_kind == LARGE or right_kind == LARGE:
             return False
         return _integer_arithmetic(operation, first, second, result)
-    value = _as_float(left_kind, first)
-    other = _as_float(right_kind, second)
+    value = as_float(left_kind, first)
+    other = as_float(right_kind, second)
     if operation == ADD:
-        set_float(result, value + other)
+        set_float(result, value + other, VALUELESS)
     elif operation == SUBTRACT:
-        set_float(result, value - other)
+        set_float(result, value - other, VALUELESS)
     elif operation == MULTIPLY:
-        set_float(result, value * other)
+        set_float(result, value * other, VALUELESS)
     elif other != 0.0:
-        set_float(result, value / other)
+        set_float(result, value / other, VALUELESS)
     return True
 
 
@@ -375,7 +380,24 @@ def logic(operation: int, left: int, right: int, result: int) -> None:
 
 
 @helper
-def _character(position: int, end: int) -> int:
+def like_bytes(operation: int, at: int, text: int, length: int, pool: int) -> int:
+    """Truth of a pattern that compares bytes (LIKE_EXACT, LIKE_AFFIXES), as the instruction `at` states it."""
+    prefix = pool + load_i64(at + B)
+    size = load_i64(at + C)
+    if operation == LIKE_EXACT:
+        return TRUE if length == size and equal_text(text, prefix, length) else FALSE
+    suffix = load_i64(at + E)
+    if (
+        length >= size + suffix
+        and equal_text(text, prefix, size)
+        and equal_text(text + length - suffix, pool + load_i64(at + D), suffix)
+    ):
+        return TRUE
+    return FALSE
+
+
+@helper
+def character_end(position: int, end: int) -> int:
     """Behind the UTF-8 character at `position`; 0 if there is none (Unicode, table 3-7)."""
     lead = load_u8(position)
     if lead < 0x80:
@@ -398,7 +420,7 @@ def _character(position: int, end: int) -> int:
 
 
 @helper
-def _text_state(position: int, end: int) -> int:
+def text_state(position: int, end: int) -> int:
     """NOT_TEXT if the bytes are not UTF-8, else whether they hold a line feed."""
     state = ONE_LINE
     while position < end:
@@ -410,7 +432,7 @@ def _text_state(position: int, end: int) -> int:
                 continue
         if load_u8(position) == LINE_FEED:
             state = HAS_LINE_FEED
-        position = _character(position, end)
+        position = character_end(position, end)
         if position == 0:
             return NOT_TEXT
     return state
@@ -426,7 +448,7 @@ def like_general(subject: int, length: int, elements: int, count: int, pool: int
     """
     end = subject + length
     trimmed = end - 1 if length > 0 and load_u8(end - 1) == LINE_FEED else end
-    state = _text_state(subject, trimmed)
+    state = text_state(subject, trimmed)
     if state == NOT_TEXT:
         return UNKNOWN
     if state == HAS_LINE_FEED:
@@ -448,7 +470,7 @@ def like_general(subject: int, length: int, elements: int, count: int, pool: int
                 continue
             if size == ONE_CHARACTER:
                 if position < end:
-                    position = _character(position, end)
+                    position = character_end(position, end)
                     element += 1
                     continue
             elif position + size <= end and equal_text(position, pool + load_i64(elements + 16 * element + 8), size):
@@ -459,6 +481,6 @@ def like_general(subject: int, length: int, elements: int, count: int, pool: int
             return TRUE
         if resume_element < 0 or resume >= end:
             return FALSE
-        resume = _character(resume, end)
+        resume = character_end(resume, end)
         position = resume
         element = resume_element

@@ -12,10 +12,17 @@ from __future__ import annotations
 from headgate.evaluate.layout import (
     ABSENT,
     APPLICATION_KEYS,
+    AS_DATE_TIME,
+    AS_IDENTIFIER,
+    AS_INTEGER,
+    AS_IT_IS,
+    AS_TEXT,
+    AS_TIME_SPAN,
+    BINARY,
+    BYTES,
     CASE_KEY_BYTES,
     FIELDS_COUNT,
     FIELDS_FIRST,
-    FLOAT,
     INTEGER,
     KEY_BYTES,
     KEY_CASE_MASK,
@@ -37,13 +44,18 @@ from headgate.evaluate.layout import (
     LARGE,
     MALFORMED,
     NO_KEY,
+    NULL,
     ODD,
     OPEN,
     OTHER_CASE,
+    READING,
     SAME_CASE,
+    TIME_SPAN,
+    TIMESTAMP,
     TRUE,
     UBYTE_ONLY,
     UNDECIDED,
+    UUID,
     VALUELESS,
     WANTED_SECTIONS,
     WIDTH_DESCRIBED,
@@ -55,11 +67,11 @@ from headgate.evaluate.values.kernel import (
     equal_after_eight,
     equal_text,
     set_bytes,
+    set_float,
     set_register,
 )
 from headgate.kernels.compiler import helper, inlined
 from headgate.kernels.memory import (
-    bits_of_float,
     float_of_bits,
     kept_apart,
     load_be_f32,
@@ -73,6 +85,7 @@ from headgate.kernels.memory import (
     load_u8,
     load_u16,
     load_u32,
+    multiply_overflows,
     store_i64,
     trailing_zeros,
 )
@@ -86,6 +99,10 @@ SHORT_HEADER = 0xC0705300
 SHORT_PROPERTIES = 0xC0735300
 APPLICATION_PROPERTIES_HEAD = 0x745300
 NULLS = 0x4040404040404040
+TICKS_PER_MS = 10_000
+URI_FIRST = 0x7263696d2e6d6f63  # com.microsoft:uri, eight bytes at a time
+URI_SECOND = 0x72753a74666f736f
+URI_LAST = 0x69
 
 
 # -- walking encoded values --------------------------------------------------------------------------------------------
@@ -165,14 +182,14 @@ def _decode(position: int, register: int, pool: int) -> None:
     elif constructor == 0x71:
         set_register(register, kind, load_be_i32(position + 1))
     elif constructor == 0x72:
-        _set_double(register, load_be_f32(position + 1), pool)
+        set_float(register, load_be_f32(position + 1), load_u8(pool + KINDS + KIND_OF_NOT_FINITE))
     elif constructor == 0x80:
         value = load_be_i64(position + 1)
         set_register(register, kind if value >= 0 else LARGE, value)
     elif constructor == 0x81 or constructor == 0x83:
         set_register(register, kind, load_be_i64(position + 1))
     elif constructor == 0x82:
-        _set_double(register, float_of_bits(load_be_i64(position + 1)), pool)
+        set_float(register, float_of_bits(load_be_i64(position + 1)), load_u8(pool + KINDS + KIND_OF_NOT_FINITE))
     elif constructor == 0x98:
         _set_text(register, kind, position + 1, 16)
     else:
@@ -188,12 +205,68 @@ def _set_text(register: int, kind: int, address: int, length: int) -> None:
     store_i64(register + 16, length)
 
 
-@inlined
-def _set_double(register: int, value: float, pool: int) -> None:
-    if value - value == 0.0:
-        set_register(register, FLOAT, bits_of_float(value))
+@helper
+def _read_uri(position: int, register: int) -> None:
+    """The text of a described com.microsoft:uri, which is one; NULL for everything else."""
+    descriptor = position + 2
+    if load_u8(position + 1) == 0xA3:
+        size = load_u8(descriptor)
+        text = descriptor + 1
+    elif load_u8(position + 1) == 0xB3:
+        size = load_be_u32(descriptor)
+        text = descriptor + 4
     else:
-        store_i64(register, load_u8(pool + KINDS + KIND_OF_NOT_FINITE))
+        size = 0
+        text = descriptor
+    value = text + size
+    if (
+        load_u8(position) == 0
+        and size == 17
+        and load_i64(text) == URI_FIRST
+        and load_i64(text + 8) == URI_SECOND
+        and load_u8(text + 16) == URI_LAST
+    ):
+        if load_u8(value) == 0xA1:
+            set_bytes(register, value + 2, load_u8(value + 1))
+            return
+        if load_u8(value) == 0xB1:
+            set_bytes(register, value + 5, load_be_u32(value + 1))
+            return
+    store_i64(register, NULL)
+
+
+@helper
+def _read_as(reading: int, position: int, register: int) -> None:
+    """Make NULL of a decoded value that is not what the field is read as; times become ticks."""
+    kept_apart()
+    kind = load_i64(register)
+    if kind in (ABSENT, NULL):
+        return
+    if reading == AS_TEXT and kind == OPEN:
+        _read_uri(position, register)
+        return
+    is_integer = kind in (INTEGER, LARGE)
+    if reading == AS_IDENTIFIER and kind != BYTES:
+        constructor = load_u8(position)
+        if constructor == 0x44 or constructor == 0x53 or constructor == 0x80 or kind in (UUID, BINARY):
+            store_i64(register, ODD)
+            return
+    if reading == AS_TIME_SPAN and is_integer:
+        milliseconds = load_i64(register + 8)
+        if kind == LARGE or multiply_overflows(milliseconds, TICKS_PER_MS) != 0:
+            store_i64(register, ODD)
+        else:
+            set_register(register, TIME_SPAN, milliseconds * TICKS_PER_MS)
+        return
+    fits = kind == BYTES
+    if reading == AS_DATE_TIME:
+        fits = kind == TIMESTAMP
+    elif reading == AS_INTEGER:
+        fits = is_integer
+    elif reading == AS_TIME_SPAN:
+        fits = False
+    if not fits:
+        store_i64(register, NULL)
 
 
 @inlined
@@ -251,8 +324,12 @@ def _read_list(position: int, stop: int, count: int, fields: int, registers: int
             return
         slot = load_i64(slots)
         if slot >= 0:
-            if slot & UBYTE_ONLY == 0:
+            reading = slot & READING
+            if reading == AS_IT_IS:
                 _decode_text_first(position, registers + slot, pool)
+            elif reading != UBYTE_ONLY:
+                _decode_text_first(position, registers + slot - reading, pool)
+                _read_as(reading, position, registers + slot - reading)
             elif load_u8(position) == 0x50:
                 set_register(registers + slot - UBYTE_ONLY, INTEGER, load_u8(position + 1))
         slots += 8
@@ -300,8 +377,14 @@ def _read_map(position: int, stop: int, pairs: int, keys: int, by_use: bool, reg
                 and (length <= 8 or equal_after_eight(key, pool + load_i64(entry + KEY_TEXT), length))
             ):
                 register = registers + load_i64(entry + KEY_REGISTER)
+                reading = AS_IT_IS
+                if not by_use:
+                    reading = load_i64(entry + KEY_REGISTER) & READING
+                    register -= reading
                 if not _is_settled(register, by_use):
                     missing -= _settle(value, register, pool, by_use)
+                    if reading != AS_IT_IS:
+                        _read_as(reading, value, register)
                     if missing == 0:
                         return
                 break

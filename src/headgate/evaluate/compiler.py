@@ -1,0 +1,442 @@
+"""From a bound tree to instructions: a few integers per node, no machine code.
+
+An instruction's semantics are those of its node: its operation, and the family of its `ValueRules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from headgate.evaluate import layout
+from headgate.evaluate.assembler import Assembler, NotCompiledError, Words, finite_bits, first_mask, first_word
+from headgate.evaluate.kinds import FAMILIES, KINDS
+from headgate.language.tree import (
+    And,
+    Arithmetic,
+    ArithmeticOperator,
+    BooleanCast,
+    Compare,
+    CompareOperator,
+    Constant,
+    Exists,
+    Field,
+    HasSimple,
+    In,
+    IsNull,
+    Like,
+    LikePattern,
+    LikeShape,
+    LikeWildcard,
+    Node,
+    Not,
+    Now,
+    Or,
+    Sign,
+    TextTest,
+    TextTestKind,
+    ValueRules,
+    walk,
+)
+from headgate.language.values import Value
+from headgate.message import AmqpType, AmqpValue
+from headgate.message.fields import FieldReference, Section
+
+_DEEPEST = 250
+_INTEGER_MIN, _INTEGER_LIMIT = -(2**63), 2**63
+
+_ORDERS = {
+    CompareOperator.EQUAL: layout.EQUAL,
+    CompareOperator.LESS: layout.LESS,
+    CompareOperator.LESS_OR_EQUAL: layout.LESS | layout.EQUAL,
+    CompareOperator.GREATER: layout.GREATER,
+    CompareOperator.GREATER_OR_EQUAL: layout.GREATER | layout.EQUAL,
+}
+_MIRRORED = {
+    layout.EQUAL: layout.EQUAL,
+    layout.LESS: layout.GREATER,
+    layout.GREATER: layout.LESS,
+    layout.LESS | layout.EQUAL: layout.GREATER | layout.EQUAL,
+    layout.GREATER | layout.EQUAL: layout.LESS | layout.EQUAL,
+}
+_ARITHMETIC = {
+    ArithmeticOperator.ADD: layout.ADD,
+    ArithmeticOperator.SUBTRACT: layout.SUBTRACT,
+    ArithmeticOperator.MULTIPLY: layout.MULTIPLY,
+    ArithmeticOperator.DIVIDE: layout.DIVIDE,
+    ArithmeticOperator.MODULO: layout.MODULO,
+}
+
+
+_TEXT_TESTS = {
+    TextTestKind.CONTAINS: layout.CONTAINS,
+    TextTestKind.STARTS_WITH: layout.STARTS_WITH,
+    TextTestKind.ENDS_WITH: layout.ENDS_WITH,
+}
+_WITHOUT_ERRORS = (ValueRules.RABBITMQ, ValueRules.CORRELATION)
+_Outcome: TypeAlias = tuple[int, int, int]
+"""What is wanted, and where to go on if it is found, and if not."""
+
+
+class Compiler(Assembler):
+    """Makes the program of one tree, or one of many trees with an entry for each."""
+
+    def __init__(self, tree: Node) -> None:
+        rules = {node.rules for node in walk(tree) if isinstance(node, Field)} or {ValueRules.RABBITMQ}
+        if len({KINDS.get(one) for one in rules}) > 1:
+            raise NotCompiledError
+        super().__init__(min(rules, key=lambda one: one.name))
+        self.tree = tree
+        self.depth = 0
+
+    def program(self) -> Words:
+        """The program of the tree."""
+        for node in walk(self.tree):
+            if isinstance(node, Field):
+                self.slot(node.reference)
+        slots = len(self.registers)
+        reads_late = any(_needs_application_properties(field) for field in self.slots)
+        return self.assemble(self._select_code(), self._exact_code(reads_late), slots)
+
+    def predicates(self, trees: Sequence[Node]) -> tuple[Words, tuple[int, ...]]:
+        """One program, and where the code of each tree begins; see `Predicates`."""
+        compiled = [self._has_slots(tree) for tree in trees]
+        slots = len(self.registers)
+        entries = tuple(self._entry(tree) if has_slots else -1 for tree, has_slots in zip(trees, compiled, strict=True))
+        return self.assemble(0, 0, slots), entries
+
+    def _has_slots(self, tree: Node) -> bool:
+        try:
+            for node in walk(tree):
+                if isinstance(node, Field):
+                    self.slot(node.reference)
+        except NotCompiledError:
+            return False
+        return True
+
+    def _entry(self, tree: Node) -> int:
+        self.depth = 0
+        try:
+            return self.verdict(tree)
+        except NotCompiledError:
+            return -1
+
+    def _select_code(self) -> int:
+        """Conjuncts that need no application properties come first: any that is not true decides."""
+        early: list[Node] = []
+        late: list[Node] = []
+        for conjunct in _conjuncts(self.tree):
+            needs = any(
+                isinstance(node, Field) and _needs_application_properties(node.reference) for node in walk(conjunct)
+            )
+            (late if needs else early).append(conjunct)
+        entry = self.emit(layout.CHECK, 0, layout.END_TRUE, 0)
+        for conjunct in reversed(late):
+            entry = self.condition(conjunct, layout.TRUE, entry, layout.END_FALSE, final=True)
+        if late:
+            entry = self.emit(layout.READ_APPLICATION_PROPERTIES, 0, entry, 0)
+        for conjunct in reversed(early):
+            entry = self.condition(conjunct, layout.TRUE, entry, layout.END_FALSE, final=True)
+        return entry
+
+    def _exact_code(self, reads_late: bool) -> int:
+        """Is it no message? Else, the verdict."""
+        entry = self.verdict(self.tree)
+        if reads_late:
+            entry = self.emit(layout.READ_APPLICATION_PROPERTIES, 0, entry, 0)
+        return self.emit(layout.CHECK, 0, entry, 0)
+
+    def verdict(self, node: Node) -> int:
+        """Code that ends with the exact verdict of `node`, once the slots are filled; its first instruction."""
+        positive, negated = _positive(node)
+        if not negated and not isinstance(positive, And | Or):
+            return self._predicate(positive, layout.TRUE, layout.END_TRUE, layout.END_AS_FOUND)
+        if not _may_fail(positive):
+            entry = self.condition(node, layout.FALSE, layout.END_FALSE, layout.END_UNKNOWN)
+            return self.condition(node, layout.TRUE, layout.END_TRUE, entry)
+        register = self.register(layout.ABSENT, 0)
+        entry = self.emit(layout.TRUTH, layout.TRUE, layout.END_TRUE, layout.END_AS_FOUND, register)
+        junction = positive if isinstance(positive, And | Or) else Or((positive,))
+        return self._collected(junction, register, entry, negated=negated)
+
+    # -- truth: jump to `wanted_at` if the node's truth is `wanted`, else to `otherwise`; gives the entry --------------
+
+    def condition(self, node: Node, wanted: int, wanted_at: int, otherwise: int, *, final: bool = False) -> int:
+        """Code that asks whether the truth of `node` is `wanted`; its first instruction.
+
+        `final` says that behind `otherwise` the filter is no longer true and nobody asks what it is instead.
+        """
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise NotCompiledError
+        node, negated = _positive(node)
+        if negated:
+            wanted = 1 - wanted
+        if not isinstance(node, And | Or):
+            entry = self._predicate(node, wanted, wanted_at, otherwise)
+        elif isinstance(node, And) != (wanted == layout.TRUE):
+            # The truth that decides is asked for: operands are looked at as far as the language looks at them.
+            entry = otherwise
+            for operand in reversed(node.operands):
+                entry = self.condition(operand, wanted, wanted_at, entry, final=final and entry == otherwise)
+        elif final or not any(_may_fail(operand) for operand in node.operands[1:]):
+            entry = wanted_at
+            for operand in reversed(node.operands):
+                entry = self.condition(operand, wanted, entry, otherwise, final=final)
+        else:
+            register = self.register(layout.ABSENT, 0)
+            entry = self.emit(layout.TRUTH, wanted, wanted_at, otherwise, register)
+            entry = self._collected(node, register, entry)
+        self.depth -= 1
+        return entry
+
+    def _collected(self, junction: And | Or, register: int, then: int, *, negated: bool = False) -> int:
+        """Code that puts the truth of an AND or OR, or its negation, into a register, operands from left to right.
+
+        An operand behind one that is unknown is evaluated for the sake of its errors.
+        """
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise NotCompiledError
+        decisive = isinstance(junction, Or) is not negated
+        entry = then
+        for number, operand in reversed(list(enumerate(junction.operands))):
+            operand, opposite = _positive(operand)
+            wanted = layout.COLLECT | register << layout.COLLECT_SHIFT
+            wanted |= layout.COLLECT_DECISIVE * decisive
+            wanted |= layout.COLLECT_NEGATED * (opposite is not negated)
+            wanted |= layout.COLLECT_FIRST * (number == 0)
+            if isinstance(operand, And | Or):
+                inner = self.register(layout.ABSENT, 0)
+                entry = self.emit(layout.TRUTH, wanted, entry, then, inner)
+                entry = self._collected(operand, inner, entry)
+            else:
+                entry = self._predicate(operand, wanted, entry, then)
+        self.depth -= 1
+        return entry
+
+    def _predicate(self, node: Node, wanted: int, wanted_at: int, otherwise: int) -> int:
+        """A leaf of the logic that is not negated. With `wanted` STORE its truth goes into the register `otherwise`."""
+        outcome = (wanted, wanted_at, otherwise)
+        match node:
+            case Compare():
+                return self._comparison(node, outcome)
+            case In():
+                return self._membership(node, outcome)
+            case Like(subject=subject, pattern=pattern, rules=rules):
+                return self._likeness(subject, pattern, FAMILIES[rules], outcome)
+            case TextTest(kind=kind, subject=subject, text=text, negated=negated):
+                operands = (self.text(text), len(text), int(negated))
+                return self._unary(_TEXT_TESTS[kind], subject, outcome, *operands, family=layout.RULES_ROCKETMQ)
+            case BooleanCast(operand=operand):
+                return self._unary(layout.CAST_BOOLEAN, operand, outcome, family=layout.RULES_ROCKETMQ)
+            case IsNull(operand=operand):
+                return self._unary(layout.IS_UNKNOWN, operand, outcome)
+            case Exists(operand=Field(reference=reference)) if reference.key is not None:
+                return self._unary(layout.IS_PRESENT, node.operand, outcome)
+            case HasSimple(operand=Field(reference=reference)) if reference.key is not None:
+                return self._unary(layout.IS_SIMPLE, node.operand, outcome)
+            case Constant() | Field() | Now() | Arithmetic() | Sign():
+                return self._unary(layout.TRUTH, node, outcome)
+            case _:
+                raise NotCompiledError
+
+    def _unary(
+        self, operation: int, operand: Node, outcome: _Outcome, *operands: int, family: int = layout.RULES_RABBITMQ
+    ) -> int:
+        register = self.register_for(operand)
+        entry = self.emit(operation, *outcome, register, *operands, family=family)
+        return self.value(operand, register, entry)
+
+    def _comparison(self, node: Compare, outcome: _Outcome) -> int:
+        left, right, orders, family = node.left, node.right, _ORDERS[node.operator], FAMILIES[node.rules]
+        # RocketMQ asks which side is NULL.
+        if isinstance(left, Constant) and not isinstance(right, Constant) and family != layout.RULES_ROCKETMQ:
+            left, right, orders = right, left, _MIRRORED[orders]
+        register = self.register_for(left)
+        if isinstance(right, Constant) and (operands := self._constant_operands(right.value, orders)) is not None:
+            entry = self.emit(operands[0], *outcome, register, *operands[1:], family=family)
+        else:
+            other = self.register_for(right)
+            entry = self.emit(layout.COMPARE, *outcome, register, other, orders, family=family)
+            entry = self.value(right, other, entry)
+        return self.value(left, register, entry)
+
+    def _constant_operands(self, value: Value, orders: int) -> tuple[int, ...] | None:
+        """Operation and operands B … of a comparison with a constant; None: it goes through a register."""
+        if isinstance(value, bool):
+            return (layout.EQUAL_BOOLEAN, int(value)) if orders == layout.EQUAL else None
+        if isinstance(value, AmqpValue) and value.type in (AmqpType.INT, AmqpType.LONG):
+            kind = layout.INT32 if value.type is AmqpType.INT else layout.INTEGER
+            return layout.COMPARE_INTEGER, value.value, orders, kind
+        if isinstance(value, int):
+            fits = _INTEGER_MIN <= value < _INTEGER_LIMIT
+            return (layout.COMPARE_INTEGER, value, orders, layout.INTEGER) if fits else None
+        if isinstance(value, AmqpValue) and value.type is AmqpType.DOUBLE and value.value != 0:
+            # Zero has two signs, which only the slow way tells apart.
+            return layout.COMPARE_FLOAT, finite_bits(value.value), orders
+        if isinstance(value, float):
+            return layout.COMPARE_FLOAT, finite_bits(value), orders
+        if orders == layout.EQUAL and isinstance(value, bytes):
+            return layout.EQUAL_BYTES, first_word(value), len(value), first_mask(value), self.text(value)
+        return None
+
+    def _membership(self, node: In, outcome: _Outcome) -> int:
+        subject, members, family = node.subject, node.members, FAMILIES[node.rules]
+        register = self.register_for(subject)
+        texts = [member.value for member in members if isinstance(member, Constant) and isinstance(member.value, bytes)]
+        if len(texts) == len(members):
+            rows: list[int] = []
+            for text in texts:
+                rows += (first_word(text), first_mask(text), len(text), self.text(text))
+            entry = self.emit(layout.AMONG_BYTES, *outcome, register, self.table(rows), len(texts), family=family)
+        else:
+            if _may_fail(node) and not all(isinstance(member, Constant | Field) for member in members):
+                # Members are evaluated as far as they are needed.
+                raise NotCompiledError
+            others = [self.register_for(member) for member in members]
+            entry = self.emit(layout.AMONG, *outcome, register, self.table(others), len(others), family=family)
+            for member, other in zip(reversed(members), reversed(others), strict=True):
+                entry = self.value(member, other, entry)
+        return self.value(subject, register, entry)
+
+    def _likeness(self, subject: Node, pattern: LikePattern, family: int, outcome: _Outcome) -> int:
+        register = self.register_for(subject)
+        prefix, suffix = pattern.prefix, pattern.suffix
+        if pattern.shape is LikeShape.GENERAL:
+            rows: list[int] = []
+            for element in pattern.elements:
+                match element:
+                    case LikeWildcard.ANY:
+                        rows += (layout.ANY_TEXT, 0)
+                    case LikeWildcard.ONE:
+                        rows += (layout.ONE_CHARACTER, 0)
+                    case _:
+                        if not _is_utf8(element):
+                            raise NotCompiledError
+                        rows += (len(element), self.text(element))
+            operands = (register, self.table(rows), len(pattern.elements))
+            entry = self.emit(layout.LIKE_GENERAL, *outcome, *operands, family=family)
+        elif pattern.shape is LikeShape.EXACT:
+            entry = self.emit(layout.LIKE_EXACT, *outcome, register, self.text(prefix), len(prefix), family=family)
+        else:
+            affixes = (self.text(prefix), len(prefix), self.text(suffix), len(suffix))
+            entry = self.emit(layout.LIKE_AFFIXES, *outcome, register, *affixes, family=family)
+        return self.value(subject, register, entry)
+
+    # -- values: code that puts a node's value into a register, then goes on at `then` ---------------------------------
+
+    def register_for(self, node: Node) -> int:
+        """The register that has, or is to take, the value of `node`."""
+        match node:
+            case Field(reference=reference):
+                return self.slots[reference]
+            case Constant(value=value):
+                return self.constant(value)
+            case Now():
+                if self.now_register < 0:
+                    self.now_register = self.register(layout.INTEGER, 0) // layout.REGISTER_BYTES
+                return self.now_register * layout.REGISTER_BYTES
+            case _:
+                return self.register(layout.ABSENT, 0)
+
+    def value(self, node: Node, register: int, then: int) -> int:
+        """Code that computes `node` into `register`; `then` itself for what is in its register already."""
+        match node:
+            case Field() | Constant() | Now():
+                return then
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise NotCompiledError
+        match node:
+            case Arithmetic():
+                entry = self._binary(node, register, then)
+            case Sign(negative=negative, operand=operand, rules=rules):
+                source = self.register_for(operand)
+                operation = layout.NEGATE if negative else layout.KEEP_NUMBER
+                entry = self.emit(operation, 0, then, register, source, family=FAMILIES[rules])
+                entry = self.value(operand, source, entry)
+            case And() | Or() if _may_fail(node):
+                entry = self._collected(node, register, then)
+            case And() | Or():
+                entry = self._truth_of_many(node, register, then)
+            case _:
+                positive, negated = _positive(node)
+                if negated:
+                    source = self.register_for(positive)
+                    then = self.emit(layout.OPPOSITE, 0, then, register, source)
+                    entry = self.value(positive, source, then)
+                elif isinstance(positive, And | Or):
+                    entry = self.value(positive, register, then)
+                else:
+                    entry = self._predicate(positive, layout.STORE, then, register)
+        self.depth -= 1
+        return entry
+
+    def _binary(self, node: Arithmetic, register: int, then: int) -> int:
+        first, second = self.register_for(node.left), self.register_for(node.right)
+        operation, family = _ARITHMETIC[node.operator], FAMILIES[node.rules]
+        entry = self.emit(operation, 0, then, register, first, second, family=family)
+        return self.value(node.left, first, self.value(node.right, second, entry))
+
+    def _truth_of_many(self, node: And | Or, register: int, then: int) -> int:
+        """All operands, then combined from left to right; nothing has an effect that a short circuit would spare."""
+        operation = layout.BOTH if isinstance(node, And) else layout.EITHER
+        sources = [self.register_for(operand) for operand in node.operands]
+        entry = then
+        for position in range(len(sources) - 1, 0, -1):
+            before = sources[0] if position == 1 else register
+            entry = self.emit(operation, 0, entry, register, before, sources[position])
+        for operand, source in zip(reversed(node.operands), reversed(sources), strict=True):
+            entry = self.value(operand, source, entry)
+        return entry
+
+
+def _conjuncts(node: Node) -> list[Node]:
+    """The operands of the AND at the top, those of ANDs among them included."""
+    conjuncts: list[Node] = []
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        if isinstance(current, And):
+            stack.extend(reversed(current.operands))
+        else:
+            conjuncts.append(current)
+    return conjuncts
+
+
+def _positive(node: Node) -> tuple[Node, bool]:
+    """What `node` negates, and whether it negates it: NOT, `<>`, NOT IN, NOT LIKE and IS NOT NULL, in any number."""
+    negated = False
+    while True:
+        match node:
+            case Not(operand=operand):
+                node = operand
+            case Compare(operator=CompareOperator.NOT_EQUAL):
+                node = replace(node, operator=CompareOperator.EQUAL)
+            case In(negated=True) | Like(negated=True) | IsNull(negated=True):
+                node = replace(node, negated=False)
+            case _:
+                return node, negated
+        negated = not negated
+
+
+def _may_fail(node: Node) -> bool:
+    """Whether evaluating the node may be an error in its language."""
+    return any(
+        isinstance(part, Compare | In | Like | Arithmetic | Sign) and part.rules not in _WITHOUT_ERRORS
+        for part in walk(node)
+    )
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _needs_application_properties(field: FieldReference) -> bool:
+    return field.section is Section.APPLICATION_PROPERTIES

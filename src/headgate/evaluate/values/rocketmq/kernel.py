@@ -1,0 +1,359 @@
+"""RocketMQ in the kernel: strings that are parsed as what they meet, Java's order of numbers, NULL, and errors.
+
+Kinds are BYTES (a string), INT32 and INTEGER (int and long), FLOAT (a finite double), BOOLEAN; ODD and OPEN are left
+to the reference. What parsing leaves open as well: Unicode digits, hexadecimal numbers, NaN, Infinity, and long decimal
+texts that lie within a hair of what they are compared with. Source: rocketmq_filters, sections 6.1 to 6.8.
+"""
+
+from __future__ import annotations
+
+from headgate.evaluate.layout import (
+    AMONG_BYTES,
+    BOOLEAN,
+    BYTES,
+    CAST_BOOLEAN,
+    COMPARE,
+    COMPARE_FLOAT,
+    COMPARE_INTEGER,
+    CONTAINS,
+    EQUAL,
+    EQUAL_BOOLEAN,
+    EQUAL_BYTES,
+    ERROR,
+    FALSE,
+    FIRST_KNOWN,
+    FLOAT,
+    INT32,
+    INTEGER,
+    ODD,
+    OPEN,
+    STARTS_WITH,
+    TRUE,
+    UNDECIDED,
+    UNKNOWN,
+    VALUELESS,
+    B,
+    C,
+    D,
+    E,
+)
+from headgate.evaluate.values.kernel import equal_text, order_of, set_register
+from headgate.kernels.compiler import helper, inlined
+from headgate.kernels.memory import (
+    add_overflows,
+    bits_of_float,
+    float_of_bits,
+    kept_apart,
+    load_i64,
+    load_u8,
+    multiply_overflows,
+    store_i64,
+)
+
+SIGN_BIT = -(2**63)
+INT32_MIN = -(2**31)
+UNLIKE = -1  # the order of values that have nothing to do with each other
+NO_ORDER = 2  # with a status beside it
+CLOSE = 5  # status of a double that may be off by a few units in its last place
+NAN = 0x4E614E  # the letters, as eight bytes are loaded
+INFINITY = 0x7974696E69666E49
+MOST_DIGITS = 18
+EXACT_MANTISSA = 2**53
+EXACT_POWER = 22
+MOST_POWER = 280
+HAIR = 1e-13  # beyond this share of the greater one, two doubles of which one is CLOSE have their order
+
+
+# -- strings as numbers ------------------------------------------------------------------------------------------------
+
+
+@helper
+def _parse_integer(text: int, length: int, kind: int) -> tuple[int, int]:
+    """TRUE and the integer of INT32 or INTEGER that a text is; ERROR, or UNDECIDED for characters beyond ASCII."""
+    kept_apart()
+    position = text
+    end = text + length
+    negative = False
+    if length > 0:
+        first = load_u8(text)
+        negative = first == 0x2D
+        if negative or first == 0x2B:
+            position += 1
+    if position == end:
+        return ERROR, 0
+    value = 0
+    while position < end:
+        digit = load_u8(position) - 0x30
+        if digit > 0x4F:
+            return UNDECIDED, 0
+        if digit < 0 or digit > 9:
+            return ERROR, 0
+        # Below zero there is room for one more.
+        if multiply_overflows(value, 10) != 0 or add_overflows(value * 10, -digit) != 0:
+            return ERROR, 0
+        value = value * 10 - digit
+        position += 1
+    if value < INT32_MIN and kind == INT32:
+        return ERROR, 0
+    if negative:
+        return TRUE, value
+    if value == (INT32_MIN if kind == INT32 else SIGN_BIT):
+        return ERROR, 0
+    return TRUE, -value
+
+
+@inlined
+def _is_digit(position: int, end: int) -> bool:
+    return position < end and 0x30 <= load_u8(position) <= 0x39
+
+
+@helper
+def _parse_double(text: int, length: int) -> tuple[int, float]:
+    """TRUE or CLOSE and the double that a text is; ERROR, or UNDECIDED."""
+    kept_apart()
+    position = text
+    end = text + length
+    while position < end and load_u8(position) <= 0x20:
+        position += 1
+    while end > position and load_u8(end - 1) <= 0x20:
+        end -= 1
+    if position == end:
+        return ERROR, 0.0
+    negative = load_u8(position) == 0x2D
+    if negative or load_u8(position) == 0x2B:
+        position += 1
+    if position + 3 == end and load_i64(position) & 0xFFFFFF == NAN:
+        return UNDECIDED, 0.0
+    if position + 8 == end and load_i64(position) == INFINITY:
+        return UNDECIDED, 0.0
+    if position + 1 < end and load_u8(position) == 0x30 and load_u8(position + 1) | 0x20 == 0x78:
+        return UNDECIDED, 0.0  # 0x
+    mantissa = 0
+    significant = 0
+    power = 0
+    digits = 0
+    exact = True
+    behind_point = False
+    while position < end:
+        character = load_u8(position)
+        if character == 0x2E and not behind_point:
+            behind_point = True
+        elif 0x30 <= character <= 0x39:
+            digits += 1
+            if significant < MOST_DIGITS:
+                mantissa = mantissa * 10 + character - 0x30
+                if mantissa != 0:
+                    significant += 1
+                if behind_point:
+                    power -= 1
+            else:
+                exact = exact and character == 0x30
+                if not behind_point:
+                    power += 1
+        else:
+            break
+        position += 1
+    if digits == 0:
+        return ERROR, 0.0
+    if position < end and load_u8(position) | 0x20 == 0x65:
+        position += 1
+        below = position < end and load_u8(position) == 0x2D
+        if below or (position < end and load_u8(position) == 0x2B):
+            position += 1
+        if not _is_digit(position, end):
+            return ERROR, 0.0
+        exponent = 0
+        while _is_digit(position, end):
+            exponent = min(exponent * 10 + load_u8(position) - 0x30, 1 << 40)
+            position += 1
+        power += -exponent if below else exponent
+    if position < end:
+        suffix = load_u8(position) | 0x20
+        if suffix == 0x64 or suffix == 0x66:
+            position += 1
+    if position != end:
+        return ERROR, 0.0
+    if mantissa == 0:
+        return TRUE, -0.0 if negative else 0.0
+    if power > MOST_POWER or power < -MOST_POWER:
+        return UNDECIDED, 0.0
+    value = float(mantissa)
+    scale = 1.0
+    for _ in range(abs(power)):
+        scale *= 10.0
+    value = value * scale if power >= 0 else value / scale
+    exact = exact and mantissa <= EXACT_MANTISSA and abs(power) <= EXACT_POWER
+    return TRUE if exact else CLOSE, -value if negative else value
+
+
+@inlined
+def _double_key(value: float) -> int:
+    """An integer that orders doubles as Java does: -0.0 below 0.0."""
+    bits: int = bits_of_float(value)
+    return bits if bits >= 0 else bits ^ 0x7FFFFFFFFFFFFFFF
+
+
+# -- comparison --------------------------------------------------------------------------------------------------------
+
+
+@helper
+def _order_doubles(left_status: int, left: float, right_status: int, right: float) -> tuple[int, int]:
+    """A status (TRUE, ERROR, UNDECIDED) and the order of two doubles that were parsed or read."""
+    if left_status == ERROR or right_status == ERROR:
+        return ERROR, NO_ORDER
+    if left_status == UNDECIDED or right_status == UNDECIDED:
+        return UNDECIDED, NO_ORDER
+    is_close = left_status == CLOSE or right_status == CLOSE
+    if is_close and abs(left - right) <= HAIR * max(abs(left), abs(right)):
+        return UNDECIDED, NO_ORDER
+    return TRUE, order_of(_double_key(left), _double_key(right))
+
+
+@inlined
+def _as_double(kind: int, payload: int) -> float:
+    if kind == FLOAT:
+        value: float = float_of_bits(payload)
+        return value
+    return float(payload)
+
+
+@helper
+def _is_true(text: int, length: int) -> int:
+    """1 for `true` in any letter case."""
+    if length != 4:
+        return 0
+    word = load_i64(text) & 0xFFFFFFFF | 0x20202020
+    return 1 if word == 0x65757274 else 0
+
+
+@helper
+def _order(
+    left_kind: int, left: int, left_length: int, right_kind: int, right: int, right_length: int
+) -> tuple[int, int]:
+    """A status (TRUE, ERROR, UNDECIDED) and the order of two values that are neither NULL nor both strings."""
+    if left_kind == BOOLEAN:
+        if right_kind == BYTES:
+            return ERROR, NO_ORDER
+        return TRUE, order_of(left, right) if right_kind == BOOLEAN else UNLIKE
+    if right_kind == BOOLEAN:
+        return TRUE, order_of(_is_true(left, left_length), right) if left_kind == BYTES else UNLIKE
+    if left_kind == FLOAT or right_kind == FLOAT:
+        left_status = TRUE
+        right_status = TRUE
+        if left_kind == BYTES:
+            left_status, one = _parse_double(left, left_length)
+        else:
+            one = _as_double(left_kind, left)
+        if right_kind == BYTES:
+            right_status, other = _parse_double(right, right_length)
+        else:
+            other = _as_double(right_kind, right)
+        return _order_doubles(left_status, one, right_status, other)
+    status = TRUE
+    if left_kind == BYTES:
+        status, left = _parse_integer(left, left_length, right_kind)
+    elif right_kind == BYTES:
+        status, right = _parse_integer(right, right_length, left_kind)
+    return status, order_of(left, right)
+
+
+@helper
+def _compare(
+    left_kind: int, left: int, left_length: int, right_kind: int, right: int, right_length: int, accepted: int
+) -> int:
+    """Truth of a comparison of two values, NULL included."""
+    kept_apart()
+    if left_kind < FIRST_KNOWN or right_kind < FIRST_KNOWN:
+        if accepted != EQUAL or right_kind >= FIRST_KNOWN:
+            return UNKNOWN
+        return TRUE if left_kind < FIRST_KNOWN else FALSE
+    if left_kind <= ODD or right_kind <= ODD:
+        return UNDECIDED
+    if left_kind == BYTES and right_kind == BYTES:
+        if accepted == EQUAL:
+            return TRUE if left_length == right_length and equal_text(left, right, left_length) else FALSE
+        left_status, one = _parse_double(left, left_length)
+        right_status, other = _parse_double(right, right_length)
+        status, order = _order_doubles(left_status, one, right_status, other)
+    else:
+        status, order = _order(left_kind, left, left_length, right_kind, right, right_length)
+    return (accepted >> (order + 1)) & 1 if status == TRUE else status
+
+
+# -- tests of text -----------------------------------------------------------------------------------------------------
+
+
+@helper
+def _contains(text: int, length: int, wanted: int, size: int) -> bool:
+    """Whether a text holds another, which is not empty."""
+    first = load_u8(wanted)
+    last = text + length - size
+    while text <= last:
+        if load_u8(text) == first and equal_text(text, wanted, size):
+            return True
+        text += 1
+    return False
+
+
+@helper
+def _text_test(operation: int, register: int, wanted: int, size: int, negated: int) -> int:
+    """Truth of CONTAINS, STARTSWITH, ENDSWITH and their negations: FALSE for no text and for nothing to look for."""
+    if load_i64(register) != BYTES or size == 0:
+        return FALSE
+    text = load_i64(register + 8)
+    length = load_i64(register + 16)
+    if operation == CONTAINS:
+        found = _contains(text, length, wanted, size)
+    elif operation == STARTS_WITH:
+        found = length >= size and equal_text(text, wanted, size)
+    else:
+        found = length >= size and equal_text(text + length - size, wanted, size)
+    return TRUE if found != (negated != 0) else FALSE
+
+
+# -- what the kernel calls ---------------------------------------------------------------------------------------------
+
+
+@helper
+def rocketmq_predicate(operation: int, at: int, register: int, registers: int, pool: int) -> int:
+    """Truth of a predicate by RocketMQ's rules."""
+    kept_apart()
+    kind = load_i64(register)
+    payload = load_i64(register + 8)
+    length = load_i64(register + 16)
+    b = load_i64(at + B)
+    c = load_i64(at + C)
+    if operation == COMPARE_INTEGER:
+        return _compare(kind, payload, length, load_i64(at + D), b, 0, c)
+    if operation == COMPARE_FLOAT:
+        return _compare(kind, payload, length, FLOAT, b, 0, c)
+    if operation == EQUAL_BYTES:
+        return _compare(kind, payload, length, BYTES, pool + load_i64(at + E), c, EQUAL)
+    if operation == EQUAL_BOOLEAN:
+        return _compare(kind, payload, length, BOOLEAN, b, 0, EQUAL)
+    if operation == COMPARE:
+        other = registers + b
+        return _compare(kind, payload, length, load_i64(other), load_i64(other + 8), load_i64(other + 16), c)
+    if operation == AMONG_BYTES:
+        return UNKNOWN
+    if operation == CAST_BOOLEAN:
+        return UNKNOWN if kind < FIRST_KNOWN else payload if kind == BOOLEAN else FALSE
+    return _text_test(operation, register, pool + b, c, load_i64(at + D))
+
+
+@helper
+def rocketmq_negate(operand: int, result: int) -> int:
+    """Unary minus in the operand's type; NULL for what is no number. TRUE when done, else UNDECIDED."""
+    kind = load_i64(operand)
+    payload = load_i64(operand + 8)
+    if kind == FLOAT:
+        set_register(result, FLOAT, payload ^ SIGN_BIT)
+    elif kind == INTEGER:
+        set_register(result, INTEGER, -payload)
+    elif kind == INT32:
+        set_register(result, INT32, payload if payload == INT32_MIN else -payload)
+    elif kind in (OPEN, ODD):
+        return UNDECIDED
+    else:
+        store_i64(result, VALUELESS)
+    return TRUE

@@ -24,6 +24,8 @@ from headgate.scan.match_index.lookup import Answer, MatchIndex
 from headgate.scan.request import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
 
 WINDOW_BYTES = 4 << 20
+_MAPPED_WINDOW_BYTES = 16 << 20
+"""Single messages of a mapped segment are not copied, so more of them may be taken at a time."""
 
 _REASONS = {
     Obstacle.MALFORMED: "the entries of chunk {} do not fill its data, or are not as many as its records",
@@ -79,9 +81,9 @@ def _read_answered(
     sizes = (reader.stop_positions() - reader.chunks().position)[answer.rows]
     _count_ruled_out(answer, sizes, counters)
     entries, direct = wanted_entries(index, reader, answer)
-    left = ~answer.ruled_out
+    limit = _MAPPED_WINDOW_BYTES if reader.segment.mappable else WINDOW_BYTES
     # Runs of chunks that are read the same way, in stream order.
-    kept = np.flatnonzero(left)
+    kept = np.flatnonzero(~answer.ruled_out)
     borders = np.flatnonzero(np.diff(direct[kept])) + 1
     for run in np.split(kept, borders):
         if not len(run):
@@ -90,11 +92,11 @@ def _read_answered(
             yield from _read_in_full(reader, answer.rows[run], decider, counters)
             continue
         first, stop = np.searchsorted(entries.chunks, [run[0], run[-1] + 1]).tolist()
-        for part in cut(entries.part(first, stop), WINDOW_BYTES):
+        for part in cut(entries.part(first, stop), limit):
             found = np.bincount(part.chunks, minlength=len(answer.rows))
             chunks = np.flatnonzero(found)
-            messages = read_entries(reader, part, verify_checksums=decider.request.verify_checksums)
-            if messages is None:
+            read = read_entries(reader, part, decider.request, evaluate=not answer.exact)
+            if read is None:
                 index.distrust(reader, "an entry is not the one that was indexed")
                 yield from _read_in_full(reader, answer.rows[chunks], decider, counters)
                 continue
@@ -102,17 +104,17 @@ def _read_answered(
             counters.bytes_read += read_bytes
             counters.bytes_skipped += int(sizes[chunks].sum()) - read_bytes
             counters.messages_decided_by_index += int(answer.records[chunks].sum())
-            rows: slice | NDArray[np.intp] = slice(None)
+            messages, offsets, places = read[0], part.offsets, part.chunks
             if not answer.exact:
-                rows, tally = select(messages, decider.request)
-                counters.messages_decided_by_index -= tally.evaluated
-                counters.messages_evaluated += tally.evaluated
-                hits = np.bincount(part.chunks[rows], minlength=len(answer.rows))[chunks]
+                counters.messages_decided_by_index -= len(messages)
+                counters.messages_evaluated += len(messages)
+                kept_rows = np.flatnonzero(read[1])
+                messages, offsets, places = messages.take(kept_rows), offsets[kept_rows], places[kept_rows]
+                hits = np.bincount(places, minlength=len(answer.rows))[chunks]
                 counters.chunks_without_match += int((hits == 0).sum())
-                messages = messages.take(rows)
             counters.messages_matched += len(messages)
-            times = answer.headers["timestamp_ms"].astype(np.int64)[part.chunks[rows]]
-            yield ScanBatch(messages, part.offsets[rows], times)
+            times = answer.headers["timestamp_ms"][places].astype(np.int64)
+            yield ScanBatch(messages, offsets, times)
 
 
 def rows_left(

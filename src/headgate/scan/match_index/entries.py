@@ -13,18 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
+from headgate.evaluate import layout
+from headgate.evaluate.verdict import UNDECIDED, Verdict
 from headgate.log import SegmentReader
 from headgate.log.checksums import first_mismatch
 from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES, windows
 from headgate.message.batch import EncodedMessages
 from headgate.scan.match_index.lookup import Answer, MatchIndex
+from headgate.scan.request import ScanRequest
 
 Int64Array = NDArray[np.int64]
 
 _GAP_BYTES = 16 << 10
 """Wanted entries that lie closer together than this are read at once, with what lies between them."""
 
-_LENGTH_DTYPE = np.dtype(f"V{ENTRY_HEAD_BYTES}")
+_HEAD_DTYPE = np.dtype(f"V{ENTRY_HEAD_BYTES}")
 
 
 @dataclass(slots=True)
@@ -100,37 +103,64 @@ def cut(entries: WantedEntries, limit_bytes: int) -> Iterator[WantedEntries]:
         first = stop
 
 
-def read_entries(reader: SegmentReader, entries: WantedEntries, *, verify_checksums: bool) -> EncodedMessages | None:
-    """The messages of some entries; None if one of them is not what was indexed.
+def read_entries(
+    reader: SegmentReader, entries: WantedEntries, request: ScanRequest, *, evaluate: bool
+) -> tuple[EncodedMessages, NDArray[np.bool_]] | None:
+    """The messages of some entries, and which of them the request keeps: all, or with `evaluate` those it is true for.
 
-    The bytes lie in the mapping of the segment, or in a buffer that the next read overwrites. Errors: those of
-    `SegmentReader.gather`.
+    None if an entry is not what was indexed. The bytes lie in the mapping of the segment, or in a buffer that the next
+    read overwrites. Errors: those of `SegmentReader.gather`.
     """
     positions, stops = entries.positions, entries.stops
-    if not len(positions):
-        return EncodedMessages(np.zeros(8, dtype=np.uint8), positions, positions)
     begins = np.flatnonzero(np.append(True, positions[1:] - stops[:-1] > _GAP_BYTES))
     ends = np.append(begins[1:], len(positions)) - 1
     data, targets = reader.gather(positions[begins], stops[ends])
     starts = positions + np.repeat(targets - positions[begins], ends - begins + 1)
     sizes = stops - positions
-    if not _are_right(data, starts, sizes, entries.crcs, verify_checksums=verify_checksums):
-        return None
-    return EncodedMessages(data, starts + ENTRY_HEAD_BYTES, sizes - ENTRY_HEAD_BYTES)
-
-
-def _are_right(
-    data: NDArray[np.uint8], starts: Int64Array, sizes: Int64Array, crcs: Int64Array, *, verify_checksums: bool
-) -> bool:
-    """Whether all entries have the lengths that their heads say, and, if that is asked, their checksums."""
+    messages = EncodedMessages(data, starts + ENTRY_HEAD_BYTES, sizes - ENTRY_HEAD_BYTES)
     kernel, checksum = kernels.load("headgate.scan.match_index.kernel"), kernels.load("headgate.kernels.checksum")
-    if kernel is not None and checksum is not None and (checksum.HAS_CARRYLESS_MULTIPLY or not verify_checksums):
-        columns = [np.ascontiguousarray(column, dtype=np.int64) for column in (starts, sizes, crcs)]
-        addresses = [kernels.address_of(column) for column in columns]
-        table = kernels.address_of(checksum.byte_table()) if verify_checksums else 0
-        wrong = kernel.first_wrong_entry(kernels.address_of(data), *addresses, len(starts), table)
-        return bool(wrong == len(starts))
-    lengths = windows(data, _LENGTH_DTYPE)[starts].view(">u4").astype(np.int64)
-    if not np.array_equal(lengths + ENTRY_HEAD_BYTES, sizes):
-        return False
-    return not verify_checksums or first_mismatch(data, starts, sizes, crcs) is None
+    program = request.filter.program if evaluate and request.filter is not None else None
+    can_check = checksum is not None and (checksum.HAS_CARRYLESS_MULTIPLY or not request.verify_checksums)
+    can_decide = not evaluate or (program is not None and program.takes(request.now_ms))
+    if kernel is None or checksum is None or not can_check or not can_decide:
+        return _in_python(messages, starts, sizes, entries.crcs, request, evaluate=evaluate)
+    address = kernels.address_of
+    columns = [np.ascontiguousarray(column, dtype=np.int64) for column in (starts, sizes, entries.crcs)]
+    registers = None if program is None else program.registers_at(request.now_ms)
+    verdicts = np.empty(len(starts), dtype=np.uint8)
+    wrong = kernel.decide_entries(
+        address(data),
+        *(address(column) for column in columns),
+        len(starts),
+        address(checksum.byte_table()) if request.verify_checksums else 0,
+        0 if program is None else address(program.words),
+        layout.CODE_SELECT,
+        0 if program is None else address(program.pool),
+        0 if registers is None else address(registers),
+        address(verdicts),
+    )
+    if wrong < len(starts):
+        return None
+    for row in np.flatnonzero(verdicts == UNDECIDED).tolist():
+        assert request.filter is not None
+        verdicts[row] = request.filter.verdict(messages.message(row), now_ms=request.now_ms)
+    return messages, np.equal(verdicts, Verdict.TRUE)
+
+
+def _in_python(
+    messages: EncodedMessages,
+    starts: Int64Array,
+    sizes: Int64Array,
+    crcs: Int64Array,
+    request: ScanRequest,
+    *,
+    evaluate: bool,
+) -> tuple[EncodedMessages, NDArray[np.bool_]] | None:
+    heads = windows(messages.data, _HEAD_DTYPE)[starts].view(">u4").astype(np.int64)
+    if not np.array_equal(heads + ENTRY_HEAD_BYTES, sizes):
+        return None
+    if request.verify_checksums and first_mismatch(messages.data, starts, sizes, crcs) is not None:
+        return None
+    if not evaluate or request.filter is None:
+        return messages, np.ones(len(messages), dtype=np.bool_)
+    return messages, request.filter.select(messages, now_ms=request.now_ms)

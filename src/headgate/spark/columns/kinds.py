@@ -10,10 +10,12 @@ from headgate.language.tree import (
     Arithmetic,
     ArithmeticOperator,
     Compare,
+    CompareSpecial,
     Constant,
     Field,
     In,
     Like,
+    LikeValue,
     Node,
     Not,
     Now,
@@ -70,7 +72,9 @@ def compared_kinds(tree: Node) -> dict[FieldReference, dict[ValueKind, str]]:
             case In(subject, members):
                 for member in members:
                     note(subject, *_kind_of(member))
-            case Like(subject):
+            case CompareSpecial(_, operand, number):
+                note(operand, ValueKind.NUMBER, number.value)
+            case Like(subject) | LikeValue(subject):
                 note(subject, ValueKind.TEXT, "LIKE")
             case Arithmetic(operator, left, right):
                 if _is_numeric(node):

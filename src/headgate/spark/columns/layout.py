@@ -41,9 +41,9 @@ from pyspark.sql.types import (
 
 from headgate.errors import ConfigError
 from headgate.evaluate.filter import Filter
-from headgate.language.tree import Field, ValueRules, walk
+from headgate.language.tree import Field, MessageSize, PropertyOf, ValueRules, walk
 from headgate.message.arrow.schema import HEADER_KINDS, PROPERTIES_KINDS, Kind
-from headgate.message.fields import FieldReference, Section, parse_field
+from headgate.message.fields import FieldReference, Section, parse_field, without_case
 from headgate.spark.columns.kinds import ValueKind, compared_kinds
 
 Path: TypeAlias = tuple[str, ...]
@@ -94,6 +94,10 @@ def layout_of(filter: Filter, schema: StructType, columns: Mapping[str, str] | N
 
 class _Layout:
     def __init__(self, filter: Filter, schema: StructType, columns: Mapping[str, str]) -> None:
+        for node in walk(filter.tree):
+            if isinstance(node, MessageSize | PropertyOf):
+                what = "the size of the message" if isinstance(node, MessageSize) else "a property of a computed name"
+                raise ConfigError(f"the filter reads {what}, which rows do not have: {_text_of(filter, node.span)}")
         self._filter = filter
         self._schema = schema
         self._given = {parse_field(text): self._found_path(text, column) for text, column in columns.items()}
@@ -297,6 +301,10 @@ def _named(section: Section, name: str) -> FieldReference:
     return FieldReference(section, key=name.encode("utf-8", "surrogateescape"))
 
 
+def _text_of(filter: Filter, span: tuple[int, int]) -> str:
+    return filter.text[span[0] : span[1]]
+
+
 def names_same(reference: FieldReference, named: FieldReference) -> bool:
     """Whether a field of a message that is `named` so is one that `reference` may mean."""
     if reference.section is not named.section or reference.position != named.position:
@@ -304,7 +312,7 @@ def names_same(reference: FieldReference, named: FieldReference) -> bool:
     if reference.key == named.key or not reference.ignore_case:
         return reference.key == named.key
     assert reference.key is not None and named.key is not None
-    return _without_case(reference.key) == _without_case(named.key)
+    return without_case(reference.key) == without_case(named.key)
 
 
 def reference_of(each: Input) -> FieldReference:
@@ -318,11 +326,3 @@ def reached(path: Path) -> Column:
     for name in path[1:]:
         column = column.getField(name)
     return column
-
-
-def _without_case(key: bytes) -> str:
-    """Letters without case: ASCII among themselves, others by simple upper-case mapping among themselves."""
-    return "".join(
-        upper if len(upper := letter.upper()) == 1 and upper.isascii() is letter.isascii() else letter
-        for letter in key.decode("utf-8", "surrogateescape")
-    )

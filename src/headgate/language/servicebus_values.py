@@ -195,9 +195,11 @@ def equals(left: Value, right: Value) -> bool:
 
     Source: servicebus_filters, section 4.
     """
-    if left is None or right is None or kind_of(left) is not kind_of(right):
+    if left is None or right is None:
         return False
     kind = kind_of(left)
+    if kind is not kind_of(right) or kind is Kind.OTHER:
+        return False
     if kind is Kind.NUMBER:
         return number_of(left) == number_of(right)
     return left == right if kind not in _ORDERED else _holds(CompareOperator.EQUAL, *_sortable(kind, left, right))
@@ -382,7 +384,7 @@ def _float_text(number: float) -> str:
     shown = "".join(map(str, digits))
     power = len(shown) - 1 + exponent
     minus = "-" if sign else ""
-    if -5 <= power < 15:
+    if -5 < power < 15:
         return minus + format(decimal.Decimal((0, digits, exponent)), "f")
     fraction = "." + shown[1:] if len(shown) > 1 else ""
     return f"{minus}{shown[0]}{fraction}E{'-' if power < 0 else '+'}{abs(power):02}"

@@ -34,6 +34,23 @@ def test_filter_that_begins_with_a_hyphen_is_a_filter(run: Run) -> None:
     assert run("filter", "check", "-1 < price").status == 0
 
 
+def test_check_warns_of_what_is_accepted_but_hardly_meant(run: Run) -> None:
+    shown = run("filter", "check", "NOT a = 'x' junk", "--dialect", "rocketmq")
+    assert (shown.status, shown.lines[0]) == (0, "accepted as a rocketmq filter: NOT a = 'x'")
+    assert [line for line in shown.out.splitlines() if line.startswith(("warning", "  "))] == [
+        "warning: NOT binds tighter than what follows: this is (NOT a) = 'x'; to negate all of it write NOT (a = 'x')",
+        "  NOT a = 'x' junk",
+        "  ^^^^^^^^^^^",
+        "warning: the expression is complete before this, which is ignored",
+        "  NOT a = 'x' junk",
+        "              ^^^^",
+    ]
+    as_json = run("filter", "check", "a = '1')", "--dialect", "rocketmq", "--json").json[0]
+    assert as_json["warnings"] == [
+        {"reason": "the expression is complete before this, which is ignored", "span": [7, 8]}
+    ]
+
+
 def test_unknown_dialect_is_wrong_usage_that_lists_the_dialects(run: Run) -> None:
     shown = run("filter", "check", "a = 1", "--dialect", "sql")
     assert shown.status == 2

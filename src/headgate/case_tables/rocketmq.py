@@ -50,6 +50,7 @@ class PropertyMaps:
 
     def add(self, content: Line) -> None:
         """The map of a `map` line: `props`, or `typed`. Raises WrongLine, ConfigError."""
+        name_of_map = field(content, "id", str)
         properties: Mapping[str, object]
         if "typed" in content:
             properties = {name: _typed(name, given) for name, given in field(content, "typed", dict).items()}
@@ -59,8 +60,8 @@ class PropertyMaps:
                 if not isinstance(value, str):
                     raise WrongLine(f"property {name!r}: found {value!r}, expected a text")
         self.messages.append(stored_message(properties).encode())
+        self.ids.append(name_of_map)
         self.has_empty_value.append(any(value in ("", AmqpValue(AmqpType.STRING, "")) for value in properties.values()))
-        self.ids.append(field(content, "id", str))
 
     def verdicts(self, text: str, engine: Engine, now_ms: int) -> str:
         """One letter per map, as tables write verdicts. Raises FilterError for an expression that is refused."""

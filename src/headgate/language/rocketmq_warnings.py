@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headgate.language.rocketmq_printer import print_tree
 from headgate.language.tree import (
     BooleanCast,
     Compare,
@@ -30,7 +31,7 @@ _INTEGERS = (AmqpType.INT, AmqpType.LONG)
 def warnings(text: str, tree: Node) -> Iterator[FilterWarning]:
     """NOT that takes less than it seems to, properties that are never true, integers that no decimal can meet."""
     if isinstance(tree, BooleanCast):
-        yield _never_true(text, tree)
+        yield _never_true(tree)
     tight_ones: set[int] = set()
     for node in walk(tree):
         for operand in children(node):
@@ -39,9 +40,9 @@ def warnings(text: str, tree: Node) -> Iterator[FilterWarning]:
                 tight_ones.add(id(operand))
                 yield _tight_not(text, node, operand)
             elif isinstance(operand, BooleanCast) and not isinstance(node, Not):
-                yield _never_true(text, operand)
+                yield _never_true(operand)
         if isinstance(node, Not) and isinstance(node.operand, BooleanCast) and id(node) not in tight_ones:
-            name = _text(text, node.operand)
+            name = print_tree(node.operand)
             yield FilterWarning(
                 node.span,
                 f"NOT {name} is true for every message that has {name}, whatever its text; write {name} = FALSE",
@@ -50,8 +51,8 @@ def warnings(text: str, tree: Node) -> Iterator[FilterWarning]:
             yield from _integer_literals(text, node)
 
 
-def _never_true(text: str, cast: BooleanCast) -> FilterWarning:
-    name = _text(text, cast)
+def _never_true(cast: BooleanCast) -> FilterWarning:
+    name = print_tree(cast)
     return FilterWarning(
         cast.span,
         f"{name} alone is never true for the text that properties are, not even for 'true'; write {name} = TRUE",

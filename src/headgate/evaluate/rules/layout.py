@@ -17,7 +17,6 @@ from headgate.evaluate.layout import (
     BINARY,
     BOOLEAN,
     BYTES,
-    CHAR,
     FLOAT,
     INT32,
     INTEGER,
@@ -25,6 +24,7 @@ from headgate.evaluate.layout import (
     NULL,
     ODD,
     OPEN,
+    TIME_SPAN,
     TIMESTAMP,
     UUID,
     VALUELESS,
@@ -34,7 +34,7 @@ BLOCK = 1024
 
 # How the value in a register is known again. A kind in none of these is never taken for one seen before.
 KINDS_BY_THEMSELVES = 1 << NULL | 1 << ABSENT | 1 << VALUELESS | 1 << OPEN | 1 << ODD
-KINDS_BY_PAYLOAD = 1 << INTEGER | 1 << FLOAT | 1 << BOOLEAN | 1 << LARGE | 1 << INT32 | 1 << TIMESTAMP | 1 << CHAR
+KINDS_BY_PAYLOAD = 1 << INTEGER | 1 << FLOAT | 1 << BOOLEAN | 1 << LARGE | 1 << INT32 | 1 << TIMESTAMP | 1 << TIME_SPAN
 KINDS_BY_TEXT = 1 << BYTES | 1 << UUID | 1 << BINARY
 
 # Bitmaps of a predicate or of a place in the stack, in bytes: true, false, other.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Hashable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TypeAlias
 
 from headgate.language.tree import And, Node, Not, Or
@@ -94,16 +94,15 @@ def identity(node: object) -> Hashable:
         return tuple(map(identity, node))
     if isinstance(node, AmqpValue):
         return repr(node)
-    names = _parts_of(type(node))
-    if not names:
-        return node
-    return type(node), *(identity(getattr(node, name)) for name in names)
+    kind: Hashable = type(node)
+    names = _parts_of(kind)
+    return (kind, *(identity(getattr(node, name)) for name in names)) if names else (kind, node)
 
 
 @functools.cache
-def _parts_of(kind: type) -> tuple[str, ...]:
+def _parts_of(kind: Hashable) -> tuple[str, ...]:
     """Names of what a node is made of; none for what is compared as it is: enumerations, references to fields."""
-    if kind.__module__ != And.__module__ or not hasattr(kind, "__dataclass_fields__"):
+    if not isinstance(kind, type) or kind.__module__ != And.__module__ or not is_dataclass(kind):
         return ()
     return tuple(field.name for field in fields(kind) if field.name not in _PLACES)
 

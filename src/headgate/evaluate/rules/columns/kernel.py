@@ -1,0 +1,272 @@
+"""From the value of a field to what all predicates on it say: a class row, found once for each class of values.
+
+A class is a number where the predicates only tell apart some texts, and numbers between some bounds; else it is the
+value itself, kept in a table. A class row is filled by the interpreter, so nothing here knows what a predicate means.
+"""
+
+from __future__ import annotations
+
+from headgate.evaluate.kernel import _interpret
+from headgate.evaluate.layout import BOOLEAN, BYTES, FALSE, FLOAT, INTEGER, TRUE, UNDECIDED, UNKNOWN
+from headgate.evaluate.rules.layout import (
+    ARENA,
+    ARENA_BYTES,
+    ARENA_USED,
+    BITS_SEEN,
+    BLOCK,
+    BLOCK_ROWS,
+    CELL_COUNT,
+    CELLS,
+    ENTRIES,
+    FALSE_CELL,
+    FALSE_WANTED,
+    FIRST_PREDICATE,
+    FLOAT_BOUNDS,
+    FLOAT_CELLS,
+    FLOAT_COUNT,
+    HAS_OTHERS,
+    HAS_UNDECIDED,
+    INTEGER_BOUNDS,
+    INTEGER_CELLS,
+    INTEGER_COUNT,
+    IS_FALSE,
+    IS_OTHER,
+    IS_TRUE,
+    KINDS_BY_PAYLOAD,
+    KINDS_BY_TEXT,
+    KINDS_BY_THEMSELVES,
+    LONGEST_MEMO_TEXT,
+    MEMO,
+    MEMO_MASK,
+    MEMO_WORDS,
+    OTHER_TEXT_CELL,
+    OTHERS_DIRTY,
+    PREDICATES,
+    ROW_CAPACITY,
+    ROW_WORDS,
+    ROWS,
+    ROWS_USED,
+    SLOT,
+    TEXT_MASK,
+    TEXTS,
+    TRIPLE_BYTES,
+)
+from headgate.evaluate.rules.texts.kernel import text_number, value_hash
+from headgate.evaluate.values.kernel import equal_text
+from headgate.kernels.compiler import helper, inlined
+from headgate.kernels.memory import copy_bytes, float_of_bits, kept_apart, load_i64, store_i64
+from headgate.kernels.vectors import transpose
+
+
+@helper
+def verdict_at(program: int, entry: int, registers: int, pool: int) -> int:
+    """The verdict of a predicate on the message whose slots are filled."""
+    kept_apart()
+    if entry < 0:
+        return UNDECIDED
+    return _interpret(program, entry, registers, pool, 0, 0)
+
+
+@inlined
+def _integers_below(bounds: int, count: int, value: int) -> int:
+    """How many of the ascending bounds are at most `value`."""
+    first = 0
+    while count > 0:
+        half = count >> 1
+        if load_i64(bounds + 8 * (first + half)) <= value:
+            first += half + 1
+            count -= half + 1
+        else:
+            count = half
+    return first
+
+
+@inlined
+def _floats_below(bounds: int, count: int, value: float) -> int:
+    first = 0
+    while count > 0:
+        half = count >> 1
+        if float_of_bits(load_i64(bounds + 8 * (first + half))) <= value:
+            first += half + 1
+            count -= half + 1
+        else:
+            count = half
+    return first
+
+
+@inlined
+def _cell(column: int, register: int) -> int:
+    """The number of the value's class, -1 if it has none."""
+    kind = load_i64(register)
+    if kind == BYTES:
+        texts = load_i64(column + TEXTS)
+        if texts != 0:
+            payload = load_i64(register + 8)
+            number = text_number(texts, load_i64(column + TEXT_MASK), payload, load_i64(register + 16))
+            return OTHER_TEXT_CELL + 1 + number
+        return -1
+    if kind == INTEGER:
+        bounds = load_i64(column + INTEGER_BOUNDS)
+        if bounds != 0:
+            below = _integers_below(bounds, load_i64(column + INTEGER_COUNT), load_i64(register + 8))
+            return load_i64(column + INTEGER_CELLS) + below
+        return -1
+    if kind == FLOAT:
+        bounds = load_i64(column + FLOAT_BOUNDS)
+        if bounds != 0:
+            below = _floats_below(bounds, load_i64(column + FLOAT_COUNT), float_of_bits(load_i64(register + 8)))
+            return load_i64(column + FLOAT_CELLS) + below
+        return -1
+    if kind == BOOLEAN:
+        return FALSE_CELL + (load_i64(register + 8) & 1)
+    return kind if (KINDS_BY_THEMSELVES >> kind) & 1 != 0 else -1
+
+
+@helper
+def _new_row(column: int, program: int, registers: int, pool: int) -> int:
+    """A class row with what the predicates of a column say about the message at hand."""
+    kept_apart()
+    words = load_i64(column + ROW_WORDS)
+    number = load_i64(column + ROWS_USED)
+    store_i64(column + ROWS_USED, number + 1)
+    row = load_i64(column + ROWS) + number * (8 + 24 * words)
+    for word in range(1 + 3 * words):
+        store_i64(row + 8 * word, 0)
+    flags = 0
+    entries = load_i64(column + ENTRIES)
+    for predicate in range(load_i64(column + PREDICATES)):
+        verdict = verdict_at(program, load_i64(entries + 8 * predicate), registers, pool)
+        if verdict == UNKNOWN:
+            continue
+        at = row + 8 + ((predicate >> 6) << 3)
+        if verdict == FALSE:
+            at += 8 * words
+        elif verdict != TRUE:
+            at += 16 * words
+            flags |= HAS_OTHERS | HAS_UNDECIDED if verdict == UNDECIDED else HAS_OTHERS
+        store_i64(at, load_i64(at) | (1 << (predicate & 63)))
+    store_i64(row, flags)
+    return row
+
+
+@helper
+def _remembered_row(column: int, register: int, program: int, registers: int, pool: int) -> int:
+    """The class row of a value whose class is itself."""
+    kept_apart()
+    kind = load_i64(register)
+    is_text = (KINDS_BY_TEXT >> kind) & 1 != 0
+    if not is_text and (KINDS_BY_PAYLOAD >> kind) & 1 == 0:
+        return _new_row(column, program, registers, pool)
+    payload = load_i64(register + 8)
+    length = load_i64(register + 16) if is_text else 0
+    found = value_hash(register)
+    table = load_i64(column + MEMO)
+    mask = load_i64(column + MEMO_MASK)
+    place = found & mask
+    entry = table + place * (8 * MEMO_WORDS)
+    while load_i64(entry + 32) != 0:
+        if load_i64(entry) == found and load_i64(entry + 8) == kind and load_i64(entry + 24) == length:
+            known = load_i64(entry + 16)
+            if equal_text(payload, known, length) if is_text else payload == known:
+                return load_i64(entry + 32)
+        place = (place + 1) & mask
+        entry = table + place * (8 * MEMO_WORDS)
+    row = _new_row(column, program, registers, pool)
+    if is_text:
+        used = load_i64(column + ARENA_USED)
+        if length > LONGEST_MEMO_TEXT or used + length > load_i64(column + ARENA_BYTES):
+            return row
+        kept = load_i64(column + ARENA) + used
+        copy_bytes(kept, payload, length)
+        store_i64(column + ARENA_USED, used + length)
+        payload = kept
+    store_i64(entry, found)
+    store_i64(entry + 8, kind)
+    store_i64(entry + 16, payload)
+    store_i64(entry + 24, length)
+    store_i64(entry + 32, row)
+    return row
+
+
+@inlined
+def class_row(column: int, program: int, registers: int, pool: int) -> int:
+    """The class row of the value that a column's field has in the message at hand."""
+    register = registers + load_i64(column + SLOT)
+    cell = _cell(column, register)
+    if cell < 0:
+        return _remembered_row(column, register, program, registers, pool)
+    at = load_i64(column + CELLS) + 8 * cell
+    row = load_i64(at)
+    if row == 0:
+        row = _new_row(column, program, registers, pool)
+        store_i64(at, row)
+    return row
+
+
+@helper
+def make_room(column: int) -> None:
+    """Forget all classes unless there is room for as many new ones as a block has messages."""
+    store_i64(column + BITS_SEEN, 0)
+    if (
+        load_i64(column + ROWS_USED) + BLOCK <= load_i64(column + ROW_CAPACITY)
+        and load_i64(column + ARENA_USED) <= load_i64(column + ARENA_BYTES) >> 1
+    ):
+        return
+    store_i64(column + ROWS_USED, 1)
+    store_i64(column + ARENA_USED, 0)
+    cells = load_i64(column + CELLS)
+    for cell in range(load_i64(column + CELL_COUNT)):
+        store_i64(cells + 8 * cell, 0)
+    table = load_i64(column + MEMO)
+    for place in range(load_i64(column + MEMO_MASK) + 1):
+        store_i64(table + place * (8 * MEMO_WORDS) + 32, 0)
+
+
+@helper
+def _spread_bits(column: int, which: int, target: int, square: int) -> None:
+    """Make bitmaps of the predicates out of the class rows of the block's messages.
+
+    `which` kind of bits (0 true, 1 false, 2 other) go to `target` of each predicate.
+    """
+    words = load_i64(column + ROW_WORDS)
+    count = load_i64(column + PREDICATES)
+    rows = load_i64(column + BLOCK_ROWS)
+    target += load_i64(column + FIRST_PREDICATE) * TRIPLE_BYTES
+    for word in range(words):
+        inside = 8 + 8 * (which * words + word)
+        first = target + 64 * word * TRIPLE_BYTES
+        here = min(count - 64 * word, 64)
+        for group in range(BLOCK >> 6):
+            of_group = rows + 512 * group
+            some = 0
+            for row in range(64):
+                bits = load_i64(load_i64(of_group + 8 * row) + inside)
+                some |= bits
+                store_i64(square + 8 * row, bits)
+            if some != 0:
+                transpose(square)
+            for predicate in range(here):
+                store_i64(first + predicate * TRIPLE_BYTES + 8 * group, load_i64(square + 8 * predicate))
+
+
+@helper
+def spread(column: int, bits: int, square: int, others: bool) -> None:
+    """Make the bitmaps of a column's predicates; `others` says that some class row of the block has other bits."""
+    _spread_bits(column, 0, bits + IS_TRUE, square)
+    if others or load_i64(column + FALSE_WANTED) != 0:
+        _spread_bits(column, 1, bits + IS_FALSE, square)
+    if load_i64(column + BITS_SEEN) != 0:
+        _spread_bits(column, 2, bits + IS_OTHER, square)
+        store_i64(column + OTHERS_DIRTY, 1)
+    elif load_i64(column + OTHERS_DIRTY) != 0:
+        _clear_others(column, bits)
+        store_i64(column + OTHERS_DIRTY, 0)
+
+
+@helper
+def _clear_others(column: int, bits: int) -> None:
+    at = bits + load_i64(column + FIRST_PREDICATE) * TRIPLE_BYTES + IS_OTHER
+    for _ in range(load_i64(column + PREDICATES)):
+        for word in range(BLOCK >> 6):
+            store_i64(at + 8 * word, 0)
+        at += TRIPLE_BYTES

@@ -1,0 +1,1 @@
+"""Filters as short programs over the bitmaps of their predicates."""

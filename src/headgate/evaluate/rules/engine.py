@@ -1,0 +1,228 @@
+"""Running a plan: memory for a run, addresses, and the rows that the kernel leaves open."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.evaluate import layout as words_of_programs
+from headgate.evaluate.program import Program
+from headgate.evaluate.rules import layout
+from headgate.evaluate.rules.normal import DEEPEST
+from headgate.evaluate.rules.parts import ROW_SHIFT, Found, Member, by_reference
+from headgate.evaluate.rules.plan import ColumnPlan, Plan, Words
+from headgate.kernels import address_of, load
+from headgate.message import EncodedMessages
+from headgate.message.batch import SLACK_BYTES
+
+KERNEL_MODULE = "headgate.evaluate.rules.kernel"
+TEXTS_MODULE = "headgate.evaluate.rules.texts.kernel"
+
+_CLASSES_BYTES = 4 << 20
+_MOST_CLASSES = 32_768
+_FEWEST_CLASSES = 2 * layout.BLOCK
+_FEW_PAIRS = 4096
+
+
+class EnginePart:
+    """Filters of one language that share an index, predicates and bitmaps; immutable to its users."""
+
+    def __init__(self, members: Sequence[Member], plan: Plan) -> None:
+        self.members = members
+        self._plan = plan
+        self._by_number = {member.number: member for member in members}
+        self._exact = [member for member in members if member.exact_errors]
+        self._free: list[_Run] = []
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return EnginePart, (self.members, self._plan)
+
+    def match(self, batch: EncodedMessages, now_ms: int) -> Found:
+        """One walk over the messages; pairs that the kernel leaves open go to the reference evaluator."""
+        kernel = load(KERNEL_MODULE)
+        if kernel is None or not Program.takes(now_ms):
+            return by_reference(((row, self.members) for row in range(len(batch))), batch, now_ms)
+        # Lists are changed by one thread at a time: a run is used by one thread only.
+        run = self._free.pop() if self._free else _Run(self._plan)
+        pairs, states = run.match(batch, now_ms)
+        self._free.append(run)
+        return self._found(pairs, states, batch, now_ms)
+
+    def _found(self, pairs: Words, states: NDArray[np.uint8], batch: EncodedMessages, now_ms: int) -> Found:
+        what = pairs >> layout.WHAT_SHIFT
+        content = pairs & ((1 << layout.WHAT_SHIFT) - 1)
+        found = [Found(content[what == layout.MATCH], content[what == layout.ERROR_PAIR])]
+        if states.any():
+            malformed = np.flatnonzero(states == words_of_programs.MALFORMED)
+            exact = np.array([member.number for member in self._exact], dtype=np.int64)
+            errors = (malformed.astype(np.int64)[:, None] << ROW_SHIFT | exact).reshape(-1)
+            found.append(Found(np.empty(0, dtype=np.int64), errors))
+            undecided = np.flatnonzero(states == words_of_programs.UNDECIDED)
+            found.append(by_reference(((row, self.members) for row in undecided.tolist()), batch, now_ms))
+        open_pairs = np.sort(content[what == layout.OPEN_PAIR])
+        if len(open_pairs):
+            found.append(by_reference(self._asked(open_pairs), batch, now_ms))
+        return Found.joined(found)
+
+    def _asked(self, pairs: Words) -> Iterator[tuple[int, list[Member]]]:
+        for row, of_row in itertools.groupby(pairs.tolist(), key=lambda pair: pair >> ROW_SHIFT):
+            yield row, [self._by_number[pair & ((1 << ROW_SHIFT) - 1)] for pair in of_row]
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Keeps arrays alive whose addresses are in use."""
+
+    kept: list[NDArray[Any]] = field(default_factory=list)
+
+    def address(self, array: NDArray[np.int64] | NDArray[np.uint8]) -> int:
+        kept = np.ascontiguousarray(array)
+        self.kept.append(kept)
+        return address_of(kept)
+
+    def words(self, count: int) -> int:
+        return self.address(np.zeros(max(count, 1), dtype=np.int64))
+
+
+class _Run:
+    """The memory that one thread needs to run a plan; classes of values that were seen stay known in it."""
+
+    def __init__(self, plan: Plan) -> None:
+        texts = load(TEXTS_MODULE)
+        assert texts is not None
+        self._memory = memory = _Memory()
+        self._plan = plan
+        self._texts = texts
+        self._text = memory.address(plan.text)
+        self._head = np.zeros(layout.HEAD_WORDS, dtype=np.int64)
+        self._out = np.empty(_FEW_PAIRS, dtype=np.int64)
+        columns = np.array([self._column(column) for column in plan.columns], dtype=np.int64)
+        self._set(layout.COLUMNS, memory.address(columns.reshape(-1)))
+        self._set(layout.COLUMN_COUNT, len(plan.columns))
+        self._set(layout.LOOSE, memory.address(plan.loose))
+        self._set(layout.LOOSE_COUNT, len(plan.loose))
+        self._set(layout.BITS, memory.words(plan.predicate_count * layout.TRIPLE_BYTES // 8))
+        self._set(layout.STACK, memory.words((DEEPEST + 2) * layout.TRIPLE_BYTES // 8))
+        self._set(layout.UNSURE, memory.words(layout.BLOCK // 64))
+        self._set(layout.SQUARE, memory.words(64))
+        self._set(layout.CODE, memory.address(plan.code))
+        self._set(layout.FILTERS, memory.address(plan.filters))
+        self._set(layout.FILTER_COUNT, plan.filter_count)
+        self._set(layout.NUMBERS, memory.address(plan.numbers))
+        self._set(layout.PROGRAM, address_of(plan.program.words))
+        self._set(layout.POOL, address_of(plan.program.pool))
+        residuals = len(plan.filters) - plan.filter_count
+        self._set(layout.HITS, memory.words(residuals * layout.BLOCK // 64))
+        self._set(layout.HIT_FILTERS, memory.words(residuals))
+        self._prepare_index()
+
+    def _set(self, word: int, value: int) -> None:
+        self._head[word // 8] = value
+
+    def _prepare_index(self) -> None:
+        index = self._plan.index
+        if index is None:
+            return
+        memory = self._memory
+        keys = index.keys.copy()
+        keys[keys[:, layout.KEY_KIND // 8] == words_of_programs.BYTES, layout.KEY_PAYLOAD // 8] += self._text
+        places = _power_of_two(2 * len(keys))
+        self._set(layout.FIELDS, memory.address(index.fields))
+        self._set(layout.FIELD_COUNT, len(index.fields))
+        self._set(layout.BUCKETS, memory.words(places * layout.BUCKET_WORDS))
+        self._set(layout.BUCKET_MASK, places - 1)
+        self._set(layout.KEYS, memory.address(keys))
+        self._set(layout.POSTINGS, memory.address(index.postings))
+        self._set(layout.CANDIDATES, memory.address(index.candidates))
+        self._set(layout.STORED, memory.words(64 * 3 * len(index.fields)))
+        self._set(layout.HASHES, memory.words(64 * len(index.fields)))
+        self._texts.fill_buckets(
+            int(self._head[layout.BUCKETS // 8]),
+            places - 1,
+            int(self._head[layout.KEYS // 8]),
+            8 * layout.KEY_WORDS,
+            len(keys),
+        )
+
+    def _column(self, column: ColumnPlan) -> Words:
+        """The words of a column with addresses and with memory for classes."""
+        memory = self._memory
+        words = column.words.copy()
+
+        def put(word: int, value: int) -> None:
+            words[word // 8] = value
+
+        row_bytes = 8 + 24 * int(words[layout.ROW_WORDS // 8])
+        most = _FEWEST_CLASSES if column.separable else _MOST_CLASSES
+        classes = max(_FEWEST_CLASSES, min(most, _CLASSES_BYTES // row_bytes))
+        capacity = 1 + column.cells + classes
+        places = _power_of_two(2 * classes)
+        arena_bytes = 64 * classes
+        put(layout.ENTRIES, memory.address(column.entries))
+        put(layout.CELLS, memory.words(column.cells))
+        put(layout.CELL_COUNT, column.cells)
+        put(layout.MEMO, memory.words(places * layout.MEMO_WORDS))
+        put(layout.MEMO_MASK, places - 1)
+        put(layout.ROWS, memory.words(capacity * row_bytes // 8))
+        put(layout.ROW_CAPACITY, capacity)
+        put(layout.ROWS_USED, 1)
+        put(layout.ARENA, memory.words(arena_bytes // 8 + 1))
+        put(layout.ARENA_BYTES, arena_bytes)
+        put(layout.BLOCK_ROWS, memory.words(layout.BLOCK))
+        if column.separable:
+            places = _power_of_two(2 * len(column.texts) + 1)
+            texts = column.texts.copy()
+            texts[:, 0] += self._text
+            put(layout.TEXTS, memory.words(places * layout.TEXT_WORDS))
+            put(layout.TEXT_MASK, places - 1)
+            self._texts.fill_texts(int(words[layout.TEXTS // 8]), places - 1, memory.address(texts), len(texts))
+            if words[layout.INTEGER_COUNT // 8] >= 0:
+                put(layout.INTEGER_BOUNDS, memory.address(column.integer_bounds))
+                put(layout.FLOAT_BOUNDS, memory.address(column.float_bounds))
+        return words
+
+    def match(self, batch: EncodedMessages, now_ms: int) -> tuple[Words, NDArray[np.uint8]]:
+        """The pairs of a batch, and the state of each message. Raises ValueError if a message is not in the buffer."""
+        kernel = load(KERNEL_MODULE)
+        assert kernel is not None
+        data = np.ascontiguousarray(batch.data)
+        starts = np.ascontiguousarray(batch.starts, dtype=np.int64)
+        lengths = np.ascontiguousarray(batch.lengths, dtype=np.int64)
+        messages = len(starts)
+        states = np.zeros(messages, dtype=np.uint8)
+        registers = self._plan.program.registers_at(now_ms)
+        if not len(registers):
+            registers = np.zeros((1, 3), dtype=np.int64)
+        for word, value in (
+            (layout.DATA, address_of(data)),
+            (layout.DATA_BYTES, len(data) - SLACK_BYTES),
+            (layout.STARTS, address_of(starts)),
+            (layout.LENGTHS, address_of(lengths)),
+            (layout.MESSAGES, messages),
+            (layout.STATES, address_of(states)),
+            (layout.NEXT, 0),
+            (layout.OUT_COUNT, 0),
+            (layout.REGISTERS, address_of(registers)),
+        ):
+            self._set(word, value)
+        while True:
+            self._set(layout.OUT, address_of(self._out))
+            self._set(layout.OUT_CAPACITY, len(self._out))
+            ended = kernel.match(address_of(self._head))
+            count = int(self._head[layout.OUT_COUNT // 8])
+            if ended == layout.ALL_DONE:
+                return self._out[:count].copy(), states
+            if ended >= 0:
+                raise ValueError(f"message {ended} is not within the {len(data) - SLACK_BYTES} bytes of the buffer")
+            grown = np.empty(2 * len(self._out), dtype=np.int64)
+            grown[:count] = self._out[:count]
+            self._out = grown
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << max(least - 1, 1).bit_length()

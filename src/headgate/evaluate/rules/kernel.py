@@ -1,0 +1,317 @@
+"""Many filters over encoded messages, block by block: fields, classes, bitmaps, filters, pairs.
+
+Everything is in the head (`layout.py`). A message is walked once, by the walk of the filter kernel.
+"""
+
+from __future__ import annotations
+
+from headgate.evaluate.kernel import _reset
+from headgate.evaluate.layout import APPLICATION_KEYS, FALSE, MALFORMED, TRUE, UNDECIDED, UNKNOWN
+from headgate.evaluate.rules.columns.kernel import class_row, make_room, spread, verdict_at
+from headgate.evaluate.rules.combine.kernel import where_true, where_what
+from headgate.evaluate.rules.index.kernel import GROUP as LOOK_UP_ROWS
+from headgate.evaluate.rules.index.kernel import keep, look_up
+from headgate.evaluate.rules.layout import (
+    ALL_DONE,
+    BITS,
+    BITS_SEEN,
+    BLOCK,
+    BLOCK_ROWS,
+    CODE,
+    COLUMN_COUNT,
+    COLUMN_WORDS,
+    COLUMNS,
+    DATA,
+    DATA_BYTES,
+    DECIDED,
+    ERROR_PAIR,
+    FIELD_COUNT,
+    FILTER_CODE,
+    FILTER_COLUMNS,
+    FILTER_COUNT,
+    FILTER_EXACT,
+    FILTER_LENGTH,
+    FILTER_NUMBER_COUNT,
+    FILTER_NUMBERS,
+    FILTER_WORDS,
+    FILTERS,
+    GROUP,
+    HAS_UNDECIDED,
+    HIT_COUNT,
+    HIT_FILTERS,
+    HITS,
+    IS_FALSE,
+    IS_OTHER,
+    LENGTHS,
+    LOOSE,
+    LOOSE_COUNT,
+    LOOSE_GROUP,
+    MATCH,
+    MESSAGE_SHIFT,
+    MESSAGES,
+    NEXT,
+    NO_ROOM,
+    NUMBERS,
+    OPEN_PAIR,
+    OUT,
+    OUT_CAPACITY,
+    OUT_COUNT,
+    POOL,
+    PROGRAM,
+    REGISTERS,
+    ROWS,
+    SQUARE,
+    STACK,
+    STARTS,
+    STATES,
+    TRIPLE_BYTES,
+    UNSURE,
+    WHAT_SHIFT,
+)
+from headgate.evaluate.walk.kernel import check_rest, gather_early, gather_late
+from headgate.kernels.compiler import helper, inlined, kernel
+from headgate.kernels.memory import load_i64, prefetch, store_i64, store_u8, trailing_zeros
+from headgate.kernels.vectors import BITMAP_BYTES, bits_in, both_bitmaps, count_bits
+
+PREFETCH_MESSAGES = 8
+
+
+@inlined
+def _fill_slots(start: int, end: int, program: int, registers: int, pool: int) -> int:
+    """Read the wanted fields of a message; DECIDED, MALFORMED or UNDECIDED."""
+    _reset(program, registers)
+    late = gather_early(start, end, program, registers, pool)
+    if late < 0:
+        return -late
+    checked = check_rest(late, end)
+    if checked != TRUE:
+        return checked
+    wanted = late != 0 and load_i64(program + APPLICATION_KEYS) != 0
+    if wanted and not gather_late(late, end, program, registers, pool):
+        return MALFORMED
+    return DECIDED
+
+
+@helper
+def _mark(bitmap: int, row: int) -> None:
+    word = bitmap + ((row >> 6) << 3)
+    store_i64(word, load_i64(word) | (1 << (row & 63)))
+
+
+@helper
+def _ask_loose(head: int, row: int, program: int, registers: int, pool: int) -> int:
+    """Ask the predicates that belong to no column; gives flags of columns that have other bits."""
+    at = load_i64(head + LOOSE)
+    bits = load_i64(head + BITS)
+    others = 0
+    for _ in range(load_i64(head + LOOSE_COUNT)):
+        verdict = verdict_at(program, load_i64(at), registers, pool)
+        triple = bits + load_i64(at + 8) * TRIPLE_BYTES
+        at += 16
+        if verdict == UNKNOWN:
+            continue
+        if verdict == TRUE:
+            _mark(triple, row)
+        elif verdict == FALSE:
+            _mark(triple + IS_FALSE, row)
+        else:
+            _mark(triple + IS_OTHER, row)
+            others = 1 << LOOSE_GROUP
+            if verdict == UNDECIDED:
+                _mark(load_i64(head + UNSURE), row)
+    return others
+
+
+@helper
+def _begin_block(head: int) -> None:
+    columns = load_i64(head + COLUMNS)
+    for number in range(load_i64(head + COLUMN_COUNT)):
+        make_room(columns + number * (8 * COLUMN_WORDS))
+    for word in range(0, BITMAP_BYTES, 8):
+        store_i64(load_i64(head + UNSURE) + word, 0)
+    at = load_i64(head + LOOSE)
+    for _ in range(load_i64(head + LOOSE_COUNT)):
+        triple = load_i64(head + BITS) + load_i64(at + 8) * TRIPLE_BYTES
+        for word in range(0, TRIPLE_BYTES, 8):
+            store_i64(triple + word, 0)
+        at += 16
+    _forget_hits(head)
+
+
+@helper
+def _forget_hits(head: int) -> None:
+    for hit in range(load_i64(head + HIT_COUNT)):
+        bitmap = load_i64(head + HITS) + load_i64(load_i64(head + HIT_FILTERS) + 8 * hit) * BITMAP_BYTES
+        for word in range(0, BITMAP_BYTES, 8):
+            store_i64(bitmap + word, 0)
+    store_i64(head + HIT_COUNT, 0)
+
+
+@helper
+def _no_classes(head: int, row: int) -> None:
+    """A row for which no predicate says anything."""
+    columns = load_i64(head + COLUMNS)
+    for number in range(load_i64(head + COLUMN_COUNT)):
+        column = columns + number * (8 * COLUMN_WORDS)
+        store_i64(load_i64(column + BLOCK_ROWS) + 8 * row, load_i64(column + ROWS))
+
+
+@inlined
+def _classify(head: int, row: int, program: int, registers: int, pool: int) -> None:
+    """Find the class rows of a message."""
+    columns = load_i64(head + COLUMNS)
+    for number in range(load_i64(head + COLUMN_COUNT)):
+        column = columns + number * (8 * COLUMN_WORDS)
+        found = class_row(column, program, registers, pool)
+        store_i64(load_i64(column + BLOCK_ROWS) + 8 * row, found)
+        flags = load_i64(found)
+        if flags != 0:
+            store_i64(column + BITS_SEEN, 1)
+            if flags & HAS_UNDECIDED != 0:
+                _mark(load_i64(head + UNSURE), row)
+
+
+@helper
+def _write(head: int, first: int, bitmap: int, record: int, what: int) -> bool:
+    """Write the pairs of a bitmap's rows and a filter's numbers; False if there is no room."""
+    rows = 0
+    for word in range(0, BITMAP_BYTES, 8):
+        rows += count_bits(load_i64(bitmap + word))
+    count = load_i64(head + OUT_COUNT)
+    repeated = load_i64(record + FILTER_NUMBER_COUNT)
+    if count + rows * repeated > load_i64(head + OUT_CAPACITY):
+        return False
+    out = load_i64(head + OUT) + 8 * count
+    numbers = load_i64(head + NUMBERS) + 8 * load_i64(record + FILTER_NUMBERS)
+    for which in range(repeated):
+        label = what << WHAT_SHIFT | load_i64(numbers + 8 * which)
+        for word in range(BITMAP_BYTES >> 3):
+            bits = load_i64(bitmap + 8 * word)
+            base = first + 64 * word
+            while bits != 0:
+                store_i64(out, (base + trailing_zeros(bits)) << MESSAGE_SHIFT | label)
+                out += 8
+                bits &= bits - 1
+    store_i64(head + OUT_COUNT, count + rows * repeated)
+    return True
+
+
+@helper
+def _ask_filter(head: int, first: int, record: int, others: int, hits: int) -> bool:
+    """Find and write the rows that a filter matches, among `hits` if that is given; False if there is no room."""
+    code = load_i64(head + CODE) + 8 * load_i64(record + FILTER_CODE)
+    length = load_i64(record + FILTER_LENGTH)
+    bits = load_i64(head + BITS)
+    stack = load_i64(head + STACK)
+    if others & load_i64(record + FILTER_COLUMNS) == 0:
+        if not where_true(code, length, bits, stack):
+            return True
+        if hits != 0:
+            both_bitmaps(stack, stack, hits)
+        return _write(head, first, stack, record, MATCH)
+    where_what(code, length, bits, stack)
+    if hits != 0:
+        both_bitmaps(stack, stack, hits)
+        both_bitmaps(stack + IS_OTHER, stack + IS_OTHER, hits)
+    if not _write(head, first, stack, record, MATCH):
+        return False
+    if bits_in(stack + IS_OTHER) == 0:
+        return True
+    unsure = load_i64(head + UNSURE)
+    both_bitmaps(stack + IS_FALSE, stack + IS_OTHER, unsure)
+    if not _write(head, first, stack + IS_FALSE, record, OPEN_PAIR):
+        return False
+    if load_i64(record + FILTER_EXACT) == 0:
+        return True
+    for word in range(0, BITMAP_BYTES, 8):
+        failed = load_i64(stack + IS_OTHER + word) & ~load_i64(unsure + word)
+        store_i64(stack + IS_OTHER + word, failed)
+    return _write(head, first, stack + IS_OTHER, record, ERROR_PAIR)
+
+
+@helper
+def _ask_filters(head: int, first: int, others: int) -> bool:
+    """All filters that every block asks, then those that the index named; False if there is no room."""
+    filters = load_i64(head + FILTERS)
+    count = load_i64(head + FILTER_COUNT)
+    for number in range(count):
+        if not _ask_filter(head, first, filters + number * (8 * FILTER_WORDS), others, 0):
+            return False
+    for hit in range(load_i64(head + HIT_COUNT)):
+        number = load_i64(load_i64(head + HIT_FILTERS) + 8 * hit)
+        hits = load_i64(head + HITS) + number * BITMAP_BYTES
+        if not _ask_filter(head, first, filters + (count + number) * (8 * FILTER_WORDS), others, hits):
+            return False
+    return True
+
+
+@kernel("int64(int64)")
+def match(head: int) -> int:
+    """Decide messages from NEXT on: ALL_DONE, or NO_ROOM for the pairs of the block that begins at NEXT.
+
+    Otherwise the number of the first message whose bytes are not within the data.
+    """
+    data = load_i64(head + DATA)
+    data_bytes = load_i64(head + DATA_BYTES)
+    starts = load_i64(head + STARTS)
+    lengths = load_i64(head + LENGTHS)
+    messages = load_i64(head + MESSAGES)
+    states = load_i64(head + STATES)
+    program = load_i64(head + PROGRAM)
+    registers = load_i64(head + REGISTERS)
+    pool = load_i64(head + POOL)
+    columns = load_i64(head + COLUMNS)
+    column_count = load_i64(head + COLUMN_COUNT)
+    indexed = load_i64(head + FIELD_COUNT) != 0
+    loose = load_i64(head + LOOSE_COUNT) != 0
+    last_ahead = messages - PREFETCH_MESSAGES
+    first = load_i64(head + NEXT)
+    while first < messages:
+        rows = min(messages - first, BLOCK)
+        written = load_i64(head + OUT_COUNT)
+        _begin_block(head)
+        others = 0
+        looked_up = 0
+        for row in range(rows):
+            start = load_i64(starts + 8 * (first + row))
+            length = load_i64(lengths + 8 * (first + row))
+            if start | length < 0 or length > data_bytes - start:
+                return first + row
+            if first + row < last_ahead:
+                ahead = data + load_i64(starts + 8 * (first + row + PREFETCH_MESSAGES))
+                prefetch(ahead)
+                prefetch(ahead + 64)
+                prefetch(ahead + 128)
+            start += data
+            state = _fill_slots(start, start + length, program, registers, pool)
+            if state == DECIDED and indexed:
+                state = keep(head, row, registers)
+            store_u8(states + first + row, state)
+            if state == DECIDED:
+                _classify(head, row, program, registers, pool)
+                if loose:
+                    others |= _ask_loose(head, row, program, registers, pool)
+            else:
+                _no_classes(head, row)
+            if indexed and row + 1 - looked_up == LOOK_UP_ROWS:
+                if not look_up(head, first, looked_up, row + 1):
+                    store_i64(head + OUT_COUNT, written)
+                    return NO_ROOM
+                looked_up = row + 1
+        if indexed and not look_up(head, first, looked_up, rows):
+            store_i64(head + OUT_COUNT, written)
+            return NO_ROOM
+        for row in range(rows, BLOCK):
+            _no_classes(head, row)
+        for number in range(column_count):
+            column = columns + number * (8 * COLUMN_WORDS)
+            if load_i64(column + BITS_SEEN) != 0:
+                others |= 1 << load_i64(column + GROUP)
+        for number in range(column_count):
+            spread(columns + number * (8 * COLUMN_WORDS), load_i64(head + BITS), load_i64(head + SQUARE), others != 0)
+        if not _ask_filters(head, first, others):
+            store_i64(head + OUT_COUNT, written)
+            return NO_ROOM
+        first += rows
+        store_i64(head + NEXT, first)
+    return ALL_DONE

@@ -1,0 +1,347 @@
+"""From filters to the plan that the kernel runs: which are indexed, which predicates there are, and all tables.
+
+A plan holds positions where a run needs addresses, so that it may be pickled; `engine.py` makes them addresses.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.evaluate import program as programs
+from headgate.evaluate.program import Program
+from headgate.evaluate.rules import layout
+from headgate.evaluate.rules.access import EQUALITIES, Access, Key, accesses
+from headgate.evaluate.rules.normal import Junction, Normal, conjuncts, normal_form
+from headgate.evaluate.rules.parts import Member
+from headgate.evaluate.rules.predicates import (
+    Column,
+    NumberedJunction,
+    NumberedLiteral,
+    NumberedNormal,
+    Predicates,
+    float_bounds,
+    in_columns,
+    integer_bounds,
+)
+from headgate.language.tree import Field, ValueRules
+from headgate.message.batch import SLACK_BYTES
+from headgate.message.fields import FieldReference
+
+INDEX_FROM = 256
+"""A field is indexed if that many different constants are demanded of it: bitmaps serve fewer faster, because one
+instruction asks for 1 024 messages and a message has one of the constants."""
+
+Words: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(slots=True, frozen=True)
+class ColumnPlan:
+    """One column: its words, and what they point to. `texts` is `(n, 2)`, position in the plan's text and length."""
+
+    words: Words
+    entries: Words
+    texts: Words
+    integer_bounds: Words
+    float_bounds: Words
+    cells: int
+    separable: bool
+
+
+@dataclass(slots=True, frozen=True)
+class IndexPlan:
+    """The indexed fields, the keys (text by position), and the candidates behind them."""
+
+    fields: Words
+    keys: Words
+    postings: Words
+    candidates: Words
+
+
+@dataclass(slots=True, frozen=True)
+class Plan:
+    """Everything a run needs; all arrays int64 but `text`, which has `SLACK_BYTES` behind it."""
+
+    program: Program
+    columns: Sequence[ColumnPlan]
+    loose: Words
+    predicate_count: int
+    code: Words
+    filters: Words
+    filter_count: int
+    numbers: Words
+    index: IndexPlan | None
+    text: NDArray[np.uint8]
+
+
+@dataclass(slots=True)
+class _Indexed:
+    """A filter behind keys: one of `keys` and all of `checks`; what else it asks for is `residual`."""
+
+    member: Member
+    keys: Sequence[Key]
+    checks: Sequence[Key]
+    residual: Normal | None
+
+
+def plan_of(members: Sequence[Member], rules: ValueRules) -> Plan | None:
+    """The plan of filters whose fields follow `rules`; None if one program has no room for all their fields."""
+    refused: frozenset[FieldReference] = frozenset()
+    while True:
+        plan = _Planner(members, rules, refused).plan()
+        if not isinstance(plan, frozenset):
+            return plan
+        refused |= plan
+
+
+class _Planner:
+    """Collects the tables of one plan. Fields that are `refused` have no place in a program."""
+
+    def __init__(self, members: Sequence[Member], rules: ValueRules, refused: frozenset[FieldReference]) -> None:
+        self.rules = rules
+        self.text = bytearray()
+        self.texts: dict[bytes, int] = {}
+        self.code: list[int] = []
+        self.indexed: list[_Indexed] = []
+        self.shared: list[tuple[Member, Normal]] = []
+        self.predicates = Predicates()
+        self._divide([(member, normal_form(member.filter.tree)) for member in members], refused)
+
+    # -- which filters are indexed -------------------------------------------------------------------------------------
+
+    def _divide(self, members: Sequence[tuple[Member, Normal]], refused: frozenset[FieldReference]) -> None:
+        """Filters with a selective access go to the index, all others to the bitmaps."""
+        options = [
+            [
+                access
+                for access in (accesses(normal) if not member.exact_errors else ())
+                if not any(reference in refused for reference, _, _ in access.keys)
+            ]
+            for member, normal in members
+        ]
+        demanded = Counter(key for accesses_ in options for access in accesses_ for key in access.keys)
+        chosen = [
+            min(accesses_, key=lambda access: sum(map(demanded.__getitem__, access.keys)), default=None)
+            for accesses_ in options
+        ]
+        keys = {key for access in chosen if access for key in access.keys}
+        constants = Counter(reference for reference, _, _ in keys)
+        for (member, normal), access, others in zip(members, chosen, options, strict=True):
+            if access and all(constants[reference] >= INDEX_FROM for reference, _, _ in access.keys):
+                self.indexed.append(_indexed(member, normal, access, others))
+            else:
+                self.shared.append((member, normal))
+
+    # -- the plan ------------------------------------------------------------------------------------------------------
+
+    def plan(self) -> Plan | frozenset[FieldReference] | None:
+        """The plan, or the fields that turned out to have no place in a program."""
+        shared = [(member, self.predicates.add(normal)) for member, normal in self.shared]
+        residuals = [
+            (indexed.member, self.predicates.add(indexed.residual))
+            for indexed in self.indexed
+            if indexed.residual is not None
+        ]
+        references = list(dict.fromkeys(key[0] for indexed in self.indexed for key in (*indexed.keys, *indexed.checks)))
+        order = in_columns(self.predicates)
+        trees = [self.predicates.trees[number] for number in order]
+        compiled = programs.compile_predicates([*trees, *(Field(reference, self.rules) for reference in references)])
+        if compiled is None:
+            return None
+        missing = frozenset(reference for reference in references if reference not in compiled.slots)
+        if missing:
+            return missing
+        places = {number: place for place, number in enumerate(order)}
+        groups = [_group(home) for home in self.predicates.homes]
+        filters: list[Sequence[int]] = []
+        numbers: list[int] = []
+        for node, exact, given in _merged(shared):
+            filters.append(self._filter(node, places, groups, (len(numbers), len(given), int(exact))))
+            numbers += given
+        filter_count = len(filters)
+        for member, node in residuals:
+            filters.append(self._filter(node, places, groups, (len(numbers), 1, 0)))
+            numbers.append(member.number)
+        columns: list[ColumnPlan] = []
+        first = 0
+        for column in self.predicates.columns:
+            columns.append(self._column(column, first, compiled, _group(len(columns))))
+            first += len(column.predicates)
+        loose = [(entry, first + place) for place, entry in enumerate(compiled.entries[first : len(order)])]
+        return Plan(
+            compiled.program,
+            columns,
+            _words(loose, 2),
+            len(order),
+            _words(self.code, 1),
+            _words(filters, layout.FILTER_WORDS),
+            filter_count,
+            _words(numbers, 1),
+            self._index(references, compiled.slots) if self.indexed else None,
+            np.frombuffer(bytes(self.text) + bytes(SLACK_BYTES), dtype=np.uint8),
+        )
+
+    def _text(self, text: bytes) -> int:
+        position = self.texts.get(text)
+        if position is None:
+            position = self.texts[text] = len(self.text)
+            self.text += text
+        return position
+
+    def _filter(
+        self, node: NumberedNormal, places: Mapping[int, int], groups: Sequence[int], rest: tuple[int, int, int]
+    ) -> Sequence[int]:
+        code: list[int] = []
+        columns = _lower(node, 0, places, groups, code)
+        position = len(self.code)
+        self.code += code
+        return (position, len(code), columns, *rest)
+
+    def _column(self, column: Column, first: int, compiled: programs.Predicates, group: int) -> ColumnPlan:
+        count = len(column.predicates)
+        entries = compiled.entries[first : first + count]
+        texts = [(self._text(text), len(text)) for text in column.texts] if column.separable else []
+        ordered = column.separable and column.orders_numbers
+        integers = integer_bounds(column.numbers) if ordered else []
+        floats = float_bounds(column.numbers) if ordered else []
+        words = np.zeros(layout.COLUMN_WORDS, dtype=np.int64)
+        integer_cells = layout.TEXT_CELLS + len(texts)
+        float_cells = integer_cells + len(integers) + 1
+        for word, value in (
+            # Without a slot the predicates have no code: they are open whatever the class.
+            (layout.SLOT, compiled.slots.get(column.reference, 0)),
+            (layout.PREDICATES, count),
+            (layout.FIRST_PREDICATE, first),
+            (layout.ROW_WORDS, -(-count // 64)),
+            (layout.INTEGER_COUNT, len(integers) if ordered else -1),
+            (layout.FLOAT_COUNT, len(floats) if ordered else -1),
+            (layout.INTEGER_CELLS, integer_cells),
+            (layout.FLOAT_CELLS, float_cells),
+            (layout.FALSE_WANTED, int(column.asks_for_false)),
+            (layout.GROUP, group),
+        ):
+            words[word // 8] = value
+        return ColumnPlan(
+            words,
+            _words(entries, 1),
+            _words(texts, 2),
+            _words(integers, 1),
+            np.array(floats, dtype=np.float64).view(np.int64),
+            float_cells + len(floats) + 1,
+            column.separable,
+        )
+
+    # -- the index -----------------------------------------------------------------------------------------------------
+
+    def _index(self, references: Sequence[FieldReference], slots: Mapping[FieldReference, int]) -> IndexPlan:
+        fields = {reference: number for number, reference in enumerate(references)}
+        keys: dict[Key, int] = {}
+        postings: list[list[int]] = []
+        candidates: list[int] = []
+        residual = 0
+        for indexed in self.indexed:
+            numbered = []
+            for key in (*indexed.keys, *indexed.checks):
+                number = keys.get(key)
+                if number is None:
+                    number = keys[key] = len(keys)
+                    postings.append([])
+                numbered.append(number)
+            position = 8 * len(candidates)
+            for number in numbered[: len(indexed.keys)]:
+                postings[number].append(position)
+            checks = numbered[len(indexed.keys) :]
+            asks_more = indexed.residual is not None
+            residual += asks_more
+            candidates += (indexed.member.number, residual if asks_more else 0, len(checks), *checks)
+        equality = EQUALITIES[self.rules]
+        accessed = {key[0] for indexed in self.indexed for key in indexed.keys}
+        return IndexPlan(
+            _words(
+                [
+                    (slots[reference], equality.open_kinds(reference), int(reference in accessed))
+                    for reference in references
+                ],
+                layout.FIELD_WORDS,
+            ),
+            self._keys(keys, fields, postings),
+            _words([position for positions in postings for position in positions], 1),
+            _words(candidates, 1),
+        )
+
+    def _keys(
+        self, keys: Iterable[Key], fields: Mapping[FieldReference, int], postings: Sequence[Sequence[int]]
+    ) -> Words:
+        rows = []
+        position = 0
+        for (reference, kind, content), positions in zip(keys, postings, strict=True):
+            if isinstance(content, bytes):
+                rows.append((fields[reference], kind, self._text(content), len(content), position, len(positions)))
+            else:
+                rows.append((fields[reference], kind, content, 0, position, len(positions)))
+            position += len(positions)
+        return _words(rows, layout.KEY_WORDS)
+
+
+def _indexed(member: Member, normal: Normal, access: Access, options: Sequence[Access]) -> _Indexed:
+    """What is left to ask of a filter behind an access."""
+    checks: dict[int, Sequence[Key]] = {
+        option.place: option.keys for option in options if option.whole and len(option.keys) == 1
+    }
+    if access.whole:
+        checks[access.place] = ()
+    left = [part for place, part in enumerate(conjuncts(normal)) if place not in checks]
+    residual = None if not left else left[0] if len(left) == 1 else Junction(True, tuple(left))
+    return _Indexed(member, access.keys, [key for keys in checks.values() for key in keys], residual)
+
+
+def _merged(shared: Iterable[tuple[Member, NumberedNormal]]) -> list[tuple[NumberedNormal, bool, list[int]]]:
+    """Filters that are the same, with all their numbers."""
+    merged: dict[tuple[NumberedNormal, bool], list[int]] = {}
+    for member, node in shared:
+        merged.setdefault((node, member.exact_errors), []).append(member.number)
+    return [(node, exact, numbers) for (node, exact), numbers in merged.items()]
+
+
+def _group(column: int) -> int:
+    """The bit that stands for a column, or for predicates in none (-1)."""
+    return layout.LOOSE_GROUP if column < 0 else column % layout.LOOSE_GROUP
+
+
+def _lower(node: NumberedNormal, place: int, places: Mapping[int, int], groups: Sequence[int], code: list[int]) -> int:
+    """Append the instructions that put the truth of `node` into a place of the stack; gives the columns it looks at."""
+    if isinstance(node, NumberedLiteral):
+        code.append(_instruction(layout.TAKE, place, node, places))
+        return 1 << groups[node.predicate]
+    columns = _lower(node.parts[0], place, places, groups, code)
+    for number, part in enumerate(node.parts[1:]):
+        if place == 0 and node.all_of and number < 2:
+            code.append(layout.STOP_IF_NONE)
+        if isinstance(part, NumberedJunction):
+            columns |= _lower(part, place + 1, places, groups, code)
+            code.append((layout.AND_NEXT if node.all_of else layout.OR_NEXT) | place << layout.PLACE_SHIFT)
+        else:
+            operation = layout.AND_PREDICATE if node.all_of else layout.OR_PREDICATE
+            code.append(_instruction(operation, place, part, places))
+            columns |= 1 << groups[part.predicate]
+    return columns
+
+
+def _instruction(operation: int, place: int, literal: NumberedLiteral, places: Mapping[int, int]) -> int:
+    source = places[literal.predicate] * layout.TRIPLE_BYTES + (layout.IS_FALSE if literal.negated else 0)
+    return (
+        operation
+        | int(literal.negated) << layout.NEGATED_BIT
+        | place << layout.PLACE_SHIFT
+        | source << layout.SOURCE_SHIFT
+    )
+
+
+def _words(rows: Sequence[Sequence[int]] | Sequence[int], width: int) -> Words:
+    found = np.array(rows, dtype=np.int64)
+    return found.reshape(-1, width) if width > 1 else found.reshape(-1)

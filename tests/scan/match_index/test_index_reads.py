@@ -1,0 +1,474 @@
+"""A read with the match index gives what a full read gives, whatever state the index is in."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate import kernels
+from headgate.evaluate.filter import Filter
+from headgate.log import OffsetSpecification, Segment, Stream, StreamArguments
+from headgate.log.entries import SubBatch
+from headgate.log.format import CHUNK_HEADER_BYTES, Compression
+from headgate.log.sidecar import sidecar_path
+from headgate.log.writer import Writer
+from headgate.message import Message
+from headgate.scan import Cursor, OffsetRange, OnCorrupt, ScanCounters, ScanRequest, plan, read_range
+from headgate.scan.match_index.build import build_index
+from headgate.scan.match_index.lookup import MatchIndex
+from headgate.scan.match_index.registry import FilterRegistry
+from headgate.scan.match_index.settings import IndexSettings, Layout
+
+TEXTS = ("region = 'AMER'", "price > 3", "region = 'NONE'", "NOT (region = 'AMER')", "TRUE")
+DIALECT = "rabbitmq"
+REGIONS = ("AMER", "EMEA", None)
+SEGMENT_BYTES = 2000
+
+
+def message(region: str | None, price: int) -> bytes:
+    properties: dict[str, object] = {"price": price}
+    if region is not None:
+        properties["region"] = region
+    return Message(b"x" * (price % 3), application_properties=properties).encode()
+
+
+@dataclass(frozen=True)
+class Write:
+    """One append: its messages, alone or packed into a sub-batch behind the first."""
+
+    messages: tuple[tuple[str | None, int], ...]
+    packed: bool
+
+
+WRITES = st.lists(
+    st.builds(
+        Write,
+        st.lists(st.tuples(st.sampled_from(REGIONS), st.integers(0, 6)), min_size=1, max_size=5).map(tuple),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def append(stream: Stream, writes: list[Write], *, now_ms: int = 0) -> None:
+    with Writer.open(stream, now_ms=now_ms) as writer:
+        for write in writes:
+            bodies = [message(region, price) for region, price in write.messages]
+            if write.packed and len(bodies) > 1:
+                writer.append([(bodies[0], None), SubBatch.of(bodies[1:], Compression.GZIP)], now_ms=now_ms)
+            else:
+                writer.append([(body, None) for body in bodies], now_ms=now_ms)
+
+
+def create(folder: Path, writes: list[Write], *, segment_bytes: int = SEGMENT_BYTES) -> Stream:
+    arguments = StreamArguments(max_segment_size_bytes=segment_bytes)
+    Stream.create(folder, name=folder.name, now_ms=0, arguments=arguments)
+    append(Stream.open(folder), writes)
+    return Stream.open(folder)
+
+
+def register(stream: Stream, texts: tuple[str, ...] = TEXTS, *, layout: Layout = Layout.EXACT) -> None:
+    registry = FilterRegistry(stream)
+    registry.configure(IndexSettings(layout=layout))
+    for number, text in enumerate(texts):
+        registry.register(f"group{number}#topic", text, DIALECT, now_ms=1)
+
+
+def followed(stream: Stream, request: ScanRequest, start: int = 0) -> tuple[list[tuple[int, int, bytes]], ScanCounters]:
+    rows: list[tuple[int, int, bytes]] = []
+    with Cursor(stream, request, start=OffsetSpecification.offset(start), now_ms=0) as cursor:
+        while (batch := cursor.read(0)) is not None:
+            rows += list(
+                zip(
+                    batch.offsets.tolist(),
+                    batch.timestamps_ms.tolist(),
+                    map(batch.messages.message, range(len(batch))),
+                    strict=True,
+                )
+            )
+        return rows, cursor.counters
+
+
+def planned(stream: Stream, request: ScanRequest, within: OffsetRange) -> tuple[list[int], ScanCounters]:
+    found = plan(stream, request, within, range_bytes=500)
+    offsets: list[int] = []
+    for chunks in found.ranges:
+        for batch in read_range(chunks, request, found.counters):
+            offsets += batch.offsets.tolist()
+    return offsets, found.counters
+
+
+def requests(text: str, **options: object) -> tuple[ScanRequest, ScanRequest]:
+    """The same read with and without the index."""
+    expression = Filter.parse(text, DIALECT)
+    return (
+        ScanRequest(filter=expression, **options),  # type: ignore[arg-type]
+        ScanRequest(filter=expression, match_index=False, **options),  # type: ignore[arg-type]
+    )
+
+
+def assert_same(stream: Stream, text: str, start: int = 0) -> ScanCounters:
+    """With the index and without, following and planned, the same messages; what was counted with the index."""
+    indexed, full = requests(text)
+    expected, plain = followed(stream, full, start)
+    got, counters = followed(stream, indexed, start)
+    assert got == expected
+    assert plain.messages_decided_by_index == plain.chunks_skipped_by_index == 0
+    seen = counters.messages_evaluated + counters.messages_decided_by_index
+    assert (seen, counters.messages_matched) == (plain.messages_evaluated, plain.messages_matched)
+    assert counters.bytes_read + counters.bytes_skipped == plain.bytes_read
+    within = OffsetRange(start, stream.next_offset())
+    offsets, counted = planned(stream, indexed, within)
+    assert offsets == [row[0] for row in expected]
+    assert counted.messages_evaluated + counted.messages_decided_by_index == plain.messages_evaluated
+    return counters
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    writes=WRITES,
+    later=WRITES,
+    layout=st.sampled_from(Layout),
+    start=st.integers(0, 40),
+    text=st.sampled_from((*TEXTS, "price = 2")),
+    in_python=st.booleans(),
+)
+def test_an_indexed_read_gives_the_messages_of_a_full_read(
+    writes: list[Write], later: list[Write], layout: Layout, start: int, text: str, in_python: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        if in_python:
+            patch.setattr(kernels, "load", lambda _module: None)
+        stream = create(Path(folder) / "s", writes)
+        register(stream, layout=layout)
+        build_index(stream, now_ms=2)
+        assert_same(stream, text, min(start, stream.next_offset() - 1))
+        append(stream, later, now_ms=3)
+        assert_same(stream, text)
+        build_index(stream, now_ms=4)
+        counters = assert_same(stream, text)
+        if text in TEXTS and layout is Layout.EXACT and not any(write.packed for write in (*writes, *later)):
+            assert counters.messages_evaluated == 0
+
+
+def damaged(content: bytes, cut: int, flips: list[tuple[int, int]]) -> bytes:
+    changed = bytearray(content[: len(content) - cut] if cut else content)
+    for place, mask in flips:
+        if changed:
+            changed[place % len(changed)] ^= mask
+    return bytes(changed)
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    writes=WRITES,
+    layout=st.sampled_from(Layout),
+    cut=st.one_of(st.just(0), st.integers(1, 400)),
+    flips=st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255)), max_size=4),
+    text=st.sampled_from(TEXTS),
+)
+def test_a_damaged_sidecar_changes_no_result(
+    writes: list[Write], layout: Layout, cut: int, flips: list[tuple[int, int]], text: str
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        stream = create(Path(folder) / "s", writes)
+        register(stream, layout=layout)
+        build_index(stream, now_ms=2)
+        for segment in stream.segments():
+            path = sidecar_path(segment.segment_path)
+            path.write_bytes(damaged(path.read_bytes(), cut, flips))
+        assert_same(stream, text)
+        build_index(stream, now_ms=3)
+        warnings.simplefilter("error")
+        assert_same(stream, text)
+
+
+def sidecars(stream: Stream) -> list[Path]:
+    return [sidecar_path(segment.segment_path) for segment in stream.segments()]
+
+
+def first_sidecar(stream: Stream) -> Path:
+    return sidecars(stream)[0]
+
+
+MANY = [Write((("AMER", number % 7), ("EMEA", number % 5), (None, 2)), packed=False) for number in range(60)]
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Stream:
+    """A stream of several segments, with its index."""
+    made = create(tmp_path / "s", MANY)
+    register(made)
+    build_index(made, now_ms=2)
+    assert len(made.segments()) > 3
+    return made
+
+
+def with_warning(stream: Stream, text: str, words: str) -> ScanCounters:
+    """The read is right, and says once why the index was not used."""
+    indexed, full = requests(text)
+    expected, _ = followed(stream, full)
+    with pytest.warns(RuntimeWarning, match=words) as found:
+        got, counters = followed(stream, indexed)
+    assert got == expected
+    assert len(found) == 1
+    return counters
+
+
+def test_chunks_without_a_match_are_not_read_and_matches_are_not_evaluated(stream: Stream) -> None:
+    counters = assert_same(stream, "region = 'NONE'")
+    assert counters.chunks_skipped_by_index == counters.chunks_examined == 60
+    assert (counters.bytes_read, counters.messages_evaluated) == (0, 0)
+    counters = assert_same(stream, "region = 'AMER'")
+    assert (counters.messages_evaluated, counters.messages_matched) == (0, 60)
+    assert counters.messages_decided_by_index == 180
+
+
+def test_bit_arrays_narrow_and_stage_two_evaluates_again(tmp_path: Path) -> None:
+    made = create(tmp_path / "s", MANY)
+    register(made, layout=Layout.BLOOM)
+    build_index(made, now_ms=2)
+    counters = assert_same(made, "region = 'AMER'")
+    assert counters.messages_matched == 60 <= counters.messages_evaluated < 180
+    assert counters.messages_evaluated + counters.messages_decided_by_index == 180
+
+
+def test_a_filter_that_is_not_registered_is_read_in_full_without_a_warning(stream: Stream) -> None:
+    counters = assert_same(stream, "price = 2")
+    assert counters.messages_decided_by_index == 0
+
+
+def test_exact_counting_of_verdicts_takes_no_results_from_the_index(stream: Stream) -> None:
+    _, counters = followed(stream, requests("region = 'AMER'", exact=True)[0])
+    assert (counters.messages_evaluated, counters.messages_unknown) == (180, 60)
+
+
+def test_the_same_text_in_another_language_is_another_filter(stream: Stream) -> None:
+    expression = Filter.parse("region = 'AMER'", "amqp")
+    assert followed(stream, ScanRequest(filter=expression))[1].messages_decided_by_index == 0
+
+
+def test_chunks_written_since_the_build_are_read_in_full(stream: Stream) -> None:
+    append(stream, MANY[:3], now_ms=5)
+    counters = assert_same(stream, "region = 'AMER'")
+    assert (counters.messages_decided_by_index, counters.messages_evaluated) == (180, 9)
+
+
+def test_a_cursor_takes_up_an_index_that_grows_while_it_reads(stream: Stream) -> None:
+    indexed, _ = requests("region = 'AMER'")
+    with Cursor(stream, indexed, start=OffsetSpecification.first(), now_ms=0) as cursor:
+        while cursor.read(0) is not None:
+            pass
+        append(stream, MANY[:2], now_ms=5)
+        build_index(stream, now_ms=6)
+        kept = 0
+        while (batch := cursor.read(0)) is not None:
+            kept += len(batch)
+        assert kept == 2
+        assert (cursor.counters.messages_evaluated, cursor.counters.messages_decided_by_index) == (0, 186)
+
+
+def test_a_deleted_sidecar_costs_speed_only(stream: Stream) -> None:
+    first_sidecar(stream).unlink()
+    counters = assert_same(stream, "region = 'AMER'")
+    assert 0 < counters.messages_evaluated < 180
+
+
+def test_a_truncated_sidecar_is_passed_over_with_one_warning(stream: Stream) -> None:
+    for path in sidecars(stream):
+        path.write_bytes(path.read_bytes()[:-1])
+    counters = with_warning(stream, "region = 'AMER'", "match index not used: .*match")
+    assert counters.messages_evaluated > 0
+
+
+def test_a_sidecar_of_another_stream_with_the_same_layout_is_stale(tmp_path: Path, stream: Stream) -> None:
+    others = [Write((("EMEA", number % 7), ("AMER", number % 5), (None, 2)), packed=False) for number in range(60)]
+    other = create(tmp_path / "other", others)
+    register(other)
+    build_index(other, now_ms=2)
+    for mine, foreign in zip(sidecars(stream), sidecars(other), strict=True):
+        shutil.copyfile(foreign, mine)
+    counters = with_warning(stream, "region = 'AMER'", "stale, computed for other chunks")
+    assert counters.messages_decided_by_index == 0
+
+
+def test_a_sidecar_of_another_segment_is_refused(stream: Stream) -> None:
+    paths = sidecars(stream)
+    shutil.copyfile(paths[1], paths[0])
+    with_warning(stream, "region = 'AMER'", "of a segment that begins at offset")
+
+
+def test_a_sidecar_of_an_earlier_state_of_the_stream_is_stale(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    made = create(folder, MANY)
+    register(made)
+    build_index(made, now_ms=2)
+    kept = [(path.name, path.read_bytes()) for path in sidecars(made)]
+    shutil.rmtree(folder)
+    turned = [Write(tuple(reversed(write.messages)), packed=False) for write in MANY]
+    made = create(folder, turned)
+    for name, content in kept:
+        (folder / name).write_bytes(content)
+    with_warning(made, "price > 3", "stale")
+    register(made)
+    assert build_index(made, now_ms=3).chunks_decided == 60
+    assert assert_same(made, "price > 3").messages_evaluated == 0
+
+
+def test_results_of_another_version_of_the_program_are_stale(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headgate.scan.match_index import identity
+
+    original = identity.FilterKey
+    monkeypatch.setattr(identity, "FilterKey", lambda dialect, digest: original(dialect, digest, "9.9/9"))
+    counters = with_warning(stream, "region = 'AMER'", "computed by another version of Headgate")
+    assert counters.messages_decided_by_index == 0
+
+
+def test_a_message_that_changed_on_disk_is_found_by_its_own_checksum(stream: Stream) -> None:
+    segment = stream.segments()[0]
+    change_message(segment, at=10)
+    indexed, full = requests("region = 'AMER'", on_corrupt=OnCorrupt.SKIP)
+    expected, plain = followed(stream, full)
+    with pytest.warns(RuntimeWarning, match="an entry is not the one that was indexed"):
+        got, counters = followed(stream, indexed)
+    assert got == expected
+    assert plain.chunks_corrupt == counters.chunks_corrupt == 1
+
+
+def change_message(segment: Segment, *, at: int) -> None:
+    """Flip a bit in the first message of the first chunk."""
+    with segment.open() as reader:
+        header = reader.header(0)
+        place = int(reader.chunks().position[0]) + CHUNK_HEADER_BYTES + header.bloom_length + 4 + at
+    content = bytearray(segment.segment_path.read_bytes())
+    content[place] ^= 1
+    segment.segment_path.write_bytes(bytes(content))
+
+
+def test_without_checksums_an_index_reads_as_a_full_read_does(stream: Stream) -> None:
+    change_message(stream.segments()[0], at=10)
+    indexed, full = requests("price > 3", verify_checksums=False)
+    assert followed(stream, indexed)[0] == followed(stream, full)[0]
+
+
+def test_corrupt_chunks_are_left_to_the_full_read(stream: Stream) -> None:
+    for path in sidecars(stream):
+        path.unlink()
+    change_message(stream.segments()[1], at=10)
+    report = build_index(stream, now_ms=3)
+    assert (report.chunks_decided, report.chunks_corrupt) == (60, 1)
+    indexed, full = requests("TRUE", on_corrupt=OnCorrupt.SKIP)
+    got, counters = followed(stream, indexed)
+    expected, plain = followed(stream, full)
+    assert got == expected
+    assert counters.chunks_corrupt == plain.chunks_corrupt == 1
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_only_new_chunks_and_new_filters_are_decided_again(tmp_path: Path, layout: Layout) -> None:
+    made = create(tmp_path / "s", MANY)
+    register(made, TEXTS[:1], layout=layout)
+    first = build_index(made, now_ms=2)
+    assert (first.chunks_decided, first.messages_decided) == (60, 180)
+    nothing = build_index(made, now_ms=3)
+    assert (nothing.chunks_decided, nothing.segments_written) == (0, 0)
+    append(made, MANY[:2], now_ms=4)
+    grown = build_index(made, now_ms=4)
+    assert (grown.chunks_decided, grown.segments_written) == (2, 1)
+    FilterRegistry(made).register("new#topic", "price > 3", DIALECT, now_ms=5)
+    assert build_index(made, now_ms=5).chunks_decided == 62
+    assert assert_same(made, "region = 'AMER'").messages_decided_by_index > 0
+    assert assert_same(made, "price > 3").messages_decided_by_index > 0
+    assert build_index(made, now_ms=6, full=True).chunks_decided == 62
+
+
+def test_a_new_version_of_a_filter_replaces_the_results_of_the_old(stream: Stream) -> None:
+    FilterRegistry(stream).register("group0#topic", "price = 5", DIALECT, now_ms=9)
+    assert assert_same(stream, "region = 'AMER'").messages_evaluated == 0
+    build_index(stream, now_ms=9)
+    assert assert_same(stream, "price = 5").messages_evaluated == 0
+    assert assert_same(stream, "region = 'AMER'").messages_decided_by_index == 0
+
+
+def test_another_layout_or_size_is_built_anew(stream: Stream) -> None:
+    registry = FilterRegistry(stream)
+    for settings_ in (IndexSettings(layout=Layout.BLOOM), IndexSettings(layout=Layout.BLOOM, expected_consumers=64)):
+        registry.configure(settings_)
+        assert build_index(stream, now_ms=9).chunks_decided == 60
+        assert assert_same(stream, "region = 'AMER'").messages_decided_by_index > 0
+
+
+def test_retention_deletes_a_sidecar_with_its_segment(stream: Stream) -> None:
+    gone = first_sidecar(stream)
+    assert gone.exists()
+    with Writer.open(stream, now_ms=9) as writer:
+        writer.change(now_ms=9, arguments=StreamArguments(max_segment_size_bytes=2000, max_length_bytes=3000))
+        writer.append([(message("AMER", n), None) for n in range(40)], now_ms=9)
+        writer.append([(message("AMER", n), None) for n in range(40)], now_ms=9)
+    assert not gone.exists()
+    assert sorted(Path(stream.path).glob("*.match")) == [path for path in sidecars(stream) if path.exists()]
+    assert_same(stream, "region = 'AMER'", stream.first_offset())
+
+
+def test_a_build_removes_sidecars_without_a_segment_and_all_without_a_filter(stream: Stream) -> None:
+    orphan = stream.path / "00000000000000999999.segment.match"
+    orphan.write_bytes(b"HGMX")
+    build_index(stream, now_ms=3)
+    assert not orphan.exists()
+    for number in range(len(TEXTS)):
+        FilterRegistry(stream).remove(f"group{number}#topic")
+    build_index(stream, now_ms=4)
+    assert not any(path.exists() for path in sidecars(stream))
+
+
+def test_an_answer_is_cut_into_pieces_of_bounded_size(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headgate.scan.match_index import lookup
+
+    monkeypatch.setattr(lookup, "_MOST_OFFSETS", 10)
+    monkeypatch.setattr(lookup, "_MOST_ROWS", 2)
+    assert assert_same(stream, "region = 'AMER'").messages_evaluated == 0
+    indexed, _ = requests("region = 'AMER'")
+    with stream.segments()[0].open() as reader:
+        rows = np.flatnonzero(reader.chunks().type == 0)[::2]
+        found = list(MatchIndex(indexed).answers(reader, rows, OffsetRange(2, 20)))
+        assert np.concatenate([each.rows for each in found]).tolist() == rows.tolist()
+        assert all(len(each.rows) <= 2 for each in found)
+        offsets = np.concatenate([each.offsets for each in found]).tolist()
+        ids = reader.chunks().chunk_id[rows].tolist()
+    assert offsets == [offset for offset in ids if 2 <= offset < 20]
+
+
+def at_work(mangle: Callable[[bytes], bytes], path: Path) -> None:
+    path.write_bytes(mangle(path.read_bytes()))
+
+
+@pytest.mark.parametrize(
+    ("mangle", "words"),
+    [
+        (lambda content: b"", "shorter than its head"),
+        (lambda content: b"XXXX" + content[4:], "expected format 1"),
+        (lambda content: content[:8] + b"\xff\xff\xff\xff" + content[12:], "a directory of 4294967295 bytes"),
+        (lambda content: content[:20] + b"#" + content[21:], "checksum of the directory"),
+        (lambda content: content[:-1] + bytes([content[-1] ^ 1]), "checksum does not match"),
+    ],
+)
+def test_each_kind_of_damage_has_its_name(stream: Stream, mangle: Callable[[bytes], bytes], words: str) -> None:
+    at_work(mangle, first_sidecar(stream))
+    with_warning(stream, "TRUE", words)
+
+
+def test_a_folder_in_the_place_of_a_sidecar_is_passed_over(stream: Stream) -> None:
+    first_sidecar(stream).unlink()
+    first_sidecar(stream).mkdir()
+    with_warning(stream, "TRUE", "cannot be read")

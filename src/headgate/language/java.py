@@ -180,7 +180,8 @@ def _exact(number: str) -> Fraction:
 def double_text(value: float) -> str:
     """`Double.toString`: at least one digit behind the point, an exponent outside 10**-3 … 10**7.
 
-    The shortest digits that read back, as from Java 19 on; older ones print a digit more for some doubles.
+    The shortest digits that read back, but two at least (4.9E-324), as from Java 19 on; older ones print a digit more
+    for some doubles.
     """
     if math.isnan(value):
         return "NaN"
@@ -191,4 +192,6 @@ def double_text(value: float) -> str:
     if magnitude == 0 or 1e-3 <= magnitude < 1e7:
         return sign + shortest
     digits = shortest.partition("e")[0].replace(".", "").strip("0")
-    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{Decimal(shortest).adjusted()}"
+    if len(digits) == 1:
+        digits = f"{magnitude:.1e}".partition("e")[0].replace(".", "")
+    return f"{sign}{digits[0]}.{digits[1:]}E{Decimal(shortest).adjusted()}"

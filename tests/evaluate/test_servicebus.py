@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import pickle
 import uuid
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from headgate.evaluate.filter import Filter
 from headgate.evaluate.verdict import Verdict
+from headgate.language import Limits
 from headgate.language.servicebus_values import DATE_TIME_OFFSET, EPOCH_TICKS, URI, equals, text_of, time_span, value_of
 from headgate.language.values import Value
 from headgate.message import AmqpArray, AmqpType, AmqpValue, Message
@@ -354,3 +356,16 @@ def test_a_correlation_equality_is_true_only_where_the_sql_equality_is(left: Amq
     assert equals(first, second) is equals(second, first)
     if equals(first, second):
         assert verdict("a = b", {"a": left, "b": right}) is TRUE
+
+
+def test_a_filter_with_parameters_survives_pickling_and_a_limit_of_its_own() -> None:
+    text = "a = @x AND " + " AND ".join(["b = 1"] * 150)
+    filter = Filter.parse(text, "servicebus", parameters={"@X": 5}, limits=Limits(filter_characters=2000))
+    copy = pickle.loads(pickle.dumps(filter))
+    assert copy == filter
+    assert copy.matches(Message(b"", application_properties={"a": 5, "b": 1}), now_ms=0)
+
+
+def test_a_filter_says_whether_chance_has_a_part_in_it() -> None:
+    assert Filter.parse("a = newid()", "servicebus").uses_chance
+    assert not Filter.parse("newid = 1", "servicebus").uses_chance

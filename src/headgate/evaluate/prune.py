@@ -11,7 +11,8 @@ flipped: a negated leaf says nothing.
 
 from __future__ import annotations
 
-from headgate.language.tree import And, Compare, CompareOperator, Constant, Field, In, Node, Not, Or
+from headgate.language.system_properties import SystemType, system_type
+from headgate.language.tree import And, Compare, CompareOperator, Constant, Field, In, Node, Not, Or, ValueRules
 from headgate.message.fields import FieldReference
 
 
@@ -68,7 +69,13 @@ def _is_source(node: Node, source: FieldReference) -> bool:
         and node.reference.key == source.key
         and node.reference.path == source.path
         and not node.reference.ignore_case
+        and not _is_read_as_text(node)
     )
+
+
+def _is_read_as_text(field: Field) -> bool:
+    """Whether a language compares another text than the bytes of the field: Service Bus spells ids of any type."""
+    return field.rules is ValueRules.SERVICE_BUS and system_type(field.reference) is SystemType.IDENTIFIER
 
 
 def _constants(members: tuple[Node, ...]) -> frozenset[bytes] | None:

@@ -6,13 +6,17 @@ import hashlib
 from dataclasses import dataclass
 
 from headgate import __version__
-from headgate.errors import FilterTypeError
+from headgate.errors import ConfigError, FilterError, FilterTypeError
 from headgate.evaluate.filter import Filter
 from headgate.evaluate.verdict import EVALUATOR_REVISION
 from headgate.language.tree import (
     And,
     Arithmetic,
+    BooleanCast,
+    Call,
     Compare,
+    CompareSpecial,
+    Concatenate,
     Constant,
     Exists,
     Field,
@@ -20,10 +24,14 @@ from headgate.language.tree import (
     In,
     IsNull,
     Like,
+    LikeValue,
+    MessageSize,
     Node,
     Not,
     Or,
+    PropertyOf,
     Sign,
+    TextTest,
     walk,
 )
 from headgate.message.fields import HEADER_FIELDS, FieldReference, Section
@@ -34,7 +42,11 @@ EVALUATOR = f"{__version__}/{EVALUATOR_REVISION}"
 _OF_THE_MESSAGE: tuple[type, ...] = (
     And,
     Arithmetic,
+    BooleanCast,
+    Call,
     Compare,
+    CompareSpecial,
+    Concatenate,
     Constant,
     Exists,
     Field,
@@ -42,13 +54,21 @@ _OF_THE_MESSAGE: tuple[type, ...] = (
     In,
     IsNull,
     Like,
+    LikeValue,
+    MessageSize,
     Not,
     Or,
+    PropertyOf,
     Sign,
+    TextTest,
 )
 """Nodes whose value follows from their operands and the stored message alone. Others are refused until listed here."""
 
 _OF_THE_DELIVERY = tuple(HEADER_FIELDS.index(name) for name in ("first-acquirer", "delivery-count"))
+
+
+TAGS = "tags"
+"""What stands for a dialect where the text is a tag expression of RocketMQ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +81,23 @@ class FilterKey:
 
 
 def key_of(expression: Filter) -> FilterKey | None:
-    """The key of a filter, None for one whose results are never kept."""
-    if expression.dialect is None or _volatile_node(expression) is not None:
+    """The key of a filter, None for one whose results are never kept.
+
+    A filter that its text alone does not state has none: one with parameters, or given as a map. Cost: parsing it.
+    """
+    dialect = TAGS if expression.dialect is None else expression.dialect
+    try:
+        stated = stated_filter(expression.text, dialect)
+    except (FilterError, ConfigError):
         return None
-    return FilterKey(expression.dialect, text_hash(expression.text))
+    if stated.tree != expression.tree or _volatile_node(expression) is not None:
+        return None
+    return FilterKey(dialect, text_hash(expression.text))
+
+
+def stated_filter(text: str, dialect: str) -> Filter:
+    """The filter that a text states, also a tag expression; raises FilterError, ConfigError for the dialect."""
+    return Filter.from_tags(text) if dialect == TAGS else Filter.parse(text, dialect)
 
 
 def text_hash(text: str) -> str:
@@ -82,7 +115,7 @@ def check_registrable(expression: Filter) -> None:
     if node is not None:
         raise FilterTypeError(
             "cannot be registered for the match index: its verdict depends on more than the stored message",
-            dialect=expression.dialect or "properties",
+            dialect=expression.dialect or TAGS,
             text=expression.text,
             span=node.span,
         )

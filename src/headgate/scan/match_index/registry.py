@@ -21,7 +21,7 @@ from headgate.errors import ConfigError, FilterError, LogError, StreamReadOnlyEr
 from headgate.evaluate.filter import Filter
 from headgate.log import Stream
 from headgate.log.files import replace_file, storage_error
-from headgate.scan.match_index.identity import check_registrable
+from headgate.scan.match_index.identity import TAGS, check_registrable, stated_filter
 from headgate.scan.match_index.settings import IndexSettings
 
 REGISTRY_NAME = "match-filters.json"
@@ -52,7 +52,7 @@ class RegisteredFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def parsed(self) -> Filter:
         """The filter itself; FilterError or ConfigError if its text is no filter here."""
-        expression = Filter.parse(self.text, self.dialect)
+        expression = stated_filter(self.text, self.dialect)
         check_registrable(expression)
         return expression
 
@@ -82,7 +82,10 @@ class Change(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What a consumer group asks of a topic. `dialect` "tags" and an empty text have no results to keep."""
+    """What a consumer group asks of a topic.
+
+    Tags are checked by hash anyway, so an announcement of them registers nothing, like an empty one; by hand they can be.
+    """
 
     text: str
     dialect: str
@@ -132,7 +135,7 @@ class FilterRegistry:
 
     def announce(self, filter_id: str, announcement: Announcement, *, now_ms: int) -> Change:
         """A consumer's heartbeat (section 9). A new text that is no filter raises, and removes the old one if newer."""
-        if announcement.dialect == "tags" or not announcement.text:
+        if announcement.dialect == TAGS or not announcement.text:
             return Change.IGNORED
         _check_id(filter_id)
         return self._announce(filter_id, announcement, now_ms=now_ms, standing=False)

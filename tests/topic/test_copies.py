@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from headgate.errors import MessageError
 from headgate.evaluate.copies import copies_of
 from headgate.message import EncodedMessages, Message
-from headgate.topic import Rule, Subscription, Topic
-from headgate.topic.copies import Copies, Router, copy_identity
+from headgate.topic import Copies, Router, Rule, RuleDefinition, Subscription, Topic, copy_identity
 
 RED = Message(b"body", subject="x", application_properties={"color": "red", "quantity": 10, "zero": 0})
 BLUE = Message(b"other", subject="y", application_properties={"color": "blue", "quantity": 3})
@@ -322,3 +321,68 @@ def test_a_batch_larger_than_a_block_is_routed_row_by_row(count: int) -> None:
     copies = route(Router(Topic("t", subscriptions), stream="t"), *messages)
     assert copies.plain_rows(0).tolist() == [number for number in range(count) if number % 3]
     assert copies.plain_rows(1).tolist() == list(range(count))
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    steps=st.lists(SUBSCRIPTIONS, min_size=2, max_size=4),
+    encoded=st.lists(MESSAGES | st.just(NO_MESSAGE), max_size=6),
+    fall_through=st.booleans(),
+)
+def test_a_changed_router_gives_the_copies_of_a_new_one(
+    steps: list[list[tuple[list[tuple[str, str | None]], bool]]], encoded: list[bytes], fall_through: bool
+) -> None:
+    router: Router | None = None
+    for step in steps:
+        subscriptions = [
+            Subscription(
+                f"s{place}",
+                # A rule keeps its number however it is changed; some are not there in one step and again in the next.
+                tuple(
+                    Rule.of(RuleDefinition(f"r{number}", sql=text, action=action), number=number + 1)
+                    for number, (text, action) in enumerate(rules)
+                ),
+                dead_letter_on_errors=keeps,
+                number=len(rules) + 10 * place,
+            )
+            for place, (rules, keeps) in enumerate(step)
+        ]
+        if fall_through:
+            subscriptions.append(Subscription("rest", fall_through=True))
+        topic = Topic("t", tuple(subscriptions)).numbered()
+        new = Router(topic, stream="t")
+        router = new if router is None else router.changed(topic)
+        expected, found = route(new, *encoded), route(router, *encoded)
+        for place in range(len(subscriptions)):
+            assert seen(found, place) == seen(expected, place)
+        assert found.dead_letters == expected.dead_letters
+        assert list(found.counters) == list(expected.counters)
+        assert list(found.counters.nonzero()) == list(expected.counters.nonzero())
+
+
+def test_a_changed_router_takes_over_what_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.topic.router._MOST_ADDED", 2)
+    rules = tuple(
+        Rule.of(RuleDefinition(f"r{number}", sql=f"quantity = {number}"), number=number) for number in range(1, 12)
+    )
+    router = Router(Topic("t", (Subscription("s", rules, number=1),)), stream="t")
+    changed = Rule.of(RuleDefinition("r1", sql="color = 'red'"), number=1)
+    one = router.changed(Topic("t", (Subscription("s", (changed, *rules[2:]), number=1),)))
+    assert len(one._slots) == 12
+    assert [row for row, _, _ in seen(route(one, RED, BLUE))] == [0, 1]
+    assert [counter.rule for counter in route(one, RED, BLUE).counters] == [
+        "r1",
+        *(f"r{number}" for number in range(3, 12)),
+    ]
+    # The router from before still decides as before.
+    assert [counter.matched for counter in route(router, BLUE).counters][2] == 1
+    three = tuple(Rule.of(RuleDefinition(f"n{number}", sql="1=1"), number=20 + number) for number in range(3))
+    assert len(one.changed(Topic("t", (Subscription("s", (*rules, *three), number=1),)))._slots) == 14
+
+
+def test_counters_can_be_asked_for_by_place() -> None:
+    rules = (Rule("a", "color = 'red'"), Rule("b", "color = 'green'"), Rule("c", "1=1"))
+    counters = route(Router(Topic("t", (Subscription("s", rules),)), stream="t"), RED, BLUE).counters
+    assert len(counters) == 3
+    assert [each.matched for each in counters[1:]] == [0, 2]
+    assert [each.rule for each in counters.nonzero()] == ["a", "c"]

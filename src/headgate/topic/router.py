@@ -1,0 +1,336 @@
+"""Which copies a batch of messages gives to each subscription of a topic (servicebus_filters, sections 1.1 and 1.2).
+
+Every rule looks at the message as it arrived. All rules without action that select it give one copy together, the
+message's own bytes; each rule with an action gives a copy of its own, which the action changed and which holds the
+rule's name as `RuleName`. A rule that cannot be evaluated, or whose action cannot, gives no copy; the others are not
+disturbed. The fall-through subscription gets what no other one got a copy of, also bytes that are no message.
+
+A copy is known by offset, subscription and rule, the plain one as rule 0; a routed batch that is repeated gives the
+same bytes, since `newid()` in an action is derived from them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.errors import MessageError
+from headgate.evaluate.copies import named_after
+from headgate.evaluate.filter import Filter
+from headgate.evaluate.rules import RuleSet
+from headgate.evaluate.verdict import EvaluationFailed, Verdict
+from headgate.message import EncodedMessages, Message
+from headgate.topic.copies import Copies, CopyRun, Counters, DeadLetter, Int64Array
+from headgate.topic.dead_letters import dead_letter, failure_of
+from headgate.topic.model import Topic
+from headgate.topic.rule import Rule
+
+_MOST_ADDED = 200
+"""Rules that a router takes over into a changed one; with more that are new, or as many dead ones, it is made anew."""
+
+
+def copy_identity(stream: str, offset: int, subscription: int, rule: int) -> bytes:
+    """What tells a copy from every other one; the same for a copy that is made again."""
+    return b"\0".join((stream.encode(), b"%d" % offset, b"%d" % subscription, b"%d" % rule))
+
+
+@dataclass(slots=True)
+class _Decided:
+    """Pairs of row and slot, sorted by row, then slot: where filters are true, and where they fail."""
+
+    rows: Int64Array
+    slots: Int64Array
+    error_rows: Int64Array
+    error_slots: Int64Array
+
+
+class Router:
+    """Makes the copies of a topic whose rules stay the same. May be pickled; not for several threads at once.
+
+    `stream` is the name of the stream whose messages these are. An *exact* one evaluates each rule alone and counts
+    unknown verdicts and errors of all of them: for tests of rules; it is slower, and gives the same copies.
+    """
+
+    def __init__(self, topic: Topic, *, stream: str, exact: bool = False) -> None:
+        self._stream = stream
+        self._exact = exact
+        self._slots: list[_Slot] = []
+        self._groups: list[_Group] = []
+        self._assign(topic.numbered(), None)
+
+    def changed(self, topic: Topic) -> Router:
+        """A router for the topic after a change; what stays the same is taken over.
+
+        Cost: a look at every rule, and milliseconds for each that is new; much cheaper than a new router where few are.
+        """
+        router = Router.__new__(Router)
+        router._stream, router._exact = self._stream, self._exact
+        router._assign(topic.numbered(), self)
+        return router
+
+    def _assign(self, topic: Topic, before: Router | None) -> None:
+        self.topic = topic
+        wanted = [
+            _Slot(place, subscription.number, rule, subscription.dead_letter_on_errors)
+            for place, subscription in enumerate(topic.subscriptions)
+            for rule in subscription.rules
+        ]
+        kept: dict[tuple[int, int], int] = {}
+        if before is not None and not self._exact:
+            kept = {slot.key: number for number, slot in enumerate(before._slots) if slot.in_force}
+            kept = {
+                slot.key: kept[slot.key]
+                for slot in wanted
+                if slot.key in kept and slot.decides_as(before._slots[kept[slot.key]])
+            }
+        if (
+            before is None
+            or len(wanted) - len(kept) > _MOST_ADDED
+            or len(before._slots) > 2 * len(wanted) + _MOST_ADDED
+        ):
+            kept, before = {}, None
+        self._slots = [] if before is None else [slot.gone() for slot in before._slots]
+        added = []
+        places = []
+        for slot in wanted:
+            number = kept.get(slot.key)
+            if number is None:
+                number = len(self._slots)
+                self._slots.append(slot)
+                added.append(number)
+            else:
+                self._slots[number] = slot
+            places.append(number)
+        self._places = np.array(places, dtype=np.int64)
+        self._in_order = bool((np.diff(self._places) > 0).all())
+        self._groups = [
+            _Group.of(
+                self._slots, added, None if before is None else before._groups[timed], timed=timed, exact=self._exact
+            )
+            for timed in (False, True)
+        ]
+        self._subscription_of = np.array([slot.place for slot in self._slots], dtype=np.int64)
+        self._number_of = np.array([slot.rule.number for slot in self._slots], dtype=np.int64)
+        self._has_action = np.array([slot.rule.has_action for slot in self._slots], dtype=np.bool_)
+        self._keeps_errors = np.array([slot.keeps_errors for slot in self._slots], dtype=np.bool_)
+        self._fall_through = next((at for at, each in enumerate(topic.subscriptions) if each.fall_through), None)
+
+    @cached_property
+    def rules(self) -> list[tuple[str, Rule]]:
+        """Every rule with the name of its subscription, in the order of the topic."""
+        return [(each.name, rule) for each in self.topic.subscriptions for rule in each.rules]
+
+    def route(self, batch: EncodedMessages, offsets: Int64Array, timestamps_ms: Int64Array) -> Copies:
+        """The copies of messages; `offsets` and `timestamps_ms`, when they arrived, are `(messages,)`.
+
+        What UTC() gives is the time at which the message arrived. Never raises for what messages hold.
+        """
+        unknown = np.zeros(len(self._slots), dtype=np.int64) if self._exact else None
+        decided = self._decide(batch, timestamps_ms, unknown)
+        plain_rows, plain_slots = decided.rows, decided.slots
+        failures: list[tuple[int, int, str]] = []
+        changed: list[bytes] = []
+        runs = []
+        if self._has_action.any():
+            acts = self._has_action[plain_slots]
+            rows, slots = plain_rows[acts], plain_slots[acts]
+            plain_rows, plain_slots = plain_rows[~acts], plain_slots[~acts]
+            changed, made, failures = self._act(batch, offsets, timestamps_ms, rows, slots)
+            runs.append(self._changed_run(rows[made], slots[made]))
+        runs.append(self._plain(plain_rows, plain_slots))
+        if self._fall_through is not None:
+            taken = np.zeros(len(batch), dtype=np.bool_)
+            for run in runs:
+                taken[run.rows] = True
+            left = np.flatnonzero(~taken).astype(np.int64)
+            runs.append(CopyRun.plain(np.full(len(left), self._fall_through, dtype=np.int64), left))
+        count = len(self._slots)
+        counters = Counters(
+            self.rules,
+            self._places,
+            matched=np.bincount(decided.slots, minlength=count),
+            failed_actions=np.bincount([slot for _, slot, _ in failures], minlength=count)
+            if failures
+            else np.zeros(count, dtype=np.int64),
+            errors=np.bincount(decided.error_slots, minlength=count),
+            unknown=unknown,
+            counts_errors=self._keeps_errors | self._exact,
+        )
+        kept = self._keeps_errors[decided.error_slots]
+        error_rows, error_slots = decided.error_rows[kept].tolist(), decided.error_slots[kept].tolist()
+        failures += [(row, slot, "") for row, slot in zip(error_rows, error_slots, strict=True)]
+        letters = self._dead_letters(batch, timestamps_ms, failures)
+        return Copies(self.topic, batch, runs, changed, counters, letters)
+
+    def _changed_run(self, rows: Int64Array, slots: Int64Array) -> CopyRun:
+        places, rules = self._subscription_of[slots], self._number_of[slots]
+        order = np.lexsort((rules, rows, places))
+        return CopyRun(places[order], rows[order], rules[order], order.astype(np.int64))
+
+    def _plain(self, rows: Int64Array, slots: Int64Array) -> CopyRun:
+        """One plain copy for each row and subscription, however many rules want it; pairs come sorted by row."""
+        places = self._subscription_of[slots]
+        keys = rows * len(self.topic.subscriptions) + places
+        if not self._in_order:
+            order = np.argsort(keys, kind="stable")
+            keys, rows, places = keys[order], rows[order], places[order]
+        first = np.ones(len(keys), dtype=np.bool_)
+        np.not_equal(keys[1:], keys[:-1], out=first[1:])
+        rows, places = rows[first], places[first]
+        # Numpy sorts integers of two bytes in linear time, and rows stay in order.
+        narrow = places.astype(np.uint16) if len(self.topic.subscriptions) < 1 << 16 else places
+        by_subscription = np.argsort(narrow, kind="stable")
+        return CopyRun.plain(places[by_subscription], rows[by_subscription])
+
+    def _decide(self, batch: EncodedMessages, timestamps_ms: Int64Array, unknown: Int64Array | None) -> _Decided:
+        anytime, timed = self._groups
+        if not len(timed):
+            return anytime.decide(batch, 0, 0, unknown)
+        found = [anytime.decide(batch, 0, 0, unknown)]
+        starts = np.flatnonzero(np.diff(timestamps_ms, prepend=timestamps_ms[:1] - 1)).tolist()
+        for start, stop in zip(starts, [*starts[1:], len(batch)], strict=True) if starts else ():
+            part = batch.take(slice(start, stop))
+            found.append(timed.decide(part, int(timestamps_ms[start]), start, unknown))
+        rows, slots, error_rows, error_slots = (
+            np.concatenate([getattr(each, name) for each in found]) for name in _Decided.__dataclass_fields__
+        )
+        order, error_order = np.lexsort((slots, rows)), np.lexsort((error_slots, error_rows))
+        return _Decided(rows[order], slots[order], error_rows[error_order], error_slots[error_order])
+
+    def _act(
+        self,
+        batch: EncodedMessages,
+        offsets: Int64Array,
+        timestamps_ms: Int64Array,
+        rows: Int64Array,
+        slots: Int64Array,
+    ) -> tuple[list[bytes], NDArray[np.intp], list[tuple[int, int, str]]]:
+        """The changed copies, which pairs gave one, and row, slot and cause where the action failed."""
+        changed: list[bytes] = []
+        made: list[int] = []
+        failed: list[tuple[int, int, str]] = []
+        decoded_row, message = -1, Message()
+        for pair, (row, number) in enumerate(zip(rows.tolist(), slots.tolist(), strict=True)):
+            if row != decoded_row:
+                decoded_row, message = row, Message.decode(batch.message(row))
+            slot = self._slots[number]
+            identity = copy_identity(self._stream, int(offsets[row]), slot.subscription, slot.rule.number)
+            try:
+                copy = changed_copy(slot.rule, message, now_ms=int(timestamps_ms[row]), identity=identity)
+            except EvaluationFailed as error:
+                failed.append((row, number, str(error)))
+                continue
+            changed.append(copy.encode())
+            made.append(pair)
+        return changed, np.array(made, dtype=np.intp), failed
+
+    def _dead_letters(
+        self, batch: EncodedMessages, timestamps_ms: Int64Array, failures: list[tuple[int, int, str]]
+    ) -> list[DeadLetter]:
+        """One copy for each message and subscription with failures, which all are described in it, by rule number."""
+        described: dict[tuple[int, int], list[tuple[int, str]]] = {}
+        for row, number, cause in failures:
+            slot = self._slots[number]
+            if slot.keeps_errors:
+                rule = slot.rule
+                cause = cause or failure_of(rule.filter, batch.message(row), now_ms=int(timestamps_ms[row]))
+                described.setdefault((slot.place, row), []).append((rule.number, f"rule {rule.name!r}: {cause}"))
+        return [
+            DeadLetter(place, row, dead_letter(batch.message(row), "; ".join(text for _, text in sorted(causes))))
+            for (place, row), causes in sorted(described.items())
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A rule of a subscription; `place` is the subscription's in the topic, −1 for what is in force no more."""
+
+    place: int
+    subscription: int
+    rule: Rule
+    keeps_errors: bool
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.subscription, self.rule.number
+
+    @property
+    def in_force(self) -> bool:
+        return self.place >= 0
+
+    def decides_as(self, other: _Slot) -> bool:
+        """Whether what was compiled for the other one serves this one."""
+        return self.keeps_errors == other.keeps_errors and (self.rule is other.rule or self.rule == other.rule)
+
+    def gone(self) -> _Slot:
+        return replace(self, place=-1)
+
+
+class _Group:
+    """Rules that are decided together: `slots` of the numbers of a rule set, −1 where the filter is not in it."""
+
+    def __init__(self, numbers: Int64Array, filters: list[Filter], rule_set: RuleSet | None) -> None:
+        self._numbers = numbers
+        self._filters = filters
+        self._rule_set = rule_set
+
+    @staticmethod
+    def of(slots: list[_Slot], added: list[int], before: _Group | None, *, timed: bool, exact: bool) -> _Group:
+        """The group of the slots whose filters use the time, or do not; `added` are those that `before` has not."""
+        new = [number for number in added if slots[number].rule.filter.uses_time is timed]
+        if before is None or before._rule_set is None:
+            filters = [slots[number].rule.filter for number in new]
+            errors = [at for at, number in enumerate(new) if slots[number].keeps_errors]
+            rule_set = None if exact else RuleSet(filters, exact_errors=errors)
+            return _Group(np.array(new, dtype=np.int64), filters, rule_set)
+        rule_set, numbers = before._rule_set, before._numbers.tolist()
+        for at, number in enumerate(numbers):
+            if number >= 0 and not slots[number].in_force:
+                rule_set = rule_set.without(at)
+                numbers[at] = -1
+        for number in new:
+            rule_set = rule_set.with_filter(slots[number].rule.filter, exact_errors=slots[number].keeps_errors)
+            numbers.append(number)
+        return _Group(np.array(numbers, dtype=np.int64), [], rule_set)
+
+    def __len__(self) -> int:
+        """How many filters there are."""
+        return int((self._numbers >= 0).sum())
+
+    def decide(self, batch: EncodedMessages, now_ms: int, first_row: int, unknown: Int64Array | None) -> _Decided:
+        """The verdicts for a batch whose rows count from `first_row`; unknown ones are counted where asked for."""
+        if self._rule_set is not None:
+            found = self._rule_set.match(batch, now_ms=now_ms)
+            return _Decided(
+                found.rows + first_row if first_row else found.rows,
+                self._numbers[found.rules],
+                found.error_rows + first_row if first_row else found.error_rows,
+                self._numbers[found.error_rules],
+            )
+        true, errors = [], []
+        for number, each in zip(self._numbers.tolist(), self._filters, strict=True):
+            verdicts = each.verdicts(batch, now_ms=now_ms)
+            if unknown is not None:
+                unknown[number] += int((verdicts == Verdict.UNKNOWN).sum())
+            true.append(np.flatnonzero(verdicts == Verdict.TRUE))
+            errors.append(np.flatnonzero(verdicts == Verdict.ERROR))
+        return _Decided(*self._pairs(true, first_row), *self._pairs(errors, first_row))
+
+    def _pairs(self, found: list[NDArray[np.intp]], first_row: int) -> tuple[Int64Array, Int64Array]:
+        rows = np.concatenate([*found, np.empty(0, dtype=np.intp)]).astype(np.int64) + first_row
+        slots = np.repeat(self._numbers, [len(each) for each in found])
+        order = np.lexsort((slots, rows))
+        return rows[order], slots[order]
+
+
+def changed_copy(rule: Rule, message: Message, *, now_ms: int, identity: bytes) -> Message:
+    """The copy that a rule with an action gives; raises EvaluationFailed if the action fails on this message."""
+    if rule.action is None:
+        return message
+    try:
+        return named_after(rule.name, rule.action.apply(message, now_ms=now_ms, identity=identity))
+    except MessageError as error:
+        raise EvaluationFailed(str(error)) from error

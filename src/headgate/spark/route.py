@@ -30,8 +30,7 @@ from headgate.spark.planning import ScanPartition
 from headgate.spark.target import Target, open_target
 from headgate.spark.transfer import Outlet, TransferSource, run_transfer
 from headgate.spark.values import ANNOTATION, field_values, value_source
-from headgate.topic import Topic
-from headgate.topic.copies import Copies, Router, RuleCounters
+from headgate.topic import Copies, Router, RuleCounters, Topic
 from headgate.topic.editor import TopicEditor, create_topic, topic_stream
 from headgate.topic.history import RuleHistory
 from headgate.topic.journal import JOURNAL_NAME
@@ -280,7 +279,7 @@ class _Routing:
         self._count_rules(copies)
 
     def _count_rules(self, copies: Copies) -> None:
-        for counter in copies.counters:
+        for counter in copies.counters.nonzero():
             _count_rule(self._counted, counter)
         for place, subscription in enumerate(copies.topic.subscriptions):
             numbers = copies.rules[copies.of(place)]

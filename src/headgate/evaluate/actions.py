@@ -6,6 +6,7 @@ Source: servicebus_filters, section 5; what it leaves open: docs/reference/servi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from headgate.errors import MessageError
 from headgate.evaluate.reference import evaluate
@@ -26,23 +27,25 @@ from headgate.language.servicebus_values import (
     value_of,
 )
 from headgate.language.system_properties import SystemProperty, SystemType
-from headgate.language.tree import Constant, Field, NewId, Node, PropertyOf, walk, with_leaves
+from headgate.language.tree import Constant, Field, MessageSize, NewId, Node, PropertyOf, walk, with_leaves
 from headgate.language.values import Value
 from headgate.message import AmqpType, AmqpValue, Message, Section, encode_value
 from headgate.message.decimals import decimal_of
-from headgate.message.fields import PROPERTIES_FIELDS, FieldReference
+from headgate.message.edit import Change
+from headgate.message.fields import PROPERTIES_FIELDS, FieldReference, without_case
 from headgate.message.types import DECIMAL_SIZES, INTEGER_RANGES
 
 
 class Action:
     """The action of a rule, parsed once; immutable, may be pickled and used by several threads."""
 
-    __slots__ = ("limits", "statements", "text")
+    __slots__ = ("_reads", "limits", "statements", "text")
 
     def __init__(self, text: str, statements: tuple[Statement, ...], limits: Limits) -> None:
         self.text = text
         self.statements = statements
         self.limits = limits
+        self._reads = tuple(map(_places_read, statements))
 
     @classmethod
     def parse(
@@ -62,11 +65,19 @@ class Action:
         for a copy that would be no legal message.
         """
         changed = message
-        for statement in self.statements:
-            try:
-                changed = self._applied(statement, changed, now_ms, identity)
-            except MessageError as error:
-                raise EvaluationFailed(str(error)) from None
+        pending: list[Change] = []
+        try:
+            for statement, places in zip(self.statements, self._reads, strict=True):
+                if pending and (places is None or not places.isdisjoint(_place(made[0]) for made in pending)):
+                    changed = changed.with_changes(pending)
+                    pending = []
+                change = self._change(statement, changed, now_ms, identity)
+                if change is not None:
+                    pending.append(change)
+            changed = changed.with_changes(pending) if pending else changed
+        except MessageError as error:
+            raise EvaluationFailed(str(error)) from None
+        self._check_message(message, changed)
         return changed
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -83,10 +94,11 @@ class Action:
     def __repr__(self) -> str:
         return f"<Action: {self.text}>"
 
-    def _applied(self, statement: Statement, message: Message, now_ms: int, identity: bytes) -> Message:
+    def _change(self, statement: Statement, message: Message, now_ms: int, identity: bytes) -> Change | None:
+        """What a statement changes in a message; None for nothing."""
         if isinstance(statement, RemoveProperty):
-            reference = _reference(statement.target)
-            return message if reference is None else message.with_changes([(reference, None)])
+            removed = _reference(statement.target)
+            return None if removed is None else (removed, None)
         tree = _with_new_ids(statement.value, identity)
         value = evaluate(tree, message, now_ms)
         if isinstance(statement.target, SystemProperty):
@@ -96,12 +108,10 @@ class Action:
             reference = statement.target
             typed = _converted(_property_value(tree, value, message, now_ms), message.whole_value(reference))
         if reference is None:
-            return message
+            return None
         if typed is not None:
             self._check_property(reference, typed)
-        changed = message.with_changes([(reference, typed)])
-        self._check_message(message, changed)
-        return changed
+        return reference, typed
 
     def _system_value(self, target: SystemProperty, value: Value) -> AmqpValue | None:
         """The value as the field of a system property holds it; None leaves it unset."""
@@ -148,11 +158,29 @@ class Action:
 
 
 _CONTENT_TYPE = FieldReference(Section.PROPERTIES, position=PROPERTIES_FIELDS.index("content-type"))
+_Place: TypeAlias = tuple[Section, int | bytes | None]
 _MAX_TTL_MS = INTEGER_RANGES[AmqpType.UINT][1]
 
 
 def _reference(target: Target) -> FieldReference | None:
     return target.reference if isinstance(target, SystemProperty) else target
+
+
+def _place(reference: FieldReference) -> _Place:
+    """What a change of a field may change for others that are read: keys are the same in any letter case."""
+    return reference.section, reference.position if reference.key is None else without_case(reference.key)
+
+
+def _places_read(statement: Statement) -> frozenset[_Place] | None:
+    """What a statement reads of a message, the value that it replaces included; None for anything."""
+    if isinstance(statement, RemoveProperty):
+        return frozenset()
+    nodes = list(walk(statement.value))
+    if any(isinstance(node, PropertyOf | MessageSize) for node in nodes):
+        return None
+    references = [node.reference for node in nodes if isinstance(node, Field)]
+    target = _reference(statement.target)
+    return frozenset(map(_place, references if target is None else [*references, target]))
 
 
 def _with_new_ids(tree: Node, identity: bytes) -> Node:

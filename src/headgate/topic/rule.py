@@ -13,6 +13,7 @@ each with an optional `"action": "SET quantity = quantity / 2"`. Values are plai
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -236,6 +237,7 @@ def _rule_of(definition: RuleDefinition, number: int, limits: Limits) -> Rule:
     return Rule.of(definition, number=number, limits=limits)
 
 
+@functools.lru_cache(maxsize=8)
 def _any_length(limits: Limits) -> Limits:
     """The limits without those that count when a rule is made: a rule that is in force stays when they are lowered."""
     return replace(limits, filter_characters=_NO_LIMIT, action_characters=_NO_LIMIT, action_expressions=_NO_LIMIT)

@@ -226,6 +226,8 @@ class Compiler(Assembler):
                 return self._membership(node, outcome)
             case Like(subject=subject, pattern=pattern, rules=rules):
                 return self._likeness(subject, pattern, FAMILIES[rules], outcome)
+            case TextTest(text=b""):
+                return self._predicate(Constant(False), *outcome)
             case TextTest(kind=kind, subject=subject, text=text, negated=negated):
                 operands = (self.text(text), len(text), int(negated))
                 return self._unary(_TEXT_TESTS[kind], subject, outcome, *operands, family=layout.RULES_ROCKETMQ)

@@ -51,6 +51,27 @@ def test_check_warns_of_what_is_accepted_but_hardly_meant(run: Run) -> None:
     ]
 
 
+def test_check_recommends_a_correlation_filter_where_there_are_only_equalities(run: Run) -> None:
+    shown = run(
+        "filter", "check", "color = 'red' AND sys.Label = @l", "--dialect", "servicebus", "--parameter", 'l="x"'
+    )
+    assert shown.lines[0] == "accepted as a servicebus filter: color = 'red' AND sys.Label = 'x'"
+    assert "the correlation filter properties.color = 'red', label = 'x' is much cheaper" in shown.lines[1]
+
+
+def test_parameters_are_json_and_may_have_values_without_a_constant(run: Run) -> None:
+    moment = '@t={"t": "timestamp", "v": 5}'
+    shown = run("filter", "check", "a < @t", "--dialect", "servicebus", "--parameter", moment)
+    assert shown.lines == ["accepted as a servicebus filter: a < @t"]
+    wrong = run("filter", "check", "a < @t", "--dialect", "servicebus", "--parameter", "t=x")
+    assert wrong.status == 2 and "a text stands in double quotes" in wrong.err
+    message = '{"application_properties": {"A": 7}}'
+    explained = run(
+        *("filter", "explain", "a > @t", "--dialect", "servicebus", "--parameter", "t=6", "--message", message)
+    )
+    assert explained.status == 0 and explained.lines[0].endswith("matches")
+
+
 def test_unknown_dialect_is_wrong_usage_that_lists_the_dialects(run: Run) -> None:
     shown = run("filter", "check", "a = 1", "--dialect", "sql")
     assert shown.status == 2

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from cyclopts import App, Parameter
 
-from headgate.cli.options import DEFAULT_ROOT, AsJson, Dialect, FilterValues, MatchUnfiltered, Root
+from headgate.cli.options import (
+    DEFAULT_ROOT,
+    AsJson,
+    Dialect,
+    FilterValues,
+    MatchUnfiltered,
+    Parameters,
+    Root,
+    parameters_of,
+)
 from headgate.cli.output import write_json, write_line
 from headgate.cli.publish import message_of_json
 from headgate.cli.units import now_ms, shown_count, shown_size
@@ -29,21 +38,27 @@ def check(
     /,
     *,
     dialect: Dialect = None,
+    parameter: Parameters = None,
     as_json: AsJson = False,
 ) -> int:
     """Say whether a filter is accepted, or where it goes wrong."""
     from headgate.evaluate.filter import Filter
-    from headgate.language import DEFAULT_DIALECT, dialect_named, spelled, warnings_of
+    from headgate.language import DEFAULT_DIALECT, Unspellable, dialect_named, spelled, warnings_of
 
     language = dialect_named(dialect or DEFAULT_DIALECT).name
     try:
-        accepted = Filter.parse(text, language)
+        accepted = Filter.parse(text, language, parameters=_values(parameter))
     except FilterError as error:
         if not as_json:
             raise
         write_json({"accepted": False, "dialect": language, "reason": error.reason, "span": error.span})
         return 1
-    bound, warnings = spelled(accepted.tree, language), warnings_of(text, accepted.tree, language)
+    try:
+        bound = spelled(accepted.tree, language)
+    except Unspellable:
+        # A parameter may have a value that the language has no constant for.
+        bound = text
+    warnings = warnings_of(text, accepted.tree, language)
     if as_json:
         write_json(
             {
@@ -61,6 +76,14 @@ def check(
     return 0
 
 
+def _values(given: list[str] | None) -> dict[str, object] | None:
+    """Values of parameters as filters take them."""
+    from headgate.message.typed_json import from_plain_or_typed
+
+    values = parameters_of(given)
+    return None if values is None else {name: from_plain_or_typed(value) for name, value in values.items()}
+
+
 @commands.command
 def explain(
     text: Annotated[str, Parameter(help="The filter expression.", allow_leading_hyphen=True)],
@@ -74,6 +97,7 @@ def explain(
     filter_values: FilterValues = None,
     match_unfiltered: MatchUnfiltered = False,
     dialect: Dialect = None,
+    parameter: Parameters = None,
     as_json: AsJson = False,
     root: Root = DEFAULT_ROOT,
 ) -> int:
@@ -93,7 +117,7 @@ def explain(
     now = now_ms()
     wanted = tuple(value.encode() for value in filter_values or ())
     request = ScanRequest(
-        filter=Filter.parse(text, dialect or DEFAULT_DIALECT),
+        filter=Filter.parse(text, dialect or DEFAULT_DIALECT, parameters=_values(parameter)),
         filter_values=wanted,
         match_unfiltered=match_unfiltered,
         now_ms=now,

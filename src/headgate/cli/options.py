@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
+import msgspec
 from cyclopts import Parameter
+
+from headgate.errors import ConfigError
 
 DEFAULT_ROOT = Path("headgate-data")
 
@@ -28,7 +32,26 @@ FilterValues: TypeAlias = Annotated[
         help="Wanted filter value (stage 1): chunks without it are skipped. Repeatable.",
     ),
 ]
+Parameters: TypeAlias = Annotated[
+    list[str] | None,
+    Parameter(name="--parameter", negative=(), help="Value of @NAME as NAME=JSON. Repeatable."),
+]
 MatchUnfiltered: TypeAlias = Annotated[
     bool,
     Parameter(negative=(), help="With --filter-value: also read chunks with messages that have no filter value."),
 ]
+
+
+def parameters_of(given: Iterable[str] | None) -> dict[str, Any] | None:
+    """The values of `--parameter NAME=JSON` by name, plain or typed JSON; None without one. Raises ConfigError."""
+    return dict(map(_parameter, given)) if given else None
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ConfigError(f"--parameter: found {text!r}, expected NAME=JSON")
+    try:
+        return name, msgspec.json.decode(value)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"--parameter {name}: {error}; a text stands in double quotes") from error

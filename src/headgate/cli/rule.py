@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
-from headgate.cli.options import DEFAULT_ROOT, AsJson, LockTimeout, Root, SubscriptionName, TopicName
+from headgate.cli.options import (
+    DEFAULT_ROOT,
+    AsJson,
+    LockTimeout,
+    Parameters,
+    Root,
+    SubscriptionName,
+    TopicName,
+    parameters_of,
+)
 from headgate.cli.output import write_facts, write_json, write_note, write_table
 from headgate.cli.units import now_ms, shown_time
 from headgate.errors import ConfigError
@@ -40,10 +49,7 @@ class RuleOptions:
     action: Annotated[
         str | None, Parameter(help="What to do with the copy, such as 'SET quantity = quantity / 2'.")
     ] = None
-    parameter: Annotated[
-        list[str] | None,
-        Parameter(negative=(), help="Value of @NAME as NAME=JSON, in filter and action. Repeatable."),
-    ] = None
+    parameter: Parameters = None
 
     def rule(self, name: str) -> Rule:
         """The rule of that name; raises ConfigError for what is no JSON."""
@@ -59,7 +65,7 @@ class RuleOptions:
                 properties=_object(self.properties, "--properties"),
                 application_properties=_object(self.application_properties, "--application-properties"),
                 action=self.action,
-                parameters=dict(map(_parameter, self.parameter)) if self.parameter else None,
+                parameters=parameters_of(self.parameter),
             )
         )
 
@@ -263,13 +269,3 @@ def _object(text: str | None, option: str) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         raise ConfigError(f"{option}: found {text!r}, expected a JSON object")
     return value
-
-
-def _parameter(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise ConfigError(f"--parameter: found {text!r}, expected NAME=JSON")
-    try:
-        return name, msgspec.json.decode(value)
-    except msgspec.DecodeError as error:
-        raise ConfigError(f"--parameter {name}: {error}; a text stands in double quotes") from error

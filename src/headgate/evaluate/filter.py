@@ -80,7 +80,7 @@ class Filter:
         return cls(tree, text, dialect_named(dialect).name)
 
     @classmethod
-    def from_correlation(cls, **conditions: object) -> Filter:
+    def from_correlation(cls, /, **conditions: object) -> Filter:
         """The correlation filter of Service Bus with these conditions, ANDed: `label="red", properties={"size": 5}`.
 
         Conditions on system properties are strings under the names of `headgate.language.system_properties.CORRELATION_FIELDS`;

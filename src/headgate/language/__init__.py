@@ -13,7 +13,7 @@ from dataclasses import replace
 from headgate.errors import ConfigError
 from headgate.language.amqp import AMQP
 from headgate.language.bind import bind as _bind
-from headgate.language.dialect import Dialect
+from headgate.language.dialect import Dialect, Unspellable
 from headgate.language.parser import parse as _parse
 from headgate.language.printer import print_tree
 from headgate.language.rabbitmq import RABBITMQ
@@ -63,7 +63,7 @@ def bind(tree: Node, dialect: str, text: str, *, parameters: Mapping[str, object
 
 
 def spelled(tree: Node, dialect: str = DEFAULT_DIALECT) -> str:
-    """The text of a tree of that language, in its own spelling."""
+    """The text of a tree of that language, in its own spelling; raises Unspellable where it has none."""
     return (dialect_named(dialect).print_tree or print_tree)(tree)
 
 
@@ -78,6 +78,7 @@ __all__ = [
     "Dialect",
     "FilterWarning",
     "Limits",
+    "Unspellable",
     "bind",
     "dialect_named",
     "parse",

@@ -11,6 +11,7 @@ from cyclopts import App, CycloptsError
 
 from headgate import __version__
 from headgate.cli import filter as filter_commands
+from headgate.cli import index as index_commands
 from headgate.cli import rule as rule_commands
 from headgate.cli import stream as stream_commands
 from headgate.cli import subscription as subscription_commands
@@ -46,6 +47,7 @@ application.command(filter_commands.commands)
 application.command(topic_commands.commands)
 application.command(subscription_commands.commands)
 application.command(rule_commands.commands)
+application.command(index_commands.commands)
 application.command(run)
 application.command(generate)
 

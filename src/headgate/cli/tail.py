@@ -214,6 +214,11 @@ def _write_counters(counters: ScanCounters, *, as_json: bool) -> None:
         f"stage 2: {counted(counters.messages_evaluated, 'message')} evaluated "
         f"({shown_size(counters.bytes_read)}), {shown_count(counters.messages_matched)} matched",
     ]
+    if counters.messages_decided_by_index:
+        lines.append(
+            f"match index: {counted(counters.chunks_skipped_by_index, 'chunk')} skipped unread, "
+            f"{counted(counters.messages_decided_by_index, 'message')} decided"
+        )
     if counters.chunks_corrupt:
         lines.append(f"passed over because they do not check: {counted(counters.chunks_corrupt, 'chunk')}")
     write_note("\n".join(lines))

@@ -7,7 +7,8 @@ Source: `root`, `stream` (name, path, comma list or JSON list, globs allowed; al
 `dialect` or `property_filter` (JSON: `{"properties": {…}, "application_properties": {…}}`), `filter_values`,
 `match_unfiltered`, `start`, `end` (`first`, `last`, `next`, an offset, an interval such as `10m`, an ISO time),
 `columns`, `properties` (`region string, price double`), `max_messages_per_batch`, `max_bytes_per_batch`,
-`fail_on_data_loss`, `on_corrupt` (`fail`, `skip`), `verify_crc`, `partitions`, `as_of` (the time that `UTC()` gives and
+`fail_on_data_loss`, `on_corrupt` (`fail`, `skip`), `verify_crc`, `match_index` (`false`: evaluate, whatever was
+calculated ahead), `partitions`, `as_of` (the time that `UTC()` gives and
 intervals count from; default: the time of planning), `counters` (a token, see `headgate.spark.counters`) and
 `counters_root` (where they are kept; default: `root`).
 
@@ -196,6 +197,7 @@ class SourceOptions:
     fail_on_data_loss: bool
     skip_corrupt: bool
     verify_crc: bool
+    match_index: bool
     partitions: int | None
     as_of_ms: int | None
     counters: str | None
@@ -221,6 +223,7 @@ class SourceOptions:
             fail_on_data_loss=reader.flag("fail_on_data_loss", True),
             skip_corrupt=reader.choice("on_corrupt", ("fail", "skip"), "fail") == "skip",
             verify_crc=reader.flag("verify_crc", True),
+            match_index=reader.flag("match_index", True),
             partitions=reader.number("partitions", most=100_000),
             as_of_ms=reader.parsed("as_of", time_ms),
             counters=_token(reader, "counters"),

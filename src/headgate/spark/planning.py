@@ -84,6 +84,7 @@ def scan_request(options: SourceOptions, *, now_ms: int) -> ScanRequest:
         match_unfiltered=options.match_unfiltered,
         now_ms=now_ms,
         verify_checksums=options.verify_crc,
+        match_index=options.match_index,
         on_corrupt=OnCorrupt.SKIP if options.skip_corrupt else OnCorrupt.FAIL,
     )
 

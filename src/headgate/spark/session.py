@@ -86,6 +86,7 @@ def register(spark: SparkSession) -> None:
     """
     from headgate.spark.columns import register_match
     from headgate.spark.copy import HeadgateCopy
+    from headgate.spark.index import HeadgateIndex
     from headgate.spark.route import HeadgateRoute
     from headgate.spark.source import HeadgateSource, HeadgateSourceWithPushdown
 
@@ -93,6 +94,7 @@ def register(spark: SparkSession) -> None:
     with this_interpreter(spark):
         spark.dataSource.register(HeadgateSourceWithPushdown if pushes else HeadgateSource)
         spark.dataSource.register(HeadgateCopy)
+        spark.dataSource.register(HeadgateIndex)
         spark.dataSource.register(HeadgateRoute)
     register_match(spark)
 

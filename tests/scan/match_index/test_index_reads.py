@@ -24,7 +24,7 @@ from headgate.log.writer import Writer
 from headgate.message import Message
 from headgate.scan import Cursor, OffsetRange, OnCorrupt, ScanCounters, ScanRequest, plan, read_range
 from headgate.scan.match_index.build import build_index
-from headgate.scan.match_index.lookup import MatchIndex
+from headgate.scan.match_index.lookup import MatchIndex, MatchIndexWarning
 from headgate.scan.match_index.registry import FilterRegistry
 from headgate.scan.match_index.settings import IndexSettings, Layout
 
@@ -181,7 +181,7 @@ def test_a_damaged_sidecar_changes_no_result(
     writes: list[Write], layout: Layout, cut: int, flips: list[tuple[int, int]], text: str
 ) -> None:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
+        warnings.simplefilter("ignore", MatchIndexWarning)
         stream = create(Path(folder) / "s", writes)
         register(stream, layout=layout)
         build_index(stream, now_ms=2)
@@ -219,7 +219,7 @@ def with_warning(stream: Stream, text: str, words: str) -> ScanCounters:
     """The read is right, and says once why the index was not used."""
     indexed, full = requests(text)
     expected, _ = followed(stream, full)
-    with pytest.warns(RuntimeWarning, match=words) as found:
+    with pytest.warns(MatchIndexWarning, match=words) as found:
         got, counters = followed(stream, indexed)
     assert got == expected
     assert len(found) == 1
@@ -340,7 +340,7 @@ def test_a_message_that_changed_on_disk_is_found_by_its_own_checksum(stream: Str
     change_message(segment, at=10)
     indexed, full = requests("region = 'AMER'", on_corrupt=OnCorrupt.SKIP)
     expected, plain = followed(stream, full)
-    with pytest.warns(RuntimeWarning, match="an entry is not the one that was indexed"):
+    with pytest.warns(MatchIndexWarning, match="an entry is not the one that was indexed"):
         got, counters = followed(stream, indexed)
     assert got == expected
     assert plain.chunks_corrupt == counters.chunks_corrupt == 1

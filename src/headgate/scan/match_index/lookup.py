@@ -31,6 +31,10 @@ _MOST_OFFSETS = 1 << 18
 _HEADER_WORDS = HEADER_BYTES_DTYPE.itemsize // 8
 
 
+class MatchIndexWarning(RuntimeWarning):
+    """A match index is there and cannot be used; the messages are read and evaluated instead."""
+
+
 @dataclass(slots=True)
 class Answer:
     """What the index says of some chunks, `rows` of the reader's table.
@@ -208,7 +212,7 @@ class MatchIndex:
     def _warn(self, text: str) -> None:
         if not self._warned:
             self._warned = True
-            warnings.warn(f"match index not used: {text}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"match index not used: {text}", MatchIndexWarning, stacklevel=2)
 
 
 @dataclass(slots=True)

@@ -84,7 +84,7 @@ class Change(enum.Enum):
 class Announcement:
     """What a consumer group asks of a topic.
 
-    Tags are checked by hash anyway, so an announcement of them registers nothing, like an empty one; by hand they can be.
+    Tags are checked by hash anyway: an announcement of them registers nothing, like an empty one; by hand they can be.
     """
 
     text: str

@@ -1,0 +1,268 @@
+"""`headgate index`: filters whose results are calculated ahead, so that readers need not evaluate them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from headgate.cli.options import DEFAULT_ROOT, AsJson, Dialect, Root, StreamText
+from headgate.cli.output import write_facts, write_json, write_line, write_note, write_table
+from headgate.cli.units import counted, now_ms, shown_count, shown_share, shown_size, shown_time
+from headgate.errors import ConfigError
+
+if TYPE_CHECKING:
+    from headgate.log import Stream
+    from headgate.scan.match_index.build import BuildCounters
+    from headgate.scan.match_index.registry import Registration
+
+commands = App(name="index", help="Match indexes: results of registered filters, calculated ahead.")
+
+_COLUMNS = ("stream", "id", "state", "dialect", "filter", "version", "born", "indexed")
+
+
+@commands.command
+def register(
+    stream: StreamText,
+    filter_id: Annotated[str, Parameter(name="ID", help="Name of the filter; `group#topic` for a consumer group.")],
+    /,
+    *,
+    filter_text: Annotated[str, Parameter(name="--filter", help="The filter.", allow_leading_hyphen=True)],
+    dialect: Dialect = None,
+    tags: Annotated[bool, Parameter(negative=(), help="The filter is a tag expression of RocketMQ.")] = False,
+    version: Annotated[
+        int | None,
+        Parameter(help="Version of this text; older ones than the registered are ignored. Default: now, ms."),
+    ] = None,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Register a filter, or a new version of one. `headgate index build` then calculates its results."""
+    from headgate.language import DEFAULT_DIALECT
+    from headgate.log import resolve_stream
+    from headgate.scan.match_index.identity import TAGS
+    from headgate.scan.match_index.registry import Change, FilterRegistry
+
+    if tags and dialect is not None:
+        raise ConfigError("--tags and --dialect: found both, expected one of them")
+    registry = FilterRegistry(resolve_stream(stream, root))
+    language = TAGS if tags else dialect or DEFAULT_DIALECT
+    change = registry.register(filter_id, filter_text, language, now_ms=now_ms(), version=version)
+    if change is Change.IGNORED:
+        write_note(f"headgate: {filter_id} has this version or a newer one already; nothing changed")
+        return 1
+    write_line(f"{filter_id}: {change.value}")
+    return 0
+
+
+@commands.command
+def rm(
+    stream: StreamText,
+    filter_id: Annotated[str, Parameter(name="ID", help="Name of the filter.")],
+    /,
+    *,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Forget a filter; the next build drops its results."""
+    from headgate.log import resolve_stream
+    from headgate.scan.match_index.registry import FilterRegistry
+
+    if not FilterRegistry(resolve_stream(stream, root)).remove(filter_id):
+        write_note(f"headgate: no filter {filter_id} is registered for {stream}")
+        return 1
+    return 0
+
+
+@commands.command
+def configure(
+    stream: StreamText,
+    /,
+    *settings: Annotated[
+        str, Parameter(help="NAME=VALUE: layout=exact|bloom, expected_consumers=32, max_error_rate_percent=20, …")
+    ],
+    as_json: AsJson = False,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Set how the index of a stream is made, all settings anew, also by RocketMQ's names. Without any: show them.
+
+    What is indexed in another layout or size is calculated anew by the next build.
+    """
+    import msgspec
+
+    from headgate.log import resolve_stream
+    from headgate.scan.match_index.registry import FilterRegistry
+    from headgate.scan.match_index.settings import IndexSettings
+
+    registry = FilterRegistry(resolve_stream(stream, root))
+    if settings:
+        given: dict[str, object] = {}
+        for text in settings:
+            name, equals, value = text.partition("=")
+            if not equals or name in given:
+                raise ConfigError(f"found {text!r}, expected NAME=VALUE, each name once")
+            given[name] = value
+        registry.configure(IndexSettings.parse(given))
+    found = msgspec.to_builtins(registry.read().settings)
+    if as_json:
+        write_json(found)
+    else:
+        write_facts({name: str(value).lower() for name, value in found.items()})
+    return 0
+
+
+@commands.command
+def ls(
+    stream: Annotated[str | None, Parameter(help="Name or folder of a stream; by default all under --root.")] = None,
+    /,
+    *,
+    as_json: AsJson = False,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """The registered filters, whether they are alive, and how much of the stream has their results."""
+    from headgate.log import list_streams, resolve_stream
+    from headgate.scan.match_index.registry import FilterRegistry, registered_streams
+
+    if stream is None:
+        found = registered_streams(list_streams(root))
+    else:
+        one = resolve_stream(stream, root)
+        found = [(one, FilterRegistry(one).read())]
+    rows = [row for each, registration in found for row in _rows(each, registration)]
+    if as_json:
+        for row in rows:
+            write_json(row)
+    else:
+        shown = [{**row, "born": shown_time(int(str(row["born_ms"])))} for row in rows]
+        write_table(_COLUMNS, [[_cell(row[column]) for column in _COLUMNS] for row in shown])
+    return 0
+
+
+def _cell(value: object) -> object:
+    return shown_share(value) if isinstance(value, float) else value
+
+
+def _rows(stream: Stream, registration: Registration) -> list[dict[str, object]]:
+    from headgate.scan.match_index.count import coverage
+    from headgate.scan.match_index.identity import text_hash
+
+    reach = coverage(stream)
+    for reason in reach.damaged:
+        write_note(f"headgate: {reason}; the next build replaces it")
+    total = stream.next_offset() - stream.first_offset()
+    rows: list[dict[str, object]] = []
+    for each in registration.filters:
+        messages = reach.messages.get((each.id, each.dialect, text_hash(each.text)), 0)
+        rows.append(
+            {
+                "stream": stream.name,
+                "id": each.id,
+                "state": "standing" if each.standing else "alive" if each.dead_ms is None else "dead",
+                "dialect": each.dialect,
+                "filter": each.text,
+                "version": each.version,
+                "born_ms": each.born_ms,
+                "dead_ms": each.dead_ms,
+                "indexed": messages / total if total else 1.0,
+            }
+        )
+    return rows
+
+
+@commands.command
+def build(
+    *streams: Annotated[str, Parameter(help="Names or folders of streams; by default all with registered filters.")],
+    full: Annotated[bool, Parameter(negative=(), help="Calculate everything anew, not only what is new.")] = False,
+    here: Annotated[bool, Parameter(negative=(), help="In this process, on one core, without Spark.")] = False,
+    master: Annotated[str | None, Parameter(help="Spark master; by default `local[*]` in this process.")] = None,
+    as_json: AsJson = False,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Calculate what is missing: results of new chunks, and of new filters over old ones."""
+    from headgate.log import list_streams, resolve_stream
+    from headgate.scan.match_index.registry import registered_streams
+
+    if here and master is not None:
+        raise ConfigError("--here and --master: found both, expected one of them")
+    if streams:
+        chosen = [resolve_stream(text, root) for text in streams]
+    else:
+        chosen = [stream for stream, _ in registered_streams(list_streams(root))]
+    done = _build_here(chosen, full=full) if here else _build_on_spark(chosen, full=full, master=master)
+    for stream in chosen:
+        _write_report(stream, done[stream.path.absolute()], as_json=as_json)
+    if not chosen:
+        write_note("headgate: no stream has registered filters; `headgate index register` makes one")
+    return 0
+
+
+def _build_here(streams: list[Stream], *, full: bool) -> dict[Path, BuildCounters]:
+    from headgate.scan.match_index.build import build_index
+
+    return {stream.path.absolute(): build_index(stream, now_ms=now_ms(), full=full) for stream in streams}
+
+
+def _build_on_spark(streams: list[Stream], *, full: bool, master: str | None) -> dict[Path, BuildCounters]:
+    from headgate.spark import session
+    from headgate.spark.index import build_match_index
+
+    return build_match_index(session("headgate index", master=master), streams, full=full) if streams else {}
+
+
+def _write_report(stream: Stream, done: BuildCounters, *, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    if as_json:
+        write_json({"stream": stream.name, **asdict(done)})
+        return
+    write_line(
+        f"{stream.name}: {shown_count(done.chunks_decided)} of {counted(done.chunks, 'chunk')} read, "
+        f"{counted(done.messages_decided, 'message')} decided, "
+        f"{shown_count(done.segments_written)} of {counted(done.segments, 'sidecar')} written "
+        f"({shown_size(done.bytes_written)})"
+    )
+    if done.chunks_corrupt:
+        write_note(
+            f"headgate: {counted(done.chunks_corrupt, 'chunk')} of {stream.name} do not check and are not indexed; "
+            "`headgate stream verify` says which"
+        )
+
+
+@commands.command
+def count(
+    stream: StreamText,
+    /,
+    *,
+    filter_text: Annotated[str, Parameter(name="--filter", help="The filter.", allow_leading_hyphen=True)],
+    dialect: Dialect = None,
+    tags: Annotated[bool, Parameter(negative=(), help="The filter is a tag expression of RocketMQ.")] = False,
+    start: Annotated[
+        str, Parameter(name="--from", help="first, last, next, an offset, an interval (10m) or an ISO time.")
+    ] = "first",
+    until: Annotated[str | None, Parameter(help="Where to stop, exclusive, in the same forms.")] = None,
+    as_json: AsJson = False,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Count the messages that match: from the index where it has exact results, else by reading them."""
+    from headgate.evaluate.filter import Filter
+    from headgate.language import DEFAULT_DIALECT
+    from headgate.log import OffsetSpecification, resolve_stream
+    from headgate.scan import ScanRequest, resolve_range
+    from headgate.scan.match_index.count import count_matches
+
+    if tags and dialect is not None:
+        raise ConfigError("--tags and --dialect: found both, expected one of them")
+    now = now_ms()
+    expression = Filter.from_tags(filter_text) if tags else Filter.parse(filter_text, dialect or DEFAULT_DIALECT)
+    source = resolve_stream(stream, root)
+    end = None if until is None else OffsetSpecification.parse(until)
+    within = resolve_range(source, start=OffsetSpecification.parse(start), end=end, now_ms=now)
+    found = count_matches(source, ScanRequest(filter=expression, now_ms=now), within)
+    if as_json:
+        write_json({"matches": found.matches, "from_index": found.from_index, "counters": found.counters.as_dict()})
+        return 0
+    write_line(str(found.matches))
+    write_note(
+        f"{counted(found.counters.messages_decided_by_index, 'message')} decided by the index, "
+        f"{shown_count(found.counters.messages_evaluated)} evaluated ({shown_size(found.counters.bytes_read)} read)"
+    )
+    return 0

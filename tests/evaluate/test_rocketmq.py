@@ -13,7 +13,9 @@ from headgate.errors import ConfigError, FilterError
 from headgate.evaluate import Filter, Verdict
 from headgate.evaluate.explain import explain
 from headgate.evaluate.filter import Engine
+from headgate.evaluate.prune import wanted_values
 from headgate.message import AmqpType, AmqpValue, EncodedMessages, Message
+from headgate.message.fields import FieldReference, Section
 from headgate.message.rocketmq import SYSTEM_PROPERTIES, stored_message
 from headgate.message.types import NULL
 from rocketmq_strategies import expressions, string_maps, typed_maps
@@ -22,7 +24,12 @@ T, F, N, X = Verdict.TRUE, Verdict.FALSE, Verdict.UNKNOWN, Verdict.ERROR
 
 
 def verdict(text: str, properties: dict[str, Any]) -> Verdict:
-    return Filter.parse(text, "rocketmq").verdict(stored_message(properties), now_ms=0)
+    """The verdict of the reference, which must be that of the kernel."""
+    filter, message = Filter.parse(text, "rocketmq"), stored_message(properties)
+    decided = filter.verdict(message, now_ms=0)
+    batch = EncodedMessages.of([message.encode()])
+    assert filter.verdicts(batch, now_ms=0, engine=Engine.KERNEL).tolist() == [decided]
+    return decided
 
 
 def number(kind: str, value: float) -> AmqpValue:
@@ -280,6 +287,22 @@ def test_evaluating_never_raises_and_both_engines_agree(text: str, maps: list[di
     batch = EncodedMessages.of(message.encode() for message in messages)
     assert filter.verdicts(batch, now_ms=0, engine=Engine.KERNEL).tolist() == alone
     assert filter.select(batch, now_ms=0).tolist() == [each is T for each in alone]
+
+
+@settings(deadline=None, max_examples=300)
+@given(expressions, st.one_of(string_maps, typed_maps))
+def test_no_match_lies_outside_the_filter_values_that_an_expression_implies(
+    text: str, properties: dict[str, Any]
+) -> None:
+    try:
+        filter = Filter.parse(text, "rocketmq")
+    except FilterError:
+        return
+    message = stored_message(properties)
+    source = FieldReference(Section.APPLICATION_PROPERTIES, key=b"a")
+    wanted, typed = wanted_values(filter.tree, source), message.value(source)
+    if wanted is not None and typed is not None and typed.octets() and filter.matches(message, now_ms=0):
+        assert typed.octets() in wanted
 
 
 @settings(deadline=None, max_examples=100)

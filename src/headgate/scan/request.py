@@ -75,6 +75,11 @@ class ScanCounters:
     messages_error: int = 0
     """Verdict error, malformed ones included; counted with `exact` only."""
 
+    @property
+    def messages_decided(self) -> int:
+        """Messages in the range asked for that stage 1 left, evaluated or decided by the index."""
+        return self.messages_evaluated + self.messages_decided_by_index
+
     def add(self, other: ScanCounters) -> None:
         """Add the counts of another reader."""
         for counter in fields(self):

@@ -138,15 +138,15 @@ def _stages(counters: ScanCounters | None) -> tuple[str, ...]:
     total = counters.bytes_read + counters.bytes_skipped
     return (
         f"{counters.chunks_examined:,}",
-        _share(counters.chunks_skipped, counters.chunks_examined),
+        _share(counters.chunks_skipped + counters.chunks_skipped_by_index, counters.chunks_examined),
         f"{size(counters.bytes_skipped)} of {size(total)}",
-        f"{counters.messages_evaluated:,}",
-        _share(counters.messages_matched, counters.messages_evaluated),
+        f"{counters.messages_decided:,}",
+        _share(counters.messages_matched, counters.messages_decided),
     )
 
 
 def _output(sink: SinkReport) -> tuple[str, ...]:
-    rows = sink.rows_written if sink.counters is None else sink.counters.messages_evaluated
+    rows = sink.rows_written if sink.counters is None else sink.counters.messages_decided
     how = "continued" if sink.continued else "replaced" if sink.recomputed else "new"
     return (
         f"{sink.rows_written:,}",

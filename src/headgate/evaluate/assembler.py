@@ -25,7 +25,12 @@ MOST_FIELDS = 1024
 _BYTE_VALUES = 256
 _LETTER_MASK = 0xDF
 _INTEGER_MIN, _INTEGER_LIMIT, _LARGE_LIMIT = -(2**63), 2**63, 2**64
-_KEYED_SECTIONS = (Section.DELIVERY_ANNOTATIONS, Section.MESSAGE_ANNOTATIONS, Section.APPLICATION_PROPERTIES)
+_KEYED_SECTIONS = (
+    Section.DELIVERY_ANNOTATIONS,
+    Section.MESSAGE_ANNOTATIONS,
+    Section.APPLICATION_PROPERTIES,
+    Section.FOOTER,
+)
 _LIST_SECTIONS = (Section.HEADER, Section.PROPERTIES)
 
 
@@ -97,10 +102,18 @@ class Assembler:
             raise NotCompiledError
         default = reference.default
         kind = layout.ABSENT if default is None else layout.BOOLEAN if isinstance(default, bool) else layout.INTEGER
-        self.slots[reference] = self.register(kind, int(default or 0))
+        is_boolean = layout.A_BOOLEAN if reference.only is AmqpType.BOOLEAN else 0
+        self.slots[reference] = self.register(kind, int(default or 0), is_boolean)
         if reference.ignore_case:
             # The register behind it says how the key was spelled.
             self.register(layout.NO_KEY, 0)
+
+    def scratch(self, registers: int) -> int:
+        """Room for what an operation writes, in so many registers; its place in bytes."""
+        place = self.register(layout.ABSENT, 0)
+        for _ in range(registers - 1):
+            self.register(layout.ABSENT, 0)
+        return place
 
     def constant(self, value: Value) -> int:
         """The register of a constant."""
@@ -168,7 +181,7 @@ class Assembler:
         instruction = [operation, wanted, wanted_at, otherwise, *operands]
         instruction += [0] * (layout.INSTRUCTION_WORDS - len(instruction))
         instruction[layout.RULES // 8] = family
-        if operation in (layout.AMONG_BYTES, layout.AMONG, layout.LIKE_GENERAL):
+        if operation in (layout.AMONG_BYTES, layout.AMONG, layout.LIKE_GENERAL, layout.FOLLOW):
             self.table_positions.append((len(self.code), layout.B // 8))
         self.code.append(instruction)
         return (layout.HEAD_WORDS + (len(self.code) - 1) * layout.INSTRUCTION_WORDS) * 8
@@ -191,6 +204,8 @@ class Assembler:
             wanted = {field: register for field, register in self.slots.items() if field.section is section}
             if section is Section.APPLICATION_PROPERTIES:
                 word = layout.APPLICATION_KEYS
+            elif section is Section.FOOTER:
+                word = layout.FOOTER_KEYS
             else:
                 word = layout.WANTED_SECTIONS + 8 * (section - Section.HEADER)
             table = self._field_table(wanted) if section in _LIST_SECTIONS else self._key_table(wanted)

@@ -17,11 +17,15 @@ from headgate.language.tree import (
     Arithmetic,
     ArithmeticOperator,
     BooleanCast,
+    Call,
     Compare,
     CompareOperator,
+    CompareSpecial,
+    Concatenate,
     Constant,
     Exists,
     Field,
+    Function,
     HasSimple,
     In,
     IsNull,
@@ -34,6 +38,7 @@ from headgate.language.tree import (
     Now,
     Or,
     Sign,
+    SpecialNumber,
     TextTest,
     TextTestKind,
     ValueRules,
@@ -69,6 +74,19 @@ _ARITHMETIC = {
 }
 
 
+_FUNCTIONS = {
+    Function.LOWER: layout.LOWER,
+    Function.UPPER: layout.UPPER,
+    Function.LEFT: layout.LEFT,
+    Function.RIGHT: layout.RIGHT,
+    Function.SUBSTRING: layout.SUBSTRING,
+    Function.DATE: layout.DATE,
+}
+_SPECIAL_NUMBERS = {
+    SpecialNumber.INFINITY: layout.INFINITY,
+    SpecialNumber.NEGATIVE_INFINITY: layout.NEGATIVE_INFINITY,
+    SpecialNumber.NAN: layout.NOT_A_NUMBER,
+}
 _TEXT_TESTS = {
     TextTestKind.CONTAINS: layout.CONTAINS,
     TextTestKind.STARTS_WITH: layout.STARTS_WITH,
@@ -89,18 +107,22 @@ class Compiler(Assembler):
         super().__init__(min(rules, key=lambda one: one.name))
         self.tree = tree
         self.depth = 0
+        self.asked: set[FieldReference] = set()
 
     def program(self) -> Words:
         """The program of the tree."""
-        for node in walk(self.tree):
-            if isinstance(node, Field):
-                self.slot(node.reference)
+        self.asked = _asked_with_default(self.tree)
+        self._fill_slots(self.tree)
         slots = len(self.registers)
         reads_late = any(_needs_application_properties(field) for field in self.slots)
-        return self.assemble(self._select_code(), self._exact_code(reads_late), slots)
+        select, exact = self._select_code(), self._exact_code(reads_late)
+        if any(field.section is Section.FOOTER for field in self.slots):
+            select, exact = (self.emit(layout.READ_FOOTER, 0, entry, 0) for entry in (select, exact))
+        return self.assemble(select, exact, slots)
 
     def predicates(self, trees: Sequence[Node]) -> tuple[Words, tuple[int, ...]]:
         """One program, and where the code of each tree begins; see `Predicates`."""
+        self.asked = {reference for tree in trees for reference in _asked_with_default(tree)}
         compiled = [self._has_slots(tree) for tree in trees]
         slots = len(self.registers)
         entries = tuple(self._entry(tree) if has_slots else -1 for tree, has_slots in zip(trees, compiled, strict=True))
@@ -108,12 +130,25 @@ class Compiler(Assembler):
 
     def _has_slots(self, tree: Node) -> bool:
         try:
-            for node in walk(tree):
-                if isinstance(node, Field):
-                    self.slot(node.reference)
+            self._fill_slots(tree)
         except NotCompiledError:
             return False
-        return True
+        # Whoever runs predicates reads no footer.
+        return not any(isinstance(node, Field) and node.reference.section is Section.FOOTER for node in walk(tree))
+
+    def _fill_slots(self, tree: Node) -> None:
+        for node in walk(tree):
+            if isinstance(node, Field):
+                self.slot(self._stored(node.reference))
+
+    def _stored(self, reference: FieldReference) -> FieldReference:
+        """What is read of a message for a field: it without its references, and without a default if that matters."""
+        if reference.path and reference.section is Section.HEADER:
+            # Header fields are read as what they ought to be, and that is nothing to lead into.
+            raise NotCompiledError
+        if reference.path:
+            return replace(reference, path=())
+        return replace(reference, default=None) if reference in self.asked else reference
 
     def _entry(self, tree: Node) -> int:
         self.depth = 0
@@ -235,11 +270,16 @@ class Compiler(Assembler):
                 return self._unary(layout.CAST_BOOLEAN, operand, outcome, family=layout.RULES_ROCKETMQ)
             case IsNull(operand=operand):
                 return self._unary(layout.IS_UNKNOWN, operand, outcome)
-            case Exists(operand=Field(reference=reference)) if reference.key is not None:
-                return self._unary(layout.IS_PRESENT, node.operand, outcome)
+            case Exists(operand=Field(reference=reference)):
+                if reference.path:
+                    return self._unary(layout.IS_PRESENT, node.operand, outcome)
+                return self.emit(layout.IS_PRESENT, *outcome, self.slots[self._stored(reference)])
+            case CompareSpecial(operator=operator, operand=operand, number=number):
+                asked_for = (_SPECIAL_NUMBERS[number], _ORDERS[operator])
+                return self._unary(layout.COMPARE_SPECIAL, operand, outcome, *asked_for, family=layout.RULES_AMQP)
             case HasSimple(operand=Field(reference=reference)) if reference.key is not None:
                 return self._unary(layout.IS_SIMPLE, node.operand, outcome)
-            case Constant() | Field() | Now() | Arithmetic() | Sign():
+            case Constant() | Field() | Now() | Arithmetic() | Sign() | Call() | Concatenate():
                 return self._unary(layout.TRUTH, node, outcome)
             case _:
                 raise NotCompiledError
@@ -332,7 +372,7 @@ class Compiler(Assembler):
     def register_for(self, node: Node) -> int:
         """The register that has, or is to take, the value of `node`."""
         match node:
-            case Field(reference=reference):
+            case Field(reference=reference) if not (reference.path or reference in self.asked):
                 return self.slots[reference]
             case Constant(value=value):
                 return self.constant(value)
@@ -346,7 +386,9 @@ class Compiler(Assembler):
     def value(self, node: Node, register: int, then: int) -> int:
         """Code that computes `node` into `register`; `then` itself for what is in its register already."""
         match node:
-            case Field() | Constant() | Now():
+            case Field(reference=reference):
+                return self._field(reference, register, then)
+            case Constant() | Now():
                 return then
         self.depth += 1
         if self.depth > _DEEPEST:
@@ -359,6 +401,13 @@ class Compiler(Assembler):
                 operation = layout.NEGATE if negative else layout.KEEP_NUMBER
                 entry = self.emit(operation, 0, then, register, source, family=FAMILIES[rules])
                 entry = self.value(operand, source, entry)
+            case Call():
+                entry = self._call(node, register, then)
+            case Concatenate(left=left, right=right):
+                first, second = self.register_for(left), self.register_for(right)
+                operands = (first, second, 0, self.scratch(layout.SCRATCH_REGISTERS))
+                entry = self.emit(layout.CONCATENATE, 0, then, register, *operands, family=layout.RULES_AMQP)
+                entry = self.value(left, first, self.value(right, second, entry))
             case And() | Or() if _may_fail(node):
                 entry = self._collected(node, register, then)
             case And() | Or():
@@ -374,6 +423,31 @@ class Compiler(Assembler):
                 else:
                     entry = self._predicate(positive, layout.STORE, then, register)
         self.depth -= 1
+        return entry
+
+    def _field(self, reference: FieldReference, register: int, then: int) -> int:
+        """Code that follows the references of a field, or puts its default in place; none if its slot has the value."""
+        if reference.path:
+            rows: list[int] = []
+            for step in reference.path:
+                rows += (step, 0, 0) if isinstance(step, int) else (-1, len(step), self.text(step))
+            scratch = self.scratch(layout.FOLLOW_SCRATCH_REGISTERS)
+            operands = (self.slots[self._stored(reference)], self.table(rows), len(reference.path), scratch)
+            return self.emit(layout.FOLLOW, 0, then, register, *operands, family=layout.RULES_AMQP)
+        if reference in self.asked:
+            slot, default = self.slots[self._stored(reference)], self.constant(reference.default)
+            return self.emit(layout.OR_DEFAULT, 0, then, register, slot, default, family=layout.RULES_AMQP)
+        return then
+
+    def _call(self, node: Call, register: int, then: int) -> int:
+        sources = [self.register_for(argument) for argument in node.arguments]
+        if node.function in (Function.LOWER, Function.UPPER):
+            operands = [sources[0], 0, 0, self.scratch(layout.SCRATCH_REGISTERS)]
+        else:
+            operands = [*sources, -1] if len(sources) < 3 else sources
+        entry = self.emit(_FUNCTIONS[node.function], 0, then, register, *operands, family=layout.RULES_AMQP)
+        for argument, source in zip(reversed(node.arguments), reversed(sources), strict=True):
+            entry = self.value(argument, source, entry)
         return entry
 
     def _binary(self, node: Arithmetic, register: int, then: int) -> int:
@@ -393,6 +467,12 @@ class Compiler(Assembler):
         for operand, source in zip(reversed(node.operands), reversed(sources), strict=True):
             entry = self.value(operand, source, entry)
         return entry
+
+
+def _asked_with_default(tree: Node) -> set[FieldReference]:
+    """Fields with a default whose existence matters: their slots must tell it from the default."""
+    asked = (node.operand for node in walk(tree) if isinstance(node, Exists))
+    return {field.reference for field in asked if isinstance(field, Field) and field.reference.default is not None}
 
 
 def _conjuncts(node: Node) -> list[Node]:
@@ -415,7 +495,7 @@ def _positive(node: Node) -> tuple[Node, bool]:
         match node:
             case Not(operand=operand):
                 node = operand
-            case Compare(operator=CompareOperator.NOT_EQUAL):
+            case Compare(operator=CompareOperator.NOT_EQUAL) | CompareSpecial(operator=CompareOperator.NOT_EQUAL):
                 node = replace(node, operator=CompareOperator.EQUAL)
             case In(negated=True) | Like(negated=True) | IsNull(negated=True):
                 node = replace(node, negated=False)

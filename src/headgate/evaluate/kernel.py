@@ -40,10 +40,12 @@ from headgate.evaluate.layout import (
     ON_WANTED,
     OTHERWISE,
     READ_APPLICATION_PROPERTIES,
+    READ_FOOTER,
     RULES,
+    RULES_AMQP,
     RULES_CORRELATION,
+    RULES_RABBITMQ,
     RULES_ROCKETMQ,
-    RULES_SERVICE_BUS,
     SLOT_TEMPLATE,
     STORE,
     TRUE,
@@ -57,6 +59,7 @@ from headgate.evaluate.layout import (
     D,
     E,
 )
+from headgate.evaluate.values.amqp.kernel import amqp_predicate, amqp_value
 from headgate.evaluate.values.kernel import (
     among,
     arithmetic,
@@ -80,6 +83,7 @@ from headgate.evaluate.values.servicebus.kernel import (
 from headgate.evaluate.walk.kernel import (
     check_rest,
     gather_early,
+    gather_footer,
     gather_late,
 )
 from headgate.kernels.compiler import helper, inlined, kernel
@@ -104,13 +108,6 @@ PREFETCH_MESSAGES = 16
 def _predicate(operation: int, at: int, register: int, program: int, registers: int, pool: int) -> int:
     """Truth of any predicate whose short way in `_interpret` does not fit the value at hand, or that has none there."""
     kept_apart()
-    family = load_i64(at + RULES)
-    if family == RULES_ROCKETMQ:
-        return rocketmq_predicate(operation, at, register, registers, pool)
-    if family == RULES_SERVICE_BUS:
-        return servicebus_predicate(operation, at, register, program, registers, pool)
-    if family == RULES_CORRELATION:
-        return correlation_predicate(operation, at, register, registers, pool)
     kind = load_i64(register)
     b = load_i64(at + B)
     c = load_i64(at + C)
@@ -144,19 +141,42 @@ def _predicate(operation: int, at: int, register: int, program: int, registers: 
 
 
 @helper
-def _value(operation: int, at: int, registers: int) -> int:
+def _other_predicate(operation: int, at: int, register: int, program: int, registers: int, pool: int) -> int:
+    """As `_predicate`, by the rules of other languages than RabbitMQ's."""
+    kept_apart()
+    family = load_i64(at + RULES)
+    if family == RULES_ROCKETMQ:
+        return rocketmq_predicate(operation, at, register, registers, pool)
+    if family == RULES_CORRELATION:
+        return correlation_predicate(operation, at, register, registers, pool)
+    if family == RULES_AMQP:
+        return amqp_predicate(at, register)
+    return servicebus_predicate(operation, at, register, program, registers, pool)
+
+
+@helper
+def _other_value(operation: int, family: int, first: int, second: int, result: int) -> int:
+    """As `_value`, by the rules of other languages than RabbitMQ's."""
+    kept_apart()
+    if family == RULES_ROCKETMQ:
+        return rocketmq_negate(first, result)
+    if operation < NEGATE:
+        return servicebus_arithmetic(operation, first, second, result)
+    return servicebus_signed(operation, first, result)
+
+
+@helper
+def _value(operation: int, at: int, program: int, registers: int, pool: int) -> int:
     """A value operation: TRUE when done, UNDECIDED if only the reference can say, ERROR where the language does."""
     kept_apart()
     first = registers + load_i64(at + A)
     second = registers + load_i64(at + B)
     result = registers + load_i64(at + OTHERWISE)
     family = load_i64(at + RULES)
-    if family == RULES_SERVICE_BUS:
-        if operation < NEGATE:
-            return servicebus_arithmetic(operation, first, second, result)
-        return servicebus_signed(operation, first, result)
-    if family == RULES_ROCKETMQ:
-        return rocketmq_negate(first, result)
+    if family == RULES_AMQP:
+        return amqp_value(operation, at, program, registers, pool)
+    if family != RULES_RABBITMQ:
+        return _other_value(operation, family, first, second, result)
     done = True
     if operation < NEGATE:
         done = arithmetic(operation, first, second, result)
@@ -247,13 +267,16 @@ def _interpret(program: int, position: int, registers: int, pool: int, late: int
             position = load_i64(at + ON_WANTED)
             continue
         elif operation >= FIRST_VALUE_OPERATION:
-            outcome = _value(operation, at, registers)
+            outcome = _value(operation, at, program, registers, pool)
             if outcome != TRUE:
                 return outcome
             position = load_i64(at + ON_WANTED)
             continue
         if truth == NOT_YET:
-            truth = _predicate(operation, at, register, program, registers, pool)
+            if load_i64(at + RULES) == RULES_RABBITMQ:
+                truth = _predicate(operation, at, register, program, registers, pool)
+            else:
+                truth = _other_predicate(operation, at, register, program, registers, pool)
             if truth >= ERROR:
                 return truth
         wanted = load_i64(at + WANTED)
@@ -290,6 +313,11 @@ def decide(start: int, end: int, program: int, code: int, registers: int, pool: 
     if load_i64(program + code) == READ_APPLICATION_PROPERTIES:
         if late != 0 and not gather_late(late, end, program, registers, pool):
             return MALFORMED
+        code = load_i64(program + code + ON_WANTED)
+    elif load_i64(program + code) == READ_FOOTER:
+        found = gather_footer(start, end, program, registers, pool)
+        if found != TRUE:
+            return found
         code = load_i64(program + code + ON_WANTED)
     return _interpret(program, code, registers, pool, late, end)
 

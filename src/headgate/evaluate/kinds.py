@@ -100,6 +100,8 @@ def reading(reference: FieldReference, rules: ValueRules) -> int | None:
         return layout.AS_IT_IS if of is None else _READINGS.get(of)
     if reference.only is AmqpType.UBYTE and reference.position is not None:
         return layout.UBYTE_ONLY
+    if reference.only in (AmqpType.BOOLEAN, AmqpType.UINT) and reference.position is not None:
+        return layout.OF_ITS_TYPE
     if reference.only is AmqpType.STRING and reference.section is not Section.APPLICATION_PROPERTIES:
         return layout.AS_TEXT
     return layout.AS_IT_IS if reference.only is None else None

@@ -25,7 +25,7 @@ from __future__ import annotations
 # Kinds of a register. Below FIRST_KNOWN: unknown. From ABSENT to OPEN: of equal keys a later one may still count.
 NULL = 0
 ABSENT = 1
-VALUELESS = 2  # what a language sees no value in; or computed and unknown
+VALUELESS = 2  # what a language sees no value in, payload: its address; or computed and unknown
 FIRST_KNOWN = 3
 OPEN = 3  # a value, but only the reference knows what operators do with it: decimals, described values, NaN, infinities
 ODD = 4  # the same for types that a language hardly ever meets
@@ -77,6 +77,7 @@ RULES_RABBITMQ = 0
 RULES_ROCKETMQ = 1
 RULES_SERVICE_BUS = 2
 RULES_CORRELATION = 3
+RULES_AMQP = 4  # operations that only the dialect amqp has; all else there is RULES_RABBITMQ
 
 # Where the program ends: -1 less the verdict.
 END_FALSE = -1
@@ -103,6 +104,7 @@ CONTAINS = 32  # A register, B text in the pool, C its length, D 1 if negated
 STARTS_WITH = 33
 ENDS_WITH = 34
 CAST_BOOLEAN = 35  # A register
+COMPARE_SPECIAL = 36  # A register of a slot or of FOLLOW, B one of the numbers below, C accepted orders
 
 # Value operations: A, B registers, result in the register OTHERWISE, next instruction ON_WANTED.
 FIRST_VALUE_OPERATION = 128
@@ -116,9 +118,28 @@ KEEP_NUMBER = 134  # A only: unary plus
 BOTH = 135  # three-valued conjunction of two values
 EITHER = 136  # three-valued disjunction
 OPPOSITE = 137  # A only: three-valued negation
+FOLLOW = 138  # A register of a slot, B table of steps (number or -1, length, text of a key), C their number, D scratch
+OR_DEFAULT = 139  # A register of a slot, B register of its default
+LOWER = 140  # A text, D scratch
+UPPER = 141
+LEFT = 142  # A text, B count
+RIGHT = 143
+SUBSTRING = 144  # A text, B start, C count or -1
+DATE = 145  # A text
+CONCATENATE = 146  # A, B texts, D scratch
+
+# Numbers of COMPARE_SPECIAL.
+INFINITY = 0
+NEGATIVE_INFINITY = 1
+NOT_A_NUMBER = 2
+
+# Registers that an operation writes texts of its own to, the slack behind them included; longer ones are undecided.
+SCRATCH_REGISTERS = 24
+FOLLOW_SCRATCH_REGISTERS = 2
 
 # Steps through the message: the next instruction is ON_WANTED; they end the program on bytes that are no message.
 READ_APPLICATION_PROPERTIES = 15  # fill the slots of application properties
+READ_FOOTER = 17  # fill the slots of the footer; only as the first instruction
 CHECK = 16  # walk all sections before the body to their ends
 
 # Accepted orders of a comparison: bit of (order + 1).
@@ -138,6 +159,7 @@ SLOT_TEMPLATE = 16  # position of the first (kind, payload, unused) of each slot
 WANTED_SECTIONS = 24  # four words for header, delivery annotations, message annotations, properties; 0: not wanted,
 # else the position of its table: fields for the lists, keys for the maps
 APPLICATION_KEYS = 56  # position of the keys of application properties; 0: none wanted
+FOOTER_KEYS = 64  # the same of the footer
 
 # A table of fields: number, then per list position a register and, in its lowest bits, how the value is read; -1: not
 # wanted.
@@ -153,6 +175,8 @@ AS_IDENTIFIER = 3
 AS_TIME_SPAN = 4  # an integer of milliseconds
 AS_DATE_TIME = 5
 AS_INTEGER = 6
+OF_ITS_TYPE = 7  # a boolean if the third word of the register is A_BOOLEAN, else a uint; anything else is absent
+A_BOOLEAN = 1
 
 # A table of keys: number, position in the pool of 256 bytes by key length (0 or 1 + the first candidate), 1 if keys are
 # found in any letter case, then per key:

@@ -10,6 +10,7 @@ Functions that walk return an address to go on at; an address behind the given `
 from __future__ import annotations
 
 from headgate.evaluate.layout import (
+    A_BOOLEAN,
     ABSENT,
     APPLICATION_KEYS,
     AS_DATE_TIME,
@@ -23,6 +24,7 @@ from headgate.evaluate.layout import (
     CASE_KEY_BYTES,
     FIELDS_COUNT,
     FIELDS_FIRST,
+    FOOTER_KEYS,
     INTEGER,
     KEY_BYTES,
     KEY_CASE_MASK,
@@ -46,6 +48,7 @@ from headgate.evaluate.layout import (
     NO_KEY,
     NULL,
     ODD,
+    OF_ITS_TYPE,
     OPEN,
     OTHER_CASE,
     READING,
@@ -109,7 +112,7 @@ URI_LAST = 0x69
 
 
 @helper
-def _skip_rare(position: int, stop: int, widths: int) -> int:
+def skip_rare(position: int, stop: int, widths: int) -> int:
     """As `_skip`, for any value."""
     kept_apart()
     pending = 1
@@ -141,7 +144,7 @@ def _skip(position: int, stop: int, widths: int) -> int:
     width = load_u16(widths + 2 * constructor)
     if width < WIDTH_SIZE8:
         return position + width
-    return _skip_rare(position, stop, widths)
+    return skip_rare(position, stop, widths)
 
 
 @inlined
@@ -152,8 +155,11 @@ def _nulls(position: int, most: int) -> int:
 
 
 @helper
-def _decode(position: int, register: int, pool: int) -> None:
-    """Put the value at `position`, whose end was checked, into a register, as the kind that the language sees in it."""
+def decode(position: int, register: int, pool: int) -> None:
+    """Put the value at `position`, whose end was checked, into a register, as the kind that the language sees in it.
+
+    What it sees no value in has its address there.
+    """
     constructor = load_u8(position)
     kind = load_u8(pool + KINDS + constructor)
     if constructor == 0xA1 or constructor == 0xA3 or constructor == 0xA0:
@@ -162,7 +168,7 @@ def _decode(position: int, register: int, pool: int) -> None:
             kind = load_u8(pool + KINDS + KIND_OF_EMPTY)
         _set_text(register, kind, position + 2, size)
     elif kind <= ODD:
-        store_i64(register, kind)
+        set_register(register, kind, position)
     elif constructor == 0x41:
         set_register(register, kind, 1)
     elif constructor == 0x42 or constructor == 0x43 or constructor == 0x44:
@@ -182,6 +188,7 @@ def _decode(position: int, register: int, pool: int) -> None:
     elif constructor == 0x71:
         set_register(register, kind, load_be_i32(position + 1))
     elif constructor == 0x72:
+        store_i64(register + 8, position)
         set_float(register, load_be_f32(position + 1), load_u8(pool + KINDS + KIND_OF_NOT_FINITE))
     elif constructor == 0x80:
         value = load_be_i64(position + 1)
@@ -189,6 +196,7 @@ def _decode(position: int, register: int, pool: int) -> None:
     elif constructor == 0x81 or constructor == 0x83:
         set_register(register, kind, load_be_i64(position + 1))
     elif constructor == 0x82:
+        store_i64(register + 8, position)
         set_float(register, float_of_bits(load_be_i64(position + 1)), load_u8(pool + KINDS + KIND_OF_NOT_FINITE))
     elif constructor == 0x98:
         _set_text(register, kind, position + 1, 16)
@@ -269,14 +277,27 @@ def _read_as(reading: int, position: int, register: int) -> None:
         store_i64(register, NULL)
 
 
+@helper
+def _decode_typed(position: int, register: int, pool: int) -> None:
+    """Decode a boolean or a uint, as the third word of its register says; anything else is as good as absent."""
+    kept_apart()
+    constructor = load_u8(position)
+    if load_i64(register + 16) == A_BOOLEAN:
+        fits = constructor == 0x41 or constructor == 0x42 or constructor == 0x56
+    else:
+        fits = constructor == 0x43 or constructor == 0x52 or constructor == 0x70
+    if fits:
+        decode(position, register, pool)
+
+
 @inlined
 def _decode_text_first(position: int, register: int, pool: int) -> None:
-    """`_decode` with the most common constructor in line."""
+    """`decode` with the most common constructor in line."""
     head = load_u16(position)
     if head & 0xFF == 0xA1 and head > 0xFF:
         set_bytes(register, position + 2, head >> 8)
     else:
-        _decode(position, register, pool)
+        decode(position, register, pool)
 
 
 @inlined
@@ -286,12 +307,13 @@ def _settle(value: int, register: int, pool: int, by_use: bool) -> int:
     Where it goes by use, the first that filters can use counts, else the first; otherwise the first.
     """
     known = load_i64(register)
+    address = load_i64(register + 8)
     _decode_text_first(value, register, pool)
     if by_use:
         found = load_i64(register)
         if found in (VALUELESS, OPEN):
             if known != ABSENT:
-                store_i64(register, known)
+                set_register(register, known, address)
             return 0
     return 1
 
@@ -327,6 +349,8 @@ def _read_list(position: int, stop: int, count: int, fields: int, registers: int
             reading = slot & READING
             if reading == AS_IT_IS:
                 _decode_text_first(position, registers + slot, pool)
+            elif reading == OF_ITS_TYPE:
+                _decode_typed(position, registers + slot - reading, pool)
             elif reading != UBYTE_ONLY:
                 _decode_text_first(position, registers + slot - reading, pool)
                 _read_as(reading, position, registers + slot - reading)
@@ -362,7 +386,7 @@ def _read_map(position: int, stop: int, pairs: int, keys: int, by_use: bool, reg
             candidate = load_u8(by_length + min(length, 255))
         else:
             key = position
-            value = _skip_rare(position, stop, pool)
+            value = skip_rare(position, stop, pool)
         if value >= stop:
             return
         position = _skip(value, stop, pool)
@@ -430,7 +454,7 @@ def _read_map_in_any_case(
             candidate = load_u8(by_length + min(length, 255))
         else:
             key = position
-            value = _skip_rare(position, stop, pool)
+            value = skip_rare(position, stop, pool)
         if value >= stop:
             return
         position = _skip(value, stop, pool)
@@ -603,3 +627,30 @@ def gather_late(value: int, end: int, program: int, registers: int, pool: int) -
     keys = program + load_i64(program + APPLICATION_KEYS)
     _read_wanted(elements, stop, count >> 1, keys, True, registers, pool)
     return True
+
+
+@helper
+def gather_footer(position: int, end: int, program: int, registers: int, pool: int) -> int:
+    """Fill the slots of the footer behind the body: TRUE, or UNDECIDED where sections have symbols for descriptors.
+
+    Where the framing breaks, or another section follows the body, there is no footer.
+    """
+    in_body = False
+    while position < end:
+        code, value = _descriptor(position, end)
+        if code == UNDECIDED:
+            return UNDECIDED
+        if code == LAST_CODE:
+            elements, stop, count = _section(value, end, False)
+            if stop <= end:
+                keys = program + load_i64(program + FOOTER_KEYS)
+                _read_wanted(elements, stop, count >> 1, keys, False, registers, pool)
+            return TRUE
+        if code >= FIRST_BODY_CODE:
+            in_body = True
+            position = skip_rare(value, end, pool)
+        elif code < HEADER_CODE or in_body:
+            return TRUE
+        else:
+            _elements, position, _count = _section(value, end, _is_list(code))
+    return TRUE

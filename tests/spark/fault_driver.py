@@ -11,9 +11,17 @@ import signal
 import sys
 from pathlib import Path
 
+from headgate.log import Stream, stream_folder
 from headgate.spark import copy_stream, session
+from headgate.spark.route import output_of_copies, route_topic
+from headgate.topic import Topic
+from headgate.topic.history import RuleHistory
 
 FILTER = "region = 'AMER' AND p.creation_time > UTC() - 3000000000000"
+
+
+def names_of(topic: Topic) -> set[str]:
+    return {subscription.name for subscription in topic.subscriptions}
 
 
 def main(kind: str, root: str, checkpoint: str) -> None:
@@ -22,6 +30,12 @@ def main(kind: str, root: str, checkpoint: str) -> None:
     if kind == "copy":
         targets = [{"root": root, "stream": "out"}, {"root": root, "stream": "high", "filter": "h.priority > 4"}]
         copy_stream(spark, source, targets, checkpoint=checkpoint)
+        return
+    if kind == "route":
+        topic = RuleHistory.load(Stream.open(stream_folder(root, "in"))).current
+        outputs = {output_of_copies(name): {"root": root, "stream": name} for name in sorted(names_of(topic))}
+        options = {"max_messages_per_batch": "200"}
+        route_topic(spark, root, "in", outputs, checkpoint=checkpoint, options=options)
         return
     frame = spark.readStream.format("headgate").options(**source, columns="message").load()
     (

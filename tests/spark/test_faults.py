@@ -12,10 +12,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from headgate.log import Stream, stream_folder
+from headgate.log import OffsetSpecification, Stream, stream_folder
 from headgate.log.crash_points import VARIABLE
+from headgate.scan import Cursor, ScanRequest
+from headgate.spark.route import declare_topic
+from headgate.topic import Rule, Subscription, Topic
+from headgate.topic.router import Router
+from headgate.topic.history import RuleHistory
 
 from ..log_streams import read_messages
 from .conftest import order, write_stream
@@ -55,9 +61,54 @@ def drive(kind: str, folder: Path, crash_at: str = "") -> int:
     return status
 
 
+OUTPUTS = 24
+
+
+def topic(*, share: int) -> Topic:
+    """Many subscriptions: shares of the numbers, one that asks for the time, and two whose copies are changed."""
+    shares = [
+        Subscription(f"share-{n}", (Rule("share", f"number % {share} = {n}", dialect="amqp"),))
+        for n in range(OUTPUTS - 3)
+    ]
+    recent = Rule("recent", "p.creation_time > UTC() - 2500", dialect="amqp")
+    named = Rule("named", "region = 'AMER'", "SET sys.MessageId = newid()")
+    halved = Rule("halved", "number > 100 AND region = 'APJ'", f"SET number = number * {share}")
+    return Topic(
+        "in",
+        (
+            *shares,
+            Subscription("recent", (recent,)),
+            Subscription("named", (named, Rule("all", "region = 'AMER'"))),
+            Subscription("halved", (halved,)),
+        ),
+    )
+
+
+def routed(root: Path) -> dict[str, list[bytes]]:
+    """What the rules make of the messages of the topic, without Spark."""
+    stream = Stream.open(stream_folder(root, "in"))
+    found: dict[str, list[bytes]] = {}
+    with Cursor(stream, ScanRequest(), start=OffsetSpecification.first(), now_ms=0) as cursor:
+        while (batch := cursor.read(0)) is not None:
+            if not len(batch):
+                continue
+            for piece in RuleHistory.load(stream).ranges(int(batch.offsets[0]), int(batch.offsets[-1]) + 1):
+                part = np.flatnonzero((batch.offsets >= piece.start) & (batch.offsets < piece.stop))
+                router = Router(piece.topic, stream="in")
+                copies = router.route(batch.messages.take(part), batch.offsets[part], batch.timestamps_ms[part])
+                for place, subscription in enumerate(piece.topic.subscriptions):
+                    own = copies.messages(place)
+                    found.setdefault(subscription.name, []).extend(own.message(row) for row in range(len(own)))
+    return found
+
+
+def expected(root: Path, kind: str) -> dict[str, list[bytes]]:
+    return routed(root) if kind == "route" else EXPECTED[kind]
+
+
 def content(root: Path, kind: str) -> dict[str, list[bytes]]:
     found = {}
-    for name in EXPECTED[kind]:
+    for name in expected(root, kind):
         folder = stream_folder(root, name)
         found[name] = [body for _, body in read_messages(Stream.open(folder))] if folder.exists() else []
     return found
@@ -67,6 +118,7 @@ POINTS = [
     ("copy", "staged"),
     ("copy", "published"),
     ("copy", "recorded"),  # between the two outputs of the batch
+    ("route", "recorded:7"),  # between some of many outputs, behind a change of the rules
     ("rows", "appending"),  # abort is called after this commit, as after any that fails
 ]
 MORE_POINTS = [
@@ -74,6 +126,10 @@ MORE_POINTS = [
     ("copy", "appended:2"),
     ("copy", "finished"),
     ("copy", "completed"),
+    ("route", "staged"),
+    ("route", "published"),
+    ("route", "appending:5"),
+    ("route", "completed"),
     ("rows", "staged"),
     ("rows", "published"),
     ("rows", "appended"),
@@ -92,8 +148,12 @@ def half_done(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Path],
         if kind not in made:
             made[kind] = tmp_path_factory.mktemp(kind)
             write_stream(made[kind] / "root", "in", [order(n) for n in range(COUNT // 2)])
+            if kind == "route":
+                declare_topic(made[kind] / "root", topic(share=30))
             drive(kind, made[kind])
         shutil.copytree(made[kind], folder, dirs_exist_ok=True)
+        if kind == "route":
+            declare_topic(folder / "root", topic(share=40))
         write_stream(folder / "root", "in", [order(n) for n in range(COUNT // 2, COUNT)])
 
     return give
@@ -102,16 +162,17 @@ def half_done(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Path],
 def check_restart(kind: str, folder: Path) -> None:
     root = folder / "root"
     for name, messages in content(root, kind).items():
-        assert messages == EXPECTED[kind][name][: len(messages)]
+        assert messages == expected(root, kind)[name][: len(messages)]
     drive(kind, folder)
-    assert content(root, kind) == EXPECTED[kind]
+    assert content(root, kind) == expected(root, kind)
     pending = [path for path in (root / ".headgate" / "commits").rglob("*.json") if path.name != "completed.json"]
     assert pending == []
 
 
 def check_death_at(kind: str, step: str, folder: Path) -> None:
     assert drive(kind, folder, crash_at=step) == -signal.SIGKILL
-    assert content(folder / "root", kind) != EXPECTED[kind] or step in ("finished", "completed", "appended", "recorded")
+    late = ("finished", "completed", "appended", "recorded")
+    assert content(folder / "root", kind) != expected(folder / "root", kind) or step in late
     check_restart(kind, folder)
 
 

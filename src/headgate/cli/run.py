@@ -41,7 +41,7 @@ def run(pipeline: Annotated[Path, Parameter(help="The pipeline, a TOML file.")],
     if report.sinks:
         console.print(report.table())
     write_line(f"{report.seconds:.1f} s in all; streams are in {report.root}")
-    if any(part.continued for part in (*report.sinks, *report.topics)):
+    if any(sink.continued for sink in report.sinks) or any(topic.continued for topic in report.topics):
         write_line("continued where the last run stopped; rows of earlier runs are not counted again")
     return 0
 

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
+from headgate.evaluate.filter import Filter
 from headgate.message import AmqpType, AmqpValue, Message
 from headgate.message.arrow import variant_type
+from headgate.message.fields import Section
 from headgate.message.variant import encode_variant
 
 from ...strategies import FLOATS, INTEGERS, KEYS, TEXTS, WIDE_INTEGERS
@@ -215,3 +217,12 @@ def _variant(draw: st.DrawFn, count: int, *, wrong: bool) -> tuple[Columns, Entr
     if wrong:
         encoded[0] = {"value": b"\x0c\x05", "metadata": b"\x01\x00\x00"}
     return [("application_properties", pa.array(encoded, variant_type()))], [row or {} for row in rows]
+
+
+def expected(filter: Filter, rows: Rows) -> list[bool]:
+    """For which rows the filter is true, by the reference; never where it reads a cell that no message can hold."""
+    found = [filter.matches(message, now_ms=NOW_MS) for message in rows.messages]
+    read = {(field.section, field.position) for field in filter.fields}
+    wrong_priority = rows.wrong_priority and (Section.HEADER, 1) in read
+    wrong_properties = rows.wrong_properties and (Section.APPLICATION_PROPERTIES, None) in read
+    return [False, *found[1:]] if wrong_priority or wrong_properties else found

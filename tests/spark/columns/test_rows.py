@@ -11,12 +11,11 @@ from pyspark.sql.types import DecimalType, IntegerType, StructField, StructType
 
 from headgate.errors import ConfigError, FilterError
 from headgate.evaluate.filter import Filter
-from headgate.message.fields import Section
 from headgate.spark.columns.layout import layout_of
 from headgate.spark.columns.rows import RowFilter
 
 from .languages import LANGUAGES
-from .rows import NOW_MS, Rows, typed_rows
+from .rows import NOW_MS, Rows, expected, typed_rows
 
 REFUSALS = ("in this language a value of such a map is none", "only a VARIANT holds lists and maps")
 
@@ -32,14 +31,6 @@ def matched(filter: Filter, rows: Rows) -> list[bool]:
 def reach(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
     column = batch.column(path[0])
     return pc.struct_field(column, list(path[1:])) if path[1:] else column
-
-
-def expected(filter: Filter, rows: Rows) -> list[bool]:
-    found = [filter.matches(message, now_ms=NOW_MS) for message in rows.messages]
-    read = {(field.section, field.position) for field in filter.fields}
-    wrong_priority = rows.wrong_priority and (Section.HEADER, 1) in read
-    wrong_properties = rows.wrong_properties and (Section.APPLICATION_PROPERTIES, None) in read
-    return [False, *found[1:]] if wrong_priority or wrong_properties else found
 
 
 def agree(text: str, dialect: str, rows: Rows) -> None:

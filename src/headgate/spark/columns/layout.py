@@ -309,9 +309,8 @@ def names_same(reference: FieldReference, named: FieldReference) -> bool:
     """Whether a field of a message that is `named` so is one that `reference` may mean."""
     if reference.section is not named.section or reference.position != named.position:
         return False
-    if reference.key == named.key or not reference.ignore_case:
+    if reference.key is None or named.key is None or not reference.ignore_case:
         return reference.key == named.key
-    assert reference.key is not None and named.key is not None
     return without_case(reference.key) == without_case(named.key)
 
 

@@ -83,9 +83,10 @@ class Filter:
     def from_correlation(cls, /, **conditions: object) -> Filter:
         """The correlation filter of Service Bus with these conditions, ANDed: `label="red", properties={"size": 5}`.
 
-        Conditions on system properties are strings under the names of `headgate.language.system_properties.CORRELATION_FIELDS`;
-        those on application properties are plain Python values or `AmqpValue`, by name, under `properties`. None is no
-        condition. Raises ConfigError for names and values, FilterError for a filter that could never match or has none.
+        Conditions on system properties are strings under the names of `CORRELATION_FIELDS`
+        (`headgate.language.system_properties`); those on application properties are plain Python values or `AmqpValue`,
+        by name, under `properties`. None is no condition. Raises ConfigError for names and values, FilterError for a
+        filter that could never match or has no condition.
         """
         text, tree = correlation_filter(conditions)
         return cls(tree, text, None)

@@ -256,9 +256,9 @@ def test_a_thousand_parentheses_are_accepted_and_one_more_is_beyond_the_limit() 
 @pytest.mark.parametrize(
     "text",
     [
-        "(" * 100_000,
-        "NOT " * 100_000 + "a",
-        "- " * 100_000 + "a",
+        "(" * 50_000,
+        "NOT " * 50_000 + "a",
+        "- " * 50_000 + "a",
         "a" + " = b" * 5000,
         "a" + " IS NULL" * 5000,
         "(a" + " = b" * 5000 + ") > 1",
@@ -272,16 +272,23 @@ def test_nesting_without_end_is_beyond_a_limit_and_no_recursion_failure(text: st
         parse(text, "rocketmq")
 
 
-def test_a_text_longer_than_a_mebibyte_is_beyond_the_limit() -> None:
-    assert understood("a = 1" + " " * (1024 * 1024 - 5)) == "(a == 1)"
-    with pytest.raises(FilterLimitError, match="1048577 characters"):
-        parse("a = 1" + " " * (1024 * 1024 - 4), "rocketmq")
+def test_a_text_of_262144_characters_is_accepted_and_one_more_is_beyond_the_limit() -> None:
+    assert understood("a = 1" + " " * (2**18 - 5)) == "(a == 1)"
+    with pytest.raises(FilterLimitError, match="262145 characters"):
+        parse("a = 1" + " " * (2**18 - 4), "rocketmq")
 
 
 def test_a_chain_of_five_thousand_conditions_is_one_node() -> None:
     tree = parse(" OR ".join(["a = '1'"] * 5000), "rocketmq")
     assert isinstance(tree, Or)
     assert len(tree.operands) == 5000
+
+
+def test_hyphens_without_a_line_end_behind_them_are_signs() -> None:
+    text = " OR ".join(["--1 = a"] * 20_000)
+    tree = parse(text, "rocketmq")
+    assert isinstance(tree, Or)
+    assert len(tree.operands) == 20_000
 
 
 @settings(deadline=None, max_examples=300)

@@ -67,6 +67,8 @@ class TokenRule:
     kind: TokenKind
     pattern: re.Pattern[str]
     read: Callable[[str], TokenValue]
+    ends_with: str = ""
+    """Characters one of which ends every match; where none follows the rule is not tried, so no text is read twice."""
 
 
 class Level(enum.IntEnum):

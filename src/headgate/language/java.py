@@ -111,11 +111,11 @@ def parse_float(text: str) -> float:
     if not _is_tie(double, narrowed):
         return narrowed
     # The double lies halfway between two floats; what the text has beyond the double decides.
-    exact = _exact(trimmed(text).rstrip("fFdD"))
-    if exact == double:
+    beyond = _compared_exactly(trimmed(text), double)
+    if beyond == 0:
         return narrowed
     below, above = sorted((narrowed, _other_side(double, narrowed)))
-    return above if exact > double else below
+    return above if beyond > 0 else below
 
 
 def to_float(number: float) -> float:
@@ -165,16 +165,19 @@ def _finite(number: float) -> float:
     return math.copysign(_FLOAT_OVERFLOW, number) if math.isinf(number) else number
 
 
-def _exact(number: str) -> Fraction:
-    """The exact value of a text that `parse_double` took for a finite number that is not zero."""
-    found = _HEXADECIMAL.fullmatch(number)
+def _compared_exactly(text: str, double: float) -> int:
+    """Below, at or above zero: the exact value of a text that was parsed to a double that is finite and not zero."""
+    found = _HEXADECIMAL.fullmatch(text)
     if found is None:
-        return Fraction(number)
+        # Decimal takes any number of digits and compares without rounding.
+        exact, parsed = Decimal(text.rstrip("fFdD")), Decimal(double)
+        return (exact > parsed) - (exact < parsed)
     sign, mantissa, exponent_sign, exponent = found.groups()
     whole, _, fraction = mantissa[2:].partition(".")
-    power = int(exponent_sign + exponent) - 4 * len(fraction)
-    value = int(whole + fraction, 16) * Fraction(2) ** power
-    return -value if sign == "-" else value
+    power = int(exponent_sign + (exponent.lstrip("0") or "0")) - 4 * len(fraction)
+    magnitude = int(whole + fraction, 16) * Fraction(2) ** power
+    value = -magnitude if sign == "-" else magnitude
+    return (value > double) - (value < double)
 
 
 def double_text(value: float) -> str:

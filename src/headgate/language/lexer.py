@@ -36,6 +36,7 @@ class Lexer:
         self.dialect = dialect
         self._position = 0
         self._tokens = 0
+        self._last: dict[str, int] = {}
         self._name_stop = -1
         limit = dialect.max_code_points
         if limit is not None and len(text) > limit:
@@ -97,10 +98,18 @@ class Lexer:
     def _longest_of(self, rules: tuple[TokenRule, ...]) -> tuple[TokenRule | None, int]:
         best, best_stop = None, self._position
         for rule in rules:
+            if rule.ends_with and self._position > self._last_of(rule.ends_with):
+                continue
             match = rule.pattern.match(self.text, self._position)
             if match is not None and match.end() > best_stop:
                 best, best_stop = rule, match.end()
         return best, best_stop
+
+    def _last_of(self, characters: str) -> int:
+        """The position of the last of the characters in the text, -1 without one."""
+        if characters not in self._last:
+            self._last[characters] = max(map(self.text.rfind, characters))
+        return self._last[characters]
 
     def _word(self, text: str, rule: TokenRule, span: Span) -> Token:
         keyword = self.dialect.fold_keywords(text)

@@ -5,7 +5,7 @@ token, and some comparisons of literals are refused with the texts of the origin
 Source: rocketmq_filters, sections 3 to 5.
 
 Limits, of which the original states none (it accepts 1000 parentheses one in another and overflows its stack from 2000
-on): 1 MiB of characters, 1000 parentheses that open one directly behind the other, 200 operators one in another. Chains
+on): 262,144 characters, 1000 parentheses that open one directly behind the other, 200 operators one in another. Chains
 of AND and of OR may have any length.
 """
 
@@ -72,7 +72,7 @@ def _float(text: str) -> AmqpValue:
 _EXPONENT = "[eE][+-]?[0-9]+"
 TOKENS = (
     TokenRule(TokenKind.SKIPPED, re.compile(r"[ \t\n\r\f]+"), lambda _text: None),
-    TokenRule(TokenKind.SKIPPED, re.compile(r"--[^\n\r]*[\n\r]"), lambda _text: None),
+    TokenRule(TokenKind.SKIPPED, re.compile(r"--[^\n\r]*[\n\r]"), lambda _text: None, ends_with="\n\r"),
     TokenRule(TokenKind.SKIPPED, re.compile(r"/\*.*?\*/", re.DOTALL), lambda _text: None),
     TokenRule(TokenKind.OPERATOR, re.compile(r"<>|>=|<=|[=<>(),+\-]"), lambda _text: None),
     TokenRule(TokenKind.INTEGER, re.compile(r"0|[1-9][0-9]*[lL]?"), _integer),
@@ -81,7 +81,7 @@ TOKENS = (
         re.compile(rf"[0-9]+\.[0-9]*(?:{_EXPONENT})?|\.[0-9]+(?:{_EXPONENT})?|[0-9]+{_EXPONENT}"),
         _float,
     ),
-    TokenRule(TokenKind.STRING, re.compile(r"'(?:[^']|'')*'"), lambda text: text[1:-1].replace("''", "'")),
+    TokenRule(TokenKind.STRING, re.compile(r"'[^']*(?:''[^']*)*'"), lambda text: text[1:-1].replace("''", "'")),
     TokenRule(TokenKind.WORD, re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*"), lambda text: (None, text)),
 )
 
@@ -109,13 +109,14 @@ def _condition(parser: Parser, node: Node) -> Node:
 
 
 def _junction(kind: type[And] | type[Or], level: Level) -> Infix:
-    """AND or OR at `level`; a chain becomes one node, operands are checked when both are there."""
+    """AND or OR at `level`; a chain becomes one node, read in a loop; the first two operands are checked together."""
 
-    def form(parser: Parser, left: Node, _token: Token, _negated: bool) -> Node:
-        chained = isinstance(left, kind) and parser.level is level
+    def form(parser: Parser, left: Node, token: Token, _negated: bool) -> Node:
         right = parser.expression(Level(level + 1))
-        operands = left.operands if chained else (_condition(parser, left),)  # type: ignore[union-attr]
-        return kind((*operands, _condition(parser, right)), (left.span[0], parser.position))
+        operands = [_condition(parser, left), _condition(parser, right)]
+        while parser.accept(token.symbol):
+            operands.append(_condition(parser, parser.expression(Level(level + 1))))
+        return kind(tuple(operands), (left.span[0], parser.position))
 
     return Infix(level, level, form)
 
@@ -135,10 +136,6 @@ def _sign(parser: Parser, token: Token) -> Node:
     return Sign(True, inner, ValueRules.ROCKETMQ, span) if token.symbol == "-" else replace(inner, span=span)
 
 
-def _is_literal(node: Node) -> bool:
-    return isinstance(node, Constant)
-
-
 def _equality(operator: CompareOperator) -> InfixForm:
     """`=` and `<>`: NULL is no operand, and TRUE and FALSE on the left meet no other literal."""
 
@@ -148,7 +145,8 @@ def _equality(operator: CompareOperator) -> InfixForm:
             if isinstance(side, Constant) and side.value is None:
                 raise parser.error("'NULL' cannot be compared.", side.span, FilterTypeError)
         span = (left.span[0], parser.position)
-        if _is_literal(left) and _is_boolean(left) and _is_literal(right) and not _is_boolean(right):
+        literals = isinstance(left, Constant) and isinstance(right, Constant)
+        if literals and _is_boolean(left) and not _is_boolean(right):
             reason = f"'{expression_text(left)}' cannot be compared with '{expression_text(right)}'"
             raise parser.error(reason, span, FilterTypeError)
         return Compare(operator, left, right, ValueRules.ROCKETMQ, span)
@@ -160,7 +158,7 @@ def _ordered(parser: Parser, operator: CompareOperator, left: Node, right: Node,
     """A comparison by order: each side a number, a property, or a negated value."""
     for side in (left, right):
         is_number = isinstance(side, Constant) and isinstance(side.value, AmqpValue)
-        if not is_number and (_is_literal(side) or _is_boolean(side)):
+        if not is_number and (isinstance(side, Constant) or _is_boolean(side)):
             raise _refused(parser, "Value '{}' cannot be compared.", side)
     return Compare(operator, left, right, ValueRules.ROCKETMQ, span)
 
@@ -273,7 +271,7 @@ ROCKETMQ = Dialect(
     fields={},
     compile_like=compile_like,
     rules=ValueRules.ROCKETMQ,
-    max_code_points=1024 * 1024,
+    max_code_points=256 * 1024,
     max_depth=200,
     max_parentheses=1000,
     ignores_trailing_input=True,

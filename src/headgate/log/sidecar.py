@@ -236,6 +236,11 @@ class Sidecar:
             self._descriptor = -1
 
     @property
+    def size_bytes(self) -> int:
+        """Bytes of the file."""
+        return os.fstat(self._descriptor).st_size
+
+    @property
     def identity(self) -> tuple[int, int]:
         """Device and inode: another file under the same name has another, as long as this one is open."""
         found = os.fstat(self._descriptor)

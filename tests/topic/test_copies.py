@@ -380,6 +380,14 @@ def test_a_changed_router_takes_over_what_was_compiled(monkeypatch: pytest.Monke
     assert len(one.changed(Topic("t", (Subscription("s", (*rules, *three), number=1),)))._slots) == 14
 
 
+def test_a_rule_added_to_the_first_of_two_subscriptions_gives_no_second_plain_copy() -> None:
+    one, two, three = (Rule.of(RuleDefinition("r", sql="1=1"), number=number) for number in (1, 1, 2))
+    router = Router(Topic("t", (Subscription("a", (one,), number=1), Subscription("b", (two,), number=2))), stream="t")
+    after = Topic("t", (Subscription("a", (one, three), number=1), Subscription("b", (two,), number=2)))
+    copies = route(router.changed(after), RED, BLUE)
+    assert [row for row, _, _ in seen(copies, 0)] == [row for row, _, _ in seen(copies, 1)] == [0, 1]
+
+
 def test_counters_can_be_asked_for_by_place() -> None:
     rules = (Rule("a", "color = 'red'"), Rule("b", "color = 'green'"), Rule("c", "1=1"))
     counters = route(Router(Topic("t", (Subscription("s", rules),)), stream="t"), RED, BLUE).counters

@@ -7,6 +7,7 @@ of one typed cell with constants take part, under AND, and under OR where both s
 from __future__ import annotations
 
 import math
+import operator as operator_of
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
@@ -42,11 +43,11 @@ def prefilter(tree: Node, inputs: Sequence[Input]) -> Column | None:
     match tree:
         case And(operands):
             known = [found for operand in operands if (found := prefilter(operand, inputs)) is not None]
-            return reduce(Column.__and__, known) if known else None
+            return reduce(operator_of.and_, known) if known else None
         case Or(operands):
             sides = [prefilter(operand, inputs) for operand in operands]
             given = [side for side in sides if side is not None]
-            return reduce(Column.__or__, given) if len(given) == len(sides) else None
+            return reduce(operator_of.or_, given) if len(given) == len(sides) else None
         case Compare(operator, Field() as field, Constant(value)):
             return _comparison(operator, field, value, inputs)
         case Compare(operator, Constant(value), Field() as field):
@@ -55,7 +56,7 @@ def prefilter(tree: Node, inputs: Sequence[Input]) -> Column | None:
             values = [each.value for each in members if isinstance(each, Constant)]
             equal = [_comparison(CompareOperator.EQUAL, field, value, inputs) for value in values]
             given = [each for each in equal if each is not None]
-            return reduce(Column.__or__, given) if given and len(given) == len(values) else None
+            return reduce(operator_of.or_, given) if given and len(given) == len(values) else None
         case _:
             return None
 

@@ -330,7 +330,7 @@ def test_results_of_another_version_of_the_program_are_stale(stream: Stream, mon
     from headgate.scan.match_index import identity
 
     original = identity.FilterKey
-    monkeypatch.setattr(identity, "FilterKey", lambda dialect, digest: original(dialect, digest, "9.9/9"))
+    monkeypatch.setattr(identity, "FilterKey", lambda dialect, digest, _: original(dialect, digest, "9.9/9"))
     counters = with_warning(stream, "region = 'AMER'", "computed by another version of Headgate")
     assert counters.messages_decided_by_index == 0
 

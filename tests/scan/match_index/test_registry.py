@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from headgate.errors import ConfigError, FilterError, FilterTypeError, LogError,
 from headgate.evaluate.filter import Filter
 from headgate.log import Stream
 from headgate.scan.match_index.build import build_index
-from headgate.scan.match_index.identity import FilterKey, key_of
+from headgate.scan.match_index.identity import EVALUATOR, FilterKey, key_of, text_hash
 from headgate.scan.match_index.registry import (
     KEPT_DEAD_MS,
     REGISTRY_NAME,
@@ -207,7 +210,9 @@ def test_a_filter_that_depends_on_more_than_the_message_is_refused_with_its_plac
 def test_a_key_names_language_text_and_program() -> None:
     key = key_of(Filter.parse("a = 1", "rabbitmq"))
     assert key is not None
-    assert key == FilterKey("rabbitmq", key.text_hash)
+    assert key == key_of(pickle.loads(pickle.dumps(Filter.parse("a = 1", "rabbitmq"))))
+    assert key == FilterKey("rabbitmq", text_hash("a = 1"), key.evaluator)
+    assert key.evaluator.startswith(f"{EVALUATOR}/")
     assert key != key_of(Filter.parse("a = 1", "amqp"))
     assert key != key_of(Filter.parse("a  = 1", "rabbitmq"))
 
@@ -216,6 +221,35 @@ def test_filters_that_their_text_alone_does_not_state_have_no_key() -> None:
     assert key_of(Filter.parse("a = @size", "servicebus", parameters={"size": 5})) is None
     assert key_of(Filter.from_properties(application_properties={"region": "AMER"})) is None
     assert key_of(Filter.from_correlation(label="red")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect"),
+    [
+        ("(" * 900 + "a = 1" + ")" * 900, "rocketmq"),
+        (" OR ".join(["a = 1"] * 5000), "rocketmq"),
+        ("NOT " * 150 + "(a = 1)", "rabbitmq"),
+        ("a IN (1, 2.5, 'x') AND b LIKE 'p%_' AND NOT (c IS NULL OR d + 1 > -2)", "rabbitmq"),
+    ],
+)
+def test_deep_long_and_mixed_filters_have_a_key_that_stays_the_same(text: str, dialect: str) -> None:
+    key = key_of(Filter.parse(text, dialect))
+    assert key is not None
+    code = f"from headgate.scan.match_index.identity import *; print(key_of(stated_filter({text!r}, {dialect!r})))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == str(key)
+
+
+def test_another_tree_for_the_same_text_is_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    from headgate.scan.match_index import identity
+
+    before = key_of(Filter.parse("a = 1", "rabbitmq"))
+    monkeypatch.setattr(identity, "stated_filter", lambda _text, _dialect: Filter.parse("a = TRUE", "rabbitmq"))
+    changed = Filter(Filter.parse("a = TRUE", "rabbitmq").tree, "a = 1", "rabbitmq")
+    after = key_of(changed)
+    assert before is not None and after is not None
+    assert (before.text_hash, before.evaluator != after.evaluator) == (after.text_hash, True)
+    assert key_of(Filter.parse("a = 1", "rabbitmq")) is None
 
 
 def test_tags_have_a_key_of_their_own(registry: FilterRegistry) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from headgate import __version__
 from headgate.errors import ConfigError, FilterError, FilterTypeError
@@ -32,12 +32,13 @@ from headgate.language.tree import (
     PropertyOf,
     Sign,
     TextTest,
+    children,
     walk,
 )
 from headgate.message.fields import HEADER_FIELDS, FieldReference, Section
 
 EVALUATOR = f"{__version__}/{EVALUATOR_REVISION}"
-"""The state of the evaluators: results of another state are not believed."""
+"""The state of the evaluators."""
 
 _OF_THE_MESSAGE: tuple[type, ...] = (
     And,
@@ -73,11 +74,14 @@ TAGS = "tags"
 
 @dataclass(frozen=True, slots=True)
 class FilterKey:
-    """What makes a filter the same filter: its language, its text, and the state of the program that decides it."""
+    """What makes a filter the same filter: its language, its text, and the state of the program that decides it.
+
+    `evaluator` is the state of the evaluators and a digest of the bound tree: what the language makes of the text.
+    """
 
     dialect: str
     text_hash: str
-    evaluator: str = EVALUATOR
+    evaluator: str
 
 
 def key_of(expression: Filter) -> FilterKey | None:
@@ -90,9 +94,10 @@ def key_of(expression: Filter) -> FilterKey | None:
         stated = stated_filter(expression.text, dialect)
     except (FilterError, ConfigError):
         return None
-    if stated.tree != expression.tree or _volatile_node(expression) is not None:
+    digest = _digest(stated.tree)
+    if digest != _digest(expression.tree) or _volatile_node(expression) is not None:
         return None
-    return FilterKey(dialect, text_hash(expression.text))
+    return FilterKey(dialect, text_hash(expression.text), f"{EVALUATOR}/{digest}")
 
 
 def stated_filter(text: str, dialect: str) -> Filter:
@@ -103,6 +108,20 @@ def stated_filter(text: str, dialect: str) -> Filter:
 def text_hash(text: str) -> str:
     """SHA-256 of a filter's text, in hexadecimal."""
     return hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).hexdigest()
+
+
+def _digest(tree: Node) -> str:
+    """A name of what a tree says, node by node: trees may be deeper than Python compares or prints."""
+    found = hashlib.sha256()
+    for node in walk(tree):
+        operands = {id(operand) for operand in children(node)}
+        own = [type(node).__name__, len(operands)]
+        for each in fields(node):
+            value = getattr(node, each.name)
+            if id(value[0] if isinstance(value, tuple) and value else value) not in operands:
+                own.append((each.name, value))
+        found.update(repr(own).encode("utf-8", errors="surrogatepass"))
+    return found.hexdigest()[:32]
 
 
 def check_registrable(expression: Filter) -> None:

@@ -27,6 +27,12 @@ FILTERS = (
     "p.reply_to_group_id LIKE '%x' OR s LIKE 'a%c' OR [a key that is longer than eight bytes] IS NULL",
     "absent = TRUE",
 )
+AMQP_FILTERS = (
+    "h.durable OR EXISTS(h.ttl) OR h.first_acquirer OR m.[x-opt-partition-key] = 'k7' OR d.trace = 'a' OR f.crc = 42",
+    "n[0] = INF OR s['a']['b'][2] = 'x' OR keys[1] || keys['sym'] = 'ab' OR EXISTS(texts[1]) OR nested[0][1][1] = NAN",
+    "LOWER(s) || UPPER(city) = 'x' OR LEFT(s, 3) || RIGHT(s, 3) = 'y' OR SUBSTRING(city, 2, 2) = 'z' OR temp = NAN",
+    "DATE(d0) > 0 OR DATE(d6) > 0 OR DATE(s) > 0 OR DATE(p.subject) > 0 OR LOWER(m.[x-opt-path][0]) = 'a' OR n = -INF",
+)
 AROUND = (0xA1, 0x40, 0xB1, 0x00)
 """Constructors that would lead on: a string, a null, a long string, a described value."""
 
@@ -85,6 +91,16 @@ def hostile_messages() -> Iterator[bytes]:
                     yield b"\x00\x53" + bytes([code, compound, len(small) + 1, min(count, 255)]) + small
                     large = struct.pack(">II", len(small) + 4, count)
                     yield b"\x00\x53" + bytes([code, compound + 0x10]) + large + small
+    for code, key in (
+        (0x74, b"\xa1\x01n"),
+        (0x74, b"\xa1\x04keys"),
+        (0x72, b"\xa3\x0ax-opt-path"),
+        (0x78, b"\xa3\x03crc"),
+    ):
+        for outer in (0xC0, 0xC1, 0xE0, 0xD0, 0xD1, 0xF0):
+            for constructor in CONSTRUCTORS:
+                for count in (1, 3, 255, 2**32 - 1):
+                    yield nested_message(code, key, outer, constructor, count)
     for length in (0, 1, 7, 8, 9, 254, 255):
         yield (
             b"\x00\x53\x74\xc1"
@@ -95,23 +111,36 @@ def hostile_messages() -> Iterator[bytes]:
         yield b"\x00\x53\x74\xd1" + struct.pack(">II", 12, 2) + b"\xa1\x01n\xb1" + struct.pack(">I", size)
 
 
-def main(vectors: str, changes: int) -> None:
+def nested_message(code: int, key: bytes, outer: int, constructor: int, count: int) -> bytes:
+    """A section with one container, whose size is right and whose count and last element promise more."""
+    inside = b"\x50\x01" * (count & 1) + bytes([constructor])
+    size = min(count, 255)
+    is_short = outer in (0xC0, 0xC1, 0xE0)
+    held = bytes([len(inside) + 1, size]) if is_short else struct.pack(">II", len(inside) + 4, count)
+    container = bytes([outer]) + held + inside
+    return b"\x00\x53" + bytes([code, 0xC1, len(key) + len(container) + 1, 2]) + key + container
+
+
+def main(vectors: list[str], changes: int) -> None:
     if load("headgate.evaluate.kernel") is None:
         sys.exit("kernels cannot be compiled here")
-    programs = [compile_program(bind(parse(text), "rabbitmq", text)) for text in FILTERS]
+    programs = [compile_program(bind(parse(text, "amqp"), "amqp", text)) for text in AMQP_FILTERS + FILTERS]
     buffer = GuardedBuffer(4)
-    lines = Path(vectors).read_text().splitlines()
-    recorded = [bytes.fromhex(json.loads(line)["encoded_hex"]) for line in lines]
+    lines = [line for path in vectors for line in Path(path).read_text().splitlines()]
+    stored = [bytes.fromhex(json.loads(line)["encoded_hex"]) for line in lines]
+    recorded = [message for message in stored if len(message) < buffer.size - 64]
     chance = random.Random(7)
     looked_at = 0
 
     def look_at(message: bytes, around: int) -> None:
         nonlocal looked_at
         batch = buffer.batch_of(message, around)
-        for program in programs:
+        for number, program in enumerate(programs):
             assert program is not None
-            program.select(batch, 0)
             program.verdicts(batch, 0)
+            if number >= len(AMQP_FILTERS):
+                # Both modes, here only: exact asks twice whatever select asks once, and this is most of the time.
+                program.select(batch, 0)
         looked_at += 1
 
     for message in hostile_messages():
@@ -129,4 +158,4 @@ def main(vectors: str, changes: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[2:], int(sys.argv[1]))

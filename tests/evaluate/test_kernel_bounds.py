@@ -11,13 +11,14 @@ import pytest
 from headgate.kernels import load
 
 HERE = Path(__file__).parent
-MESSAGES = HERE.parent / "vectors" / "rabbitmq_messages.jsonl"
+VECTORS = HERE.parent / "vectors"
+MESSAGES = (VECTORS / "rabbitmq_messages.jsonl", VECTORS / "own" / "amqp_messages.jsonl")
 
 pytestmark = pytest.mark.skipif(load("headgate.evaluate.kernel") is None, reason="kernels cannot be compiled here")
 
 
 def look_at_guarded_messages(changes: int) -> int:
-    command = [sys.executable, str(HERE / "guarded_kernel.py"), str(MESSAGES), str(changes)]
+    command = [sys.executable, str(HERE / "guarded_kernel.py"), str(changes), *map(str, MESSAGES)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert ended.returncode == 0, f"ended with {ended.returncode}: {ended.stderr[-2000:]}"
     return int(ended.stdout)

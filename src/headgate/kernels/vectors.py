@@ -45,6 +45,32 @@ either_bitmap = intrinsic(_binary("or_"))
 
 
 @intrinsic
+def combine_bitmaps(_context: Any, _target: Any, _source: Any, _widen: Any, _add: Any) -> Any:
+    """`(target, source, widen, add)`: target = target & (source | widen) | source & add, with 0 or -1 for the last two.
+
+    Conjunction, disjunction and copy without a branch between them.
+    """
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        place = _at(builder, arguments[0], _BITMAP)
+        target = builder.load(place, align=8)
+        source = builder.load(_at(builder, arguments[1], _BITMAP), align=8)
+        widen, add = (_repeated(builder, word) for word in arguments[2:])
+        kept = builder.and_(target, builder.or_(source, widen))
+        builder.store(builder.or_(kept, builder.and_(source, add)), place, align=8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64, types.int64), generate
+
+
+def _repeated(builder: Any, word: Any) -> Any:
+    """A bitmap of one word again and again."""
+    number = ir.IntType(32)
+    first = builder.insert_element(ir.Constant(_BITMAP, ir.Undefined), word, ir.Constant(number, 0))
+    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(number, _BITMAP.count), None))
+
+
+@intrinsic
 def copy_bitmap(_context: Any, _target: Any, _source: Any) -> Any:
     """`(target, source)`: copy one bitmap."""
 

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import datetime
 import pickle
+import uuid
+from unittest import mock
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+import amqp_strategies
+import kernel_strategies
+import rocketmq_strategies
+from headgate.errors import FilterError
 from headgate.evaluate import Filter, Verdict
-from headgate.evaluate.rules import Matches, RuleSet
+from headgate.evaluate.rules import Matches, RuleSet, build, plan
 from headgate.message.batch import EncodedMessages
-from strategies import damaged_messages, encoded_messages, expressions
+from strategies import constants, damaged_messages, encoded_messages, expressions, names
+
+PARAMETERS = {
+    "time": datetime.datetime.fromtimestamp(1_700_000_000, datetime.UTC),
+    "span": datetime.timedelta(minutes=1),
+    "guid": uuid.UUID(bytes=bytes(range(16))),
+}
 
 NOW_MS = 1_767_225_600_000
 
@@ -45,9 +58,20 @@ def alone(filters: dict[int, Filter], exact_errors: set[int], batch: EncodedMess
     return matching, failing
 
 
-def assert_as_alone(filters: list[Filter], messages: list[bytes], exact_errors: set[int]) -> None:
+def shared(filters: list[Filter], exact_errors: set[int], index_from: int) -> RuleSet:
+    """A set that evaluates even few filters together and indexes fields of which `index_from` constants are demanded."""
+    with mock.patch.object(plan, "INDEX_FROM", index_from), mock.patch.object(build, "MOST_ALONE", 0):
+        return RuleSet(filters, exact_errors=exact_errors)
+
+
+index_from = st.sampled_from((1, 2, plan.INDEX_FROM))
+
+
+def assert_as_alone(
+    filters: list[Filter], messages: list[bytes], exact_errors: set[int], least: int = plan.INDEX_FROM
+) -> None:
     batch = EncodedMessages.of(messages)
-    rules = RuleSet(filters, exact_errors=exact_errors)
+    rules = shared(filters, exact_errors, least)
     assert pairs(rules.match(batch, now_ms=NOW_MS)) == alone(dict(enumerate(filters)), exact_errors, batch)
 
 
@@ -61,4 +85,280 @@ def test_a_rule_set_says_of_generated_messages_what_every_filter_says_alone(
 ) -> None:
     filters = [Filter.parse(text, "rabbitmq") for text in given_texts]
     exact = data.draw(st.sets(st.integers(0, len(filters) - 1)))
-    assert_as_alone(filters, messages, exact)
+    assert_as_alone(filters, messages, exact, data.draw(index_from))
+
+
+def parsed(text: str, dialect: str) -> Filter | None:
+    """None for a text that the dialect refuses."""
+    try:
+        return (
+            Filter.parse(text, dialect, parameters=PARAMETERS)
+            if dialect == "servicebus"
+            else Filter.parse(text, dialect)
+        )
+    except FilterError:
+        return None
+
+
+plain_values = st.one_of(
+    st.sampled_from(("red", "5", "AMER", "", "abc")),
+    st.sampled_from((0, 1, 5, 10, -1, 9000)),
+    st.sampled_from((0.0, 0.5, 5.0, 19.99)),
+    st.booleans(),
+)
+correlations = st.builds(
+    lambda label, properties: Filter.from_correlation(label=label, properties=properties),
+    st.sampled_from((None, "red", "AMER", "abc")),
+    st.dictionaries(st.sampled_from(("a", "B", "price", "n", "s")), plain_values, min_size=1, max_size=3),
+)
+property_maps = st.builds(
+    Filter.from_properties,
+    st.sampled_from((None, {"subject": "abc"}, {"subject": "&p:a"})),
+    st.dictionaries(st.sampled_from(("n", "s", "region", "price")), plain_values, min_size=1, max_size=3),
+)
+tags = st.sampled_from(("red", "red || Red", "*", "5||10")).map(Filter.from_tags)
+any_filters = (
+    st.one_of(
+        st.tuples(expressions, st.just("rabbitmq")),
+        st.tuples(amqp_strategies.amqp_expressions, st.just("amqp")),
+        st.tuples(rocketmq_strategies.expressions, st.just("rocketmq")),
+        st.tuples(kernel_strategies.servicebus_expressions, st.just("servicebus")),
+    )
+    .map(lambda given_text: parsed(*given_text))
+    .filter(lambda given_filter: given_filter is not None)
+)
+equalities = st.one_of(
+    st.builds("{} = {} AND {}".format, names, constants, expressions).map(lambda text: parsed(text, "rabbitmq")),
+    st.builds("{} = {}".format, names, constants).map(lambda text: parsed(text, "rabbitmq")),
+    st.builds("{} IN ({}, {})".format, names, constants, constants).map(lambda text: parsed(text, "rabbitmq")),
+    correlations,
+    property_maps,
+    tags,
+)  # fmt: skip
+filters_of_all_kinds = st.lists(st.one_of(any_filters, equalities), min_size=4, max_size=12)
+any_messages = st.one_of(
+    encoded_messages(),
+    damaged_messages(),
+    kernel_strategies.rocketmq_messages,
+    kernel_strategies.servicebus_messages,
+    amqp_strategies.amqp_messages(),
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(filters_of_all_kinds, st.lists(any_messages, min_size=1, max_size=6), st.data())
+def test_filters_of_all_languages_in_one_set_say_what_each_says_alone(
+    filters: list[Filter], messages: list[bytes], data: st.DataObject
+) -> None:
+    exact = data.draw(st.sets(st.integers(0, len(filters) - 1)))
+    assert_as_alone(filters, messages, exact, data.draw(index_from))
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.lists(equalities, min_size=4, max_size=12), st.lists(any_messages, min_size=1, max_size=6), index_from)
+def test_indexed_equalities_say_what_each_filter_says_alone(
+    filters: list[Filter], messages: list[bytes], least: int
+) -> None:
+    assert_as_alone(filters, messages, set(), least)
+
+
+class Changes(RuleBasedStateMachine):
+    """Adding and removing filters, against a dictionary of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rules = RuleSet([])
+        self.filters: dict[int, Filter] = {}
+        self.exact: set[int] = set()
+        self.earlier: list[tuple[RuleSet, dict[int, Filter]]] = []
+
+    @rule(given_filter=st.one_of(any_filters, equalities), exact=st.booleans())
+    def add(self, given_filter: Filter, exact: bool) -> None:
+        number = self.rules.next_number
+        self.earlier = [*self.earlier[-2:], (self.rules, dict(self.filters))]
+        self.rules = self.rules.with_filter(given_filter, exact_errors=exact)
+        self.filters[number] = given_filter
+        if exact:
+            self.exact.add(number)
+
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        if self.filters:
+            number = data.draw(st.sampled_from(sorted(self.filters)))
+            self.rules = self.rules.without(number)
+            del self.filters[number]
+            with pytest.raises(KeyError):
+                self.rules.without(number)
+
+    @rule()
+    def send(self) -> None:
+        self.rules = pickle.loads(pickle.dumps(self.rules))
+
+    @rule(messages=st.lists(any_messages, min_size=1, max_size=4))
+    def match(self, messages: list[bytes]) -> None:
+        batch = EncodedMessages.of(messages)
+        assert pairs(self.rules.match(batch, now_ms=NOW_MS)) == alone(self.filters, self.exact, batch)
+        for rules, filters in self.earlier:
+            assert pairs(rules.match(batch, now_ms=NOW_MS))[0] == alone(filters, set(), batch)[0]
+
+    @invariant()
+    def counts(self) -> None:
+        assert len(self.rules) == len(self.filters)
+
+
+Changes.TestCase.settings = settings(deadline=None, max_examples=25, stateful_step_count=12)
+TestAddingAndRemoving = Changes.TestCase
+
+
+def event(**values: object) -> bytes:
+    return Message(b"x", application_properties=values).encode()
+
+
+def numbered(texts: list[str]) -> list[Filter]:
+    return [Filter.parse(text, "rabbitmq") for text in texts]
+
+
+PREDICATES = [
+    "n > 500", "n % 7 = 3", "s = 'b'", "s LIKE 'a%'", "NOT (n <= 100 OR s = 'c')", "n = 5 AND t = 'x'", "m IS NULL",
+    "m = TRUE AND n >= 1020", "n IN (1, 1023, 1024, 1025, 2047, 2048)", "TRUE", "s > 'a'", "n < p.creation_time",
+]  # fmt: skip
+
+
+def test_pairs_are_right_on_both_sides_of_a_block() -> None:
+    messages = [event(n=n, s="abc"[n % 3], **({"m": True} if n % 2 else {})) for n in range(2100)]
+    assert_as_alone(numbered(PREDICATES), messages, set())
+
+
+@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 1023, 1024, 1025])
+def test_any_number_of_messages_is_decided(count: int) -> None:
+    assert_as_alone(numbered(PREDICATES), [event(n=n, s="a") for n in range(count)], {0})
+
+
+def test_filters_that_are_the_same_each_get_their_pairs() -> None:
+    filters = numbered(["n > 3", "s = 'a' AND n > 3", "n > 3", "s = 'a' AND n > 3", "n>3", "n > 3.0"])
+    assert_as_alone(filters, [event(n=n, s="a") for n in range(6)], {2})
+
+
+def test_constants_that_python_takes_for_equal_stay_apart() -> None:
+    filters = numbered(["m = TRUE", "m = 1", "m = 1.0", "m = FALSE", "m = 0", "m = '1'", "n IN (TRUE, 1)"])
+    assert_as_alone(filters, [event(m=value, n=value) for value in (True, False, 1, 0, 1.0, 0.0, "1", b"1")], set())
+
+
+def test_numbers_between_bounds_are_told_apart_from_the_bounds() -> None:
+    limits = ["0", "0.5", "5", "5.0", "9007199254740992", "9007199254740993", "9223372036854775807", "1E300", "1E400"]
+    filters = numbered([
+        f"{name} {operator} {limit}"
+        for name in ("n", "-n") for operator in ("=", "<>", "<", "<=", ">", ">=") for limit in limits if limit != "1E400"
+    ])  # fmt: skip
+    numbers = [0, 1, 5, -5, 6, 2**53, 2**53 + 1, 2**53 + 2, 2**63 - 1, -(2**63)]
+    floats = [0.0, -0.0, 0.4999, 0.5, 0.5001, 5.0, 2.0**53, 2.0**53 + 2, 2.0**63, -(2.0**63), 1e300, 1.1e300]
+    large = [
+        section(0x74, b"\xc1\x0d\x02" + string(b"n") + b"\x80" + (2**63 + extra).to_bytes(8, "big")) for extra in (0, 1)
+    ]
+    assert_as_alone(filters, [*(event(n=number) for number in (*numbers, *floats)), *large], set())
+
+
+def test_more_values_than_are_remembered_are_decided_all_the_same() -> None:
+    filters = numbered(["s LIKE '%7'", "s LIKE '1%'", "s > '5'", "n * 2 > 9000 AND s LIKE '%3%'"])
+    rules = shared(filters, set(), plan.INDEX_FROM)
+    texts = [f"{number}{'-' * (number % 300)}{number}" for number in range(3000)]
+    for start in range(0, 60_000, 3000):
+        batch = EncodedMessages.of([event(s=f"{start}{text}", n=start) for text in texts])
+        assert len(rules.match(batch, now_ms=NOW_MS)) == sum(
+            int(given.select(batch, now_ms=NOW_MS).sum()) for given in filters
+        )
+
+
+def test_many_pairs_make_room_for_themselves() -> None:
+    filters = numbered(["n >= 0", "n > -1", "n < 10000", "n <> -5", "TRUE", "s IS NULL", "n = n"])
+    batch = EncodedMessages.of([event(n=n) for n in range(5000)])
+    matches = shared(filters, set(), 1).match(batch, now_ms=NOW_MS)
+    assert np.array_equal(matches.rows, np.repeat(np.arange(5000), 7))
+    assert np.array_equal(matches.rules, np.tile(np.arange(7), 5000))
+
+
+def test_bytes_that_are_no_message_are_errors_to_whoever_asked() -> None:
+    filters = numbered(PREDICATES)
+    matches = shared(filters, {0, 3}, 1).match(EncodedMessages.of([b"\x00\x53\x74\xc1", event(n=600)]), now_ms=NOW_MS)
+    assert matches.error_rows.tolist() == [0, 0]
+    assert matches.error_rules.tolist() == [0, 3]
+    assert 0 not in matches.rows
+
+
+def test_a_message_with_symbols_as_descriptors_is_decided_by_the_reference() -> None:
+    plain = event(n=5, t="x")
+    assert plain.startswith(b"\x00\x53\x74")
+    symbolic = b"\x00\xa3\x20amqp:application-properties:map" + plain[3:]
+    assert_as_alone(numbered(PREDICATES), [plain, symbolic], {1}, 1)
+
+
+def test_a_tree_too_deep_for_bitmaps_is_decided_by_the_reference() -> None:
+    deep = "n = 1"
+    for number in range(130):
+        deep = f"({deep} {'AND' if number % 2 else 'OR'} n = {number})"
+    assert_as_alone(numbered([deep, *PREDICATES]), [event(n=n) for n in range(4)], {0})
+
+
+def test_errors_follow_the_order_of_the_operands() -> None:
+    texts = [
+        "a > 1 AND b = 'x'", "b = 'x' AND a > 1", "a > 1 OR b = 'x'", "b = 'x' OR a > 1", "NOT (b = 'x' AND a > 1)",
+        "c = 1 AND a > 1", "c = 1 OR a > 1", "(c = 1 OR a > 1) AND b = 'y'", "b = 'y' AND (c = 1 OR a > 1)",
+    ]  # fmt: skip
+    filters = [Filter.parse(text, dialect) for text in texts for dialect in ("servicebus", "rocketmq")]
+    messages = [
+        event(**values) for values in ({"a": "text", "b": "x"}, {"a": "text", "b": "y"}, {"a": "text"}, {"b": "x"})
+    ]
+    assert alone(dict(enumerate(filters)), set(range(len(filters))), EncodedMessages.of(messages))[1]
+    assert_as_alone(filters, messages, set(range(len(filters))))
+
+
+def test_where_kernels_are_off_the_reference_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.evaluate.rules.engine.load", lambda _module: None)
+    assert_as_alone(numbered(PREDICATES), [event(n=n, s="abc"[n % 3]) for n in range(30)], {1}, 1)
+
+
+def test_fields_beyond_one_program_are_spread_over_several() -> None:
+    filters = numbered([f"k{number} = 'a' OR k{number + 1} = 'b'" for number in range(600)])
+    messages = [event(**{f"k{number}": "ab"[number % 2]}) for number in range(0, 600, 37)]
+    assert_as_alone(filters, messages, set(), 1)
+
+
+def test_message_outside_the_buffer_is_refused_with_its_number() -> None:
+    batch = EncodedMessages.of([event(n=1)] * 3)
+    batch.starts[1] = 10_000
+    with pytest.raises(ValueError, match="message 1 is not within"):
+        shared(numbered(PREDICATES), set(), 1).match(batch, now_ms=NOW_MS)
+
+
+def test_time_is_an_input_of_every_match() -> None:
+    rules = shared(numbered(["p.creation_time > UTC()", "UTC() > 5", "UTC() = 5", "n = UTC()"]), set(), 1)
+    batch = EncodedMessages.of([event(n=5)])
+    assert rules.match(batch, now_ms=5).rules.tolist() == [2, 3]
+    assert rules.match(batch, now_ms=6).rules.tolist() == [1]
+    assert rules.match(batch, now_ms=2**70).rules.tolist() == [1]
+
+
+def test_a_set_compiles_nothing_anew_for_what_is_removed() -> None:
+    rules = RuleSet(numbered(PREDICATES))
+    before = rules._parts
+    assert rules.without(3)._parts is not None and rules.without(3)._parts[0] is before[0]
+
+
+def test_the_greater_part_removed_is_forgotten() -> None:
+    rules = RuleSet(numbered([f"n = {number}" for number in range(300)]))
+    for number in range(250):
+        rules = rules.without(number)
+    assert sum(len(part.members) for part in rules._parts) < 150
+    assert rules.match(EncodedMessages.of([event(n=n) for n in range(300)]), now_ms=0).rules.tolist() == list(
+        range(250, 300)
+    )
+
+
+def test_added_filters_are_gathered_in_few_parts() -> None:
+    rules = RuleSet([])
+    for number in range(200):
+        rules = rules.with_filter(Filter.parse(f"n = {number}", "rabbitmq"))
+    assert len(rules._parts) <= 3
+    assert rules.match(EncodedMessages.of([event(n=n) for n in range(200)]), now_ms=0).rules.tolist() == list(
+        range(200)
+    )

@@ -27,6 +27,7 @@ _CLASSES_BYTES = 4 << 20
 _MOST_CLASSES = 32_768
 _FEWEST_CLASSES = 2 * layout.BLOCK
 _FEW_PAIRS = 4096
+_LINE_BYTES = 64
 
 
 class EnginePart:
@@ -86,7 +87,10 @@ class _Memory:
         return address_of(kept)
 
     def words(self, count: int) -> int:
-        return self.address(np.zeros(max(count, 1), dtype=np.int64))
+        """Address of so many words of zero, at the beginning of a cache line."""
+        array = np.zeros(count + _LINE_BYTES // 8, dtype=np.int64)
+        self.kept.append(array)
+        return -(-address_of(array) // _LINE_BYTES) * _LINE_BYTES
 
 
 class _Run:
@@ -106,8 +110,9 @@ class _Run:
         self._set(layout.COLUMN_COUNT, len(plan.columns))
         self._set(layout.LOOSE, memory.address(plan.loose))
         self._set(layout.LOOSE_COUNT, len(plan.loose))
-        self._set(layout.BITS, memory.words(plan.predicate_count * layout.TRIPLE_BYTES // 8))
-        self._set(layout.STACK, memory.words((DEEPEST + 2) * layout.TRIPLE_BYTES // 8))
+        bits = memory.words((plan.predicate_count + DEEPEST + 2) * layout.TRIPLE_BYTES // 8)
+        self._set(layout.BITS, bits)
+        self._set(layout.STACK, bits + plan.predicate_count * layout.TRIPLE_BYTES)
         self._set(layout.UNSURE, memory.words(layout.BLOCK // 64))
         self._set(layout.SQUARE, memory.words(64))
         self._set(layout.CODE, memory.address(plan.code))

@@ -27,13 +27,12 @@ from headgate.evaluate.layout import (
     TIME_SPAN,
     TIMESTAMP,
     UUID,
-    VALUELESS,
 )
 
 BLOCK = 1024
 
 # How the value in a register is known again. A kind in none of these is never taken for one seen before.
-KINDS_BY_THEMSELVES = 1 << NULL | 1 << ABSENT | 1 << VALUELESS | 1 << OPEN | 1 << ODD
+KINDS_BY_THEMSELVES = 1 << NULL | 1 << ABSENT | 1 << OPEN | 1 << ODD
 KINDS_BY_PAYLOAD = 1 << INTEGER | 1 << FLOAT | 1 << BOOLEAN | 1 << LARGE | 1 << INT32 | 1 << TIMESTAMP | 1 << TIME_SPAN
 KINDS_BY_TEXT = 1 << BYTES | 1 << UUID | 1 << BINARY
 
@@ -141,8 +140,11 @@ HAS_UNDECIDED = 2
 
 # A table of texts: hash, address, length, 1 + number (0: empty place).
 TEXT_WORDS = 4
-# A table of values seen: hash, kind, payload, length, address of the class row (0: empty place).
-MEMO_WORDS = 5
+# A table of values seen: kind and length, hash, payload, address of the class row (0: empty place). The payload of a
+# text of at most eight bytes is the text, that of a longer one the address of a copy.
+MEMO_WORDS = 4
+MEMO_LENGTH_SHIFT = 8
+LONGEST_WORD = 8
 LONGEST_MEMO_TEXT = 256
 
 # A filter: position and number of its instructions, columns it looks at, position and number of its numbers, and
@@ -156,17 +158,17 @@ FILTER_EXACT = 40
 FILTER_WORDS = 6
 LOOSE_GROUP = 62
 
-# An instruction: operation, place in the stack, and bitmap in the predicates (of what is false if negated).
-OPERATION_BITS = 4
-NEGATED_BIT = 4
+# An instruction: what to do with a place in the stack and a source, which is a predicate (what is false of it, if
+# negated) or the place above; the stack lies behind the bitmaps of the predicates.
+ADDS = 1  # the source counts where the place does not
+WIDENS = 2  # the place counts where the source does not
+AND = 0
+TAKE = ADDS
+OR = ADDS | WIDENS
+STOPS_IF_NONE = 4  # if nothing is left in the place, the filter is true nowhere
+NEGATED = 8
 PLACE_SHIFT = 8
 SOURCE_SHIFT = 20
-TAKE = 0
-AND_PREDICATE = 1
-OR_PREDICATE = 2
-AND_NEXT = 3  # with the place above it
-OR_NEXT = 4
-STOP_IF_NONE = 5  # of the lowest place: the filter is true nowhere
 
 # An indexed field: register of the field in bytes, kinds that only the reference can tell, whether it is an access key.
 FIELD_SLOT = 0

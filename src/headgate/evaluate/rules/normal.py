@@ -11,7 +11,7 @@ import functools
 import struct
 from collections.abc import Hashable
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from headgate.language.tree import And, Node, Not, Or
 from headgate.message import AmqpValue
@@ -94,7 +94,7 @@ def identity(node: object) -> Hashable:
         return tuple(map(identity, node))
     if isinstance(node, AmqpValue):
         return repr(node)
-    kind: Hashable = type(node)
+    kind = cast(Hashable, type(node))
     names = _parts_of(kind)
     return (kind, *(identity(getattr(node, name)) for name in names)) if names else (kind, node)
 

@@ -37,6 +37,9 @@ INDEX_FROM = 256
 """A field is indexed if that many different constants are demanded of it: bitmaps serve fewer faster, because one
 instruction asks for 1 024 messages and a message has one of the constants."""
 
+_LOOKED_AT = 2
+"""Behind so many conjuncts a filter looks whether any message is left."""
+
 Words: TypeAlias = NDArray[np.int64]
 
 
@@ -197,7 +200,13 @@ class _Planner:
         self, node: NumberedNormal, places: Mapping[int, int], groups: Sequence[int], rest: tuple[int, int, int]
     ) -> Sequence[int]:
         code: list[int] = []
-        columns = _lower(node, 0, places, groups, code)
+        if isinstance(node, NumberedJunction) and node.all_of and len(node.parts) > _LOOKED_AT:
+            # Messages that are not true of the first conjuncts are lost.
+            columns = _lower(NumberedJunction(True, node.parts[:_LOOKED_AT]), 0, places, groups, code)
+            code[-1] |= layout.STOPS_IF_NONE
+            columns |= _followed(node.parts[_LOOKED_AT:], layout.AND, 0, places, groups, code)
+        else:
+            columns = _lower(node, 0, places, groups, code)
         position = len(self.code)
         self.code += code
         return (position, len(code), columns, *rest)
@@ -318,28 +327,41 @@ def _lower(node: NumberedNormal, place: int, places: Mapping[int, int], groups: 
     if isinstance(node, NumberedLiteral):
         code.append(_instruction(layout.TAKE, place, node, places))
         return 1 << groups[node.predicate]
+    operation = layout.AND if node.all_of else layout.OR
     columns = _lower(node.parts[0], place, places, groups, code)
-    for number, part in enumerate(node.parts[1:]):
-        if place == 0 and node.all_of and number < 2:
-            code.append(layout.STOP_IF_NONE)
+    return columns | _followed(node.parts[1:], operation, place, places, groups, code)
+
+
+def _followed(
+    parts: Sequence[NumberedNormal],
+    operation: int,
+    place: int,
+    places: Mapping[int, int],
+    groups: Sequence[int],
+    code: list[int],
+) -> int:
+    """Append the instructions that join further operands of an AND or OR; gives the columns they look at."""
+    columns = 0
+    for part in parts:
         if isinstance(part, NumberedJunction):
             columns |= _lower(part, place + 1, places, groups, code)
-            code.append((layout.AND_NEXT if node.all_of else layout.OR_NEXT) | place << layout.PLACE_SHIFT)
+            above = len(places) + place + 1
+            code.append(_instruction_words(operation, place, above * layout.TRIPLE_BYTES))
         else:
-            operation = layout.AND_PREDICATE if node.all_of else layout.OR_PREDICATE
-            code.append(_instruction(operation, place, part, places))
             columns |= 1 << groups[part.predicate]
+            code.append(_instruction(operation, place, part, places))
     return columns
 
 
 def _instruction(operation: int, place: int, literal: NumberedLiteral, places: Mapping[int, int]) -> int:
-    source = places[literal.predicate] * layout.TRIPLE_BYTES + (layout.IS_FALSE if literal.negated else 0)
-    return (
-        operation
-        | int(literal.negated) << layout.NEGATED_BIT
-        | place << layout.PLACE_SHIFT
-        | source << layout.SOURCE_SHIFT
-    )
+    source = places[literal.predicate] * layout.TRIPLE_BYTES
+    if literal.negated:
+        return _instruction_words(operation | layout.NEGATED, place, source + layout.IS_FALSE)
+    return _instruction_words(operation, place, source)
+
+
+def _instruction_words(operation: int, place: int, source: int) -> int:
+    return operation | place << layout.PLACE_SHIFT | source << layout.SOURCE_SHIFT
 
 
 def _words(rows: Sequence[Sequence[int]] | Sequence[int], width: int) -> Words:

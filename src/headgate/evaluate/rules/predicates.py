@@ -129,10 +129,10 @@ def _only_field(predicate: Node) -> FieldReference | None:
     """The one field that decides a predicate, if nothing else has a say in it."""
     references = set()
     for node in walk(predicate):
+        if isinstance(node, Now | MessageSize | PropertyOf) or (isinstance(node, Field) and node.reference.path):
+            return None
         if isinstance(node, Field):
             references.add(node.reference)
-        elif isinstance(node, Now | MessageSize | PropertyOf):
-            return None
     return references.pop() if len(references) == 1 else None
 
 

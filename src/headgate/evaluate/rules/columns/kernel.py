@@ -7,7 +7,7 @@ value itself, kept in a table. A class row is filled by the interpreter, so noth
 from __future__ import annotations
 
 from headgate.evaluate.kernel import _interpret
-from headgate.evaluate.layout import BOOLEAN, BYTES, FALSE, FLOAT, INTEGER, TRUE, UNDECIDED, UNKNOWN
+from headgate.evaluate.layout import BOOLEAN, BYTES, FALSE, FLOAT, INTEGER, TRUE, UNDECIDED, UNKNOWN, VALUELESS
 from headgate.evaluate.rules.layout import (
     ARENA,
     ARENA_BYTES,
@@ -36,7 +36,9 @@ from headgate.evaluate.rules.layout import (
     KINDS_BY_TEXT,
     KINDS_BY_THEMSELVES,
     LONGEST_MEMO_TEXT,
+    LONGEST_WORD,
     MEMO,
+    MEMO_LENGTH_SHIFT,
     MEMO_MASK,
     MEMO_WORDS,
     OTHER_TEXT_CELL,
@@ -51,7 +53,7 @@ from headgate.evaluate.rules.layout import (
     TEXTS,
     TRIPLE_BYTES,
 )
-from headgate.evaluate.rules.texts.kernel import text_number, value_hash
+from headgate.evaluate.rules.texts.kernel import first_word, text_number, value_hash
 from headgate.evaluate.values.kernel import equal_text
 from headgate.kernels.compiler import helper, inlined
 from headgate.kernels.memory import copy_bytes, float_of_bits, kept_apart, load_i64, store_i64
@@ -119,6 +121,9 @@ def _cell(column: int, register: int) -> int:
         return -1
     if kind == BOOLEAN:
         return FALSE_CELL + (load_i64(register + 8) & 1)
+    if kind == VALUELESS:
+        # Only predicates that tell apart nothing but kinds do not look at what lies there.
+        return kind if load_i64(column + TEXTS) != 0 else -1
     return kind if (KINDS_BY_THEMSELVES >> kind) & 1 != 0 else -1
 
 
@@ -160,15 +165,19 @@ def _remembered_row(column: int, register: int, program: int, registers: int, po
     payload = load_i64(register + 8)
     length = load_i64(register + 16) if is_text else 0
     found = value_hash(register)
+    if is_text and length <= LONGEST_WORD:
+        is_text = False
+        payload = first_word(payload, length)
+    what = kind | length << MEMO_LENGTH_SHIFT
     table = load_i64(column + MEMO)
     mask = load_i64(column + MEMO_MASK)
     place = found & mask
     entry = table + place * (8 * MEMO_WORDS)
-    while load_i64(entry + 32) != 0:
-        if load_i64(entry) == found and load_i64(entry + 8) == kind and load_i64(entry + 24) == length:
+    while load_i64(entry + 24) != 0:
+        if load_i64(entry) == what and load_i64(entry + 8) == found:
             known = load_i64(entry + 16)
             if equal_text(payload, known, length) if is_text else payload == known:
-                return load_i64(entry + 32)
+                return load_i64(entry + 24)
         place = (place + 1) & mask
         entry = table + place * (8 * MEMO_WORDS)
     row = _new_row(column, program, registers, pool)
@@ -180,11 +189,10 @@ def _remembered_row(column: int, register: int, program: int, registers: int, po
         copy_bytes(kept, payload, length)
         store_i64(column + ARENA_USED, used + length)
         payload = kept
-    store_i64(entry, found)
-    store_i64(entry + 8, kind)
+    store_i64(entry, what)
+    store_i64(entry + 8, found)
     store_i64(entry + 16, payload)
-    store_i64(entry + 24, length)
-    store_i64(entry + 32, row)
+    store_i64(entry + 24, row)
     return row
 
 
@@ -219,7 +227,7 @@ def make_room(column: int) -> None:
         store_i64(cells + 8 * cell, 0)
     table = load_i64(column + MEMO)
     for place in range(load_i64(column + MEMO_MASK) + 1):
-        store_i64(table + place * (8 * MEMO_WORDS) + 32, 0)
+        store_i64(table + place * (8 * MEMO_WORDS) + 24, 0)
 
 
 @helper

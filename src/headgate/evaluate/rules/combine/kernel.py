@@ -8,24 +8,21 @@ right and the first that is no value ends the evaluation.
 from __future__ import annotations
 
 from headgate.evaluate.rules.layout import (
-    AND_PREDICATE,
+    ADDS,
     IS_FALSE,
     IS_OTHER,
-    NEGATED_BIT,
-    OPERATION_BITS,
-    OR_NEXT,
-    OR_PREDICATE,
+    NEGATED,
+    OR,
     PLACE_SHIFT,
     SOURCE_SHIFT,
-    STOP_IF_NONE,
-    TAKE,
+    STOPS_IF_NONE,
     TRIPLE_BYTES,
+    WIDENS,
 )
 from headgate.kernels.compiler import helper
 from headgate.kernels.memory import load_i64, store_i64
-from headgate.kernels.vectors import bits_in, both_bitmaps, copy_bitmap, either_bitmap
+from headgate.kernels.vectors import BITMAP_BYTES, bits_in, combine_bitmaps, copy_bitmap
 
-OPERATION_MASK = (1 << OPERATION_BITS) - 1
 PLACE_MASK = (1 << (SOURCE_SHIFT - PLACE_SHIFT)) - 1
 
 
@@ -37,22 +34,11 @@ def where_true(code: int, count: int, bits: int, stack: int) -> bool:
     """
     for position in range(count):
         instruction = load_i64(code + 8 * position)
-        operation = instruction & OPERATION_MASK
         target = stack + ((instruction >> PLACE_SHIFT) & PLACE_MASK) * TRIPLE_BYTES
         source = bits + (instruction >> SOURCE_SHIFT)
-        if operation == AND_PREDICATE:
-            both_bitmaps(target, target, source)
-        elif operation == OR_PREDICATE:
-            either_bitmap(target, target, source)
-        elif operation == TAKE:
-            copy_bitmap(target, source)
-        elif operation == STOP_IF_NONE:
-            if bits_in(target) == 0:
-                return False
-        elif operation == OR_NEXT:
-            either_bitmap(target, target, target + TRIPLE_BYTES)
-        else:
-            both_bitmaps(target, target, target + TRIPLE_BYTES)
+        combine_bitmaps(target, source, -((instruction & WIDENS) >> 1), -(instruction & ADDS))
+        if instruction & STOPS_IF_NONE != 0 and bits_in(target) == 0:
+            return False
     return bool(bits_in(stack) != 0)
 
 
@@ -61,27 +47,20 @@ def where_what(code: int, count: int, bits: int, stack: int) -> None:
     """Put the rows for which a filter is true, false or anything else but unknown into the lowest place."""
     for position in range(count):
         instruction = load_i64(code + 8 * position)
-        operation = instruction & OPERATION_MASK
-        if operation == STOP_IF_NONE:
-            continue
         target = stack + ((instruction >> PLACE_SHIFT) & PLACE_MASK) * TRIPLE_BYTES
         true = bits + (instruction >> SOURCE_SHIFT)
         false = true + IS_FALSE
         other = true + IS_OTHER
-        if (instruction >> NEGATED_BIT) & 1 != 0:
+        if instruction & NEGATED != 0:
             false = true - IS_FALSE
             other = false + IS_OTHER
-        if operation > OR_PREDICATE:
-            true = target + TRIPLE_BYTES
-            false = true + IS_FALSE
-            other = true + IS_OTHER
-        disjunction = operation == OR_PREDICATE
-        if operation == TAKE:
+        operation = instruction & OR
+        if operation == OR:
+            _follow(target, target + IS_FALSE, target + IS_OTHER, true, false, other)
+        elif operation == ADDS:
             copy_bitmap(target, true)
             copy_bitmap(target + IS_FALSE, false)
             copy_bitmap(target + IS_OTHER, other)
-        elif disjunction or operation == OR_NEXT:
-            _follow(target, target + IS_FALSE, target + IS_OTHER, true, false, other)
         else:
             # An AND of what is false is an OR of what is true.
             _follow(target + IS_FALSE, target, target + IS_OTHER, false, true, other)
@@ -90,7 +69,7 @@ def where_what(code: int, count: int, bits: int, stack: int) -> None:
 @helper
 def _follow(decided: int, going_on: int, other: int, decides: int, goes_on: int, fails: int) -> None:
     """An operand behind what was found so far: what is decided or failed stays, then the operand counts."""
-    for word in range(0, 128, 8):
+    for word in range(0, BITMAP_BYTES, 8):
         before = load_i64(decided + word)
         failed = load_i64(other + word)
         store_i64(decided + word, before | (load_i64(decides + word) & ~failed))

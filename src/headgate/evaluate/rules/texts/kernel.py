@@ -20,6 +20,13 @@ def mixed(value: int, factor: int) -> int:
 
 
 @inlined
+def first_word(address: int, length: int) -> int:
+    """A text of at most eight bytes, behind which there are eight readable bytes, as an integer."""
+    word = load_i64(address)
+    return word if length == 8 else word & ((1 << (length << 3)) - 1)
+
+
+@inlined
 def text_hash(address: int, length: int) -> int:
     """The hash of a text, behind which there are eight readable bytes."""
     if length >= 8:
@@ -29,8 +36,7 @@ def text_hash(address: int, length: int) -> int:
             found = mixed(found ^ load_i64(address + offset), FIRST_FACTOR)
             offset += 8
         return mixed(found ^ load_i64(address + length - 8), SECOND_FACTOR)
-    word = load_i64(address) & ((1 << (length << 3)) - 1)
-    return mixed(mixed(word ^ length, FIRST_FACTOR), SECOND_FACTOR)
+    return mixed(mixed(first_word(address, length) ^ length, FIRST_FACTOR), SECOND_FACTOR)
 
 
 @inlined

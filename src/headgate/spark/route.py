@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from headgate.errors import ConfigError, StreamNotFoundError
 from headgate.log import Stream, stream_folder
+from headgate.log.build import FilterValues
 from headgate.message import EncodedMessages
 from headgate.message.fields import FieldReference
 from headgate.message.lookup import MessageCollector
@@ -37,8 +38,8 @@ from headgate.topic.journal import JOURNAL_NAME
 
 NAME = "headgate_route"
 
-_MOST_MESSAGES = 1 << 17
-_MOST_BYTES = 32 << 20
+_MOST_MESSAGES = 1 << 19
+_MOST_BYTES = 96 << 20
 """So much is decided at once: what an output costs for each batch is shared by many messages."""
 
 Int64Array = NDArray[np.int64]
@@ -252,18 +253,25 @@ class _Routing:
             stop = int(np.searchsorted(offsets, stop_offset))
             if stop:
                 part = slice(0, stop)
-                copies = router.route(messages.take(part), offsets[part], timestamps_ms[part])
-                self._write(copies)
+                taken = messages.take(part)
+                self._write(router.route(taken, offsets[part], timestamps_ms[part]), taken)
             rest = slice(stop, len(offsets))
             messages, offsets, timestamps_ms = messages.take(rest), offsets[rest], timestamps_ms[rest]
 
-    def _write(self, copies: Copies) -> None:
+    def _write(self, copies: Copies, batch: EncodedMessages) -> None:
+        values = _ValuesOfBatch(batch)
         places = {subscription.name: place for place, subscription in enumerate(copies.topic.subscriptions)}
         letters: dict[int, list[tuple[int, bytes]]] = {}
         for letter in copies.dead_letters:
             letters.setdefault(letter.subscription, []).append((letter.row, letter.encoded))
         for output, outlet in self._outputs:
+            wanted = output.values or self._declared or ANNOTATION
             parts: list[tuple[Int64Array, EncodedMessages]] = []
+            if len(output.copies_of) == 1 and not output.dead_letters_of:
+                place = places.get(output.copies_of[0])
+                if place is not None and len(rows := copies.rows[copies.of(place)]) and copies.is_plain(place):
+                    outlet.add(batch.take(rows), values.of(wanted, rows))
+                    continue
             for name in output.copies_of:
                 place = places.get(name)
                 if place is not None and len(rows := copies.rows[copies.of(place)]):
@@ -275,7 +283,7 @@ class _Routing:
                     parts.append((rows, EncodedMessages.of([encoded for _, encoded in found])))
             if parts:
                 messages = parts[0][1] if len(parts) == 1 else _merged(parts)
-                outlet.add(messages, field_values(messages, output.values or self._declared or ANNOTATION))
+                outlet.add(messages, field_values(messages, wanted))
         self._count_rules(copies)
 
     def _count_rules(self, copies: Copies) -> None:
@@ -293,6 +301,20 @@ class _Routing:
         for letter in copies.dead_letters:
             name = copies.topic.subscriptions[letter.subscription].name
             self._counted[_key("copies", name, _DEAD_LETTERS)] += 1
+
+
+class _ValuesOfBatch:
+    """Filter values of the messages of a batch, found once per field, whatever the number of outputs."""
+
+    def __init__(self, batch: EncodedMessages) -> None:
+        self._batch = batch
+        self._found: dict[FieldReference, FilterValues] = {}
+
+    def of(self, wanted: FieldReference, rows: Int64Array) -> FilterValues:
+        found = self._found.get(wanted)
+        if found is None:
+            found = self._found[wanted] = field_values(self._batch, wanted)
+        return FilterValues(found.data, found.starts[rows], found.lengths[rows])
 
 
 def _merged(parts: list[tuple[Int64Array, EncodedMessages]]) -> EncodedMessages:

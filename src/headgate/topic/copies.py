@@ -160,9 +160,14 @@ class Copies:
         """The copies of a subscription, in order of offset and rule: the batch's own bytes where none is changed."""
         place = self.of(subscription)
         sources = self._sources[place]
-        if not len(sources) or int(sources.max()) < 0:
+        if self.is_plain(subscription):
             return self._batch.take(self.rows[place])
         return self._joined.take(np.where(sources < 0, self.rows[place] + len(self._changed), sources))
+
+    def is_plain(self, subscription: int) -> bool:
+        """Whether no action changed any of the copies of a subscription."""
+        sources = self._sources[self.of(subscription)]
+        return not len(sources) or int(sources.max()) < 0
 
     def plain_rows(self, subscription: int) -> Int64Array:
         """The rows of the batch that a subscription gets as they are, ascending."""

@@ -38,13 +38,18 @@ def copy_identity(stream: str, offset: int, subscription: int, rule: int) -> byt
 
 
 @dataclass(slots=True)
-class _Decided:
-    """Pairs of row and slot, sorted by row, then slot: where filters are true, and where they fail."""
+class Decided:
+    """Pairs of row and slot, sorted by row, then slot: where filters are true, and where they fail.
+
+    A slot is a place in `Router.slot_rules`. Errors are complete, and `unknown` is there, as `RuleCounters` says;
+    `unknown` is `(slots,)`.
+    """
 
     rows: Int64Array
     slots: Int64Array
     error_rows: Int64Array
     error_slots: Int64Array
+    unknown: Int64Array | None = None
 
 
 class Router:
@@ -123,13 +128,22 @@ class Router:
         """Every rule with the name of its subscription, in the order of the topic."""
         return [(each.name, rule) for each in self.topic.subscriptions for rule in each.rules]
 
+    @property
+    def slot_rules(self) -> list[tuple[int, Rule]]:
+        """Place of the subscription and rule by slot; −1 for a rule that is in force no more."""
+        return [(slot.place, slot.rule) for slot in self._slots]
+
     def route(self, batch: EncodedMessages, offsets: Int64Array, timestamps_ms: Int64Array) -> Copies:
         """The copies of messages; `offsets` and `timestamps_ms`, when they arrived, are `(messages,)`.
 
         What UTC() gives is the time at which the message arrived. Never raises for what messages hold.
         """
-        unknown = np.zeros(len(self._slots), dtype=np.int64) if self._exact else None
-        decided = self._decide(batch, timestamps_ms, unknown)
+        return self.copies(self.decide(batch, timestamps_ms), batch, offsets, timestamps_ms)
+
+    def copies(
+        self, decided: Decided, batch: EncodedMessages, offsets: Int64Array, timestamps_ms: Int64Array
+    ) -> Copies:
+        """The copies of messages that were decided; the arrays are those of `route`."""
         plain_rows, plain_slots = decided.rows, decided.slots
         failures: list[tuple[int, int, str]] = []
         changed: list[bytes] = []
@@ -156,7 +170,7 @@ class Router:
             if failures
             else np.zeros(count, dtype=np.int64),
             errors=np.bincount(decided.error_slots, minlength=count),
-            unknown=unknown,
+            unknown=decided.unknown,
             counts_errors=self._keeps_errors | self._exact,
         )
         kept = self._keeps_errors[decided.error_slots]
@@ -185,20 +199,23 @@ class Router:
         by_subscription = np.argsort(narrow, kind="stable")
         return CopyRun.plain(places[by_subscription], rows[by_subscription])
 
-    def _decide(self, batch: EncodedMessages, timestamps_ms: Int64Array, unknown: Int64Array | None) -> _Decided:
+    def decide(self, batch: EncodedMessages, timestamps_ms: Int64Array) -> Decided:
+        """Which filters are true for which messages, and which fail; `timestamps_ms` is what UTC() gives, each."""
+        unknown = np.zeros(len(self._slots), dtype=np.int64) if self._exact else None
         anytime, timed = self._groups
         if not len(timed):
-            return anytime.decide(batch, 0, 0, unknown)
+            return replace(anytime.decide(batch, 0, 0, unknown), unknown=unknown)
         found = [anytime.decide(batch, 0, 0, unknown)]
         starts = np.flatnonzero(np.diff(timestamps_ms, prepend=timestamps_ms[:1] - 1)).tolist()
         for start, stop in zip(starts, [*starts[1:], len(batch)], strict=True) if starts else ():
             part = batch.take(slice(start, stop))
             found.append(timed.decide(part, int(timestamps_ms[start]), start, unknown))
         rows, slots, error_rows, error_slots = (
-            np.concatenate([getattr(each, name) for each in found]) for name in _Decided.__dataclass_fields__
+            np.concatenate([getattr(each, name) for each in found])
+            for name in ("rows", "slots", "error_rows", "error_slots")
         )
         order, error_order = np.lexsort((slots, rows)), np.lexsort((error_slots, error_rows))
-        return _Decided(rows[order], slots[order], error_rows[error_order], error_slots[error_order])
+        return Decided(rows[order], slots[order], error_rows[error_order], error_slots[error_order], unknown)
 
     def _act(
         self,
@@ -300,11 +317,11 @@ class _Group:
         """How many filters there are."""
         return int((self._numbers >= 0).sum())
 
-    def decide(self, batch: EncodedMessages, now_ms: int, first_row: int, unknown: Int64Array | None) -> _Decided:
+    def decide(self, batch: EncodedMessages, now_ms: int, first_row: int, unknown: Int64Array | None) -> Decided:
         """The verdicts for a batch whose rows count from `first_row`; unknown ones are counted where asked for."""
         if self._rule_set is not None:
             found = self._rule_set.match(batch, now_ms=now_ms)
-            return _Decided(
+            return Decided(
                 found.rows + first_row if first_row else found.rows,
                 self._numbers[found.rules],
                 found.error_rows + first_row if first_row else found.error_rows,
@@ -317,7 +334,7 @@ class _Group:
                 unknown[number] += int((verdicts == Verdict.UNKNOWN).sum())
             true.append(np.flatnonzero(verdicts == Verdict.TRUE))
             errors.append(np.flatnonzero(verdicts == Verdict.ERROR))
-        return _Decided(*self._pairs(true, first_row), *self._pairs(errors, first_row))
+        return Decided(*self._pairs(true, first_row), *self._pairs(errors, first_row))
 
     def _pairs(self, found: list[NDArray[np.intp]], first_row: int) -> tuple[Int64Array, Int64Array]:
         rows = np.concatenate([*found, np.empty(0, dtype=np.intp)]).astype(np.int64) + first_row

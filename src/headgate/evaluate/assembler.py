@@ -181,6 +181,8 @@ class Assembler:
         instruction = [operation, wanted, wanted_at, otherwise, *operands]
         instruction += [0] * (layout.INSTRUCTION_WORDS - len(instruction))
         instruction[layout.RULES // 8] = family
+        if operation >= layout.FIRST_VALUE_OPERATION:
+            instruction[layout.WANTED // 8] = layout.TRUE
         if operation in (layout.AMONG_BYTES, layout.AMONG, layout.LIKE_GENERAL, layout.FOLLOW):
             self.table_positions.append((len(self.code), layout.B // 8))
         self.code.append(instruction)

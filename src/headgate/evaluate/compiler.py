@@ -186,12 +186,12 @@ class Compiler(Assembler):
         """Code that ends with the exact verdict of `node`, once the slots are filled; its first instruction."""
         positive, negated = _positive(node)
         if not negated and not isinstance(positive, And | Or):
-            return self._predicate(positive, layout.TRUE, layout.END_TRUE, layout.END_AS_FOUND)
+            return self._predicate(positive, layout.END, 0, 0)
         if not _may_fail(positive):
             entry = self.condition(node, layout.FALSE, layout.END_FALSE, layout.END_UNKNOWN)
             return self.condition(node, layout.TRUE, layout.END_TRUE, entry)
         register = self.register(layout.ABSENT, 0)
-        entry = self.emit(layout.TRUTH, layout.TRUE, layout.END_TRUE, layout.END_AS_FOUND, register)
+        entry = self.emit(layout.TRUTH, layout.END, 0, 0, register)
         junction = positive if isinstance(positive, And | Or) else Or((positive,))
         return self._collected(junction, register, entry, negated=negated)
 

@@ -20,7 +20,7 @@ from headgate.evaluate.layout import (
     COMPARE,
     COMPARE_FLOAT,
     COMPARE_INTEGER,
-    END_AS_FOUND,
+    END,
     EQUAL_BOOLEAN,
     EQUAL_BYTES,
     ERROR,
@@ -104,10 +104,9 @@ PREFETCH_MESSAGES = 16
 # -- the interpreter ---------------------------------------------------------------------------------------------------
 
 
-@helper
+@inlined
 def _predicate(operation: int, at: int, register: int, program: int, registers: int, pool: int) -> int:
-    """Truth of any predicate whose short way in `_interpret` does not fit the value at hand, or that has none there."""
-    kept_apart()
+    """Truth of any predicate."""
     kind = load_i64(register)
     b = load_i64(at + B)
     c = load_i64(at + C)
@@ -140,11 +139,35 @@ def _predicate(operation: int, at: int, register: int, program: int, registers: 
     return like_bytes(operation, at, text, length, pool)
 
 
+@inlined
+def _value(operation: int, at: int, register: int, registers: int) -> int:
+    """A value operation: TRUE when done, UNDECIDED if only the reference can say."""
+    second = registers + load_i64(at + B)
+    result = registers + load_i64(at + OTHERWISE)
+    done = True
+    if operation < NEGATE:
+        done = arithmetic(operation, register, second, result)
+    elif operation <= KEEP_NUMBER:
+        done = signed(operation, register, result)
+    else:
+        logic(operation, register, second, result)
+    return TRUE if done else UNDECIDED
+
+
 @helper
-def _other_predicate(operation: int, at: int, register: int, program: int, registers: int, pool: int) -> int:
-    """As `_predicate`, by the rules of other languages than RabbitMQ's."""
+def _foreign(operation: int, at: int, register: int, program: int, registers: int, pool: int) -> int:
+    """As `_other`, by the rules of other languages than RabbitMQ's."""
     kept_apart()
     family = load_i64(at + RULES)
+    if operation >= FIRST_VALUE_OPERATION:
+        result = registers + load_i64(at + OTHERWISE)
+        if family == RULES_AMQP:
+            return amqp_value(operation, at, program, registers, pool)
+        if family == RULES_ROCKETMQ:
+            return rocketmq_negate(register, result)
+        if operation < NEGATE:
+            return servicebus_arithmetic(operation, register, registers + load_i64(at + B), result)
+        return servicebus_signed(operation, register, result)
     if family == RULES_ROCKETMQ:
         return rocketmq_predicate(operation, at, register, registers, pool)
     if family == RULES_CORRELATION:
@@ -155,42 +178,25 @@ def _other_predicate(operation: int, at: int, register: int, program: int, regis
 
 
 @helper
-def _other_value(operation: int, family: int, first: int, second: int, result: int) -> int:
-    """As `_value`, by the rules of other languages than RabbitMQ's."""
-    kept_apart()
-    if family == RULES_ROCKETMQ:
-        return rocketmq_negate(first, result)
-    if operation < NEGATE:
-        return servicebus_arithmetic(operation, first, second, result)
-    return servicebus_signed(operation, first, result)
+def _other(operation: int, at: int, register: int, program: int, registers: int, pool: int) -> int:
+    """What has no short way in `_interpret` or does not fit it: a truth; for value operations TRUE when done, or ERROR.
 
-
-@helper
-def _value(operation: int, at: int, program: int, registers: int, pool: int) -> int:
-    """A value operation: TRUE when done, UNDECIDED if only the reference can say, ERROR where the language does."""
+    One call for all of it: each call there costs every message something, whether it is made or not.
+    """
     kept_apart()
-    first = registers + load_i64(at + A)
-    second = registers + load_i64(at + B)
-    result = registers + load_i64(at + OTHERWISE)
-    family = load_i64(at + RULES)
-    if family == RULES_AMQP:
-        return amqp_value(operation, at, program, registers, pool)
-    if family != RULES_RABBITMQ:
-        return _other_value(operation, family, first, second, result)
-    done = True
-    if operation < NEGATE:
-        done = arithmetic(operation, first, second, result)
-    elif operation <= KEEP_NUMBER:
-        done = signed(operation, first, result)
-    else:
-        logic(operation, first, second, result)
-    return TRUE if done else UNDECIDED
+    if load_i64(at + RULES) != RULES_RABBITMQ:
+        return _foreign(operation, at, register, program, registers, pool)
+    if operation >= FIRST_VALUE_OPERATION:
+        return _value(operation, at, register, registers)
+    return _predicate(operation, at, register, program, registers, pool)
 
 
 @helper
 def _keep(truth: int, wanted: int, at: int, registers: int) -> int:
-    """Store or collect the truth that a predicate found; where to go on."""
+    """End with the truth that a predicate found, store it or collect it; where to go on."""
     kept_apart()
+    if wanted == END:
+        return -1 - truth
     if wanted == STORE:
         store_truth(registers + load_i64(at + OTHERWISE), truth)
         return load_i64(at + ON_WANTED)
@@ -210,7 +216,6 @@ def _interpret(program: int, position: int, registers: int, pool: int, late: int
     The message ends at `end`, the map of its application properties is at `late`, 0 if it has none. The commonest
     predicates on the kind of value they expect are decided here, everything else in functions of its own.
     """
-    truth = NOT_YET
     while position >= 0:
         at = program + position
         operation = load_i64(at)
@@ -266,17 +271,8 @@ def _interpret(program: int, position: int, registers: int, pool: int, late: int
                 return checked
             position = load_i64(at + ON_WANTED)
             continue
-        elif operation >= FIRST_VALUE_OPERATION:
-            outcome = _value(operation, at, program, registers, pool)
-            if outcome != TRUE:
-                return outcome
-            position = load_i64(at + ON_WANTED)
-            continue
         if truth == NOT_YET:
-            if load_i64(at + RULES) == RULES_RABBITMQ:
-                truth = _predicate(operation, at, register, program, registers, pool)
-            else:
-                truth = _other_predicate(operation, at, register, program, registers, pool)
+            truth = _other(operation, at, register, program, registers, pool)
             if truth >= ERROR:
                 return truth
         wanted = load_i64(at + WANTED)
@@ -286,7 +282,7 @@ def _interpret(program: int, position: int, registers: int, pool: int, late: int
             position = _keep(truth, wanted, at, registers)
         else:
             position = load_i64(at + OTHERWISE)
-    return truth if position == END_AS_FOUND else -1 - position
+    return -1 - position
 
 
 @inlined

@@ -52,6 +52,7 @@ ERROR = 3  # of the language: ends the evaluation, as bytes that are no message 
 UNDECIDED = 4
 
 # Wanted truths are FALSE and TRUE; instead of waiting for one, a predicate may keep what it finds.
+END = 9  # with what was found
 STORE = 8  # into the register OTHERWISE; goes on at ON_WANTED
 COLLECT = 16  # and flags, and a register << COLLECT_SHIFT: combine with what the register holds
 COLLECT_DECISIVE = 1  # the truth that decides; it goes on at OTHERWISE, with any other at ON_WANTED
@@ -83,7 +84,6 @@ RULES_AMQP = 4  # operations that only the dialect amqp has; all else there is R
 END_FALSE = -1
 END_TRUE = -2
 END_UNKNOWN = -3
-END_AS_FOUND = -9  # with the truth that the last predicate found
 
 # Predicates. Registers are given as byte offsets in the register file.
 EQUAL_BYTES = 1  # A register, B first eight bytes, C length, D mask of B, E text in the pool
@@ -106,7 +106,8 @@ ENDS_WITH = 34
 CAST_BOOLEAN = 35  # A register
 COMPARE_SPECIAL = 36  # A register of a slot or of FOLLOW, B one of the numbers below, C accepted orders
 
-# Value operations: A, B registers, result in the register OTHERWISE, next instruction ON_WANTED.
+# Value operations: A, B registers, result in the register OTHERWISE, next instruction ON_WANTED: when done they are
+# TRUE, which is what they want.
 FIRST_VALUE_OPERATION = 128
 ADD = 128
 SUBTRACT = 129

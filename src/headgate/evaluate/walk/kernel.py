@@ -103,8 +103,8 @@ SHORT_PROPERTIES = 0xC0735300
 APPLICATION_PROPERTIES_HEAD = 0x745300
 NULLS = 0x4040404040404040
 TICKS_PER_MS = 10_000
-URI_FIRST = 0x7263696d2e6d6f63  # com.microsoft:uri, eight bytes at a time
-URI_SECOND = 0x72753a74666f736f
+URI_FIRST = 0x7263696D2E6D6F63  # com.microsoft:uri, eight bytes at a time
+URI_SECOND = 0x72753A74666F736F
 URI_LAST = 0x69
 
 
@@ -246,7 +246,6 @@ def _read_uri(position: int, register: int) -> None:
 @helper
 def _read_as(reading: int, position: int, register: int) -> None:
     """Make NULL of a decoded value that is not what the field is read as; times become ticks."""
-    kept_apart()
     kind = load_i64(register)
     if kind in (ABSENT, NULL):
         return
@@ -278,15 +277,20 @@ def _read_as(reading: int, position: int, register: int) -> None:
 
 
 @helper
-def _decode_typed(position: int, register: int, pool: int) -> None:
-    """Decode a boolean or a uint, as the third word of its register says; anything else is as good as absent."""
+def _decode_as(reading: int, position: int, register: int, pool: int) -> None:
+    """Decode a field that is read as something: NULL, or as good as absent, if it is something else."""
     kept_apart()
     constructor = load_u8(position)
-    if load_i64(register + 16) == A_BOOLEAN:
-        fits = constructor == 0x41 or constructor == 0x42 or constructor == 0x56
-    else:
-        fits = constructor == 0x43 or constructor == 0x52 or constructor == 0x70
-    if fits:
+    if reading == UBYTE_ONLY:
+        if constructor == 0x50:
+            set_register(register, INTEGER, load_u8(position + 1))
+    elif reading != OF_ITS_TYPE:
+        decode(position, register, pool)
+        _read_as(reading, position, register)
+    elif load_i64(register + 16) == A_BOOLEAN:
+        if constructor == 0x41 or constructor == 0x42 or constructor == 0x56:
+            decode(position, register, pool)
+    elif constructor == 0x43 or constructor == 0x52 or constructor == 0x70:
         decode(position, register, pool)
 
 
@@ -349,13 +353,8 @@ def _read_list(position: int, stop: int, count: int, fields: int, registers: int
             reading = slot & READING
             if reading == AS_IT_IS:
                 _decode_text_first(position, registers + slot, pool)
-            elif reading == OF_ITS_TYPE:
-                _decode_typed(position, registers + slot - reading, pool)
-            elif reading != UBYTE_ONLY:
-                _decode_text_first(position, registers + slot - reading, pool)
-                _read_as(reading, position, registers + slot - reading)
-            elif load_u8(position) == 0x50:
-                set_register(registers + slot - UBYTE_ONLY, INTEGER, load_u8(position + 1))
+            else:
+                _decode_as(reading, position, registers + slot - reading, pool)
         slots += 8
         position = following
         count -= 1
@@ -428,9 +427,7 @@ def _equal_in_any_case(left: int, right: int, masks: int, length: int) -> bool:
 
 
 @helper
-def _read_map_in_any_case(
-    position: int, stop: int, pairs: int, keys: int, by_use: bool, registers: int, pool: int
-) -> None:
+def _read_map_in_any_case(position: int, stop: int, pairs: int, keys: int, registers: int, pool: int) -> None:
     """As `_read_map` for keys that are found in any letter case.
 
     A key in the wanted spelling counts before others, else the first; of equal ones as ever.
@@ -443,11 +440,11 @@ def _read_map_in_any_case(
         constructor = load_u8(position)
         length = load_u8(position + 1)
         candidate = 0
-        if constructor == 0xA1 or (constructor == 0xA3 and not by_use):
+        if constructor == 0xA1:
             key = position + 2
             value = key + length
             candidate = load_u8(by_length + length)
-        elif constructor == 0xB1 or (constructor == 0xB3 and not by_use):
+        elif constructor == 0xB1:
             length = load_be_u32(position + 1)
             key = position + 5
             value = key + length
@@ -484,21 +481,19 @@ def _read_map_in_any_case(
                     set_register(spelling, OTHER_CASE, key)
                 elif taken == SAME_CASE or not equal_text(key, load_i64(spelling + 8), length):
                     continue
-                if not _is_settled(register, by_use):
-                    settled = _settle(value, register, pool, by_use)
+                if not _is_settled(register, True):
+                    settled = _settle(value, register, pool, True)
                     if load_i64(spelling) == SAME_CASE:
                         missing -= settled
                         if missing == 0:
                             return
 
 
-@inlined
-def _read_wanted(position: int, stop: int, pairs: int, keys: int, by_use: bool, registers: int, pool: int) -> None:
-    """The values of the wanted keys of a map."""
-    if load_i64(keys + KEYS_IGNORE_CASE) != 0:
-        _read_map_in_any_case(position, stop, pairs, keys, by_use, registers, pool)
-    else:
-        _read_map(position, stop, pairs, keys, by_use, registers, pool)
+@helper
+def _read_annotations(position: int, stop: int, pairs: int, keys: int, registers: int, pool: int) -> None:
+    """The values of the wanted keys of annotations, or of a footer."""
+    kept_apart()
+    _read_map(position, stop, pairs, keys, False, registers, pool)
 
 
 # -- walking a message -------------------------------------------------------------------------------------------------
@@ -613,7 +608,7 @@ def gather_early(position: int, end: int, program: int, registers: int, pool: in
             if is_list:
                 _read_list(elements, stop, count, program + wanted, registers, pool)
             else:
-                _read_wanted(elements, stop, count >> 1, program + wanted, False, registers, pool)
+                _read_annotations(elements, stop, count >> 1, program + wanted, registers, pool)
         position = stop
     return 0
 
@@ -625,7 +620,10 @@ def gather_late(value: int, end: int, program: int, registers: int, pool: int) -
     if stop > end:
         return False
     keys = program + load_i64(program + APPLICATION_KEYS)
-    _read_wanted(elements, stop, count >> 1, keys, True, registers, pool)
+    if load_i64(keys + KEYS_IGNORE_CASE) != 0:
+        _read_map_in_any_case(elements, stop, count >> 1, keys, registers, pool)
+    else:
+        _read_map(elements, stop, count >> 1, keys, True, registers, pool)
     return True
 
 
@@ -644,7 +642,7 @@ def gather_footer(position: int, end: int, program: int, registers: int, pool: i
             elements, stop, count = _section(value, end, False)
             if stop <= end:
                 keys = program + load_i64(program + FOOTER_KEYS)
-                _read_wanted(elements, stop, count >> 1, keys, False, registers, pool)
+                _read_annotations(elements, stop, count >> 1, keys, registers, pool)
             return TRUE
         if code >= FIRST_BODY_CODE:
             in_body = True

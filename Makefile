@@ -29,9 +29,10 @@ $(STAMP): pyproject.toml
 EVENTS_FILE := headgate-data/orders/events.parquet
 STREAMS_OF_RABBITMQ := tests/data/rabbitmq-streams.tar.xz
 
-demo: setup headgate-data/rabbitmq ## run the main job: 500 000 events in (EVENTS=n for another number), filtered, counted, written
+demo: setup headgate-data/rabbitmq ## run the main job: 500 000 events in (EVENTS=n for another number), filtered, counted, written; then route orders
 	test -f $(EVENTS_FILE) || $(BIN)/headgate generate $(EVENTS_FILE) --events $(EVENTS)
 	$(BIN)/headgate run examples/orders/pipeline.toml
+	$(BIN)/headgate run examples/topics/red-orders.toml
 
 headgate-data/rabbitmq: $(STREAMS_OF_RABBITMQ)
 	mkdir -p $@
@@ -80,7 +81,8 @@ wheel-test: setup ## build the wheel, install it into an empty environment, run 
 	$(PYTHON) -m tarfile -e $(STREAMS_OF_RABBITMQ) build/wheel-demo/headgate-data/rabbitmq
 	cd build/wheel-demo && env -u PYTHONPATH -u HEADGATE_ROOT sh -ec ' \
 		../wheel-environment/bin/headgate generate $(EVENTS_FILE) --events 50000; \
-		../wheel-environment/bin/headgate run examples/orders/pipeline.toml'
+		../wheel-environment/bin/headgate run examples/orders/pipeline.toml; \
+		../wheel-environment/bin/headgate run examples/topics/red-orders.toml'
 
 clean: ## remove what the targets made: environment, build output, caches, the data of the demo
 	rm -rf .venv build dist artifacts headgate-data spark-warehouse metastore_db derby.log src/*.egg-info \

@@ -84,6 +84,7 @@ def register(spark: SparkSession) -> None:
     Repeat it after switching Spark's filter push-down on or off: a reader that takes filters from Spark fails where the
     switch is off, so which reader is registered depends on it.
     """
+    from headgate.spark.backtest import HeadgateBackTest
     from headgate.spark.columns import register_match
     from headgate.spark.copy import HeadgateCopy
     from headgate.spark.index import HeadgateIndex
@@ -96,6 +97,7 @@ def register(spark: SparkSession) -> None:
         spark.dataSource.register(HeadgateCopy)
         spark.dataSource.register(HeadgateIndex)
         spark.dataSource.register(HeadgateRoute)
+        spark.dataSource.register(HeadgateBackTest)
     register_match(spark)
 
 

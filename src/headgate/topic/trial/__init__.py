@@ -1,0 +1,13 @@
+"""Trying rules on messages that are there already: what would they select, and what would a change of them change.
+
+Hides how a batch is tried (`trial`), how two versions are compared message by message (`comparison`), what is counted
+and kept of it, bounded and mergeable (`findings`), and how that reads under the names of the rules (`report`). Nothing
+is written and no rule is put in force.
+"""
+
+from headgate.topic.trial.findings import Findings
+from headgate.topic.trial.report import TrialReport
+from headgate.topic.trial.request import TrialRequest
+from headgate.topic.trial.trial import Trial
+
+__all__ = ["Findings", "Trial", "TrialReport", "TrialRequest"]

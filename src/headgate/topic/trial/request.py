@@ -1,0 +1,199 @@
+"""What is tried: a topic, perhaps another version of it, and how much is to be told. As JSON it crosses to tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import msgspec
+
+from headgate.errors import ConfigError
+from headgate.topic.limits import TopicLimits
+from headgate.topic.model import Subscription, Topic, folded
+from headgate.topic.rule import Rule, RuleDefinition
+
+MOST_SAMPLES = 100
+"""So many samples of each kind may be asked for."""
+
+
+@dataclass(frozen=True)
+class TrialRequest:
+    """A trial of `topic` over messages of the stream called `stream`.
+
+    `against` is the version that it is compared with, subscription by subscription and rule by rule of the same name
+    (names are compared without case). `as_of_ms` is what UTC() gives; None: the time at which each message arrived.
+    `samples` are kept of each kind. With `clauses` every clause of every filter is counted by itself. An `exact` trial
+    counts unknown verdicts and errors of all rules, evaluating each alone; without it rules go through the rule engine,
+    and errors are known of subscriptions that want dead letters.
+    """
+
+    topic: Topic
+    stream: str
+    against: Topic | None = None
+    as_of_ms: int | None = None
+    samples: int = 3
+    clauses: bool = False
+    exact: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.samples <= MOST_SAMPLES:
+            raise ConfigError(f"samples: found {self.samples}, expected 0 to {MOST_SAMPLES}")
+        topic = self.topic.numbered()
+        if self.against is not None:
+            object.__setattr__(self, "against", against := self.against.numbered())
+            # A copy is known by numbers, and newid() follows from that: the same rule must have the same in both.
+            topic = _numbered_as(topic, against)
+        object.__setattr__(self, "topic", topic)
+
+    @cached_property
+    def rules(self) -> list[tuple[Subscription, Rule]]:
+        """Every rule of the topic with its subscription, in the topic's order."""
+        return [(subscription, rule) for subscription in self.topic.subscriptions for rule in subscription.rules]
+
+    @cached_property
+    def compared_subscriptions(self) -> dict[str, str]:
+        """Names of subscriptions of both versions by name without case: those of `against`, then the new ones."""
+        versions = [] if self.against is None else [self.against, self.topic]
+        names: dict[str, str] = {}
+        for topic in versions:
+            for subscription in topic.subscriptions:
+                names.setdefault(folded(subscription.name), subscription.name)
+        return names
+
+    @cached_property
+    def compared_rules(self) -> dict[tuple[str, str], tuple[str, str]]:
+        """Names of subscription and rule of both versions by the same without case: as `compared_subscriptions`."""
+        versions = [] if self.against is None else [self.against, self.topic]
+        names: dict[tuple[str, str], tuple[str, str]] = {}
+        for topic in versions:
+            for subscription in topic.subscriptions:
+                for rule in subscription.rules:
+                    key = folded(subscription.name), folded(rule.name)
+                    names.setdefault(key, (subscription.name, rule.name))
+        return names
+
+    def encode(self) -> str:
+        """This request as JSON."""
+        written = _Request(
+            _written(self.topic),
+            None if self.against is None else _written(self.against),
+            self.stream,
+            self.as_of_ms,
+            self.samples,
+            self.clauses,
+            self.exact,
+        )
+        return msgspec.json.encode(written).decode()
+
+    @staticmethod
+    def decode(text: str) -> TrialRequest:
+        """The request that `encode` wrote."""
+        written = msgspec.json.decode(text, type=_Request)
+        return TrialRequest(
+            _topic(written.topic),
+            written.stream,
+            None if written.against is None else _topic(written.against),
+            written.as_of_ms,
+            written.samples,
+            written.clauses,
+            written.exact,
+        )
+
+
+def _numbered_as(topic: Topic, other: Topic) -> Topic:
+    """The topic with the numbers of another one where names are the same, and numbers behind those elsewhere."""
+    numbers = {folded(each.name): each for each in other.subscriptions}
+    unused = _behind(each.number for each in other.subscriptions)
+    subscriptions = []
+    for subscription in topic.subscriptions:
+        same = numbers.get(folded(subscription.name))
+        known = {} if same is None else {folded(rule.name): rule.number for rule in same.rules}
+        unused_rules = _behind(known.values())
+        rules = (
+            (rule, known[folded(rule.name)] if folded(rule.name) in known else next(unused_rules))
+            for rule in subscription.rules
+        )
+        limits = topic.limits.content
+        subscriptions.append(
+            replace(
+                subscription,
+                number=next(unused) if same is None else same.number,
+                rules=tuple(Rule.of(rule.definition, number=number, limits=limits) for rule, number in rules),
+            )
+        )
+    return replace(topic, subscriptions=tuple(subscriptions))
+
+
+def _behind(numbers: Iterable[int]) -> Iterator[int]:
+    last = max(numbers, default=0)
+    while True:
+        last += 1
+        yield last
+
+
+class _Rule(msgspec.Struct, array_like=True):
+    number: int
+    rule: RuleDefinition
+
+
+class _Subscription(msgspec.Struct, array_like=True):
+    number: int
+    name: str
+    fall_through: bool
+    dead_letter_on_errors: bool
+    forward_to: str | None
+    rules: list[_Rule]
+
+
+class _Topic(msgspec.Struct, array_like=True):
+    name: str
+    limits: TopicLimits
+    subscriptions: list[_Subscription]
+
+
+class _Request(msgspec.Struct, array_like=True):
+    topic: _Topic
+    against: _Topic | None
+    stream: str
+    as_of_ms: int | None
+    samples: int
+    clauses: bool
+    exact: bool
+
+
+def _written(topic: Topic) -> _Topic:
+    return _Topic(
+        topic.name,
+        topic.limits,
+        [
+            _Subscription(
+                each.number,
+                each.name,
+                each.fall_through,
+                each.dead_letter_on_errors,
+                each.forward_to,
+                [_Rule(rule.number, rule.definition) for rule in each.rules],
+            )
+            for each in topic.subscriptions
+        ],
+    )
+
+
+def _topic(written: _Topic) -> Topic:
+    limits = written.limits.content
+    return Topic(
+        written.name,
+        tuple(
+            Subscription(
+                each.name,
+                tuple(Rule.of(rule.rule, number=rule.number, limits=limits) for rule in each.rules),
+                fall_through=each.fall_through,
+                dead_letter_on_errors=each.dead_letter_on_errors,
+                forward_to=each.forward_to,
+                number=each.number,
+            )
+            for each in written.subscriptions
+        ),
+        written.limits,
+    )

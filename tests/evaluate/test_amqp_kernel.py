@@ -69,19 +69,19 @@ def is_accepted(text: str) -> bool:
 accepted = amqp_expressions.filter(is_accepted)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=250)
 @given(accepted, st.lists(amqp_messages(), min_size=1, max_size=3))
 def test_kernel_and_oracle_agree_on_messages_with_containers_and_footers(text: str, messages: list[bytes]) -> None:
     assert_agrees_with_the_oracle(text, messages)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=150)
 @given(accepted, st.lists(st.one_of(damaged_messages(), encoded_messages()), min_size=1, max_size=4))
 def test_kernel_and_oracle_agree_on_any_messages(text: str, messages: list[bytes]) -> None:
     assert_agrees_with_the_oracle(text, messages)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=150)
 @given(accepted, amqp_messages(), st.data())
 def test_kernel_and_oracle_agree_on_damaged_containers(text: str, message: bytes, data: st.DataObject) -> None:
     changed = bytearray(message)

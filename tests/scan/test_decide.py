@@ -20,7 +20,7 @@ from headgate.log.format import CHUNK_HEADER_BYTES, Compression
 from headgate.log.writer import Writer
 from headgate.scan import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
 from headgate.scan.match_index.lookup import MatchIndex
-from headgate.scan.reading import read_rows
+from headgate.scan.rows import read_rows
 from strategies import damaged_messages, encoded_messages, expressions
 
 needs_kernels = pytest.mark.skipif(

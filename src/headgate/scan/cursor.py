@@ -9,8 +9,9 @@ from headgate.errors import OffsetOutOfRangeError
 from headgate.log import OffsetSpecification, SegmentReader, Stream
 from headgate.scan.match_index.lookup import MatchIndex
 from headgate.scan.plan import rows_within
-from headgate.scan.reading import ScanBatch, read_rows
+from headgate.scan.reading import ScanBatch
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
+from headgate.scan.rows import read_rows
 from headgate.scan.stage_one import ChunkSelector
 
 _CHUNKS_AT_ONCE = 4096

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from headgate.log import ChunkTable, OffsetSpecification, Segment, Stream
 from headgate.scan.match_index.lookup import MatchIndex
-from headgate.scan.reading import ScanBatch, read_rows, rows_left
+from headgate.scan.reading import ScanBatch
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
+from headgate.scan.rows import read_rows, rows_left
 from headgate.scan.stage_one import ChunkSelector
 
 DEFAULT_RANGE_BYTES = 64 << 20

@@ -19,13 +19,9 @@ from headgate.log.entries import unpack_chunk
 from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.message.batch import EncodedMessages
 from headgate.scan.decide import ChunksInMemory, Decider, Obstacle, Tally, select
-from headgate.scan.match_index.entries import cut, read_entries, wanted_entries
-from headgate.scan.match_index.lookup import Answer, MatchIndex
-from headgate.scan.request import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
+from headgate.scan.request import OnCorrupt, ScanCounters
 
 WINDOW_BYTES = 4 << 20
-_MAPPED_WINDOW_BYTES = 16 << 20
-"""Single messages of a mapped segment are not copied, so more of them may be taken at a time."""
 
 _REASONS = {
     Obstacle.MALFORMED: "the entries of chunk {} do not fill its data, or are not as many as its records",
@@ -51,97 +47,15 @@ class ScanBatch:
         return len(self.offsets)
 
 
-def read_rows(
-    reader: SegmentReader,
-    rows: Int64Array,
-    request: ScanRequest,
-    within: OffsetRange,
-    counters: ScanCounters,
-    index: MatchIndex,
-) -> Iterator[ScanBatch]:
-    """The messages of the chunks in `rows` of the reader's table, in order, that lie `within` and pass the filter.
-
-    `index` is asked first; what it does not know is read in full. A batch may be empty (nothing matched in its chunks):
-    the caller sees that the reader moved on. Raises CorruptChunkError with file and position, unless the request skips
-    corrupt chunks. Memory: one window, or one chunk if that is larger, the expansion of one chunk's sub-batches, and a
-    few megabytes of the index.
-    """
-    decider = Decider(request, within)
-    if not index.is_asked:
-        yield from _read_in_full(reader, rows, decider, counters)
-        return
-    for answer in index.answers(reader, rows, within):
-        yield from _read_answered(reader, answer, index, decider, counters)
-
-
-def _read_answered(
-    reader: SegmentReader, answer: Answer, index: MatchIndex, decider: Decider, counters: ScanCounters
-) -> Iterator[ScanBatch]:
-    """The messages of some chunks with what the index says of them."""
-    sizes = (reader.stop_positions() - reader.chunks().position)[answer.rows]
-    _count_ruled_out(answer, sizes, counters)
-    entries, direct = wanted_entries(index, reader, answer)
-    limit = _MAPPED_WINDOW_BYTES if reader.segment.mappable else WINDOW_BYTES
-    # Runs of chunks that are read the same way, in stream order.
-    kept = np.flatnonzero(~answer.ruled_out)
-    borders = np.flatnonzero(np.diff(direct[kept])) + 1
-    for run in np.split(kept, borders):
-        if not len(run):
-            continue
-        if not direct[run[0]]:
-            yield from _read_in_full(reader, answer.rows[run], decider, counters)
-            continue
-        first, stop = np.searchsorted(entries.chunks, [run[0], run[-1] + 1]).tolist()
-        for part in cut(entries.part(first, stop), limit):
-            found = np.bincount(part.chunks, minlength=len(answer.rows))
-            chunks = np.flatnonzero(found)
-            read = read_entries(reader, part, decider.request, evaluate=not answer.exact)
-            if read is None:
-                index.distrust(reader, "an entry is not the one that was indexed")
-                yield from _read_in_full(reader, answer.rows[chunks], decider, counters)
-                continue
-            read_bytes = int((part.stops - part.positions).sum())
-            counters.bytes_read += read_bytes
-            counters.bytes_skipped += int(sizes[chunks].sum()) - read_bytes
-            counters.messages_decided_by_index += int(answer.records[chunks].sum())
-            messages, offsets, places = read[0], part.offsets, part.chunks
-            if not answer.exact:
-                counters.messages_decided_by_index -= len(messages)
-                counters.messages_evaluated += len(messages)
-                kept_rows = np.flatnonzero(read[1])
-                messages, offsets, places = messages.take(kept_rows), offsets[kept_rows], places[kept_rows]
-                hits = np.bincount(places, minlength=len(answer.rows))[chunks]
-                counters.chunks_without_match += int((hits == 0).sum())
-            counters.messages_matched += len(messages)
-            times = answer.headers["timestamp_ms"][places].astype(np.int64)
-            yield ScanBatch(messages, offsets, times)
-
-
-def rows_left(
-    reader: SegmentReader, rows: Int64Array, within: OffsetRange, index: MatchIndex, counters: ScanCounters
-) -> Int64Array:
-    """Those of `rows` that the index does not rule out; the others are counted."""
-    if not index.is_asked or not len(rows):
-        return rows
-    kept = []
-    sizes = reader.stop_positions() - reader.chunks().position
-    for answer in index.answers(reader, rows, within):
-        _count_ruled_out(answer, sizes[answer.rows], counters)
-        kept.append(answer.rows[~answer.ruled_out])
-    return np.concatenate(kept)
-
-
-def _count_ruled_out(answer: Answer, sizes: Int64Array, counters: ScanCounters) -> None:
-    """Count the chunks that the index rules out; `sizes` are the bytes of the answer's chunks."""
-    ruled_out = answer.ruled_out
-    counters.chunks_skipped_by_index += int(ruled_out.sum())
-    counters.bytes_skipped += int(sizes[ruled_out].sum())
-    counters.messages_decided_by_index += int(answer.records[ruled_out].sum())
-
-
-def _read_in_full(
+def read_in_full(
     reader: SegmentReader, rows: Int64Array, decider: Decider, counters: ScanCounters
 ) -> Iterator[ScanBatch]:
+    """The messages of the chunks in `rows` of the reader's table, in order, that the decider keeps.
+
+    A batch may be empty (nothing matched in its chunks): the caller sees that the reader moved on. Raises
+    CorruptChunkError with file and position, unless the request skips corrupt chunks. Memory: one window, or one chunk
+    if that is larger, and the expansion of one chunk's sub-batches.
+    """
     request = decider.request
     table = reader.chunks()
     positions = table.position[rows]
@@ -210,7 +124,7 @@ def open_window(
 
 
 def read_window(window: Window, decider: Decider, counters: ScanCounters) -> Iterator[ScanBatch]:
-    """The messages of a window's chunks that are kept, and the errors of `read_rows`."""
+    """The messages of a window's chunks that are kept, and the errors of `read_in_full`."""
     request = decider.request
     timestamps_ms = window.headers["timestamp_ms"].astype(np.int64)
     first = 0

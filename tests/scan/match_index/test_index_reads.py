@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate import kernels
+from headgate.errors import CorruptChunkError
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Segment, Stream, StreamArguments
 from headgate.log.entries import SubBatch
@@ -22,7 +23,7 @@ from headgate.log.format import CHUNK_HEADER_BYTES, Compression
 from headgate.log.sidecar import sidecar_path
 from headgate.log.writer import Writer
 from headgate.message import Message
-from headgate.scan import Cursor, OffsetRange, OnCorrupt, ScanCounters, ScanRequest, plan, read_range
+from headgate.scan import Cursor, OffsetRange, OnCorrupt, ScanCounters, ScanRequest, plan, read_range, rows
 from headgate.scan.match_index.build import build_index
 from headgate.scan.match_index.lookup import MatchIndex, MatchIndexWarning
 from headgate.scan.match_index.registry import FilterRegistry
@@ -32,6 +33,8 @@ TEXTS = ("region = 'AMER'", "price > 3", "region = 'NONE'", "NOT (region = 'AMER
 DIALECT = "rabbitmq"
 REGIONS = ("AMER", "EMEA", None)
 SEGMENT_BYTES = 2000
+ONE_BY_ONE, WHOLE = 0, 10**9
+"""Shares from which on a chunk is read whole: never, always."""
 
 
 def message(region: str | None, price: int) -> bytes:
@@ -85,10 +88,10 @@ def register(stream: Stream, texts: tuple[str, ...] = TEXTS, *, layout: Layout =
 
 
 def followed(stream: Stream, request: ScanRequest, start: int = 0) -> tuple[list[tuple[int, int, bytes]], ScanCounters]:
-    rows: list[tuple[int, int, bytes]] = []
+    found: list[tuple[int, int, bytes]] = []
     with Cursor(stream, request, start=OffsetSpecification.offset(start), now_ms=0) as cursor:
         while (batch := cursor.read(0)) is not None:
-            rows += list(
+            found += list(
                 zip(
                     batch.offsets.tolist(),
                     batch.timestamps_ms.tolist(),
@@ -96,7 +99,7 @@ def followed(stream: Stream, request: ScanRequest, start: int = 0) -> tuple[list
                     strict=True,
                 )
             )
-        return rows, cursor.counters
+        return found, cursor.counters
 
 
 def planned(stream: Stream, request: ScanRequest, within: OffsetRange) -> tuple[list[int], ScanCounters]:
@@ -142,11 +145,19 @@ def assert_same(stream: Stream, text: str, start: int = 0) -> ScanCounters:
     start=st.integers(0, 40),
     text=st.sampled_from((*TEXTS, "price = 2")),
     in_python=st.booleans(),
+    dense_share=st.sampled_from([ONE_BY_ONE, 4, WHOLE]),
 )
 def test_an_indexed_read_gives_the_messages_of_a_full_read(
-    writes: list[Write], later: list[Write], layout: Layout, start: int, text: str, in_python: bool
+    writes: list[Write],
+    later: list[Write],
+    layout: Layout,
+    start: int,
+    text: str,
+    in_python: bool,
+    dense_share: int,
 ) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "_DENSE_SHARE", dense_share)
         if in_python:
             patch.setattr(kernels, "load", lambda _module: None)
         stream = create(Path(folder) / "s", writes)
@@ -157,7 +168,7 @@ def test_an_indexed_read_gives_the_messages_of_a_full_read(
         assert_same(stream, text)
         build_index(stream, now_ms=4)
         counters = assert_same(stream, text)
-        if text in TEXTS and layout is Layout.EXACT and not any(write.packed for write in (*writes, *later)):
+        if text in TEXTS and layout is Layout.EXACT:
             assert counters.messages_evaluated == 0
 
 
@@ -176,11 +187,17 @@ def damaged(content: bytes, cut: int, flips: list[tuple[int, int]]) -> bytes:
     cut=st.one_of(st.just(0), st.integers(1, 400)),
     flips=st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255)), max_size=4),
     text=st.sampled_from(TEXTS),
+    dense_share=st.sampled_from([ONE_BY_ONE, WHOLE]),
 )
 def test_a_damaged_sidecar_changes_no_result(
-    writes: list[Write], layout: Layout, cut: int, flips: list[tuple[int, int]], text: str
+    writes: list[Write], layout: Layout, cut: int, flips: list[tuple[int, int]], text: str, dense_share: int
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        pytest.MonkeyPatch.context() as patch,
+        warnings.catch_warnings(),
+    ):
+        patch.setattr(rows, "_DENSE_SHARE", dense_share)
         warnings.simplefilter("ignore", MatchIndexWarning)
         stream = create(Path(folder) / "s", writes)
         register(stream, layout=layout)
@@ -206,7 +223,13 @@ MANY = [Write((("AMER", number % 7), ("EMEA", number % 5), (None, 2)), packed=Fa
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Stream:
+def _one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages that an index names are read one by one, however many they are."""
+    monkeypatch.setattr(rows, "_DENSE_SHARE", ONE_BY_ONE)
+
+
+@pytest.fixture
+def stream(tmp_path: Path, _one_by_one: None) -> Stream:
     """A stream of several segments, with its index."""
     made = create(tmp_path / "s", MANY)
     register(made)
@@ -235,6 +258,25 @@ def test_chunks_without_a_match_are_not_read_and_matches_are_not_evaluated(strea
     assert counters.messages_decided_by_index == 180
 
 
+def test_a_chunk_with_many_matches_is_read_whole_and_not_evaluated(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_by_one = assert_same(stream, "price > 3")
+    monkeypatch.setattr(rows, "_DENSE_SHARE", 4)
+    counters = assert_same(stream, "price > 3")
+    assert counters.messages_evaluated == 0
+    assert counters.bytes_read > one_by_one.bytes_read
+    change_message(stream.segments()[0], at=10)
+    with pytest.raises(CorruptChunkError):
+        followed(stream, requests("TRUE")[0])
+    indexed, full = requests("TRUE", on_corrupt=OnCorrupt.SKIP)
+    got, counters = followed(stream, indexed)
+    expected, plain = followed(stream, full)
+    assert got == expected
+    assert (counters.chunks_corrupt, counters.bytes_read) == (1, plain.bytes_read)
+
+
+@pytest.mark.usefixtures("_one_by_one")
 def test_bit_arrays_narrow_and_stage_two_evaluates_again(tmp_path: Path) -> None:
     made = create(tmp_path / "s", MANY)
     register(made, layout=Layout.BLOOM)
@@ -375,6 +417,7 @@ def test_corrupt_chunks_are_left_to_the_full_read(stream: Stream) -> None:
     assert counters.chunks_corrupt == plain.chunks_corrupt == 1
 
 
+@pytest.mark.usefixtures("_one_by_one")
 @pytest.mark.parametrize("layout", Layout)
 def test_only_new_chunks_and_new_filters_are_decided_again(tmp_path: Path, layout: Layout) -> None:
     made = create(tmp_path / "s", MANY)
@@ -440,12 +483,12 @@ def test_an_answer_is_cut_into_pieces_of_bounded_size(stream: Stream, monkeypatc
     assert assert_same(stream, "region = 'AMER'").messages_evaluated == 0
     indexed, _ = requests("region = 'AMER'")
     with stream.segments()[0].open() as reader:
-        rows = np.flatnonzero(reader.chunks().type == 0)[::2]
-        found = list(MatchIndex(indexed).answers(reader, rows, OffsetRange(2, 20)))
-        assert np.concatenate([each.rows for each in found]).tolist() == rows.tolist()
+        chosen = np.flatnonzero(reader.chunks().type == 0)[::2]
+        found = list(MatchIndex(indexed).answers(reader, chosen, OffsetRange(2, 20)))
+        assert np.concatenate([each.rows for each in found]).tolist() == chosen.tolist()
         assert all(len(each.rows) <= 2 for each in found)
         offsets = np.concatenate([each.offsets for each in found]).tolist()
-        ids = reader.chunks().chunk_id[rows].tolist()
+        ids = reader.chunks().chunk_id[chosen].tolist()
     assert offsets == [offset for offset in ids if 2 <= offset < 20]
 
 

@@ -9,8 +9,8 @@ from headgate.log import Stream
 from headgate.log.sidecar import Sidecar
 from headgate.scan.match_index.lookup import MatchIndex
 from headgate.scan.plan import rows_within
-from headgate.scan.reading import read_rows
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
+from headgate.scan.rows import read_rows
 from headgate.scan.stage_one import ChunkSelector
 
 

@@ -50,14 +50,16 @@ class WantedEntries:
         return WantedEntries(*(column[part] for column in columns))
 
 
-def wanted_entries(index: MatchIndex, reader: SegmentReader, answer: Answer) -> tuple[WantedEntries, NDArray[np.bool_]]:
-    """Where the messages lie that may match, and which of the answer's chunks can be read so, `(rows,)`.
+def wanted_entries(
+    index: MatchIndex, reader: SegmentReader, answer: Answer, wanted: NDArray[np.bool_]
+) -> tuple[WantedEntries, NDArray[np.bool_]]:
+    """Where the messages lie that may match, of `wanted` chunks, and which of those can be read so: `(rows,)` both.
 
     The others are those that the index does not speak for, and those with sub-batches.
     """
     table = reader.chunks()
     next_ids = reader.next_chunk_ids()[answer.rows]
-    wanted = answer.trusted & (answer.counts > 0)
+    wanted = wanted & answer.trusted & (answer.counts > 0)
     nothing = WantedEntries(*(np.empty(0, dtype=np.int64) for _ in range(5)))
     if not wanted.any():
         return nothing, wanted
@@ -66,20 +68,24 @@ def wanted_entries(index: MatchIndex, reader: SegmentReader, answer: Answer) -> 
     entries = index.entries(reader, start, stop)
     if entries is None:
         return nothing, np.zeros(len(wanted), dtype=np.bool_)
-    positions = np.append(entries["position"].astype(np.int64), 0)
-    without = np.append(0, np.cumsum(positions[:-1] == 0))
-    wanted[wanted] = without[next_ids[wanted] - start] == without[chunk_ids[wanted] - start]
+    positions = entries["position"]
+    if not positions.all():
+        without = np.append(0, np.cumsum(positions == 0))
+        wanted[wanted] = without[next_ids[wanted] - start] == without[chunk_ids[wanted] - start]
     headers = answer.headers
     data_starts = table.position[answer.rows] + CHUNK_HEADER_BYTES + headers["bloom_length"].astype(np.int64)
     data_stops = data_starts + headers["data_length"].astype(np.int64)
-    kept = wanted[answer.chunks]
-    offsets, chunks = answer.offsets[kept], answer.chunks[kept]
+    offsets, chunks = answer.offsets, answer.chunks
+    if not wanted.all():
+        kept = wanted[chunks]
+        offsets, chunks = offsets[kept], chunks[kept]
     places = offsets - start
+    behind = np.minimum(places + 1, len(positions) - 1)
     last = offsets + 1 == next_ids[chunks]
     found = WantedEntries(
-        positions[places],
-        np.where(last, data_stops[chunks], positions[places + 1]),
-        entries["crc"].astype(np.int64)[places],
+        positions[places].astype(np.int64),
+        np.where(last, data_stops[chunks], positions[behind].astype(np.int64)),
+        entries["crc"][places].astype(np.int64),
         offsets,
         chunks,
     )

@@ -1,0 +1,174 @@
+"""The messages of some chunks, read in the cheapest way that what is known of them allows.
+
+Four ways, all with the same messages: a chunk that the match index rules out is not read; of one that it speaks for
+only the messages that may match are read, each checked by itself; where those are many the whole chunk is read at once,
+and by an exact index not evaluated; all else is read in full and evaluated.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.log import SegmentReader
+from headgate.scan.decide import Decider
+from headgate.scan.match_index.entries import WantedEntries, cut, read_entries, wanted_entries
+from headgate.scan.match_index.lookup import Answer, MatchIndex
+from headgate.scan.reading import WINDOW_BYTES, ScanBatch, read_in_full
+from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
+
+Int64Array = NDArray[np.int64]
+
+_MAPPED_WINDOW_BYTES = 16 << 20
+"""Single messages of a mapped segment are not copied, so more of them may be taken at a time."""
+
+_DENSE_SHARE = 4
+"""From one wanted message in so many on, reading all of a chunk in a row is cheaper than reading them one by one."""
+
+_LARGE_MESSAGE_BYTES = 1024
+"""Messages larger than this on average are dearer to evaluate all than to read one by one."""
+
+
+class _Way(enum.IntEnum):
+    """How a chunk is read."""
+
+    NOT = 0
+    DIRECT = 1
+    """The wanted messages only."""
+    WHOLE = 2
+    """All of it, and then the messages that an exact index names."""
+    EVALUATED = 3
+
+
+def read_rows(
+    reader: SegmentReader,
+    rows: Int64Array,
+    request: ScanRequest,
+    within: OffsetRange,
+    counters: ScanCounters,
+    index: MatchIndex,
+) -> Iterator[ScanBatch]:
+    """The messages of the chunks in `rows` of the reader's table, in order, that lie `within` and pass the filter.
+
+    `index` is asked first. Batches, errors and memory: those of `read_in_full`, and a few megabytes of the index.
+    """
+    decider = Decider(request, within)
+    if not index.is_asked:
+        yield from read_in_full(reader, rows, decider, counters)
+        return
+    for answer in index.answers(reader, rows, within):
+        yield from _AnsweredRead(reader, answer, index, decider, counters).batches()
+
+
+def rows_left(
+    reader: SegmentReader, rows: Int64Array, within: OffsetRange, index: MatchIndex, counters: ScanCounters
+) -> Int64Array:
+    """Those of `rows` that the index does not rule out; the others are counted."""
+    if not index.is_asked or not len(rows):
+        return rows
+    kept = []
+    sizes = reader.stop_positions() - reader.chunks().position
+    for answer in index.answers(reader, rows, within):
+        _count_ruled_out(answer, sizes[answer.rows], counters)
+        kept.append(answer.rows[~answer.ruled_out])
+    return np.concatenate(kept)
+
+
+def _count_ruled_out(answer: Answer, sizes: Int64Array, counters: ScanCounters) -> None:
+    """Count the chunks that the index rules out; `sizes` are the bytes of the answer's chunks."""
+    ruled_out = answer.ruled_out
+    counters.chunks_skipped_by_index += int(ruled_out.sum())
+    counters.bytes_skipped += int(sizes[ruled_out].sum())
+    counters.messages_decided_by_index += int(answer.records[ruled_out].sum())
+
+
+@dataclass(slots=True)
+class _AnsweredRead:
+    """Reading some chunks by what the index says of them."""
+
+    reader: SegmentReader
+    answer: Answer
+    index: MatchIndex
+    decider: Decider
+    counters: ScanCounters
+
+    def batches(self) -> Iterator[ScanBatch]:
+        """The messages, in stream order: runs of chunks that are read the same way."""
+        answer = self.answer
+        sizes = (self.reader.stop_positions() - self.reader.chunks().position)[answer.rows]
+        _count_ruled_out(answer, sizes, self.counters)
+        entries, direct = wanted_entries(self.index, self.reader, answer, self._sparse(sizes))
+        ways = np.full(len(answer.rows), _Way.EVALUATED)
+        if answer.exact:
+            ways[answer.trusted] = _Way.WHOLE
+        ways[direct] = _Way.DIRECT
+        kept = np.flatnonzero(~answer.ruled_out)
+        for run in np.split(kept, np.flatnonzero(np.diff(ways[kept])) + 1):
+            if not len(run):
+                continue
+            way = ways[run[0]]
+            if way == _Way.DIRECT:
+                first, stop = np.searchsorted(entries.chunks, [run[0], run[-1] + 1]).tolist()
+                yield from self._direct(entries.part(first, stop), sizes)
+            elif way == _Way.WHOLE:
+                yield from self._whole(answer.rows[run])
+            else:
+                yield from read_in_full(self.reader, answer.rows[run], self.decider, self.counters)
+
+    def _sparse(self, sizes: Int64Array) -> NDArray[np.bool_]:
+        """Chunks whose wanted messages are few enough to be read one by one."""
+        sparse: NDArray[np.bool_] = self.answer.counts * _DENSE_SHARE <= self.answer.records
+        if not self.answer.exact:
+            sparse |= sizes > self.answer.records * _LARGE_MESSAGE_BYTES
+        return sparse
+
+    def _direct(self, entries: WantedEntries, sizes: Int64Array) -> Iterator[ScanBatch]:
+        answer, counters = self.answer, self.counters
+        limit = _MAPPED_WINDOW_BYTES if self.reader.segment.mappable else WINDOW_BYTES
+        for part in cut(entries, limit):
+            chunks = np.flatnonzero(np.bincount(part.chunks, minlength=len(answer.rows)))
+            read = read_entries(self.reader, part, self.decider.request, evaluate=not answer.exact)
+            if read is None:
+                self.index.distrust(self.reader, "an entry is not the one that was indexed")
+                yield from read_in_full(self.reader, answer.rows[chunks], self.decider, counters)
+                continue
+            read_bytes = int((part.stops - part.positions).sum())
+            counters.bytes_read += read_bytes
+            counters.bytes_skipped += int(sizes[chunks].sum()) - read_bytes
+            counters.messages_decided_by_index += int(answer.records[chunks].sum())
+            messages, offsets, places = read[0], part.offsets, part.chunks
+            if not answer.exact:
+                counters.messages_decided_by_index -= len(messages)
+                counters.messages_evaluated += len(messages)
+                rows = np.flatnonzero(read[1])
+                messages, offsets, places = messages.take(rows), offsets[rows], places[rows]
+                hits = np.bincount(places, minlength=len(answer.rows))[chunks]
+                counters.chunks_without_match += int((hits == 0).sum())
+            counters.messages_matched += len(messages)
+            times = answer.headers["timestamp_ms"][places].astype(np.int64)
+            yield ScanBatch(messages, offsets, times)
+
+    def _whole(self, rows: Int64Array) -> Iterator[ScanBatch]:
+        """All messages of some chunks, less those that an exact index does not name."""
+        counted = ScanCounters()
+        decider = Decider(replace(self.decider.request, filter=None), self.decider.within)
+        wanted = self.answer.offsets
+        try:
+            for batch in read_in_full(self.reader, rows, decider, counted):
+                if not len(batch):
+                    yield batch
+                    continue
+                first, stop = np.searchsorted(wanted, [batch.offsets[0], batch.offsets[-1] + 1]).tolist()
+                named = np.zeros(int(batch.offsets[-1] - batch.offsets[0]) + 1, dtype=np.bool_)
+                named[wanted[first:stop] - batch.offsets[0]] = True
+                kept = np.flatnonzero(named[batch.offsets - batch.offsets[0]])
+                self.counters.messages_matched += len(kept)
+                yield ScanBatch(batch.messages.take(kept), batch.offsets[kept], batch.timestamps_ms[kept])
+        finally:
+            self.counters.messages_decided_by_index += counted.messages_evaluated
+            self.counters.bytes_read += counted.bytes_read
+            self.counters.chunks_corrupt += counted.chunks_corrupt

@@ -29,8 +29,11 @@ SHARES = {
 REGIONS = ("AMER", "EMEA", "APJ")
 
 
-def event(number: int, chance: random.Random) -> bytes:
-    """One encoded event; the same number and the same chance give the same bytes."""
+def event(number: int, chance: random.Random, *, only_strings: bool = False) -> bytes:
+    """One encoded event; the same number and the same chance give the same bytes.
+
+    With `only_strings` every application property is a string, as RocketMQ has them.
+    """
     kind = chance.choices(list(SHARES), list(SHARES.values()))[0]
     order = kind.startswith("order")
     keys: dict[str, object] = {
@@ -48,6 +51,8 @@ def event(number: int, chance: random.Random) -> bytes:
         keys["currency"] = chance.choice(("USD", "EUR", "JPY"))
     if chance.random() < 0.2:
         keys["campaign"] = chance.choice(("spring", "friday", "mail-41"))
+    if only_strings:
+        keys = {name: _text(value) for name, value in keys.items()}
     header = {"durable": True} | ({"priority": chance.randrange(10)} if order else {})
     properties: dict[str, object] = {
         "subject": kind,
@@ -63,10 +68,14 @@ def event(number: int, chance: random.Random) -> bytes:
     ).encode()
 
 
-def event_batch(count: int, *, seed: int = 20_26) -> EncodedMessages:
+def _text(value: object) -> str:
+    return str(value.value if isinstance(value, AmqpValue) else value).lower() if not isinstance(value, str) else value
+
+
+def event_batch(count: int, *, seed: int = 20_26, only_strings: bool = False) -> EncodedMessages:
     """`count` events in random order out of a pool of `POOL` different ones."""
     chance = random.Random(seed)
-    pool = [event(number, chance) for number in range(min(count, POOL))]
+    pool = [event(number, chance, only_strings=only_strings) for number in range(min(count, POOL))]
     chosen = np.random.default_rng(seed).integers(0, len(pool), count)
     lengths = np.array([len(message) for message in pool], dtype=np.int64)[chosen]
     joined = b"".join([pool[index] for index in chosen.tolist()]) + bytes(8)

@@ -18,7 +18,7 @@ ROWS = 1024
 BITMAP_BYTES = ROWS // 8
 
 _WORD = ir.IntType(64)
-_BITMAP = ir.VectorType(_WORD, ROWS // 64)
+BITMAP = ir.VectorType(_WORD, ROWS // 64)
 _SQUARE = ir.VectorType(_WORD, 64)
 
 
@@ -29,14 +29,26 @@ def _at(builder: Any, address: Any, shape: Any) -> Any:
 def _binary(name: str) -> Callable[..., Any]:
     def typing(_context: Any, _target: Any, _left: Any, _right: Any) -> tuple[Any, Callable[..., Any]]:
         def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-            left = builder.load(_at(builder, arguments[1], _BITMAP), align=8)
-            right = builder.load(_at(builder, arguments[2], _BITMAP), align=8)
-            builder.store(getattr(builder, name)(left, right), _at(builder, arguments[0], _BITMAP), align=8)
+            left = builder.load(_at(builder, arguments[1], BITMAP), align=8)
+            right = builder.load(_at(builder, arguments[2], BITMAP), align=8)
+            builder.store(getattr(builder, name)(left, right), _at(builder, arguments[0], BITMAP), align=8)
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, types.int64), generate
 
     return typing
+
+
+def bitmap_at(builder: Any, address: Any) -> Any:
+    """The pointer to a bitmap, for intrinsics that are made of several operations."""
+    return _at(builder, address, BITMAP)
+
+
+def repeated(builder: Any, word: Any) -> Any:
+    """Emit a bitmap of one word again and again."""
+    number = ir.IntType(32)
+    first = builder.insert_element(ir.Constant(BITMAP, ir.Undefined), word, ir.Constant(number, 0))
+    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(number, BITMAP.count), None))
 
 
 both_bitmaps = intrinsic(_binary("and_"))
@@ -45,58 +57,25 @@ either_bitmap = intrinsic(_binary("or_"))
 
 
 @intrinsic
-def combine_bitmaps(_context: Any, _target: Any, _source: Any, _widen: Any, _add: Any) -> Any:
-    """`(target, source, widen, add)`: target = target & (source | widen) | source & add, with 0 or -1 for the last two.
-
-    Conjunction, disjunction and copy without a branch between them.
-    """
-
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        place = _at(builder, arguments[0], _BITMAP)
-        target = builder.load(place, align=8)
-        source = builder.load(_at(builder, arguments[1], _BITMAP), align=8)
-        widen, add = (_repeated(builder, word) for word in arguments[2:])
-        kept = builder.and_(target, builder.or_(source, widen))
-        builder.store(builder.or_(kept, builder.and_(source, add)), place, align=8)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64, types.int64), generate
-
-
-def _repeated(builder: Any, word: Any) -> Any:
-    """A bitmap of one word again and again."""
-    number = ir.IntType(32)
-    first = builder.insert_element(ir.Constant(_BITMAP, ir.Undefined), word, ir.Constant(number, 0))
-    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(number, _BITMAP.count), None))
-
-
-@intrinsic
 def copy_bitmap(_context: Any, _target: Any, _source: Any) -> Any:
     """`(target, source)`: copy one bitmap."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        value = builder.load(_at(builder, arguments[1], _BITMAP), align=8)
-        builder.store(value, _at(builder, arguments[0], _BITMAP), align=8)
+        value = builder.load(_at(builder, arguments[1], BITMAP), align=8)
+        builder.store(value, _at(builder, arguments[0], BITMAP), align=8)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
 
 
 @intrinsic
-def bits_in(_context: Any, _bitmap: Any) -> Any:
-    """Zero if no bit of the bitmap is set: its words, ORed."""
+def words_with_bits(_context: Any, _bitmap: Any) -> Any:
+    """Which words of the bitmap have a bit: bit w for word w; zero if no bit is set."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        value = builder.load(_at(builder, arguments[0], _BITMAP), align=8)
-        half = ROWS // 128
-        while half:
-            low, high = (
-                ir.Constant(ir.VectorType(ir.IntType(32), half), list(range(first, first + half)))
-                for first in (0, half)
-            )
-            value = builder.or_(builder.shuffle_vector(value, value, low), builder.shuffle_vector(value, value, high))
-            half //= 2
-        return builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
+        value = builder.load(_at(builder, arguments[0], BITMAP), align=8)
+        some = builder.icmp_unsigned("!=", value, ir.Constant(BITMAP, None))
+        return builder.zext(builder.bitcast(some, ir.IntType(BITMAP.count)), _WORD)
 
     return types.int64(types.int64), generate
 

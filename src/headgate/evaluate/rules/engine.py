@@ -165,13 +165,13 @@ class _Run:
         row_bytes = 8 + 24 * int(words[layout.ROW_WORDS // 8])
         most = _FEWEST_CLASSES if column.separable else _MOST_CLASSES
         classes = max(_FEWEST_CLASSES, min(most, _CLASSES_BYTES // row_bytes))
-        capacity = 1 + column.cells + classes
+        capacity = 1 + column.cells + _FEWEST_CLASSES
         places = _power_of_two(2 * classes)
         arena_bytes = 64 * classes
         put(layout.ENTRIES, memory.address(column.entries))
         put(layout.CELLS, memory.words(column.cells))
         put(layout.CELL_COUNT, column.cells)
-        put(layout.MEMO, memory.words(places * layout.MEMO_WORDS))
+        put(layout.MEMO, memory.words(places * (layout.MEMO_ROW + row_bytes) // 8))
         put(layout.MEMO_MASK, places - 1)
         put(layout.ROWS, memory.words(capacity * row_bytes // 8))
         put(layout.ROW_CAPACITY, capacity)

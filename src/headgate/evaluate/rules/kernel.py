@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from headgate.evaluate.kernel import _reset
 from headgate.evaluate.layout import APPLICATION_KEYS, FALSE, MALFORMED, TRUE, UNDECIDED, UNKNOWN
-from headgate.evaluate.rules.columns.kernel import class_row, make_room, spread, verdict_at
+from headgate.evaluate.rules.columns.kernel import class_row, expect, make_room, spread, verdict_at
 from headgate.evaluate.rules.combine.kernel import where_true, where_what
 from headgate.evaluate.rules.index.kernel import GROUP as LOOK_UP_ROWS
 from headgate.evaluate.rules.index.kernel import keep, look_up
@@ -30,6 +30,7 @@ from headgate.evaluate.rules.layout import (
     FILTER_COLUMNS,
     FILTER_COUNT,
     FILTER_EXACT,
+    FILTER_HEAD,
     FILTER_LENGTH,
     FILTER_NUMBER_COUNT,
     FILTER_NUMBERS,
@@ -71,7 +72,7 @@ from headgate.evaluate.rules.layout import (
 from headgate.evaluate.walk.kernel import check_rest, gather_early, gather_late
 from headgate.kernels.compiler import helper, inlined, kernel
 from headgate.kernels.memory import load_i64, prefetch, store_i64, store_u8, trailing_zeros
-from headgate.kernels.vectors import BITMAP_BYTES, bits_in, both_bitmaps, count_bits
+from headgate.kernels.vectors import BITMAP_BYTES, both_bitmaps, count_bits, words_with_bits
 
 PREFETCH_MESSAGES = 8
 
@@ -161,6 +162,8 @@ def _classify(head: int, row: int, program: int, registers: int, pool: int) -> N
     """Find the class rows of a message."""
     columns = load_i64(head + COLUMNS)
     for number in range(load_i64(head + COLUMN_COUNT)):
+        expect(columns + number * (8 * COLUMN_WORDS), registers)
+    for number in range(load_i64(head + COLUMN_COUNT)):
         column = columns + number * (8 * COLUMN_WORDS)
         found = class_row(column, program, registers, pool)
         store_i64(load_i64(column + BLOCK_ROWS) + 8 * row, found)
@@ -174,25 +177,30 @@ def _classify(head: int, row: int, program: int, registers: int, pool: int) -> N
 @helper
 def _write(head: int, first: int, bitmap: int, record: int, what: int) -> bool:
     """Write the pairs of a bitmap's rows and a filter's numbers; False if there is no room."""
-    rows = 0
-    for word in range(0, BITMAP_BYTES, 8):
-        rows += count_bits(load_i64(bitmap + word))
+    words = words_with_bits(bitmap)
     count = load_i64(head + OUT_COUNT)
-    repeated = load_i64(record + FILTER_NUMBER_COUNT)
-    if count + rows * repeated > load_i64(head + OUT_CAPACITY):
-        return False
-    out = load_i64(head + OUT) + 8 * count
+    room = load_i64(head + OUT_CAPACITY) - count
     numbers = load_i64(head + NUMBERS) + 8 * load_i64(record + FILTER_NUMBERS)
-    for which in range(repeated):
+    for which in range(load_i64(record + FILTER_NUMBER_COUNT)):
         label = what << WHAT_SHIFT | load_i64(numbers + 8 * which)
-        for word in range(BITMAP_BYTES >> 3):
+        if room < count_bits(words) << 6:
+            return False
+        out = load_i64(head + OUT) + 8 * count
+        behind = out
+        left = words
+        while left != 0:
+            word = trailing_zeros(left)
+            left &= left - 1
             bits = load_i64(bitmap + 8 * word)
             base = first + 64 * word
             while bits != 0:
-                store_i64(out, (base + trailing_zeros(bits)) << MESSAGE_SHIFT | label)
-                out += 8
+                store_i64(behind, (base + trailing_zeros(bits)) << MESSAGE_SHIFT | label)
+                behind += 8
                 bits &= bits - 1
-    store_i64(head + OUT_COUNT, count + rows * repeated)
+        written = (behind - out) >> 3
+        room -= written
+        count += written
+    store_i64(head + OUT_COUNT, count)
     return True
 
 
@@ -204,7 +212,7 @@ def _ask_filter(head: int, first: int, record: int, others: int, hits: int) -> b
     bits = load_i64(head + BITS)
     stack = load_i64(head + STACK)
     if others & load_i64(record + FILTER_COLUMNS) == 0:
-        if not where_true(code, length, bits, stack):
+        if not where_true(code, load_i64(record + FILTER_HEAD), length, bits, stack):
             return True
         if hits != 0:
             both_bitmaps(stack, stack, hits)
@@ -215,7 +223,7 @@ def _ask_filter(head: int, first: int, record: int, others: int, hits: int) -> b
         both_bitmaps(stack + IS_OTHER, stack + IS_OTHER, hits)
     if not _write(head, first, stack, record, MATCH):
         return False
-    if bits_in(stack + IS_OTHER) == 0:
+    if words_with_bits(stack + IS_OTHER) == 0:
         return True
     unsure = load_i64(head + UNSURE)
     both_bitmaps(stack + IS_FALSE, stack + IS_OTHER, unsure)

@@ -126,7 +126,9 @@ BITS_SEEN = 192  # whether the block has class rows with other bits
 OTHERS_DIRTY = 200  # whether the bitmaps of other bits hold any
 FALSE_WANTED = 208  # whether filters ask for what is false
 GROUP = 216  # bit of the column in FILTER_COLUMNS
-COLUMN_WORDS = 28
+HASH = 224  # of the value at hand, where values are told apart one by one
+MEMO_USED = 232
+COLUMN_WORDS = 30
 
 # Numbers of classes: the kinds, then
 FALSE_CELL = 16
@@ -140,9 +142,9 @@ HAS_UNDECIDED = 2
 
 # A table of texts: hash, address, length, 1 + number (0: empty place).
 TEXT_WORDS = 4
-# A table of values seen: kind and length, hash, payload, address of the class row (0: empty place). The payload of a
-# text of at most eight bytes is the text, that of a longer one the address of a copy.
-MEMO_WORDS = 4
+# A table of values seen: kind and length (0: empty place), hash, payload, unused, and then the class row. The payload
+# of a text of at most eight bytes is the text, that of a longer one the address of a copy.
+MEMO_ROW = 32
 MEMO_LENGTH_SHIFT = 8
 LONGEST_WORD = 8
 LONGEST_MEMO_TEXT = 256
@@ -155,18 +157,20 @@ FILTER_COLUMNS = 16
 FILTER_NUMBERS = 24
 FILTER_NUMBER_COUNT = 32
 FILTER_EXACT = 40
-FILTER_WORDS = 6
+FILTER_HEAD = 48  # instructions of the first conjuncts: behind them it may be clear that the filter is true nowhere
+FILTER_WORDS = 7
 LOOSE_GROUP = 62
 
-# An instruction: what to do with a place in the stack and a source, which is a predicate (what is false of it, if
-# negated) or the place above; the stack lies behind the bitmaps of the predicates.
-ADDS = 1  # the source counts where the place does not
-WIDENS = 2  # the place counts where the source does not
+# An instruction: what to do with what was found so far and a source, which is a predicate (what is false of it, if
+# negated) or a place in the stack; that lies behind the bitmaps of the predicates.
+ADDS = 1  # the source counts where nothing was found
+WIDENS = 2  # what was found counts where the source does not
 AND = 0
 TAKE = ADDS
 OR = ADDS | WIDENS
-STOPS_IF_NONE = 4  # if nothing is left in the place, the filter is true nowhere
-NEGATED = 8
+SAVES = 4  # keeps what was found in the place first; the lowest is where it is found in the end
+JOINS = 8  # the source is the place, which stands to the left of what was found
+NEGATED = 16
 PLACE_SHIFT = 8
 SOURCE_SHIFT = 20
 

@@ -17,7 +17,7 @@ from headgate.evaluate import program as programs
 from headgate.evaluate.program import Program
 from headgate.evaluate.rules import layout
 from headgate.evaluate.rules.access import EQUALITIES, Access, Key, accesses
-from headgate.evaluate.rules.normal import Junction, Normal, conjuncts, normal_form
+from headgate.evaluate.rules.normal import DEEPEST, Junction, Normal, conjuncts, normal_form
 from headgate.evaluate.rules.parts import Member
 from headgate.evaluate.rules.predicates import (
     Column,
@@ -36,6 +36,9 @@ from headgate.message.fields import FieldReference
 INDEX_FROM = 256
 """A field is indexed if that many different constants are demanded of it: bitmaps serve fewer faster, because one
 instruction asks for 1 024 messages and a message has one of the constants."""
+
+_NO_PLACE = DEEPEST + 1
+"""A place that nothing is read from; those below it are for what an operand stands behind."""
 
 _LOOKED_AT = 2
 """Behind so many conjuncts a filter looks whether any message is left."""
@@ -201,15 +204,15 @@ class _Planner:
     ) -> Sequence[int]:
         code: list[int] = []
         if isinstance(node, NumberedJunction) and node.all_of and len(node.parts) > _LOOKED_AT:
-            # Messages that are not true of the first conjuncts are lost.
             columns = _lower(NumberedJunction(True, node.parts[:_LOOKED_AT]), 0, places, groups, code)
-            code[-1] |= layout.STOPS_IF_NONE
+            head = len(code)
             columns |= _followed(node.parts[_LOOKED_AT:], layout.AND, 0, places, groups, code)
         else:
             columns = _lower(node, 0, places, groups, code)
+            head = len(code)
         position = len(self.code)
         self.code += code
-        return (position, len(code), columns, *rest)
+        return (position, len(code), columns, *rest, head)
 
     def _column(self, column: Column, first: int, compiled: programs.Predicates, group: int) -> ColumnPlan:
         count = len(column.predicates)
@@ -322,20 +325,20 @@ def _group(column: int) -> int:
     return layout.LOOSE_GROUP if column < 0 else column % layout.LOOSE_GROUP
 
 
-def _lower(node: NumberedNormal, place: int, places: Mapping[int, int], groups: Sequence[int], code: list[int]) -> int:
-    """Append the instructions that put the truth of `node` into a place of the stack; gives the columns it looks at."""
+def _lower(node: NumberedNormal, depth: int, places: Mapping[int, int], groups: Sequence[int], code: list[int]) -> int:
+    """Append the instructions that find the truth of `node` behind `depth` places; gives the columns it looks at."""
     if isinstance(node, NumberedLiteral):
-        code.append(_instruction(layout.TAKE, place, node, places))
+        code.append(_instruction(layout.TAKE, node, places))
         return 1 << groups[node.predicate]
     operation = layout.AND if node.all_of else layout.OR
-    columns = _lower(node.parts[0], place, places, groups, code)
-    return columns | _followed(node.parts[1:], operation, place, places, groups, code)
+    columns = _lower(node.parts[0], depth, places, groups, code)
+    return columns | _followed(node.parts[1:], operation, depth, places, groups, code)
 
 
 def _followed(
     parts: Sequence[NumberedNormal],
     operation: int,
-    place: int,
+    depth: int,
     places: Mapping[int, int],
     groups: Sequence[int],
     code: list[int],
@@ -344,24 +347,27 @@ def _followed(
     columns = 0
     for part in parts:
         if isinstance(part, NumberedJunction):
-            columns |= _lower(part, place + 1, places, groups, code)
-            above = len(places) + place + 1
-            code.append(_instruction_words(operation, place, above * layout.TRIPLE_BYTES))
+            place = depth + 1
+            first = len(code)
+            columns |= _lower(part, place, places, groups, code)
+            # It begins with a predicate, before which what was found until here is saved.
+            code[first] += layout.SAVES + ((place - _NO_PLACE) << layout.PLACE_SHIFT)
+            source = (len(places) + place) * layout.TRIPLE_BYTES
+            code.append(
+                operation | layout.JOINS | place << layout.PLACE_SHIFT | source << layout.SOURCE_SHIFT,
+            )
         else:
             columns |= 1 << groups[part.predicate]
-            code.append(_instruction(operation, place, part, places))
+            code.append(_instruction(operation, part, places))
     return columns
 
 
-def _instruction(operation: int, place: int, literal: NumberedLiteral, places: Mapping[int, int]) -> int:
+def _instruction(operation: int, literal: NumberedLiteral, places: Mapping[int, int]) -> int:
     source = places[literal.predicate] * layout.TRIPLE_BYTES
     if literal.negated:
-        return _instruction_words(operation | layout.NEGATED, place, source + layout.IS_FALSE)
-    return _instruction_words(operation, place, source)
-
-
-def _instruction_words(operation: int, place: int, source: int) -> int:
-    return operation | place << layout.PLACE_SHIFT | source << layout.SOURCE_SHIFT
+        operation |= layout.NEGATED
+        source += layout.IS_FALSE
+    return operation | _NO_PLACE << layout.PLACE_SHIFT | source << layout.SOURCE_SHIFT
 
 
 def _words(rows: Sequence[Sequence[int]] | Sequence[int], width: int) -> Words:

@@ -26,6 +26,7 @@ from headgate.evaluate.rules.layout import (
     FLOAT_COUNT,
     HAS_OTHERS,
     HAS_UNDECIDED,
+    HASH,
     INTEGER_BOUNDS,
     INTEGER_CELLS,
     INTEGER_COUNT,
@@ -40,7 +41,8 @@ from headgate.evaluate.rules.layout import (
     MEMO,
     MEMO_LENGTH_SHIFT,
     MEMO_MASK,
-    MEMO_WORDS,
+    MEMO_ROW,
+    MEMO_USED,
     OTHER_TEXT_CELL,
     OTHERS_DIRTY,
     PREDICATES,
@@ -56,7 +58,7 @@ from headgate.evaluate.rules.layout import (
 from headgate.evaluate.rules.texts.kernel import first_word, text_number, value_hash
 from headgate.evaluate.values.kernel import equal_text
 from headgate.kernels.compiler import helper, inlined
-from headgate.kernels.memory import copy_bytes, float_of_bits, kept_apart, load_i64, store_i64
+from headgate.kernels.memory import copy_bytes, float_of_bits, kept_apart, load_i64, prefetch, store_i64
 from headgate.kernels.vectors import transpose
 
 
@@ -129,12 +131,19 @@ def _cell(column: int, register: int) -> int:
 
 @helper
 def _new_row(column: int, program: int, registers: int, pool: int) -> int:
-    """A class row with what the predicates of a column say about the message at hand."""
+    """A class row of its own with what the predicates of a column say about the message at hand."""
     kept_apart()
-    words = load_i64(column + ROW_WORDS)
     number = load_i64(column + ROWS_USED)
     store_i64(column + ROWS_USED, number + 1)
-    row = load_i64(column + ROWS) + number * (8 + 24 * words)
+    row = load_i64(column + ROWS) + number * (8 + 24 * load_i64(column + ROW_WORDS))
+    _fill_row(row, column, program, registers, pool)
+    return row
+
+
+@helper
+def _fill_row(row: int, column: int, program: int, registers: int, pool: int) -> None:
+    kept_apart()
+    words = load_i64(column + ROW_WORDS)
     for word in range(1 + 3 * words):
         store_i64(row + 8 * word, 0)
     flags = 0
@@ -151,7 +160,28 @@ def _new_row(column: int, program: int, registers: int, pool: int) -> int:
             flags |= HAS_OTHERS | HAS_UNDECIDED if verdict == UNDECIDED else HAS_OTHERS
         store_i64(at, load_i64(at) | (1 << (predicate & 63)))
     store_i64(row, flags)
-    return row
+
+
+@inlined
+def _is_remembered(kind: int) -> bool:
+    return (KINDS_BY_TEXT >> kind) & 1 != 0 or (KINDS_BY_PAYLOAD >> kind) & 1 != 0
+
+
+@inlined
+def expect(column: int, registers: int) -> None:
+    """Ask for the place where the class row of a value is looked for, where values are told apart one by one."""
+    if load_i64(column + TEXTS) == 0:
+        register = registers + load_i64(column + SLOT)
+        if _is_remembered(load_i64(register)):
+            found = value_hash(register)
+            store_i64(column + HASH, found)
+            prefetch(_place(column, found))
+
+
+@inlined
+def _place(column: int, found: int) -> int:
+    place = found & load_i64(column + MEMO_MASK)
+    return load_i64(column + MEMO) + place * (MEMO_ROW + 8 + 24 * load_i64(column + ROW_WORDS))
 
 
 @helper
@@ -159,41 +189,39 @@ def _remembered_row(column: int, register: int, program: int, registers: int, po
     """The class row of a value whose class is itself."""
     kept_apart()
     kind = load_i64(register)
-    is_text = (KINDS_BY_TEXT >> kind) & 1 != 0
-    if not is_text and (KINDS_BY_PAYLOAD >> kind) & 1 == 0:
+    if not _is_remembered(kind):
         return _new_row(column, program, registers, pool)
+    is_text = (KINDS_BY_TEXT >> kind) & 1 != 0
     payload = load_i64(register + 8)
     length = load_i64(register + 16) if is_text else 0
-    found = value_hash(register)
+    # Columns that tell texts apart by a table meet other values here so seldom that nothing was asked for.
+    found = load_i64(column + HASH) if load_i64(column + TEXTS) == 0 else value_hash(register)
     if is_text and length <= LONGEST_WORD:
         is_text = False
         payload = first_word(payload, length)
     what = kind | length << MEMO_LENGTH_SHIFT
-    table = load_i64(column + MEMO)
-    mask = load_i64(column + MEMO_MASK)
-    place = found & mask
-    entry = table + place * (8 * MEMO_WORDS)
-    while load_i64(entry + 24) != 0:
+    place = found
+    entry = _place(column, place)
+    while load_i64(entry) != 0:
         if load_i64(entry) == what and load_i64(entry + 8) == found:
             known = load_i64(entry + 16)
             if equal_text(payload, known, length) if is_text else payload == known:
-                return load_i64(entry + 24)
-        place = (place + 1) & mask
-        entry = table + place * (8 * MEMO_WORDS)
-    row = _new_row(column, program, registers, pool)
+                return entry + MEMO_ROW
+        place += 1
+        entry = _place(column, place)
+    used = load_i64(column + ARENA_USED)
     if is_text:
-        used = load_i64(column + ARENA_USED)
         if length > LONGEST_MEMO_TEXT or used + length > load_i64(column + ARENA_BYTES):
-            return row
-        kept = load_i64(column + ARENA) + used
-        copy_bytes(kept, payload, length)
+            return _new_row(column, program, registers, pool)
+        copy_bytes(load_i64(column + ARENA) + used, payload, length)
+        payload = load_i64(column + ARENA) + used
         store_i64(column + ARENA_USED, used + length)
-        payload = kept
+    store_i64(column + MEMO_USED, load_i64(column + MEMO_USED) + 1)
     store_i64(entry, what)
     store_i64(entry + 8, found)
     store_i64(entry + 16, payload)
-    store_i64(entry + 24, row)
-    return row
+    _fill_row(entry + MEMO_ROW, column, program, registers, pool)
+    return entry + MEMO_ROW
 
 
 @inlined
@@ -215,19 +243,21 @@ def class_row(column: int, program: int, registers: int, pool: int) -> int:
 def make_room(column: int) -> None:
     """Forget all classes unless there is room for as many new ones as a block has messages."""
     store_i64(column + BITS_SEEN, 0)
+    places = load_i64(column + MEMO_MASK) + 1
     if (
         load_i64(column + ROWS_USED) + BLOCK <= load_i64(column + ROW_CAPACITY)
+        and load_i64(column + MEMO_USED) + BLOCK <= places >> 1
         and load_i64(column + ARENA_USED) <= load_i64(column + ARENA_BYTES) >> 1
     ):
         return
     store_i64(column + ROWS_USED, 1)
+    store_i64(column + MEMO_USED, 0)
     store_i64(column + ARENA_USED, 0)
     cells = load_i64(column + CELLS)
     for cell in range(load_i64(column + CELL_COUNT)):
         store_i64(cells + 8 * cell, 0)
-    table = load_i64(column + MEMO)
-    for place in range(load_i64(column + MEMO_MASK) + 1):
-        store_i64(table + place * (8 * MEMO_WORDS) + 24, 0)
+    for place in range(places):
+        store_i64(_place(column, place), 0)
 
 
 @helper

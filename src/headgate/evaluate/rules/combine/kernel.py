@@ -7,39 +7,98 @@ right and the first that is no value ends the evaluation.
 
 from __future__ import annotations
 
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
 from headgate.evaluate.rules.layout import (
     ADDS,
     IS_FALSE,
     IS_OTHER,
+    JOINS,
     NEGATED,
     OR,
     PLACE_SHIFT,
+    SAVES,
     SOURCE_SHIFT,
-    STOPS_IF_NONE,
     TRIPLE_BYTES,
     WIDENS,
 )
 from headgate.kernels.compiler import helper
-from headgate.kernels.memory import load_i64, store_i64
-from headgate.kernels.vectors import BITMAP_BYTES, bits_in, combine_bitmaps, copy_bitmap
+from headgate.kernels.memory import intrinsic, load_i64, store_i64
+from headgate.kernels.vectors import BITMAP, BITMAP_BYTES, bitmap_at, copy_bitmap, repeated, words_with_bits
 
 PLACE_MASK = (1 << (SOURCE_SHIFT - PLACE_SHIFT)) - 1
 
 
+@intrinsic
+def _fold(_context: Any, _code: Any, _count: Any, _bits: Any, _stack: Any) -> Any:
+    """`(code, count, bits, stack)`: run instructions on what is in the lowest place, which takes the result.
+
+    found = found & (source | widens) | source & adds. What is found stays in registers of the machine; it is stored by
+    every instruction, in a place that nobody reads unless the instruction saves: there is no branch in the loop.
+    """
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        code, count, bits, stack = arguments
+        word = ir.IntType(64)
+
+        def constant(value: int) -> Any:
+            return ir.Constant(word, value)
+
+        lowest = bitmap_at(builder, stack)
+        before = builder.load(lowest, align=8)
+        entry = builder.block
+        loop = builder.append_basic_block("fold")
+        done = builder.append_basic_block("folded")
+        builder.cbranch(builder.icmp_signed(">", count, constant(0)), loop, done)
+        builder.position_at_end(loop)
+        index = builder.phi(word)
+        found = builder.phi(BITMAP)
+        index.add_incoming(constant(0), entry)
+        found.add_incoming(before, entry)
+        position = builder.add(code, builder.shl(index, constant(3)))
+        instruction = builder.load(builder.inttoptr(position, word.as_pointer()), align=8)
+        number = builder.and_(builder.lshr(instruction, constant(PLACE_SHIFT)), constant(PLACE_MASK))
+        place = builder.add(stack, builder.mul(number, constant(TRIPLE_BYTES)))
+        at = builder.add(bits, builder.lshr(instruction, constant(SOURCE_SHIFT)))
+        source = builder.load(bitmap_at(builder, at), align=8)
+        builder.store(found, bitmap_at(builder, place), align=8)
+        zero = constant(0)
+        widens = repeated(
+            builder, builder.sub(zero, builder.lshr(builder.and_(instruction, constant(WIDENS)), constant(1)))
+        )
+        adds = repeated(builder, builder.sub(zero, builder.and_(instruction, constant(ADDS))))
+        kept = builder.and_(found, builder.or_(source, widens))
+        following = builder.or_(kept, builder.and_(source, adds))
+        after = builder.add(index, constant(1))
+        index.add_incoming(after, loop)
+        found.add_incoming(following, loop)
+        builder.cbranch(builder.icmp_signed("<", after, count), loop, done)
+        builder.position_at_end(done)
+        result = builder.phi(BITMAP)
+        result.add_incoming(before, entry)
+        result.add_incoming(following, loop)
+        builder.store(result, lowest, align=8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64, types.int64), generate
+
+
 @helper
-def where_true(code: int, count: int, bits: int, stack: int) -> bool:
+def where_true(code: int, head: int, count: int, bits: int, stack: int) -> bool:
     """Put the rows for which a filter is true into the lowest place; False if there are none.
 
-    No predicate of the filter has other bits in this block.
+    No predicate of the filter has other bits in this block. Behind the first `head` of its `count` instructions it may
+    be clear that there are none.
     """
-    for position in range(count):
-        instruction = load_i64(code + 8 * position)
-        target = stack + ((instruction >> PLACE_SHIFT) & PLACE_MASK) * TRIPLE_BYTES
-        source = bits + (instruction >> SOURCE_SHIFT)
-        combine_bitmaps(target, source, -((instruction & WIDENS) >> 1), -(instruction & ADDS))
-        if instruction & STOPS_IF_NONE != 0 and bits_in(target) == 0:
+    _fold(code, head, bits, stack)
+    if head < count:
+        if words_with_bits(stack) == 0:
             return False
-    return bool(bits_in(stack) != 0)
+        _fold(code + 8 * head, count - head, bits, stack)
+    return bool(words_with_bits(stack) != 0)
 
 
 @helper
@@ -47,8 +106,12 @@ def where_what(code: int, count: int, bits: int, stack: int) -> None:
     """Put the rows for which a filter is true, false or anything else but unknown into the lowest place."""
     for position in range(count):
         instruction = load_i64(code + 8 * position)
-        target = stack + ((instruction >> PLACE_SHIFT) & PLACE_MASK) * TRIPLE_BYTES
-        true = bits + (instruction >> SOURCE_SHIFT)
+        place = stack + ((instruction >> PLACE_SHIFT) & PLACE_MASK) * TRIPLE_BYTES
+        if instruction & SAVES != 0:
+            _copy_triple(place, stack)
+        joins = instruction & JOINS != 0
+        left = place if joins else stack
+        true = stack if joins else bits + (instruction >> SOURCE_SHIFT)
         false = true + IS_FALSE
         other = true + IS_OTHER
         if instruction & NEGATED != 0:
@@ -56,14 +119,23 @@ def where_what(code: int, count: int, bits: int, stack: int) -> None:
             other = false + IS_OTHER
         operation = instruction & OR
         if operation == OR:
-            _follow(target, target + IS_FALSE, target + IS_OTHER, true, false, other)
+            _follow(left, left + IS_FALSE, left + IS_OTHER, true, false, other)
         elif operation == ADDS:
-            copy_bitmap(target, true)
-            copy_bitmap(target + IS_FALSE, false)
-            copy_bitmap(target + IS_OTHER, other)
+            copy_bitmap(left, true)
+            copy_bitmap(left + IS_FALSE, false)
+            copy_bitmap(left + IS_OTHER, other)
         else:
             # An AND of what is false is an OR of what is true.
-            _follow(target + IS_FALSE, target, target + IS_OTHER, false, true, other)
+            _follow(left + IS_FALSE, left, left + IS_OTHER, false, true, other)
+        if joins:
+            _copy_triple(stack, place)
+
+
+@helper
+def _copy_triple(target: int, source: int) -> None:
+    copy_bitmap(target, source)
+    copy_bitmap(target + IS_FALSE, source + IS_FALSE)
+    copy_bitmap(target + IS_OTHER, source + IS_OTHER)
 
 
 @helper

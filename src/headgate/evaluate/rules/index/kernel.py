@@ -49,7 +49,7 @@ from headgate.evaluate.rules.texts.kernel import in_field, value_hash
 from headgate.evaluate.values.kernel import equal_text
 from headgate.kernels.compiler import helper, inlined
 from headgate.kernels.memory import float_of_bits, load_i64, load_u8, prefetch, store_i64
-from headgate.kernels.vectors import BITMAP_BYTES, bits_in
+from headgate.kernels.vectors import BITMAP_BYTES, words_with_bits
 
 KEYED_KINDS = 1 << BYTES | 1 << INTEGER | 1 << FLOAT | 1 << BOOLEAN
 GROUP = 64
@@ -175,7 +175,7 @@ def _follow_postings(head: int, key: int, stored: int, first: int, row: int) -> 
 def _note(head: int, residual: int, row: int) -> None:
     """Note that a filter is to be asked for a row."""
     hits = load_i64(head + HITS) + residual * BITMAP_BYTES
-    if bits_in(hits) == 0:
+    if words_with_bits(hits) == 0:
         count = load_i64(head + HIT_COUNT)
         store_i64(load_i64(head + HIT_FILTERS) + 8 * count, residual)
         store_i64(head + HIT_COUNT, count + 1)

@@ -4,7 +4,8 @@
     ├── FilterError            a filter that cannot be used: dialect, text, span, reason
     │   ├── FilterSyntaxError      the text does not fit the grammar of its dialect
     │   ├── FilterTypeError        it parses, but an operator is given what it cannot take
-    │   └── FilterLimitError       longer, deeper or more tokens than the dialect allows
+    │   ├── FilterLimitError       longer, deeper or more tokens than the dialect allows
+    │   └── FilterConversionError  no filter of the other language is true for the same messages
     ├── MessageError           bytes that are no AMQP 1.0 message: position, reason
     ├── LogError               a stream on disk: path, position
     │   ├── StreamNotFoundError    no stream of that name or at that path
@@ -21,6 +22,7 @@
     │   └── RuleLimitError         more than the limits of the topic allow
     ├── ConfigError            a wrong option, key or argument: names it, says what is expected
     ├── SparkSetupError        Spark or its Java cannot be started: says what was found and both ways out
+    ├── SinkError              a target outside of Headgate that does not take rows: what it says
     └── PipelineError          a pipeline that failed while it ran: the entry and the cause
 
 Evaluating a filter over a message never raises any of them.
@@ -102,6 +104,10 @@ class FilterTypeError(FilterError):
 
 class FilterLimitError(FilterError):
     """The filter is longer, deeper or has more tokens than the dialect allows."""
+
+
+class FilterConversionError(FilterError):
+    """No filter of the language it is to be converted to is true for the same messages."""
 
 
 class MessageError(HeadgateError):
@@ -239,5 +245,16 @@ class SparkSetupError(HeadgateError):
     """Spark or its Java cannot be started here; the message says what was found and the ways out."""
 
 
+class SinkError(HeadgateError):
+    """A database, a table or another target outside of Headgate that does not take rows."""
+
+
 class PipelineError(HeadgateError):
-    """A pipeline that failed while it ran; the message names the entry and the cause."""
+    """A pipeline that failed while it ran; the message names each entry that failed, and the cause.
+
+    `report` tells what the run did all the same (a `headgate.spark.pipeline.Report`); None where nothing had begun.
+    """
+
+    def __init__(self, message: str, *, report: object | None = None) -> None:
+        super().__init__(message)
+        self.report = report

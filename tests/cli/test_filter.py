@@ -176,3 +176,44 @@ def test_table_that_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
     shown = run("filter", "test", tmp_path / "nothing.jsonl")
     assert shown.status == 2
     assert "nothing.jsonl" in shown.err
+
+
+def test_convert_prints_the_filter_and_says_what_it_takes_for_granted(run: Run) -> None:
+    exact = run("filter", "convert", "region = 'EMEA'", "--from", "amqp", "--to", "rabbitmq")
+    assert (exact.status, exact.out, exact.err) == (0, "region = 'EMEA'\n", "")
+    assumed = run("filter", "convert", "region = 'EMEA'", "--from", "rabbitmq", "--to", "rocketmq", "--assume", "kinds")
+    assert (assumed.status, assumed.out) == (0, "region = 'EMEA'\n")
+    assert "assumed: region holds a string that is not empty, or nothing" in assumed.err
+
+
+def test_convert_refuses_with_the_place_and_what_differs(run: Run) -> None:
+    shown = run("filter", "convert", "a = 1 AND LEFT(b, 1) = 'x'", "--from", "amqp", "--to", "rabbitmq")
+    assert (shown.status, shown.out) == (1, "")
+    assert "conversion from amqp to rabbitmq refused: rabbitmq has no words for this" in shown.err
+    assert shown.err.splitlines()[1:] == ["  a = 1 AND LEFT(b, 1) = 'x'", "            ^^^^^^^^^^"]
+
+
+def test_convert_takes_maps_and_tags(run: Run) -> None:
+    maps = '{"properties": {"subject": "&p:order."}, "application_properties": {"size": {"t": "int", "v": 5}}}'
+    shown = run("filter", "convert", maps, "--from", "properties", "--to", "rabbitmq", "--json")
+    assert shown.json == [
+        {"text": "p.subject LIKE 'order.%' AND size = 5", "dialect": "rabbitmq", "assumed": [], "is_exact": True}
+    ]
+    correlation = run("filter", "convert", '{"label": "red"}', "--from", "correlation", "--to", "servicebus")
+    assert correlation.lines == ["sys.Label = 'red'"]
+    assert run("filter", "convert", "a||b", "--from", "tags", "--to", "rocketmq").lines == ["TAGS IN ('a', 'b')"]
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "said"),
+    [
+        ("{", "properties", "--from properties"),
+        ("[]", "correlation", "expected a JSON object"),
+        ('{"subject": "x"}', "properties", "expected properties and application_properties"),
+        ("a = 1", "jms", "expected one of"),
+    ],
+)
+def test_convert_says_what_is_wrong_with_what_it_is_given(run: Run, text: str, source: str, said: str) -> None:
+    shown = run("filter", "convert", text, "--from", source, "--to", "amqp")
+    assert shown.status == 2
+    assert said in shown.err

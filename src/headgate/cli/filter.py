@@ -19,13 +19,14 @@ from headgate.cli.options import (
     Root,
     parameters_of,
 )
-from headgate.cli.output import write_json, write_line
+from headgate.cli.output import write_json, write_line, write_note
 from headgate.cli.publish import message_of_json
 from headgate.cli.units import now_ms, shown_count, shown_size
 from headgate.errors import ConfigError, FilterError, OffsetOutOfRangeError
 
 if TYPE_CHECKING:
     from headgate.evaluate.explain import Clause, Explanation
+    from headgate.evaluate.filter import Filter
     from headgate.log import Stream
     from headgate.scan import ScanCounters, ScanRequest
 
@@ -82,6 +83,82 @@ def _values(given: list[str] | None) -> dict[str, object] | None:
 
     values = parameters_of(given)
     return None if values is None else {name: from_plain_or_typed(value) for name, value in values.items()}
+
+
+@commands.command
+def convert(
+    text: Annotated[
+        str,
+        Parameter(
+            help="The filter expression or tag expression; of `properties` and `correlation` a JSON object.",
+            allow_leading_hyphen=True,
+        ),
+    ],
+    /,
+    *,
+    source: Annotated[
+        str, Parameter(name="--from", help="Its language, or `properties`, `correlation` or `tags`: what it is else.")
+    ],
+    target: Annotated[str, Parameter(name="--to", help="The language to print it in.")],
+    assume: Annotated[
+        list[Literal["kinds", "spelling"]] | None,
+        Parameter(
+            negative=(),
+            help="What is known of the messages: fields hold the kind of value that they are compared with (kinds), "
+            "names differ in more than letter case (spelling). Repeatable.",
+        ),
+    ] = None,
+    parameter: Parameters = None,
+    as_json: AsJson = False,
+) -> int:
+    """Print a filter in another language, where that delivers the same messages; else say what differs.
+
+    A property filter is `{"properties": {…}, "application_properties": {…}}`, a correlation filter
+    `{"label": …, "properties": {…}}`.
+    """
+    given = _given_filter(text, source, parameter)
+    converted = given.convert(target, assume=assume or ())
+    if as_json:
+        shown = {"text": converted.text, "dialect": converted.dialect, "assumed": converted.assumed}
+        write_json({**shown, "is_exact": converted.is_exact})
+        return 0
+    write_line(converted.text)
+    for sentence in converted.assumed:
+        write_note(f"assumed: {sentence}")
+    if not converted.is_exact:
+        write_note("the same messages are delivered; one that is not may be false, unknown or an error in either")
+    return 0
+
+
+def _given_filter(text: str, source: str, parameter: list[str] | None) -> Filter:
+    """The filter that is to be converted."""
+    from headgate.evaluate.filter import Filter
+    from headgate.message.typed_json import from_plain_or_typed
+
+    if source not in ("properties", "correlation", "tags"):
+        return Filter.parse(text, source, parameters=_values(parameter))
+    if parameter:
+        raise ConfigError(f"found parameters, {source} has none")
+    if source == "tags":
+        return Filter.from_tags(text)
+    try:
+        maps = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"--from {source}: {error}") from error
+    if not isinstance(maps, dict):
+        raise ConfigError(f"--from {source}: found {text}, expected a JSON object")
+    values = {
+        name: {key: from_plain_or_typed(value) for key, value in given.items()} if isinstance(given, dict) else given
+        for name, given in maps.items()
+    }
+    if source == "correlation":
+        return Filter.from_correlation(**values)
+    if unknown := [name for name, given in values.items() if name not in _MAPS or not isinstance(given, dict)]:
+        raise ConfigError(f"--from properties: found {unknown[0]!r}, expected {' and '.join(_MAPS)}, each an object")
+    return Filter.from_properties(**values)
+
+
+_MAPS = ("properties", "application_properties")
 
 
 @commands.command

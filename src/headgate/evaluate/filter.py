@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import importlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from headgate.evaluate import reference
 from headgate.evaluate.program import Program, compile_program
 from headgate.evaluate.verdict import UNDECIDED, Verdict
 from headgate.language import DEFAULT_DIALECT, Limits, bind, dialect_named, parse
+from headgate.language.convert import Assumption, Conversion, convert
 from headgate.language.correlation import correlation_filter
 from headgate.language.filter_set import FilterSet
 from headgate.language.properties import (
@@ -170,6 +171,20 @@ class Filter:
         found = program.verdicts(batch, now_ms)
         self._decide_open_rows(found, batch, now_ms)
         return found
+
+    def convert(self, dialect: str, *, assume: Collection[Assumption | str] = ()) -> Conversion:
+        """The filter in another language, true for the same messages (`headgate.language.convert`).
+
+        `assume` is what is known of the messages, `kinds` and `spelling`. Raises FilterConversionError with the place
+        and what differs, ConfigError for the names.
+        """
+        known = [assumption.value for assumption in Assumption]
+        for given in assume:
+            if not isinstance(given, Assumption) and given not in known:
+                raise ConfigError(f"found assumption {given!r}, expected {' or '.join(known)}")
+        return convert(
+            self.tree, self.text, self.dialect, dialect_named(dialect), assume=[Assumption(given) for given in assume]
+        )
 
     def column(self, schema: Any, *, columns: Mapping[str, str] | None = None, as_of_ms: int | None = None) -> Any:
         """The filter as a boolean Spark Column for DataFrames of that schema; see `headgate.spark.column`."""

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 import kernel_strategies
 import rocketmq_strategies
-from headgate.errors import FilterError
+from headgate.errors import ConfigError, FilterError
 from headgate.evaluate.filter import Filter
 from headgate.evaluate.program import compile_program
 from headgate.evaluate.reference import verdict_of_bytes
 from headgate.evaluate.verdict import UNDECIDED, Verdict
 from headgate.kernels import load
 from headgate.language.tree import Node
+from headgate.message import Message
 from headgate.message.batch import EncodedMessages
 from headgate.message.rocketmq import stored_message
 
@@ -110,3 +111,117 @@ def test_few_rows_of_the_recorded_expressions_of_rocketmq_are_left_open() -> Non
     left_open = [open_rows(tree, messages) for tree in trees if tree is not None]
     assert len(left_open) > 450
     assert sum(left_open) < 0.01 * len(messages) * len(left_open)
+
+
+SIMPLE = ("string", "int", "long", "double", "bool", "null")
+
+
+def servicebus_rows() -> list[tuple[Node, bytes]]:
+    """Filters that compile and their messages, out of the documented cases that need no parameters."""
+    found = []
+    for row in rows("servicebus_sql.jsonl"):
+        try:
+            tree = Filter.parse(row["expression"], "servicebus").tree
+        except FilterError:
+            continue
+        properties = {name: value.get("v") for name, value in row["props"].items() if value["t"] in SIMPLE}
+        found.append((tree, Message(b"", application_properties=properties).encode()))
+    return found
+
+
+def test_few_rows_of_the_documented_cases_of_service_bus_are_left_open() -> None:
+    cases = servicebus_rows()
+    assert len(cases) > 120
+    assert sum(open_rows(tree, [message]) for tree, message in cases) < 0.1 * len(cases)
+
+
+_conditions = st.dictionaries(
+    st.sampled_from(kernel_strategies.KEYS),
+    st.one_of(
+        st.sampled_from(kernel_strategies.TEXTS),
+        st.sampled_from(kernel_strategies.INTEGERS),
+        st.sampled_from(kernel_strategies.DOUBLES),
+        st.booleans(),
+        st.sampled_from(sorted(PARAMETERS)).map(PARAMETERS.__getitem__),
+    ),
+    max_size=3,
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    _conditions,
+    st.dictionaries(st.sampled_from(("message_id", "label", "content_type")), st.sampled_from(kernel_strategies.TEXTS)),
+    st.lists(kernel_strategies.servicebus_messages, min_size=1, max_size=4),
+)
+def test_kernel_and_oracle_agree_on_correlation_filters(
+    properties: dict[str, object], system: dict[str, object], messages: list[bytes]
+) -> None:
+    try:
+        tree = Filter.from_correlation(properties=properties, **system).tree
+    except (FilterError, ConfigError):
+        return
+    open_rows(tree, messages)
+
+
+def decided(text: str, dialect: str, **properties: object) -> int:
+    """The kernel's own verdict for one message, in exact mode."""
+    program = compile_program(Filter.parse(text, dialect).tree)
+    assert program is not None
+    message = Message(b"", application_properties=properties).encode()
+    return int(program.verdicts(EncodedMessages.of([message]), 0)[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "price", "expected"),
+    [
+        ("price > 10", "19.99", Verdict.ERROR),
+        ("price > 10", "19", Verdict.TRUE),
+        ("price > 10.0", "19.99", Verdict.TRUE),
+        ("price > 10.0", "0.30000000000000004", Verdict.FALSE),
+        ("price > 10.0", " 1e1d ", Verdict.FALSE),
+        ("price >= 10.0", " 1e1d ", Verdict.TRUE),
+        ("price > 10.0", "cheap", Verdict.ERROR),
+        ("price = TRUE", "TrUe", Verdict.TRUE),
+        ("price > 10", "2147483648", Verdict.ERROR),
+        ("price > 2147483648", "2147483649", Verdict.TRUE),
+        ("price > 10 OR TRUE", "cheap", Verdict.ERROR),
+        ("TRUE OR price > 10", "cheap", Verdict.TRUE),
+        ("missing = 5 AND price > 10", "cheap", Verdict.ERROR),
+        ("NOT (price > 10)", "cheap", Verdict.ERROR),
+        ("price > 10.0", "\u0661", Verdict.ERROR),
+        ("price > 10", "\u0661", UNDECIDED),
+        ("price > 10.0", "0x1p3", UNDECIDED),
+    ],
+)
+def test_texts_are_read_as_numbers_in_the_kernel(text: str, price: str, expected: int) -> None:
+    assert decided(text, "rocketmq", price=price) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("missing = 1 AND size > 'a'", Verdict.ERROR),
+        ("size = 1 AND size > 'a'", Verdict.FALSE),
+        ("(missing = 1 AND size > 'a') OR size = 5", Verdict.ERROR),
+        ("size = 5 OR size > 'a'", Verdict.TRUE),
+        ("NOT (missing = 1 OR size / 0 = 1)", Verdict.ERROR),
+        ("size / 0.0 = 1", UNDECIDED),
+        ("size IN (1, 'a', 5)", Verdict.ERROR),
+        ("size IN (1, 5, 'a')", Verdict.TRUE),
+        ("size + 9223372036854775807 > 0", Verdict.ERROR),
+        ("(-7 - size * 0) / 2 = -3 AND (-7 - size * 0) % 3 = -1", Verdict.TRUE),
+    ],
+)
+def test_errors_of_service_bus_are_found_where_the_language_looks(text: str, expected: int) -> None:
+    assert decided(text, "servicebus", size=5) == expected
+
+
+def test_a_key_in_the_wanted_letter_case_counts_before_others() -> None:
+    assert decided("Size = 2", "servicebus", SIZE=1, Size=2, size=3) == Verdict.TRUE
+    assert decided("sIZE = 1", "servicebus", SIZE=1, Size=2, size=3) == Verdict.TRUE
+    assert decided("A_LONG_Property_name = 2", "servicebus", A_LONG_property_NAME=2) == Verdict.TRUE
+    assert decided("A_LONG_Property_name = 2", "servicebus", A_LONG_property_NAMES=2) == Verdict.UNKNOWN
+    # Signs that differ from others in the same bit as letters do.
+    assert decided("[a@b] = 2", "servicebus", **{"a`b": 2}) == Verdict.UNKNOWN
+    assert decided("[a[b] = 2", "servicebus", **{"a{b": 2}) == Verdict.UNKNOWN

@@ -349,7 +349,7 @@ def rocketmq_negate(operand: int, result: int) -> int:
     if kind == FLOAT:
         set_register(result, FLOAT, payload ^ SIGN_BIT)
     elif kind == INTEGER:
-        set_register(result, INTEGER, -payload)
+        set_register(result, INTEGER, payload if payload == SIGN_BIT else -payload)
     elif kind == INT32:
         set_register(result, INT32, payload if payload == INT32_MIN else -payload)
     elif kind in (OPEN, ODD):

@@ -19,6 +19,7 @@ from headgate.cli.options import (
     parameters_of,
 )
 from headgate.cli.output import write_facts, write_json, write_note, write_table
+from headgate.cli.rule_test import rule_test
 from headgate.cli.units import now_ms, shown_time
 from headgate.errors import ConfigError
 
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
     from headgate.topic import Rule, RuleDefinition
     from headgate.topic.record import RuleVersion
 
-commands = App(name="rule", help="Add, replace and remove the rules of a subscription, and show their history.")
+commands = App(
+    name="rule",
+    help="Test rules on what is there; add, replace and remove those of a subscription, show their history.",
+)
+commands.command(rule_test, name="test")
 
 
 @Parameter(name="*")

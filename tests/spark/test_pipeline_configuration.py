@@ -101,7 +101,7 @@ def test_sinks_that_feed_each_other_in_a_circle_are_refused() -> None:
         {"name": "back", "input": "orders", "stream": "events2"},
         {"name": "forth", "input": "second", "stream": "events"},
     ]
-    with pytest.raises(ConfigError, match="read each other's streams in a circle"):
+    with pytest.raises(ConfigError, match="read each other's output in a circle"):
         check(content)
 
 

@@ -16,7 +16,7 @@ from headgate.log import OffsetSpecification, Stream, resolve_stream
 from headgate.message import EncodedMessages, Message
 from headgate.message.fields import parse_field
 from headgate.scan import Cursor, ScanRequest
-from headgate.spark.pipeline import Report, SinkReport, run
+from headgate.spark.pipeline import Failure, Report, SinkReport, TopicReport, run
 from headgate.spark.pipeline.configuration import check
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "orders" / "pipeline.toml"
@@ -62,6 +62,12 @@ class Watching:
     def sink_finished(self, report: SinkReport) -> None:
         self.told.append(("finished", report.name))
 
+    def topic_finished(self, report: TopicReport) -> None:
+        self.told.append(("finished", report.name))
+
+    def failed(self, failure: Failure) -> None:
+        self.told.append(("failed", failure.name))
+
 
 def test_the_main_job_gives_what_the_reference_says_and_continues(
     spark: SparkSession, tmp_path: Path, rabbitmq_streams: Path
@@ -93,7 +99,7 @@ def test_the_main_job_gives_what_the_reference_says_and_continues(
     assert sum(row.orders for row in per_hour) == len(expected)
     assert {row.region for row in per_hour} == {"AMER", "EMEA", "APJ"}
     assert spark.read.parquet(str(tmp_path / "data/orders/rabbitmq-orders")).count() == 6358
-    assert [what for what, _ in watching.told] == ["started", "finished"] * 5
+    assert sorted(what for what, _ in watching.told) == ["finished"] * 5 + ["started"] * 5
 
     write_events(arrived / "2.parquet", events=1000, seed=2)
     watching.told.clear()

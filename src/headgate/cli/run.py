@@ -12,7 +12,9 @@ from headgate.cli.options import AsJson
 from headgate.cli.output import write_json, write_line, write_note
 
 if TYPE_CHECKING:
-    from headgate.spark.pipeline import SinkReport, TopicReport
+    from rich.progress import TaskID
+
+    from headgate.spark.pipeline import Failure, Report, SinkReport, TopicReport
 
 _WIDTH_OFF_A_TERMINAL = 160
 
@@ -20,19 +22,31 @@ _WIDTH_OFF_A_TERMINAL = 160
 def run(pipeline: Annotated[Path, Parameter(help="The pipeline, a TOML file.")], /, *, as_json: AsJson = False) -> int:
     """Run a pipeline: progress while it runs, at the end what each stage examined, skipped and kept.
 
-    A second run continues where the first stopped.
+    A second run continues where the first stopped. A sink that fails stops no other one; it is named at the end, and
+    the exit status is 1.
     """
-    from headgate.spark.pipeline import load
+    from headgate.errors import PipelineError
+    from headgate.spark.pipeline import Report, load
     from headgate.spark.pipeline import run as run_pipeline
 
     checked = load(pipeline)
     topics = f", {len(checked.topics)} topics" if checked.topics else ""
     write_note(f"pipeline {checked.name}: {len(checked.sinks)} sinks{topics}; Spark starts …")
     with _Progress() as progress:
-        report = run_pipeline(checked, watcher=progress)
+        try:
+            report = run_pipeline(checked, watcher=progress)
+        except PipelineError as error:
+            if isinstance(error.report, Report):
+                _show(error.report, as_json=as_json)
+            raise
+    _show(report, as_json=as_json)
+    return 0
+
+
+def _show(report: Report, *, as_json: bool) -> None:
     if as_json:
         write_json(report.as_dict())
-        return 0
+        return
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else _WIDTH_OFF_A_TERMINAL)
@@ -43,7 +57,6 @@ def run(pipeline: Annotated[Path, Parameter(help="The pipeline, a TOML file.")],
     write_line(f"{report.seconds:.1f} s in all; streams are in {report.root}")
     if any(sink.continued for sink in report.sinks) or any(topic.continued for topic in report.topics):
         write_line("continued where the last run stopped; rows of earlier runs are not counted again")
-    return 0
 
 
 class _Progress:
@@ -55,6 +68,7 @@ class _Progress:
 
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         self._bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+        self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> _Progress:
         self._bar.start()
@@ -65,20 +79,25 @@ class _Progress:
 
     def sink_started(self, name: str, *, continued: bool) -> None:
         line = f"{name}: {'continues where the last run stopped' if continued else 'begins'}"
-        self._bar.add_task(line, total=None)
+        self._tasks[name] = self._bar.add_task(line, total=None)
         if self._bar.disable:
             write_note(line)
 
     def sink_progressed(self, name: str, rows: int) -> None:
         if rows:
-            self._bar.update(self._bar.task_ids[-1], description=f"{name}: {rows:,} rows")
+            self._bar.update(self._tasks[name], description=f"{name}: {rows:,} rows")
 
     def topic_finished(self, report: TopicReport) -> None:
-        self._finished(f"{report.name}: {report.messages:,} messages routed, {report.seconds:.1f} s")
+        self._finished(report.name, f"{report.messages:,} messages routed, {report.seconds:.1f} s")
 
     def sink_finished(self, report: SinkReport) -> None:
-        self._finished(f"{report.name}: {report.rows_written:,} rows written, {report.seconds:.1f} s")
+        self._finished(report.name, f"{report.rows_written:,} rows written, {report.seconds:.1f} s")
 
-    def _finished(self, line: str) -> None:
-        self._bar.remove_task(self._bar.task_ids[-1])
-        self._bar.console.print(line, highlight=False)
+    def failed(self, failure: Failure) -> None:
+        self._finished(failure.name, "failed; the others go on")
+
+    def _finished(self, name: str, line: str) -> None:
+        task = self._tasks.pop(name, None)
+        if task is not None:
+            self._bar.remove_task(task)
+        self._bar.console.print(f"{name}: {line}", highlight=False)

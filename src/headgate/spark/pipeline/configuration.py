@@ -3,6 +3,8 @@
     name = "orders"                          names the checkpoints
     root = "headgate-data"                   where streams are; default: HEADGATE_ROOT, else headgate-data
     state = "…"                              checkpoints and progress; default: <root>/.headgate/pipelines/<name>
+    sinks_at_once = 8                        how many sinks that are no streams run side by side
+    spark = { "spark.jars" = "…" }           configuration of a session that is made for the run
 
     [[source]]                               rows from a Headgate stream or any Spark source
     name = "events"                          what steps and sinks call it
@@ -23,16 +25,20 @@
     format, path / stream, options           as for a source; keys of the Headgate sink for a stream
     mode = "append"                          "append": new rows only, exactly once, going on where the last run stopped;
                                              "complete": computed anew from all rows of the inputs, replacing the output
+    stall_timeout = "10m"                    give the sink up when so long no batch of it ends; default: wait
+    key = ["order_id"]                       of format jdbc: a row replaces the one with the same values there
 
     [[topic]] …                              streams routed by rules into streams: see `topics`
 
-Relative paths are relative to the working directory. Sinks run in the order of the file, then topics, except that what
-writes a stream runs before what reads it.
+Relative paths are relative to the working directory. Topics and sinks that write streams run one after the other, sinks
+first, in the order of the file, except that what writes a stream or a path runs before what reads it; every other sink
+runs beside them as soon as what it reads is written. Which sink gives which guarantee: `sinks`.
 """
 
 from __future__ import annotations
 
 import enum
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -42,10 +48,9 @@ from pathlib import Path
 import msgspec
 
 from headgate.errors import ConfigError, HeadgateError
-from headgate.spark.options import SinkOptions, SourceOptions, default_root
+from headgate.spark.options import SinkOptions, SourceOptions, default_root, interval_ms
+from headgate.spark.pipeline.sinks import HEADGATE, JDBC, check_jdbc_options
 from headgate.spark.pipeline.topics import RoutedTopic, TopicEntry, check_topics
-
-HEADGATE = "headgate"
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -114,12 +119,25 @@ class Sink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     max_age: str | None = None
     durability: str | None = None
     mode: Mode = Mode.APPEND
+    stall_timeout: str | None = None
+    key: list[str] | None = None
+
+    @property
+    def stall_timeout_s(self) -> float | None:
+        """After how many seconds without a batch it is given up; None: never."""
+        return None if self.stall_timeout is None else interval_ms(self.stall_timeout) / 1000
+
+
+Job = Sink | RoutedTopic
+"""What runs: a sink or a topic."""
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     name: str
     root: str | None = None
     state: str | None = None
+    sinks_at_once: int = 8
+    spark: dict[str, str] = {}
     source: list[Source] = []
     step: list[Step] = []
     sink: list[Sink] = []
@@ -152,7 +170,8 @@ _SINK_KEYS = (
 class Pipeline:
     """A checked pipeline: every name resolves, every option of a stream parses, every rule compiles.
 
-    `jobs` are the sinks and the topics in the order in which they run.
+    `jobs` are the sinks and the topics, each behind those whose output it reads; `sinks_at_once` of those that write no
+    streams run side by side. `spark` is configuration for a session.
     """
 
     name: str
@@ -160,7 +179,9 @@ class Pipeline:
     state: Path
     sources: Mapping[str, Source]
     steps: Mapping[str, Step]
-    jobs: tuple[Sink | RoutedTopic, ...]
+    jobs: tuple[Job, ...]
+    sinks_at_once: int
+    spark: Mapping[str, str]
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
@@ -171,6 +192,11 @@ class Pipeline:
     def topics(self) -> tuple[RoutedTopic, ...]:
         """The topics in the order in which they run."""
         return tuple(job for job in self.jobs if isinstance(job, RoutedTopic))
+
+    def needed_by(self, job: Job) -> tuple[Job, ...]:
+        """The jobs that write what this one reads."""
+        reads = _reads(self, job)
+        return tuple(other for other in self.jobs if other is not job and _met(_writes(other), reads))
 
     def sources_of(self, name: str) -> Iterator[Source]:
         """The sources that a source, step or sink input reads, each once, in the order first met."""
@@ -230,7 +256,11 @@ def check(content: Mapping[str, object]) -> Pipeline:
         sources={source.name: source for source in parsed.source},
         steps={step.name: step for step in parsed.step},
         jobs=(*parsed.sink, *check_topics(parsed.topic, root.absolute())),
+        sinks_at_once=parsed.sinks_at_once,
+        spark=parsed.spark,
     )
+    if parsed.sinks_at_once < 1:
+        raise ConfigError(f"sinks_at_once is {parsed.sinks_at_once}; expected 1 or more")
     _check_names(parsed)
     for source in parsed.source:
         with _naming("source", source.name):
@@ -240,6 +270,7 @@ def check(content: Mapping[str, object]) -> Pipeline:
     for sink in parsed.sink:
         with _naming("sink", sink.name):
             _check_place(sink, _SINK_KEYS)
+            _check_own_query(sink)
             if sink.format == HEADGATE:
                 if sink.mode is Mode.COMPLETE:
                     raise ConfigError("mode: a stream is append only; use append, or another format")
@@ -297,6 +328,26 @@ def _check_place(entry: Source | Sink, keys: tuple[str, ...]) -> None:
         raise ConfigError(f"key {given[0]} is for Headgate streams; format is {entry.format!r}")
 
 
+def _check_own_query(sink: Sink) -> None:
+    """The keys of sinks that are queries of their own over rows."""
+    for key in ("stall_timeout", "key"):
+        if getattr(sink, key) is not None and sink.mode is Mode.COMPLETE:
+            raise ConfigError(f"{key}: is for mode append")
+    if sink.stall_timeout is not None:
+        if sink.format == HEADGATE:
+            raise ConfigError("stall_timeout: is for sinks that are no streams")
+        try:
+            interval_ms(sink.stall_timeout)
+        except ConfigError as error:
+            raise ConfigError(f"stall_timeout: {error}") from error
+    if sink.format.lower() == JDBC:
+        if sink.path is not None:
+            raise ConfigError("path: a jdbc sink is named by url and dbtable in options")
+        check_jdbc_options({name: _as_text(value) for name, value in sink.options.items()}, sink.key or ())
+    elif sink.key is not None:
+        raise ConfigError(f"key: is for format jdbc; format is {sink.format!r}")
+
+
 def _options(root: Path, entry: Source | Sink, keys: tuple[str, ...]) -> dict[str, str]:
     options = {name: _as_text(value) for name, value in entry.options.items()}
     if entry.format == HEADGATE:
@@ -318,38 +369,66 @@ def _as_text(value: OptionValue) -> str:
     return str(value)
 
 
-def _in_order(pipeline: Pipeline) -> tuple[Sink | RoutedTopic, ...]:
-    """What runs in file order, but writers of a stream before its readers."""
+def _in_order(pipeline: Pipeline) -> tuple[Job, ...]:
+    """What runs in file order, but writers of a stream or a path before its readers."""
     waiting = list(pipeline.jobs)
-    ordered: list[Sink | RoutedTopic] = []
+    ordered: list[Job] = []
     for job in waiting:
-        if _reads(pipeline, job) & _writes(job):
-            raise ConfigError(f"{_called(job)} writes the stream that it reads; it would never end")
+        if _met(_writes(job), _reads(pipeline, job)):
+            raise ConfigError(f"{called(job)} writes the {'stream' if writes_streams(job) else 'path'} that it reads")
     while waiting:
         for job in waiting:
             reads = _reads(pipeline, job)
-            if not any(_writes(other) & reads for other in waiting if other is not job):
+            if not any(_met(_writes(other), reads) for other in waiting if other is not job):
                 ordered.append(job)
                 waiting.remove(job)
                 break
         else:
-            names = ", ".join(map(_called, waiting))
-            raise ConfigError(f"{names} read each other's streams in a circle")
+            names = ", ".join(map(called, waiting))
+            raise ConfigError(f"{names} read each other's output in a circle")
     return tuple(ordered)
 
 
-def _reads(pipeline: Pipeline, job: Sink | RoutedTopic) -> frozenset[str]:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A stream by its name, or a path of files."""
+
+    stream: str | None = None
+    path: str | None = None
+
+
+def _met(written: frozenset[_Place], read: frozenset[_Place]) -> bool:
+    """Whether something that is written is read: the same stream, the same path or one below it."""
+    return not written.isdisjoint(read) or any(
+        each.path.startswith(f"{whole.path}/") for whole in written if whole.path for each in read if each.path
+    )
+
+
+def _reads(pipeline: Pipeline, job: Job) -> frozenset[_Place]:
     if isinstance(job, RoutedTopic):
-        return frozenset({job.name})
-    sources = pipeline.sources_of(job.input)
-    return frozenset(str(source.stream) for source in sources if source.format == HEADGATE)
+        return frozenset({_Place(stream=job.name)})
+    return frozenset(place for source in pipeline.sources_of(job.input) for place in _place(source))
 
 
-def _writes(job: Sink | RoutedTopic) -> frozenset[str]:
+def _writes(job: Job) -> frozenset[_Place]:
     if isinstance(job, RoutedTopic):
-        return job.streams
-    return frozenset({str(job.stream)}) if job.format == HEADGATE else frozenset()
+        return frozenset(_Place(stream=name) for name in job.streams)
+    return frozenset(_place(job))
 
 
-def _called(job: Sink | RoutedTopic) -> str:
+def _place(entry: Source | Sink) -> Iterator[_Place]:
+    if entry.format == HEADGATE:
+        names = entry.stream if isinstance(entry.stream, list) else [str(entry.stream)]
+        yield from (_Place(stream=name) for name in names)
+    elif entry.path is not None:
+        yield _Place(path=entry.path if "://" in entry.path else os.path.abspath(entry.path))
+
+
+def writes_streams(job: Job) -> bool:
+    """Whether it is a topic, or a sink whose format is Headgate's."""
+    return isinstance(job, RoutedTopic) or job.format == HEADGATE
+
+
+def called(job: Job) -> str:
+    """Its kind and name, for messages."""
     return f"{'topic' if isinstance(job, RoutedTopic) else 'sink'} {job.name!r}"

@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 
 from headgate.scan import ScanCounters
+from headgate.spark.pipeline.sinks import Guarantee
 
 
 @dataclass(slots=True)
@@ -18,7 +19,7 @@ class SinkReport:
 
     `rows_written` in this run; `continued` when an earlier run had written already;
     `recomputed` when the output was replaced; `counters` of all Headgate sources that were read for it, None without
-    one; `seconds` of its query.
+    one; `seconds` of its query; `guarantee` of its kind over restarts.
     """
 
     name: str
@@ -29,6 +30,7 @@ class SinkReport:
     recomputed: bool
     seconds: float
     counters: ScanCounters | None
+    guarantee: Guarantee
 
     def as_dict(self) -> dict[str, object]:
         """The report as JSON-able values."""
@@ -39,6 +41,7 @@ class SinkReport:
             "rows_written": self.rows_written,
             "continued": self.continued,
             "recomputed": self.recomputed,
+            "guarantee": self.guarantee.value,
             "seconds": round(self.seconds, 3),
             "counters": None if self.counters is None else self.counters.as_dict(),
         }
@@ -99,6 +102,15 @@ class TopicReport:
         return table
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A sink or a topic that failed; `reason` names it. The next run continues it."""
+
+    kind: str
+    name: str
+    reason: str
+
+
 @dataclass(slots=True)
 class Report:
     """A whole run; `root` is the folder with the streams."""
@@ -108,6 +120,7 @@ class Report:
     seconds: float = 0.0
     sinks: list[SinkReport] = field(default_factory=list)
     topics: list[TopicReport] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, object]:
         """The report as JSON-able values."""
@@ -117,6 +130,7 @@ class Report:
             "seconds": round(self.seconds, 3),
             "sinks": [sink.as_dict() for sink in self.sinks],
             "topics": [topic.as_dict() for topic in self.topics],
+            "failed": [asdict(failure) for failure in self.failures],
         }
 
     def table(self) -> Table:

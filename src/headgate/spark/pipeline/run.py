@@ -1,35 +1,56 @@
-"""Running a pipeline: one Spark query per sink and per topic, in order, each to the end of what there is."""
+"""Running a pipeline: one Spark query per sink and per topic, each to the end of what there is.
+
+What writes streams runs in the calling thread, one after the other. Every other sink has a thread, begins as soon as
+what it reads is written, and is nobody's business but its own: one that fails or stalls is named at the end.
+"""
 
 from __future__ import annotations
 
 import secrets
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, Observation, SparkSession
 from pyspark.sql.functions import count, lit
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.utils import is_remote
 
-from headgate.errors import HeadgateError, PipelineError
+from headgate.errors import HeadgateError, PipelineError, SinkError
 from headgate.scan import ScanCounters
 from headgate.spark.copy import copy_stream
 from headgate.spark.counters import counters, forget_counters
-from headgate.spark.pipeline.configuration import HEADGATE, Mode, Pipeline, Sink, Source, Watermark, load
-from headgate.spark.pipeline.report import Report, RuleReport, SinkReport, TopicReport, sum_counters
+from headgate.spark.pipeline.configuration import (
+    Job,
+    Mode,
+    Pipeline,
+    Sink,
+    Source,
+    Watermark,
+    called,
+    load,
+    writes_streams,
+)
+from headgate.spark.pipeline.jdbc import JdbcTable
+from headgate.spark.pipeline.report import Failure, Report, RuleReport, SinkReport, TopicReport, sum_counters
+from headgate.spark.pipeline.sinks import HEADGATE, JDBC, sink_kind
 from headgate.spark.pipeline.topics import RoutedTopic
 from headgate.spark.route import declare_topic, route_topic, stream_exists
 from headgate.spark.session import session
 
 _POLL_S = 0.2
+_STOP_S = 10.0
 _ROWS = "rows"
 
 
 class Watcher(Protocol):
-    """Is told how a run goes; called from the thread that called `run`."""
+    """Is told how a run goes: one call at a time, from any thread of the run."""
 
     def sink_started(self, name: str, *, continued: bool) -> None:
         """A sink's query begins; `continued` when an earlier run wrote to it."""
@@ -43,19 +64,21 @@ class Watcher(Protocol):
     def topic_finished(self, report: TopicReport) -> None:
         """A topic is routed as far as there are messages; `sink_started` told of its begin."""
 
+    def failed(self, failure: Failure) -> None:
+        """A sink or topic failed; the others go on."""
 
-class _Silent:
-    def sink_started(self, name: str, *, continued: bool) -> None:
-        return None
 
-    def sink_progressed(self, name: str, rows: int) -> None:
-        return None
+class _Telling:
+    """Calls the watcher, if there is one, from one thread at a time."""
 
-    def sink_finished(self, report: SinkReport) -> None:
-        return None
+    def __init__(self, watcher: Watcher | None) -> None:
+        self._watcher = watcher
+        self._lock = threading.Lock()
 
-    def topic_finished(self, report: TopicReport) -> None:
-        return None
+    def __call__(self, tell: Callable[[Watcher], None]) -> None:
+        if self._watcher is not None:
+            with self._lock:
+                tell(self._watcher)
 
 
 def run(
@@ -63,32 +86,75 @@ def run(
 ) -> Report:
     """Run every sink and topic of a pipeline (or of a pipeline file) once, to the end of what their inputs hold now.
 
-    Topics and sinks with mode append continue where an earlier run stopped, exactly once. Raises ConfigError before
-    Spark starts, PipelineError with the sink's name when a query fails; what was finished stays so.
+    Topics and sinks with mode append continue where an earlier run stopped, with the guarantee of their kind (`sinks`).
+    Raises ConfigError before Spark starts. A sink or topic that fails stops no other one; when all others are done,
+    PipelineError names those that failed and has the report of the rest. What was finished stays so.
     """
     checked = pipeline if isinstance(pipeline, Pipeline) else load(pipeline)
-    watching = watcher or _Silent()
-    runner = _Runner(checked, spark or session(f"headgate run {checked.name}"), watching)
-    report = Report(checked.name, checked.root)
+    made = spark or session(f"headgate run {checked.name}", config=checked.spark)
+    runner = _Runner(checked, made, _Telling(watcher))
     began = time.monotonic()
     runner.declare_topics()
-    for job in checked.jobs:
-        if isinstance(job, RoutedTopic):
-            report.topics.append(runner.run_topic(job))
-            watching.topic_finished(report.topics[-1])
+    done = runner.run_all()
+    report = Report(checked.name, checked.root, seconds=time.monotonic() - began)
+    for each in done:
+        if isinstance(each, Failure):
+            report.failures.append(each)
+        elif isinstance(each, TopicReport):
+            report.topics.append(each)
         else:
-            report.sinks.append(runner.run_sink(job))
-            watching.sink_finished(report.sinks[-1])
-    report.seconds = time.monotonic() - began
+            report.sinks.append(each)
+    if report.failures:
+        raise PipelineError("\n".join(failure.reason for failure in report.failures), report=report)
     return report
 
 
+Outcome = SinkReport | TopicReport | Failure
+
+
 class _Runner:
-    def __init__(self, pipeline: Pipeline, spark: SparkSession, watcher: Watcher) -> None:
+    def __init__(self, pipeline: Pipeline, spark: SparkSession, tell: _Telling) -> None:
         self._pipeline = pipeline
         self._spark = spark
-        self._watcher = watcher
+        self._tell = tell
         self._run = secrets.token_hex(6)
+        self._views_lock = threading.Lock()
+        self._interrupted = threading.Event()
+
+    def run_all(self) -> list[Outcome]:
+        """Run every job; gives how each ended, in the order of the jobs."""
+        ends: dict[str, Future[Outcome]] = {}
+        with ThreadPoolExecutor(self._pipeline.sinks_at_once, "headgate-sink") as beside:
+            try:
+                for job in self._pipeline.jobs:
+                    needed = [ends[called(other)] for other in self._pipeline.needed_by(job)]
+                    if writes_streams(job):
+                        ends[called(job)] = Future()
+                        ends[called(job)].set_result(self._run_job(job, needed))
+                    else:
+                        ends[called(job)] = beside.submit(self._run_job, job, needed)
+                return [end.result() for end in ends.values()]
+            except BaseException:
+                self._interrupted.set()
+                beside.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _run_job(self, job: Job, needed: Sequence[Future[Outcome]]) -> Outcome:
+        """Run a job when those that it needs have ended, however they did; what they have written is read."""
+        for other in needed:
+            other.result()
+        try:
+            if isinstance(job, RoutedTopic):
+                topic = self.run_topic(job)
+                self._tell(lambda watcher: watcher.topic_finished(topic))
+                return topic
+            sink = self.run_sink(job)
+            self._tell(lambda watcher: watcher.sink_finished(sink))
+            return sink
+        except PipelineError as error:
+            failure = Failure("topic" if isinstance(job, RoutedTopic) else "sink", job.name, str(error))
+            self._tell(lambda watcher: watcher.failed(failure))
+            return failure
 
     def declare_topics(self) -> None:
         """Put the rules of the file in force, before anything is written: what comes now is decided by them.
@@ -109,7 +175,7 @@ class _Runner:
     def run_topic(self, routed: RoutedTopic) -> TopicReport:
         checkpoint = self._pipeline.state / "checkpoints" / f"topic-{routed.name}"
         continued = (checkpoint / "commits").is_dir()
-        self._watcher.sink_started(routed.name, continued=continued)
+        self._tell(lambda watcher: watcher.sink_started(routed.name, continued=continued))
         began = time.monotonic()
         limits = (
             {} if routed.max_messages_per_batch is None else {"max_messages_per_batch": routed.max_messages_per_batch}
@@ -141,7 +207,7 @@ class _Runner:
     def run_sink(self, sink: Sink) -> SinkReport:
         checkpoint = self._pipeline.state / "checkpoints" / sink.name
         continued = sink.mode is Mode.APPEND and (checkpoint / "commits").is_dir()
-        self._watcher.sink_started(sink.name, continued=continued)
+        self._tell(lambda watcher: watcher.sink_started(sink.name, continued=continued))
         began = time.monotonic()
         with _naming(sink):
             if sink.mode is Mode.COMPLETE:
@@ -159,6 +225,7 @@ class _Runner:
             recomputed=sink.mode is Mode.COMPLETE,
             seconds=time.monotonic() - began,
             counters=sum_counters(counted),
+            guarantee=sink_kind(sink.format).guarantee,
         )
 
     def _is_copy(self, sink: Sink) -> bool:
@@ -177,56 +244,93 @@ class _Runner:
         return result.messages_written, [result.counters]
 
     def _append(self, sink: Sink, checkpoint: Path) -> tuple[int, list[dict[str, int]]]:
-        with self._views(sink, streaming=True) as (frame, tokens):
-            writer = (
-                frame.observe(_ROWS, count(lit(1)).alias(_ROWS))
-                .writeStream.format(sink.format)
-                .options(**self._pipeline.sink_options(sink))
-                .option("checkpointLocation", str(checkpoint))
-                .queryName(f"{self._pipeline.name}_{sink.name}_{self._run}")
-                .outputMode("append")
-                .trigger(availableNow=True)
-            )
-            query = writer.start(sink.path) if sink.path is not None else writer.start()
+        with self._counting() as tokens:
+            with self._views(sink, tokens, streaming=True) as frame:
+                query, finish = self._start(sink, frame, checkpoint)
             written = self._wait(sink, query)
+            finish()
             return written, [counters(token, root=self._pipeline.root) for token in tokens]
 
+    def _start(self, sink: Sink, frame: DataFrame, checkpoint: Path) -> tuple[StreamingQuery, Callable[[], None]]:
+        """The query of a sink, and what is to be done when it has come to its end."""
+        options = self._pipeline.sink_options(sink)
+        writer = (
+            frame.observe(_ROWS, count(lit(1)).alias(_ROWS))
+            .writeStream.option("checkpointLocation", str(checkpoint))
+            .queryName(f"{self._pipeline.name}_{sink.name}_{self._run}")
+            .outputMode("append")
+            .trigger(availableNow=True)
+        )
+        if sink.format.lower() == JDBC:
+            if is_remote():
+                raise SinkError("format jdbc needs a Spark session in this process; this one is a Spark Connect client")
+            started: Future[str] = Future()
+            table = JdbcTable(self._spark, options, sink.key or (), started.result)
+            query = writer.foreachBatch(table.write).start()
+            started.set_result(query.id)
+            return query, table.close
+        writer = writer.format(sink.format).options(**options)
+        return writer.start(sink.path) if sink.path is not None else writer.start(), lambda: None
+
     def _compute(self, sink: Sink) -> tuple[int, list[dict[str, int]]]:
-        with self._views(sink, streaming=False) as (frame, tokens):
+        with self._counting() as tokens:
             observed = Observation(_ROWS)
-            counted = frame.observe(observed, count(lit(1)).alias(_ROWS))
-            writer = counted.write.format(sink.format).options(**self._pipeline.sink_options(sink)).mode("overwrite")
-            writer.save(sink.path) if sink.path is not None else writer.save()
+            with self._views(sink, tokens, streaming=False) as frame:
+                counted = frame.observe(observed, count(lit(1)).alias(_ROWS))
+                writer = counted.write.format(sink.format).options(**self._pipeline.sink_options(sink))
+                # A client of Spark Connect has plans analysed anew when they run, and needs the views until then.
+                if is_remote():
+                    _save(writer, sink)
+            if not is_remote():
+                _save(writer, sink)
             return int(observed.get[_ROWS]), [counters(token, root=self._pipeline.root) for token in tokens]
 
     def _wait(self, sink: Sink, query: StreamingQuery) -> int:
         """Follow a query to its end; gives the rows it wrote."""
         written: dict[int, int] = {}
+        newest, moved = None, time.monotonic()
         try:
             while query.isActive:
-                time.sleep(_POLL_S)
+                if self._interrupted.wait(_POLL_S):
+                    raise SinkError("the run was interrupted")
                 _collect(query, written)
-                self._watcher.sink_progressed(sink.name, sum(written.values()))
+                self._tell(lambda watcher: watcher.sink_progressed(sink.name, sum(written.values())))
+                progress = query.lastProgress
+                batch = None if progress is None else progress["batchId"]
+                if batch != newest:
+                    newest, moved = batch, time.monotonic()
+                elif sink.stall_timeout_s is not None and time.monotonic() - moved > sink.stall_timeout_s:
+                    raise SinkError(f"no batch ended within its stall_timeout of {sink.stall_timeout}; it was stopped")
             query.awaitTermination()
             _collect(query, written)
         except BaseException:
-            query.stop()
+            _stop(query)
             raise
         return sum(written.values())
 
     @contextmanager
-    def _views(self, sink: Sink, *, streaming: bool) -> Iterator[tuple[DataFrame, list[str]]]:
-        """The rows that go into a sink, and the counter tokens of the streams they come from."""
+    def _counting(self) -> Iterator[list[str]]:
+        """A list for the counter tokens of the streams that a query reads; they are forgotten in the end."""
         tokens: list[str] = []
-        frames: dict[str, DataFrame] = {}
         try:
-            frame = self._frame(sink.input, sink, streaming, frames, tokens)
-            yield frame, tokens
+            yield tokens
         finally:
-            for name in frames:
-                self._spark.catalog.dropTempView(name)
             for token in tokens:
                 forget_counters(token, root=self._pipeline.root)
+
+    @contextmanager
+    def _views(self, sink: Sink, tokens: list[str], *, streaming: bool) -> Iterator[DataFrame]:
+        """The rows that go into a sink, made from views with the names of sources and steps.
+
+        Names belong to the session, so one sink at a time; a plan that is analysed needs its views no longer.
+        """
+        frames: dict[str, DataFrame] = {}
+        with self._views_lock:
+            try:
+                yield self._frame(sink.input, sink, streaming, frames, tokens)
+            finally:
+                for name in frames:
+                    self._spark.catalog.dropTempView(name)
 
     def _frame(
         self, name: str, sink: Sink, streaming: bool, frames: dict[str, DataFrame], tokens: list[str]
@@ -274,15 +378,32 @@ class _naming:  # noqa: N801 - reads as the statement it is
         return None
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        if isinstance(error, PySparkException):
+        if isinstance(error, PySparkException | Py4JJavaError):
             raise PipelineError(f"{self._entry}: {_cause(error)}") from error
         if isinstance(error, HeadgateError) and not isinstance(error, PipelineError):
             raise PipelineError(f"{self._entry}: {error}") from error
 
 
-def _cause(error: PySparkException) -> str:
+def _save(writer: DataFrameWriter, sink: Sink) -> None:
+    replacing = writer.mode("overwrite")
+    replacing.save(sink.path) if sink.path is not None else replacing.save()
+
+
+def _stop(query: StreamingQuery) -> None:
+    """Stop a query; one that hangs in its target is left behind, it ends with the session."""
+
+    def stop() -> None:
+        with suppress(PySparkException, Py4JError):
+            query.stop()
+
+    stopper = threading.Thread(target=stop, name="headgate-stop", daemon=True)
+    stopper.start()
+    stopper.join(_STOP_S)
+
+
+def _cause(error: PySparkException | Py4JJavaError) -> str:
     """What went wrong, in a paragraph: Headgate's own error where one is at the bottom, else what Spark says first."""
-    text = str(error)
+    text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
     own = [line for line in text.splitlines() if line.strip().startswith("headgate.errors.")]
     if own:
         return own[-1].strip().partition(": ")[2]

@@ -25,7 +25,7 @@ from headgate.scan.match_index.build import build_index
 from headgate.scan.match_index.registry import FilterRegistry
 from headgate.scan.match_index.settings import IndexSettings, Layout
 
-MESSAGES = 200_000
+MESSAGES = 300_000
 CONSUMERS = 5
 PROPERTIES = 32
 BYTES = 1024
@@ -36,7 +36,9 @@ ROUNDS = 7
 def published_message(random_source: random.Random, number: int) -> bytes:
     """A body of 1 KB, and 1 KB of properties; the one that consumers ask for stands among the others."""
     size = BYTES // PROPERTIES - len("property00") - 4
-    properties = {f"property{each:02d}": random_source.randbytes(size // 2 + 1).hex()[:size] for each in range(PROPERTIES)}
+    properties = {
+        f"property{each:02d}": random_source.randbytes(size // 2 + 1).hex()[:size] for each in range(PROPERTIES)
+    }
     properties["property16"] = f"consumer{number % CONSUMERS}"
     return Message(random_source.randbytes(BYTES), application_properties=properties).encode()
 
@@ -69,7 +71,6 @@ def main() -> None:
     filters = [Filter.parse(text, DIALECT) for text in texts]
     with tempfile.TemporaryDirectory(prefix="headgate-benchmark-") as folder:
         stream = published_stream(Path(folder) / "published", MESSAGES)
-        requests: dict[str, list[ScanRequest]] = {}
         baseline = "evaluated by each reader"
 
         def cpu_seconds(wanted: list[ScanRequest]) -> float:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,16 +18,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate import kernels
-from headgate.errors import CorruptChunkError
+from headgate.errors import CorruptChunkError, StorageFullError
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Segment, Stream, StreamArguments
 from headgate.log.entries import SubBatch
 from headgate.log.format import CHUNK_HEADER_BYTES, Compression
+from headgate.log.pairs import delete_pair
 from headgate.log.sidecar import sidecar_path
 from headgate.log.writer import Writer
 from headgate.message import Message
 from headgate.scan import Cursor, OffsetRange, OnCorrupt, ScanCounters, ScanRequest, plan, read_range, rows
+from headgate.scan.match_index import build
 from headgate.scan.match_index.build import build_index
+from headgate.scan.match_index.count import count_matches
 from headgate.scan.match_index.lookup import MatchIndex, MatchIndexWarning
 from headgate.scan.match_index.registry import FilterRegistry
 from headgate.scan.match_index.settings import IndexSettings, Layout
@@ -515,3 +521,66 @@ def test_a_folder_in_the_place_of_a_sidecar_is_passed_over(stream: Stream) -> No
     first_sidecar(stream).unlink()
     first_sidecar(stream).mkdir()
     with_warning(stream, "TRUE", "cannot be read")
+
+
+@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("text", [*TEXTS, "price = 2"])
+def test_a_count_is_the_number_of_messages_that_a_read_gives(tmp_path: Path, layout: Layout, text: str) -> None:
+    packed = [Write(write.messages, packed=number % 7 == 0) for number, write in enumerate(MANY)]
+    made = create(tmp_path / "s", packed)
+    register(made, layout=layout)
+    build_index(made, now_ms=2)
+    append(made, MANY[:2], now_ms=3)
+    indexed, full = requests(text)
+    for within in (OffsetRange(0, 186), OffsetRange(5, 100), OffsetRange(181, 183), OffsetRange(7, 7)):
+        found = count_matches(made, indexed, within)
+        assert found.matches == len(planned(made, full, within)[0])
+        counters = found.counters
+        assert counters.messages_matched == found.matches
+        assert counters.messages_decided == within.stop - within.start
+        if layout is Layout.EXACT and text in TEXTS:
+            assert counters.messages_evaluated == max(0, within.stop - max(within.start, 180))
+
+
+def test_a_segment_that_retention_deletes_during_a_build_keeps_no_sidecar(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registration = FilterRegistry(stream).read()
+    segment = stream.segments()[0]
+    write = build.write_sidecar
+
+    def deleted_meanwhile(*arguments: Any) -> int:
+        delete_pair(stream.path, segment.first_chunk_id)
+        return write(*arguments)
+
+    monkeypatch.setattr(build, "write_sidecar", deleted_meanwhile)
+    build.build_segment(segment, registration, full=True)
+    assert not sidecar_path(segment.segment_path).exists()
+    assert build.build_segment(segment, registration) == build.BuildCounters(segments=1)
+
+
+def test_a_writer_that_starts_during_a_build_does_not_fail_it(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace = os.replace
+    lost = []
+
+    def replace_after_a_recovery(source: Path, target: Path) -> None:
+        if not lost:
+            lost.append(source)
+            os.unlink(source)
+        replace(source, target)
+
+    monkeypatch.setattr("headgate.log.files.os.replace", replace_after_a_recovery)
+    report = build_index(stream, now_ms=3, full=True)
+    assert lost and report.segments_written == report.segments
+    assert assert_same(stream, "region = 'AMER'").messages_evaluated == 0
+
+
+def test_a_build_that_cannot_write_leaves_what_was_there(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_disk(_source: Path, _target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("headgate.log.files.os.replace", full_disk)
+    with pytest.raises(StorageFullError):
+        build_index(stream, now_ms=3, full=True)
+    assert assert_same(stream, "region = 'AMER'").messages_evaluated == 0
+    assert not [name for name in os.listdir(stream.path) if name.endswith(".new")]

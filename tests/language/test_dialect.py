@@ -12,13 +12,14 @@ import re
 import pytest
 
 from headgate.errors import ConfigError, FilterError, FilterLimitError
-from headgate.language import DEFAULT_DIALECT, DIALECTS, dialect_named
+from headgate.language import DEFAULT_DIALECT, dialect_named
 from headgate.language.amqp import AMQP
 from headgate.language.dialect import Dialect, Infix, Level, Prefix, TokenKind, TokenRule
 from headgate.language.lexer import Token
 from headgate.language.parser import Parser, comparison, group, is_null, junction, negation, parse, sign
 from headgate.language.printer import print_tree
 from headgate.language.rabbitmq import RABBITMQ, TOKENS
+from headgate.language.registry import BUILT_IN
 from headgate.language.tree import And, Compare, CompareOperator, Node, Not, Or
 
 
@@ -132,6 +133,6 @@ def test_a_long_chain_of_one_operator_is_one_node() -> None:
 def test_dialects_are_found_by_name() -> None:
     assert dialect_named(DEFAULT_DIALECT) is AMQP
     assert dialect_named("rabbitmq") is RABBITMQ
-    assert all(isinstance(dialect, Dialect) and dialect.name == name for name, dialect in DIALECTS.items())
+    assert all(isinstance(dialect, Dialect) and dialect.name == name for name, dialect in BUILT_IN.items())
     with pytest.raises(ConfigError, match="found dialect 'RabbitMQ', expected one of rabbitmq"):
         dialect_named("RabbitMQ")

@@ -42,6 +42,7 @@ from headgate.language.tree import (
     TextTest,
     TextTestKind,
     ValueRules,
+    own_rules,
     walk,
 )
 from headgate.language.values import Value
@@ -101,8 +102,9 @@ class Compiler(Assembler):
     """Makes the program of one tree, or one of many trees with an entry for each."""
 
     def __init__(self, tree: Node) -> None:
-        rules = {node.rules for node in walk(tree) if isinstance(node, Field)} or {ValueRules.RABBITMQ}
-        if len({KINDS.get(one) for one in rules}) > 1:
+        found = {node.rules for node in walk(tree) if isinstance(node, Field)}
+        rules = {one for one in found if isinstance(one, ValueRules)} or {ValueRules.RABBITMQ}
+        if own_rules(tree) is not None or len({KINDS.get(one) for one in rules}) > 1:
             raise NotCompiledError
         super().__init__(min(rules, key=lambda one: one.name))
         self.tree = tree

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from headgate.errors import ConfigError
 from headgate.evaluate import reference
 from headgate.evaluate.program import Program, compile_program
+from headgate.evaluate.semantics import semantics_of
 from headgate.evaluate.verdict import UNDECIDED, Verdict
 from headgate.language import DEFAULT_DIALECT, Limits, bind, dialect_named, parse
 from headgate.language.convert import Assumption, Conversion, convert
@@ -30,7 +31,7 @@ from headgate.language.properties import (
     properties_filter,
 )
 from headgate.language.tags import parse_tags
-from headgate.language.tree import Field, NewId, Node, Now, walk
+from headgate.language.tree import Field, NewId, Node, Now, own_rules, walk
 from headgate.message import EncodedMessages, Message
 from headgate.message.fields import FieldReference
 
@@ -48,16 +49,31 @@ class Filter:
     `text` is what it was parsed from, or a display of its property maps; the spans of `tree` are places in it.
     `dialect` is the language of the text, None for filters that were given otherwise: property maps, correlation
     filters, tags. `uses_time` and `uses_chance` say that UTC() or newid() stands in it: then the verdict depends on
-    more than the message.
+    more than the message. `has_own_rules`: its language brings operators of its own, which only the reference knows.
     """
 
-    __slots__ = ("_compiled", "_program", "dialect", "fields", "text", "tree", "uses_chance", "uses_time")
+    __slots__ = (
+        "_compiled",
+        "_program",
+        "dialect",
+        "fields",
+        "has_own_rules",
+        "text",
+        "tree",
+        "uses_chance",
+        "uses_time",
+    )
 
     def __init__(self, tree: Node, text: str, dialect: str | None) -> None:
         self.tree = tree
         self.text = text
         self.dialect = dialect
         self.fields = frozenset(node.reference for node in walk(tree) if isinstance(node, Field))
+        own = own_rules(tree)
+        self.has_own_rules = own is not None
+        if own is not None:
+            # Evaluating never raises, so what is wrong with the operators is said now.
+            semantics_of(own)
         self.uses_time = any(isinstance(node, Now) for node in walk(tree))
         self.uses_chance = any(isinstance(node, NewId) for node in walk(tree))
         self._program: Program | None = None

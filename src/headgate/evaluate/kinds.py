@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from headgate.evaluate import layout
 from headgate.language.system_properties import SystemType, system_type
-from headgate.language.tree import ValueRules
+from headgate.language.tree import Rules, ValueRules
 from headgate.message.constructors import CONSTRUCTORS, DESCRIBED, AmqpType
 from headgate.message.fields import FieldReference, Section
 
@@ -54,7 +54,7 @@ _SERVICE_BUS = {
     AmqpType.NULL: layout.NULL,
 }
 
-FAMILIES: Mapping[ValueRules, int] = {
+FAMILIES: Mapping[Rules, int] = {
     ValueRules.RABBITMQ: layout.RULES_RABBITMQ,
     ValueRules.ROCKETMQ: layout.RULES_ROCKETMQ,
     ValueRules.ROCKETMQ_MAP: layout.RULES_ROCKETMQ,
@@ -75,7 +75,7 @@ def _table(kinds: Mapping[AmqpType, int], *, empty: int, not_finite: int) -> byt
 
 
 _SERVICE_BUS_TABLE = _table(_SERVICE_BUS, empty=layout.BYTES, not_finite=layout.OPEN)
-KINDS: Mapping[ValueRules, bytes] = {
+KINDS: Mapping[Rules, bytes] = {
     ValueRules.RABBITMQ: _table(_RABBITMQ, empty=layout.BYTES, not_finite=layout.VALUELESS),
     ValueRules.ROCKETMQ: _table(_ROCKETMQ, empty=layout.NULL, not_finite=layout.OPEN),
     ValueRules.ROCKETMQ_MAP: _table(_ROCKETMQ, empty=layout.BYTES, not_finite=layout.OPEN),

@@ -12,7 +12,19 @@ flipped: a negated leaf says nothing.
 from __future__ import annotations
 
 from headgate.language.system_properties import SystemType, system_type
-from headgate.language.tree import And, Compare, CompareOperator, Constant, Field, In, Node, Not, Or, ValueRules
+from headgate.language.tree import (
+    And,
+    Compare,
+    CompareOperator,
+    Constant,
+    Field,
+    In,
+    Node,
+    Not,
+    Or,
+    ValueRules,
+    own_rules,
+)
 from headgate.message.fields import FieldReference
 
 
@@ -22,7 +34,7 @@ def wanted_values(tree: Node, source: FieldReference) -> frozenset[bytes] | None
     None means that the expression says nothing (maybe for every chunk); an empty set that only messages without a
     filter value can match. Values are the field's bytes. Cost: one walk over the tree.
     """
-    return _when_true(tree, source)
+    return None if own_rules(tree) is not None else _when_true(tree, source)
 
 
 def _when_true(node: Node, source: FieldReference) -> frozenset[bytes] | None:

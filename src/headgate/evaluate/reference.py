@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headgate.errors import MessageError
-from headgate.evaluate.semantics import SEMANTICS, rabbitmq, servicebus
+from headgate.evaluate.semantics import rabbitmq, semantics_of, servicebus
 from headgate.evaluate.semantics.rabbitmq import value_of
 from headgate.evaluate.verdict import EvaluationFailed, Verdict
 from headgate.language.functions import called, concatenated
@@ -51,7 +51,6 @@ from headgate.language.values import Value
 from headgate.message import AmqpType, Message
 from headgate.message.fields import FieldReference
 
-
 _EQUALITIES = (CompareOperator.EQUAL, CompareOperator.NOT_EQUAL)
 
 
@@ -81,7 +80,7 @@ def evaluate(node: Node, message: Message, now_ms: int) -> Value:
         case Constant():
             return node.value
         case Field():
-            return SEMANTICS[node.rules].field(message, node.reference)
+            return semantics_of(node.rules).field(message, node.reference)
         case Now():
             return now_ms
         case And():
@@ -94,15 +93,15 @@ def evaluate(node: Node, message: Message, now_ms: int) -> Value:
             left = evaluate(node.left, message, now_ms)
             if left is None and node.rules is ValueRules.ROCKETMQ and node.operator not in _EQUALITIES:
                 return None
-            return SEMANTICS[node.rules].compare(node.operator, left, evaluate(node.right, message, now_ms))
+            return semantics_of(node.rules).compare(node.operator, left, evaluate(node.right, message, now_ms))
         case CompareSpecial():
             return isinstance(node.operand, Field) and _compare_special(node, message, node.operand.reference)
         case In():
             subject = evaluate(node.subject, message, now_ms)
-            found = SEMANTICS[node.rules].among(subject, _values(node.members, message, now_ms))
+            found = semantics_of(node.rules).among(subject, _values(node.members, message, now_ms))
             return _negated(found) if node.negated else found
         case Like():
-            matched = SEMANTICS[node.rules].like(node.pattern, evaluate(node.subject, message, now_ms))
+            matched = semantics_of(node.rules).like(node.pattern, evaluate(node.subject, message, now_ms))
             return _negated(matched) if node.negated else matched
         case LikeValue():
             return _like_value(node, message, now_ms)
@@ -119,9 +118,9 @@ def evaluate(node: Node, message: Message, now_ms: int) -> Value:
             return isinstance(node.operand, Field) and _has_simple(message, node.operand.reference)
         case Arithmetic():
             left = evaluate(node.left, message, now_ms)
-            return SEMANTICS[node.rules].arithmetic(node.operator, left, evaluate(node.right, message, now_ms))
+            return semantics_of(node.rules).arithmetic(node.operator, left, evaluate(node.right, message, now_ms))
         case Sign():
-            return SEMANTICS[node.rules].signed(node.negative, evaluate(node.operand, message, now_ms))
+            return semantics_of(node.rules).signed(node.negative, evaluate(node.operand, message, now_ms))
         case Call():
             return called(node.function, [evaluate(argument, message, now_ms) for argument in node.arguments])
         case Concatenate():

@@ -16,27 +16,15 @@ from headgate.language.bind import bind as _bind
 from headgate.language.dialect import Dialect, Unspellable
 from headgate.language.parser import parse as _parse
 from headgate.language.printer import print_tree
-from headgate.language.rabbitmq import RABBITMQ
-from headgate.language.rocketmq import ROCKETMQ
-from headgate.language.servicebus import SERVICE_BUS, parameter_values
+from headgate.language.registry import dialect_named, dialect_names
+from headgate.language.servicebus import parameter_values
 from headgate.language.servicebus_limits import Limits
 from headgate.language.tree import Node
 from headgate.language.warnings import FilterWarning
 from headgate.language.warnings import warnings_of as _warnings_of
 
-DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (RABBITMQ, AMQP, ROCKETMQ, SERVICE_BUS)}
-"""The filter languages by name."""
-
 DEFAULT_DIALECT = AMQP.name
 """The language of a filter whose giver names none."""
-
-
-def dialect_named(name: str) -> Dialect:
-    """The language of that name; raises ConfigError that lists the names there are."""
-    try:
-        return DIALECTS[name]
-    except KeyError:
-        raise ConfigError(f"found dialect {name!r}, expected one of {', '.join(DIALECTS)}") from None
 
 
 def parse(text: str, dialect: str = DEFAULT_DIALECT, *, limits: Limits | None = None) -> Node:
@@ -74,13 +62,13 @@ def warnings_of(text: str, tree: Node, dialect: str) -> tuple[FilterWarning, ...
 
 __all__ = [
     "DEFAULT_DIALECT",
-    "DIALECTS",
     "Dialect",
     "FilterWarning",
     "Limits",
     "Unspellable",
     "bind",
     "dialect_named",
+    "dialect_names",
     "parse",
     "spelled",
     "warnings_of",

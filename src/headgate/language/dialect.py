@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from headgate.language.tree import ArithmeticOperator, CompareOperator, LikePattern, Name, Node, ValueRules
+from headgate.language.tree import ArithmeticOperator, CompareOperator, LikePattern, Name, Node, Rules
 from headgate.language.values import Value, arithmetic, signed
 from headgate.message.fields import FieldReference, Section
 from headgate.message.types import AmqpValue
@@ -129,7 +129,7 @@ class Dialect:
     """Sections whose fields are fixed; in other sections any name is a key."""
     compile_like: Callable[[str, str | None], LikePattern]
     """Pattern and escape (None without ESCAPE) → compiled pattern; raises `LikeRefused`."""
-    rules: ValueRules
+    rules: Rules
     reserved: frozenset[str] = frozenset()
     """Words, in lower case, that are no names in any letter case."""
     fold_keywords: Callable[[str], str] = str

@@ -79,7 +79,7 @@ def _condition(node: Node) -> str | None:
     field, constant = (node.left, node.right) if isinstance(node.left, Field) else (node.right, node.left)
     if not isinstance(field, Field) or not isinstance(constant, Constant) or constant.value is None:
         return None
-    if kind_of(constant.value) is Kind.NUMBER and not abs(number_of(constant.value)) < _EXACT_LIMIT:
+    if kind_of(constant.value) is Kind.NUMBER and not -_EXACT_LIMIT < number_of(constant.value) < _EXACT_LIMIT:
         return None
     if field.reference.section is Section.APPLICATION_PROPERTIES:
         name = (field.reference.key or b"").decode(errors="replace")

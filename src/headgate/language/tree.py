@@ -35,6 +35,21 @@ class ValueRules(enum.Enum):
     CORRELATION = "`=` alone, on the values of SERVICE_BUS: numbers by value; absent, null and unlike kinds are false"
 
 
+@dataclass(frozen=True, slots=True)
+class OwnRules:
+    """The values of a language from outside: the module of this name has the functions of `Semantics`.
+
+    See `headgate.evaluate.semantics`, which imports it when it is first asked for. Such a filter is decided by the
+    reference evaluator, and nothing is concluded from it that only its operators could say.
+    """
+
+    module: str
+
+
+Rules: TypeAlias = ValueRules | OwnRules
+"""What a node's operator does with values."""
+
+
 class CompareOperator(enum.Enum):
     """The six comparison operators, by their usual spelling."""
 
@@ -82,7 +97,7 @@ class Field:
     """Bound: the value of a field of the message, as `rules` see it."""
 
     reference: FieldReference
-    rules: ValueRules = ValueRules.RABBITMQ
+    rules: Rules = ValueRules.RABBITMQ
     span: Span = (0, 0)
 
 
@@ -103,7 +118,7 @@ class PropertyOf:
     """
 
     name: Node
-    rules: ValueRules = ValueRules.SERVICE_BUS
+    rules: Rules = ValueRules.SERVICE_BUS
     span: Span = (0, 0)
 
 
@@ -167,7 +182,7 @@ class Compare:
     operator: CompareOperator
     left: Node
     right: Node
-    rules: ValueRules = ValueRules.RABBITMQ
+    rules: Rules = ValueRules.RABBITMQ
     span: Span = (0, 0)
 
 
@@ -212,7 +227,7 @@ class In:
     subject: Node
     members: tuple[Node, ...]
     negated: bool = False
-    rules: ValueRules = ValueRules.RABBITMQ
+    rules: Rules = ValueRules.RABBITMQ
     span: Span = (0, 0)
 
 
@@ -256,7 +271,7 @@ class Like:
     subject: Node
     pattern: LikePattern
     negated: bool = False
-    rules: ValueRules = ValueRules.RABBITMQ
+    rules: Rules = ValueRules.RABBITMQ
     span: Span = (0, 0)
 
 
@@ -285,7 +300,7 @@ class LikeValue:
     pattern: Node
     escape: Node | None
     negated: bool = False
-    rules: ValueRules = ValueRules.SERVICE_BUS
+    rules: Rules = ValueRules.SERVICE_BUS
     span: Span = (0, 0)
 
 
@@ -363,7 +378,7 @@ class Arithmetic:
     operator: ArithmeticOperator
     left: Node
     right: Node
-    rules: ValueRules = ValueRules.RABBITMQ
+    rules: Rules = ValueRules.RABBITMQ
     span: Span = (0, 0)
 
 
@@ -373,7 +388,7 @@ class Sign:
 
     negative: bool
     operand: Node
-    rules: ValueRules = ValueRules.RABBITMQ
+    rules: Rules = ValueRules.RABBITMQ
     span: Span = (0, 0)
 
 
@@ -467,6 +482,15 @@ def walk(node: Node) -> Iterator[Node]:
         current = stack.pop()
         yield current
         stack.extend(reversed(children(current)))
+
+
+def own_rules(node: Node) -> OwnRules | None:
+    """The rules of a language from outside that a tree follows somewhere; None if it follows none. Cost: one walk."""
+    for below in walk(node):
+        rules = getattr(below, "rules", None)
+        if isinstance(rules, OwnRules):
+            return rules
+    return None
 
 
 def height(node: Node) -> int:

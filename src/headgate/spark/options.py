@@ -32,7 +32,7 @@ from typing import TypeVar
 
 from headgate.errors import ConfigError
 from headgate.evaluate.filter import Filter
-from headgate.language import DEFAULT_DIALECT, DIALECTS
+from headgate.language import DEFAULT_DIALECT, dialect_names
 from headgate.log import OffsetKind, OffsetSpecification
 from headgate.message.arrow import DeclaredProperty, declared_properties
 from headgate.message.fields import parse_field
@@ -340,8 +340,8 @@ def _filter(reader: OptionReader) -> Filter | None:
         raise reader.conflict("filter", "property_filter", "they exclude each other; give one")
     if dialect is not None and text is None:
         raise reader.conflict("dialect", "filter", "a dialect without a filter says nothing")
-    if dialect is not None and dialect not in DIALECTS:
-        raise reader.wrong("dialect", dialect, f"one of {', '.join(sorted(DIALECTS))}")
+    if dialect is not None and dialect not in (known := dialect_names()):
+        raise reader.wrong("dialect", dialect, f"one of {', '.join(sorted(known))}")
     if maps is None:
         return None if text is None else Filter.parse(text, dialect=dialect or DEFAULT_DIALECT)
     for section, fields in maps.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headgate.evaluate.rules.normal import Junction, Literal, Normal, identity
@@ -22,6 +22,7 @@ from headgate.language.tree import (
     Node,
     Now,
     PropertyOf,
+    Rules,
     ValueRules,
     walk,
 )
@@ -29,7 +30,7 @@ from headgate.message.fields import FieldReference
 
 _EQUALITY = (CompareOperator.EQUAL, CompareOperator.NOT_EQUAL)
 
-NUMBERS_BELOW = {
+NUMBERS_BELOW: Mapping[Rules, float] = {
     ValueRules.RABBITMQ: math.inf,
     ValueRules.SERVICE_BUS: 2.0**53,
     ValueRules.CORRELATION: 2.0**53,
@@ -151,7 +152,7 @@ def _separated(predicate: Node) -> list[bytes | int | float] | None:
             return None
 
 
-def _constants(members: Iterable[Node], rules: ValueRules, equality: bool) -> list[bytes | int | float] | None:
+def _constants(members: Iterable[Node], rules: Rules, equality: bool) -> list[bytes | int | float] | None:
     found: list[bytes | int | float] = []
     below = NUMBERS_BELOW.get(rules, 0.0)
     for member in members:

@@ -1,17 +1,20 @@
 """What each language sees in a message and what its operators do with it: one module per language.
 
-The reference evaluator walks the tree and asks the module that a node's `ValueRules` name. A module has the
-functions of `Semantics`; values are Python's where they say everything (bool, int, float, bytes), `AmqpValue` where the
-type counts, and None for unknown.
+The reference evaluator walks the tree and asks the module that a node's rules name. A module has the functions
+of `Semantics`; values are Python's where they say everything (bool, int, float, bytes), `AmqpValue` where the type
+counts, and None for unknown.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import Protocol, cast
 
+from headgate.errors import ConfigError
 from headgate.evaluate.semantics import correlation, rabbitmq, rocketmq, rocketmq_map, servicebus
-from headgate.language.tree import ArithmeticOperator, CompareOperator, LikePattern, ValueRules
+from headgate.language.tree import ArithmeticOperator, CompareOperator, LikePattern, OwnRules, Rules, ValueRules
 from headgate.language.values import Value
 from headgate.message import Message
 from headgate.message.fields import FieldReference
@@ -49,4 +52,23 @@ SEMANTICS: Mapping[ValueRules, Semantics] = {
     ValueRules.SERVICE_BUS: servicebus,
     ValueRules.CORRELATION: correlation,
 }
-"""The semantics that nodes refer to."""
+"""The semantics of the languages that come with the package."""
+
+_OPERATORS = ("field", "compare", "among", "like", "arithmetic", "signed")
+
+
+def semantics_of(rules: Rules) -> Semantics:
+    """The operators that a node's rules name. Raises ConfigError for a module from outside that has not all of them."""
+    return _loaded(rules.module) if isinstance(rules, OwnRules) else SEMANTICS[rules]
+
+
+@functools.cache
+def _loaded(name: str) -> Semantics:
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigError(f"the module {name} with the operators of a language cannot be imported: {error}") from error
+    missing = [operator for operator in _OPERATORS if not callable(getattr(module, operator, None))]
+    if missing:
+        raise ConfigError(f"the module {name} has not all operators of a language, {missing[0]} is missing")
+    return cast(Semantics, module)

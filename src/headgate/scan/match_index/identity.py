@@ -128,12 +128,15 @@ def check_registrable(expression: Filter) -> None:
     """Refuse a filter whose verdict depends on anything but the stored message: FilterTypeError with the place.
 
     That is the time (`UTC()`), chance (`newid()`), and what a delivery is about: delivery annotations, `delivery-count`
-    and `first-acquirer`, which a redelivered copy has otherwise.
+    and `first-acquirer`, which a redelivered copy has otherwise. Refused, too, is a language with operators of its own.
     """
     node = _volatile_node(expression)
     if node is not None:
+        reason = "its verdict depends on more than the stored message"
+        if expression.has_own_rules:
+            reason = "its language has operators of its own, and nothing says when they change"
         raise FilterTypeError(
-            "cannot be registered for the match index: its verdict depends on more than the stored message",
+            f"cannot be registered for the match index: {reason}",
             dialect=expression.dialect or TAGS,
             text=expression.text,
             span=node.span,
@@ -141,6 +144,9 @@ def check_registrable(expression: Filter) -> None:
 
 
 def _volatile_node(expression: Filter) -> Node | None:
+    if expression.has_own_rules:
+        # Nothing says when the operators of a language from outside change.
+        return expression.tree
     for node in walk(expression.tree):
         if not isinstance(node, _OF_THE_MESSAGE):
             return node

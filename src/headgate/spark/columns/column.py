@@ -36,6 +36,10 @@ def column(
     what the filter asks.
     """
     parsed = _parsed(filter, dialect)
+    if parsed.has_own_rules:
+        raise ConfigError(
+            f"{parsed.dialect} brings values of its own, and columns have those of the built-in languages"
+        )
     inputs = layout_of(parsed, schema, columns)
     row_filter = RowFilter(parsed, inputs)
     with this_interpreter():

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headgate.language.tree import And, Compare, CompareOperator, Constant, Field, In, Node, Or, ValueRules
+from headgate.language.tree import And, Compare, CompareOperator, Constant, Field, In, Node, Or, Rules, ValueRules
 from headgate.message.fields import FieldReference
 from headgate.spark.columns.layout import Cell, Input, names_same, reached, reference_of
 
@@ -94,7 +94,7 @@ def _only_cell(reference: FieldReference, inputs: Sequence[Input]) -> Cell | Non
 
 
 def _octets(
-    operator: CompareOperator, column: Column, kind: StringType | BinaryType, value: bytes, rules: ValueRules
+    operator: CompareOperator, column: Column, kind: StringType | BinaryType, value: bytes, rules: Rules
 ) -> Column | None:
     """Order is that of bytes in both only for RabbitMQ, and equality alone for all; collated columns are left out."""
     if operator is not CompareOperator.EQUAL and rules is not ValueRules.RABBITMQ:
@@ -109,7 +109,7 @@ def _octets(
         return None
 
 
-def _integers(operator: CompareOperator, column: Column, value: int | float, rules: ValueRules) -> Column | None:
+def _integers(operator: CompareOperator, column: Column, value: int | float, rules: Rules) -> Column | None:
     """Exact bounds: Spark would compare a bigint with a double as doubles. Other languages than RabbitMQ do so too."""
     if isinstance(value, float):
         if rules is not ValueRules.RABBITMQ or not math.isfinite(value):
@@ -124,7 +124,7 @@ def _integers(operator: CompareOperator, column: Column, value: int | float, rul
 
 
 def _floats(
-    operator: CompareOperator, column: Column, kind: DoubleType | FloatType, value: int | float, rules: ValueRules
+    operator: CompareOperator, column: Column, kind: DoubleType | FloatType, value: int | float, rules: Rules
 ) -> Column | None:
     """Equality with zero is left out: files keep statistics and hashes in which zero and minus zero may differ."""
     if abs(value) > _EXACT_IN_DOUBLES and isinstance(value, int):

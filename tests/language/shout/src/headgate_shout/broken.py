@@ -1,0 +1,1 @@
+raise ValueError("out of breath")

@@ -1,7 +1,8 @@
 """Many filters on one stream: correlation filters by the index, SQL filters by bitmaps, against each alone.
 
 A million encoded events, one core, messages in memory. Evaluating each filter alone is measured in the same run on a
-part of the filters and the messages, and counted for all of them. Also: how long the first match after adding a filter takes.
+part of the filters and the messages, and counted for all of them. Also: how long the first match after adding a filter
+takes.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def sql_filters(count: int, seed: int = 2) -> list[Filter]:
 
 
 def alone(name: str, filters: Sequence[Filter], batch: EncodedMessages) -> Measurement:
-    """Each filter by its own program, one after the other; scaled to all of them by taking fewer messages as the work."""
+    """Each filter by its own program, one after the other: the time of some, counted for all of them."""
     some = filters[:: max(1, len(filters) // ALONE_FILTERS)][:ALONE_FILTERS]
     part = batch.take(slice(0, 100_000))
     measurement = measure(name, lambda: [given.select(part, now_ms=0) for given in some], len(part), rounds=3)

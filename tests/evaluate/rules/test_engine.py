@@ -348,7 +348,7 @@ def test_the_greater_part_removed_is_forgotten() -> None:
     rules = RuleSet(numbered([f"n = {number}" for number in range(300)]))
     for number in range(250):
         rules = rules.without(number)
-    assert sum(len(part.members) for part in rules._parts) < 150
+    assert sum(len(part) for part in rules._parts) < 150
     batch = EncodedMessages.of([event(n=n) for n in range(300)])
     assert rules.match(batch, now_ms=0).rules.tolist() == list(range(250, 300))
 

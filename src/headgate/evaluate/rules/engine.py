@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,18 +32,53 @@ _FEW_PAIRS = 4096
 _LINE_BYTES = 64
 
 
-class EnginePart:
-    """Filters of one language that share an index, predicates and bitmaps; immutable to its users."""
+@dataclass(slots=True, frozen=True)
+class _Packed:
+    """Filters as they travel: pickled, how many there are, and the numbers of those whose errors are asked for."""
 
-    def __init__(self, members: Sequence[Member], plan: Plan) -> None:
-        self.members = members
+    content: bytes
+    count: int
+    exact: Words
+
+
+def _exact(members: Sequence[Member]) -> Words:
+    return np.array([member.number for member in members if member.exact_errors], dtype=np.int64)
+
+
+class EnginePart:
+    """Filters of one language that share an index, predicates and bitmaps; immutable to its users.
+
+    Pickled filters stay packed until one is asked for: a run needs the plan alone.
+    """
+
+    def __init__(self, members: Sequence[Member] | _Packed, plan: Plan) -> None:
         self._plan = plan
-        self._by_number = {member.number: member for member in members}
-        self._exact = [member for member in members if member.exact_errors]
+        self._packed = members if isinstance(members, _Packed) else None
+        self._members = None if isinstance(members, _Packed) else members
+        self._exact = members.exact if isinstance(members, _Packed) else _exact(members)
         self._free: list[_Run] = []
 
     def __reduce__(self) -> tuple[object, ...]:
-        return EnginePart, (self.members, self._plan)
+        if self._packed is None:
+            members = self.members
+            self._packed = _Packed(pickle.dumps(members), len(members), self._exact)
+        return EnginePart, (self._packed, self._plan)
+
+    def __len__(self) -> int:
+        return self._packed.count if self._packed is not None else len(self.members)
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """Its filters."""
+        if self._members is None:
+            assert self._packed is not None
+            members: Sequence[Member] = pickle.loads(self._packed.content)
+            self._members = members
+        return self._members
+
+    @functools.cached_property
+    def _by_number(self) -> dict[int, Member]:
+        return {member.number: member for member in self.members}
 
     def match(self, batch: EncodedMessages, now_ms: int) -> Found:
         """One walk over the messages; pairs that the kernel leaves open go to the reference evaluator."""
@@ -60,11 +97,11 @@ class EnginePart:
         found = [Found(content[what == layout.MATCH], content[what == layout.ERROR_PAIR])]
         if states.any():
             malformed = np.flatnonzero(states == words_of_programs.MALFORMED)
-            exact = np.array([member.number for member in self._exact], dtype=np.int64)
-            errors = (malformed.astype(np.int64)[:, None] << ROW_SHIFT | exact).reshape(-1)
+            errors = (malformed.astype(np.int64)[:, None] << ROW_SHIFT | self._exact).reshape(-1)
             found.append(Found(np.empty(0, dtype=np.int64), errors))
             undecided = np.flatnonzero(states == words_of_programs.UNDECIDED)
-            found.append(by_reference(((row, self.members) for row in undecided.tolist()), batch, now_ms))
+            if len(undecided):
+                found.append(by_reference(((row, self.members) for row in undecided.tolist()), batch, now_ms))
         open_pairs = np.sort(content[what == layout.OPEN_PAIR])
         if len(open_pairs):
             found.append(by_reference(self._asked(open_pairs), batch, now_ms))

@@ -49,6 +49,9 @@ class Found:
 class Part(Protocol):
     """Some filters of a set. Immutable; may be pickled and used by several threads."""
 
+    def __len__(self) -> int:
+        """How many filters it has."""
+
     @property
     def members(self) -> Sequence[Member]:
         """Its filters."""
@@ -62,6 +65,9 @@ class AlonePart:
     """A few filters, each by its own program: for them nothing is gained by sharing."""
 
     members: Sequence[Member]
+
+    def __len__(self) -> int:
+        return len(self.members)
 
     def match(self, batch: EncodedMessages, now_ms: int) -> Found:
         """One pass over the messages for each filter."""
@@ -88,6 +94,9 @@ class ReferencePart:
     """Filters that only the reference evaluator decides; each message is decoded once."""
 
     members: Sequence[Member]
+
+    def __len__(self) -> int:
+        return len(self.members)
 
     def match(self, batch: EncodedMessages, now_ms: int) -> Found:
         """One walk over the tree for each pair of message and filter."""

@@ -77,7 +77,7 @@ def alone(name: str, filters: Sequence[Filter], batch: EncodedMessages) -> Measu
     """Each filter by its own program, one after the other: the time of some, counted for all of them."""
     some = filters[:: max(1, len(filters) // ALONE_FILTERS)][:ALONE_FILTERS]
     part = batch.take(slice(0, 100_000))
-    measurement = measure(name, lambda: [given.select(part, now_ms=0) for given in some], len(part), rounds=3)
+    measurement = measure(name, lambda: [given.mask(part, now_ms=0) for given in some], len(part), rounds=3)
     measurement.seconds = [seconds * len(filters) / len(some) for seconds in measurement.seconds]
     return measurement
 

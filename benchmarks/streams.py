@@ -94,4 +94,4 @@ def _parts(messages: int) -> Iterator[int]:
 def share_of_matches(text: str) -> float:
     """Share of the events for which a filter is true."""
     batch = event_batch(200_000)
-    return float(Filter.parse(text, "rabbitmq").select(batch, now_ms=0).mean())
+    return float(Filter.parse(text, "rabbitmq").mask(batch, now_ms=0).mean())

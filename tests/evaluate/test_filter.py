@@ -35,8 +35,8 @@ def test_a_batch_has_the_verdicts_of_its_messages(engine: Engine) -> None:
     expected = [Verdict.TRUE, Verdict.FALSE, Verdict.UNKNOWN, Verdict.ERROR, Verdict.TRUE]
     assert [chosen.verdict(data, now_ms=NOW_MS) for data in MESSAGES] == expected
     assert chosen.verdicts(BATCH, now_ms=NOW_MS, engine=engine).tolist() == expected
-    assert chosen.select(BATCH, now_ms=NOW_MS, engine=engine).tolist() == [True, False, False, False, True]
-    assert chosen.select(BATCH, now_ms=NOW_MS, engine=engine).dtype == np.bool_
+    assert chosen.mask(BATCH, now_ms=NOW_MS, engine=engine).tolist() == [True, False, False, False, True]
+    assert chosen.mask(BATCH, now_ms=NOW_MS, engine=engine).dtype == np.bool_
 
 
 @pytest.mark.parametrize("engine", Engine)
@@ -44,7 +44,7 @@ def test_an_empty_batch_has_no_verdicts(engine: Engine) -> None:
     chosen = Filter.parse("TRUE")
     empty = EncodedMessages.of([])
     assert chosen.verdicts(empty, now_ms=NOW_MS, engine=engine).tolist() == []
-    assert chosen.select(empty, now_ms=NOW_MS, engine=engine).tolist() == []
+    assert chosen.mask(empty, now_ms=NOW_MS, engine=engine).tolist() == []
 
 
 def test_only_true_delivers_a_decoded_or_an_encoded_message() -> None:
@@ -63,21 +63,21 @@ def test_kernel_and_reference_agree_on_any_batch(text: str, messages: list[bytes
     batch = EncodedMessages.of(messages)
     expected = chosen.verdicts(batch, now_ms=NOW_MS, engine=Engine.REFERENCE)
     assert chosen.verdicts(batch, now_ms=NOW_MS).tolist() == expected.tolist()
-    assert chosen.select(batch, now_ms=NOW_MS).tolist() == (expected == Verdict.TRUE).tolist()
+    assert chosen.mask(batch, now_ms=NOW_MS).tolist() == (expected == Verdict.TRUE).tolist()
 
 
 def test_rows_that_the_kernel_leaves_open_are_decided_all_the_same() -> None:
     beyond = Message(application_properties={"n": AmqpValue(AmqpType.ULONG, 2**64 - 1)}).encode()
     chosen = Filter.parse("n * n = 340282366920938463426481119284349108225")
     assert chosen.program is not None
-    assert chosen.select(EncodedMessages.of([beyond]), now_ms=NOW_MS).tolist() == [True]
+    assert chosen.mask(EncodedMessages.of([beyond]), now_ms=NOW_MS).tolist() == [True]
 
 
 def test_utc_is_the_time_that_is_given() -> None:
     chosen = Filter.parse(f"UTC() = {NOW_MS}")
     assert chosen.uses_time
-    assert chosen.select(BATCH, now_ms=NOW_MS).tolist() == [True, True, True, False, True]
-    assert not chosen.select(BATCH, now_ms=NOW_MS + 1).any()
+    assert chosen.mask(BATCH, now_ms=NOW_MS).tolist() == [True, True, True, False, True]
+    assert not chosen.mask(BATCH, now_ms=NOW_MS + 1).any()
     assert not Filter.parse("price > 5").uses_time
 
 
@@ -97,11 +97,11 @@ def test_a_filter_knows_the_fields_it_reads() -> None:
     ids=["text", "properties"],
 )
 def test_a_filter_survives_pickling(chosen: Filter) -> None:
-    chosen.select(BATCH, now_ms=NOW_MS)
+    chosen.mask(BATCH, now_ms=NOW_MS)
     again = pickle.loads(pickle.dumps(chosen))
     assert again == chosen
     assert hash(again) == hash(chosen)
-    assert again.select(BATCH, now_ms=NOW_MS).tolist() == chosen.select(BATCH, now_ms=NOW_MS).tolist()
+    assert again.mask(BATCH, now_ms=NOW_MS).tolist() == chosen.select(BATCH, now_ms=NOW_MS).tolist()
 
 
 def test_filters_with_another_text_or_dialect_are_not_equal() -> None:
@@ -113,9 +113,9 @@ def test_filters_with_another_text_or_dialect_are_not_equal() -> None:
 def test_property_filters_are_all_required(engine: Engine) -> None:
     chosen = Filter.from_properties({"subject": "&p:order."}, {"region": None})
     assert chosen.dialect is None
-    assert chosen.select(BATCH, now_ms=NOW_MS, engine=engine).tolist() == [True, True, False, False, False]
+    assert chosen.mask(BATCH, now_ms=NOW_MS, engine=engine).tolist() == [True, True, False, False, False]
     only_key = Filter.from_properties(application_properties={"region": None})
-    assert only_key.select(BATCH, now_ms=NOW_MS, engine=engine).tolist() == [True, True, True, False, True]
+    assert only_key.mask(BATCH, now_ms=NOW_MS, engine=engine).tolist() == [True, True, True, False, True]
 
 
 @pytest.mark.parametrize("properties", [None, {"Subject": "x"}, {"subject": 5}])

@@ -286,7 +286,7 @@ def test_evaluating_never_raises_and_both_engines_agree(text: str, maps: list[di
     alone = [filter.verdict(message, now_ms=0) for message in messages]
     batch = EncodedMessages.of(message.encode() for message in messages)
     assert filter.verdicts(batch, now_ms=0, engine=Engine.KERNEL).tolist() == alone
-    assert filter.select(batch, now_ms=0).tolist() == [each is T for each in alone]
+    assert filter.mask(batch, now_ms=0).tolist() == [each is T for each in alone]
 
 
 @settings(deadline=None, max_examples=300)

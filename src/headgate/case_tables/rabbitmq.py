@@ -107,7 +107,7 @@ class MessageTable:
             raise MissingMessages(self.problem)
         if filter is None:
             return list(self.numbers)
-        mask = filter.select(self.batch, now_ms=now_ms, engine=engine)
+        mask = filter.mask(self.batch, now_ms=now_ms, engine=engine)
         return [number for number, chosen in zip(self.numbers, mask, strict=True) if chosen]
 
 

@@ -181,7 +181,7 @@ def _check_verdict(filter: Filter, message: Message, expected: str, engines: tup
         verdict = Verdict(filter.verdicts(batch, now_ms=now_ms, engine=engine)[0])
         if verdict not in wanted:
             raise Disagreement(expected, verdict.name.lower(), engine.value)
-        if bool(filter.select(batch, now_ms=now_ms, engine=engine)[0]) is not (verdict is Verdict.TRUE):
+        if bool(filter.mask(batch, now_ms=now_ms, engine=engine)[0]) is not (verdict is Verdict.TRUE):
             raise Disagreement(expected, "another verdict where only matches are asked for", engine.value)
 
 

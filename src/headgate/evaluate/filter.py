@@ -170,7 +170,7 @@ class Filter:
         """Whether the message is delivered: only a true filter delivers."""
         return self.verdict(message, now_ms=now_ms) is Verdict.TRUE
 
-    def select(self, batch: EncodedMessages, *, now_ms: int, engine: Engine = Engine.KERNEL) -> NDArray[np.bool_]:
+    def mask(self, batch: EncodedMessages, *, now_ms: int, engine: Engine = Engine.KERNEL) -> NDArray[np.bool_]:
         """Which messages are delivered: `(messages,)` bool. The fast way; use `verdicts` to tell unknown from false."""
         program = self.program if engine is Engine.KERNEL else None
         if program is None:

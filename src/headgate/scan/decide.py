@@ -197,7 +197,7 @@ def select(messages: EncodedMessages, request: ScanRequest) -> tuple[NDArray[np.
     if request.filter is None:
         return np.arange(len(messages)), Tally(len(messages))
     if not request.exact:
-        return np.flatnonzero(request.filter.select(messages, now_ms=request.now_ms)), Tally(len(messages))
+        return np.flatnonzero(request.filter.mask(messages, now_ms=request.now_ms)), Tally(len(messages))
     verdicts = request.filter.verdicts(messages, now_ms=request.now_ms)
     unknown, error = (int((verdicts == verdict).sum()) for verdict in (Verdict.UNKNOWN, Verdict.ERROR))
     return np.flatnonzero(verdicts == Verdict.TRUE), Tally(len(messages), unknown, error)

@@ -130,7 +130,7 @@ class _Copying:
         for copy, outlet in self.copies:
             messages = batch.messages
             if copy.filter is not None:
-                messages = messages.take(np.flatnonzero(copy.filter.select(messages, now_ms=self.now_ms)))
+                messages = messages.take(np.flatnonzero(copy.filter.mask(messages, now_ms=self.now_ms)))
             if len(messages):
                 outlet.add(messages, field_values(messages, copy.values or declared or ANNOTATION))
 

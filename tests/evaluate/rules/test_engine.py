@@ -266,7 +266,7 @@ def test_more_values_than_are_remembered_are_decided_all_the_same() -> None:
     for start in range(0, 60_000, 3000):
         batch = EncodedMessages.of([event(s=f"{start}{text}", n=start) for text in texts])
         assert len(rules.match(batch, now_ms=NOW_MS)) == sum(
-            int(given.select(batch, now_ms=NOW_MS).sum()) for given in filters
+            int(given.mask(batch, now_ms=NOW_MS).sum()) for given in filters
         )
 
 

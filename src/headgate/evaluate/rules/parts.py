@@ -76,7 +76,7 @@ class AlonePart:
 
 def _alone(member: Member, batch: EncodedMessages, now_ms: int) -> Found:
     if not member.exact_errors:
-        matching = np.flatnonzero(member.filter.select(batch, now_ms=now_ms))
+        matching = np.flatnonzero(member.filter.mask(batch, now_ms=now_ms))
         return Found(_pairs(matching, member), np.empty(0, dtype=np.int64))
     verdicts = member.filter.verdicts(batch, now_ms=now_ms)
     return Found(

@@ -309,7 +309,7 @@ class _Building:
             return
         part = messages if len(open_rows) == len(messages) else messages.take(open_rows)
         # A registered filter knows no time.
-        matches = column.expression.select(part, now_ms=0)
+        matches = column.expression.mask(part, now_ms=0)
         if column.bits is not None:
             put_bits(column.bits, places[open_rows], matches)
         elif self._arrays is not None:

@@ -169,4 +169,4 @@ def _in_python(
         return None
     if not evaluate or request.filter is None:
         return messages, np.ones(len(messages), dtype=np.bool_)
-    return messages, request.filter.select(messages, now_ms=request.now_ms)
+    return messages, request.filter.mask(messages, now_ms=request.now_ms)

@@ -46,7 +46,7 @@ class RowFilter:
             batch = batch.filter(pa.array(sound))
         kept = np.arange(rows) if sound is None else np.flatnonzero(sound)
         for first, messages in _encoded(batch, 0):
-            found = self.filter.select(messages, now_ms=now_ms)
+            found = self.filter.mask(messages, now_ms=now_ms)
             matched[kept[first : first + len(messages)]] = found
         return matched
 

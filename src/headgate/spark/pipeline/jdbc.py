@@ -32,6 +32,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import monotonically_increasing_id
 
 from headgate.errors import SinkError
+from headgate.log.crash_points import CommitStep, reached
 from headgate.spark.pipeline.sinks import JDBC
 
 BATCHES = "headgate_batches"
@@ -69,7 +70,9 @@ class JdbcTable:
             options = {name: value for name, value in self.options.items() if name.lower() != "dbtable"}
             rows = frame.withColumn(_ROW, monotonically_increasing_id())
             rows.write.format(JDBC).options(**options, dbtable=self._staging).mode("append").save()
+            reached(CommitStep.STAGED)
             self._commit(frame.columns, batch, self._staging)
+            reached(CommitStep.COMPLETED)
 
     def close(self) -> None:
         """Drop the staging table: the run has come to its end."""

@@ -1,0 +1,245 @@
+"""Sinks that are queries of their own: killed, blocked or failing, each keeps its guarantee and stops no other."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from headgate.errors import PipelineError
+from headgate.log.crash_points import VARIABLE
+from headgate.spark.pipeline import Report, run
+from headgate.spark.pipeline.configuration import check
+
+from .. import jars
+from .conftest import order, write_stream
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults]
+
+COUNT = 600
+DRIVER = Path(__file__).with_name("sink_driver.py")
+EXPECTED = [(n, ("AMER", "EMEA", "APJ")[n % 3]) for n in range(COUNT)]
+
+
+def pipeline(folder: Path, *sinks: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A pipeline of these sinks over the numbers and regions of stream `in`, in batches of two hundred messages."""
+    return {
+        "name": "sinks",
+        "root": str(folder / "root"),
+        "source": [
+            {
+                "name": "orders",
+                "stream": "in",
+                "properties": "number long, region string",
+                "options": {"max_messages_per_batch": 200, "partitions": 1},
+            }
+        ],
+        "step": [
+            {
+                "name": "lines",
+                "inputs": ["orders"],
+                "sql": "SELECT application_properties.number AS number, application_properties.region AS region"
+                " FROM orders",
+            }
+        ],
+        "sink": [{"input": "lines", **sink} for sink in sinks],
+        **more,
+    }
+
+
+def start(content: dict[str, Any], folder: Path, crash_at: str) -> subprocess.Popen[bytes]:
+    (folder / "pipeline.json").write_text(json.dumps(content))
+    with (folder / "errors").open("wb") as errors:
+        return subprocess.Popen(
+            [sys.executable, str(DRIVER), str(folder / "pipeline.json")],
+            env={**os.environ, VARIABLE: crash_at},
+            stdout=errors,
+            stderr=errors,
+            start_new_session=True,
+        )
+
+
+def drive(content: dict[str, Any], folder: Path, crash_at: str = "") -> None:
+    """Run a pipeline in a process of its own, to its end or to the step at which it has to die."""
+    with start(content, folder, crash_at) as driver:
+        status = driver.wait(timeout=400)
+    assert status == (-signal.SIGKILL if crash_at else 0), (folder / "errors").read_text()
+
+
+def drive_until(happened: Callable[[], bool], content: dict[str, Any], folder: Path) -> None:
+    """Run a pipeline in a process of its own, and kill it with its JVM as soon as something has happened."""
+    with start(content, folder, "") as driver:
+        deadline = time.monotonic() + 400
+        while not happened() and time.monotonic() < deadline:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                driver.wait(timeout=0.002)
+                break
+        assert driver.poll() is None, (folder / "errors").read_text()
+        os.killpg(driver.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    if not jars.fits(jars.SQLITE):
+        pytest.skip(f"the jar of {jars.SQLITE} could not be fetched")
+    path = tmp_path / "orders.db"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE lines (number BIGINT, region VARCHAR(10), noted TEXT DEFAULT 'new')")
+        connection.execute("CREATE TABLE regions (region VARCHAR(10) PRIMARY KEY, number BIGINT)")
+    return path
+
+
+def rows(database: Path, query: str) -> list[tuple[Any, ...]]:
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        return connection.execute(query).fetchall()
+
+
+def jdbc_sink(database: Path, name: str, **more: object) -> dict[str, Any]:
+    options = {
+        "url": f"jdbc:sqlite:{database}?busy_timeout=60000",
+        "driver": "org.sqlite.JDBC",
+        "dbtable": name,
+    }
+    return {"name": name, "format": "jdbc", "options": options, **more}
+
+
+def with_jar(content: dict[str, Any]) -> dict[str, Any]:
+    options = "-XX:TieredStopAtLevel=1"
+    return {
+        **content,
+        "spark": {"spark.jars": str(jars.jar_of(jars.SQLITE)), "spark.driver.extraJavaOptions": options},
+    }
+
+
+def test_a_table_of_a_database_has_each_row_once_whatever_step_of_a_batch_the_driver_dies_at(
+    tmp_path: Path, database: Path
+) -> None:
+    write_stream(tmp_path / "root", "in", [order(n) for n in range(COUNT)])
+    content = with_jar(pipeline(tmp_path, jdbc_sink(database, "lines")))
+    drive(content, tmp_path, crash_at="staged:2")
+    assert rows(database, "SELECT number, region FROM lines ORDER BY rowid") == EXPECTED[:200]
+    drive(content, tmp_path, crash_at="completed:2")
+    assert rows(database, "SELECT count(*) FROM lines") == [(COUNT,)]
+    drive(content, tmp_path)
+    assert rows(database, "SELECT number, region FROM lines ORDER BY rowid") == EXPECTED
+    assert rows(database, "SELECT DISTINCT noted FROM lines") == [("new",)]
+    assert rows(database, "SELECT batch FROM headgate_batches") == [(2,)]
+    assert rows(database, "SELECT name FROM sqlite_master WHERE name LIKE 'headgate_staging%'") == []
+
+
+def test_a_row_replaces_the_one_with_its_key_and_the_last_of_a_batch_stays(tmp_path: Path, database: Path) -> None:
+    write_stream(tmp_path / "root", "in", [order(n) for n in range(COUNT)])
+    content = with_jar(pipeline(tmp_path, jdbc_sink(database, "regions", key=["region"])))
+    drive(content, tmp_path)
+    last = [("AMER", COUNT - 3), ("APJ", COUNT - 1), ("EMEA", COUNT - 2)]
+    assert rows(database, "SELECT region, number FROM regions ORDER BY region") == last
+
+
+def test_files_of_a_batch_that_died_are_not_read(tmp_path: Path, spark: SparkSession) -> None:
+    write_stream(tmp_path / "root", "in", [order(n) for n in range(COUNT)])
+    output = tmp_path / "lines"
+    content = pipeline(tmp_path, {"name": "lines", "format": "parquet", "path": str(output)})
+
+    def writing() -> bool:
+        done = sum(path.name.isdigit() for path in (output / "_spark_metadata").glob("*"))
+        return len(list(output.rglob("*.parquet"))) > done > 0
+
+    drive_until(writing, content, tmp_path)
+    assert run(check(content), spark=spark).sinks[0].rows_written < COUNT
+    found = [(row.number, row.region) for row in spark.read.parquet(str(output)).orderBy("number").collect()]
+    assert found == EXPECTED
+
+
+def obstructed() -> type[DataSource]:
+    """A sink that first reads the file of its option `gate`: a pipe blocks it, a missing file makes it fail."""
+
+    class Writer(DataSourceStreamWriter):
+        def __init__(self, gate: str) -> None:
+            self.gate = gate
+
+        def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
+            for _ in iterator:
+                pass
+            with open(self.gate) as gate:
+                gate.read()
+            return WriterCommitMessage()
+
+    class Obstructed(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "obstructed"
+
+        def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+            return Writer(self.options["gate"])
+
+    return Obstructed
+
+
+class Silent:
+    """A watcher that keeps who failed and who finished, in order."""
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+
+    def sink_started(self, name: str, *, continued: bool) -> None:
+        return None
+
+    def sink_progressed(self, name: str, rows: int) -> None:
+        return None
+
+    def sink_finished(self, report: Any) -> None:
+        self.ended.append(report.name)
+
+    def topic_finished(self, report: Any) -> None:
+        self.ended.append(report.name)
+
+    def failed(self, failure: Any) -> None:
+        self.ended.append(f"{failure.name} failed")
+
+
+def test_a_sink_that_blocks_and_one_that_fails_stop_no_other_and_the_next_run_continues_them(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    spark.dataSource.register(obstructed())
+    write_stream(tmp_path / "root", "in", [order(n) for n in range(COUNT)])
+    blocked, missing = tmp_path / "blocked", tmp_path / "missing"
+    os.mkfifo(blocked)
+    sinks: list[dict[str, Any]] = [
+        {"name": "stuck", "format": "obstructed", "options": {"gate": str(blocked)}, "stall_timeout": "8s"},
+        {"name": "broken", "format": "obstructed", "options": {"gate": str(missing)}},
+        {"name": "files", "format": "parquet", "path": str(tmp_path / "files")},
+        {"name": "copies", "stream": "out", "input": "orders"},
+    ]
+    watching = Silent()
+    with pytest.raises(PipelineError) as caught:
+        run(check(pipeline(tmp_path, *sinks)), spark=spark, watcher=watching)
+    assert set(watching.ended) == {"stuck failed", "broken failed", "files", "copies"}
+    stuck, broken = str(caught.value).splitlines()[0], str(caught.value).partition("\n")[2]
+    assert "sink 'stuck': no batch ended within its stall_timeout of 8s" in stuck
+    assert "sink 'broken': " in broken and "missing" in broken
+    report = caught.value.report
+    assert isinstance(report, Report)
+    assert {sink.name: sink.rows_written for sink in report.sinks} == {"copies": COUNT, "files": COUNT}
+    assert [failure["name"] for failure in report.as_dict()["failed"]] == ["stuck", "broken"]  # type: ignore[attr-defined]
+
+    blocked.unlink()
+    blocked.touch()
+    missing.touch()
+    del sinks[0]["stall_timeout"]
+    again = run(check(pipeline(tmp_path, *sinks)), spark=spark)
+    written = {sink.name: (sink.rows_written, sink.continued) for sink in again.sinks}
+    assert written["stuck"][0] == written["broken"][0] == COUNT
+    assert written["files"] == written["copies"] == (0, True)

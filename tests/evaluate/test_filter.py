@@ -101,7 +101,7 @@ def test_a_filter_survives_pickling(chosen: Filter) -> None:
     again = pickle.loads(pickle.dumps(chosen))
     assert again == chosen
     assert hash(again) == hash(chosen)
-    assert again.mask(BATCH, now_ms=NOW_MS).tolist() == chosen.select(BATCH, now_ms=NOW_MS).tolist()
+    assert again.mask(BATCH, now_ms=NOW_MS).tolist() == chosen.mask(BATCH, now_ms=NOW_MS).tolist()
 
 
 def test_filters_with_another_text_or_dialect_are_not_equal() -> None:

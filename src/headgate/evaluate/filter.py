@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import importlib
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,9 @@ from headgate.language.tags import parse_tags
 from headgate.language.tree import Field, NewId, Node, Now, own_rules, walk
 from headgate.message import EncodedMessages, Message
 from headgate.message.fields import FieldReference
+
+if TYPE_CHECKING:
+    from headgate.evaluate.explain import Explanation
 
 
 class Engine(enum.Enum):
@@ -187,6 +190,14 @@ class Filter:
         found = program.verdicts(batch, now_ms)
         self._decide_open_rows(found, batch, now_ms)
         return found
+
+    def explain(
+        self, message: Message | bytes | memoryview, *, now_ms: int, filter_values: Collection[bytes] = ()
+    ) -> Explanation:
+        """What each clause makes of the message, and why it does not match; see `headgate.evaluate.explain`."""
+        from headgate.evaluate.explain import explain
+
+        return explain(self, message, now_ms=now_ms, filter_values=tuple(filter_values))
 
     def convert(self, dialect: str, *, assume: Collection[Assumption | str] = ()) -> Conversion:
         """The filter in another language, true for the same messages (`headgate.language.convert`).

@@ -12,7 +12,7 @@ EXTRAS := test,lint$(if $(JAVA_FITS),,,java)
 # One stamp per set of extras, so that a Java which goes away is made up for by the next `make setup`.
 STAMP := .venv/.setup$(if $(JAVA_FITS),,-with-java)
 
-.PHONY: help setup demo test test-long check lint types layers bench wheel-test clean
+.PHONY: help docs setup demo test test-long check lint types layers bench wheel-test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -60,6 +60,9 @@ SLOW := --ignore=tests/kernels --ignore-glob='*_bounds.py' --ignore-glob='*_faul
 
 check: lint types layers ## what to run before a commit: style, types, layers, the quick tests; under a minute
 	$(BIN)/pytest -q -x -m 'not spark and not faults and not long and not hypothesis' $(SLOW)
+
+docs: setup ## write the pages of docs/languages from their templates and the dialect records
+	$(BIN)/python tools/language_pages.py
 
 lint: setup ## ruff: rules and formatting
 	$(BIN)/ruff check .

@@ -93,8 +93,8 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Give `path` this content by rename: readers see the old or the new file, also after a power loss.
+def replace_file(path: Path, content: bytes, *, flushed: bool = True) -> None:
+    """Give `path` this content by rename: readers see the old or the new file, if `flushed` also after a power loss.
 
     Raises StorageFullError, StreamReadOnlyError or LogError; then the old content stays.
     """
@@ -106,11 +106,13 @@ def replace_file(path: Path, content: bytes) -> None:
                 rest = memoryview(content)
                 while rest:
                     rest = rest[os.write(descriptor, rest) :]
-                os.fsync(descriptor)
+                if flushed:
+                    os.fsync(descriptor)
             finally:
                 os.close(descriptor)
             os.replace(temporary, path)
-            sync_folder(path.parent)
+            if flushed:
+                sync_folder(path.parent)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise

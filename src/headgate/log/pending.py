@@ -43,7 +43,9 @@ class Appender(Protocol):
     ) -> object:
         """Append whole chunks, filling in chunk ids, timestamp and epoch in place, and noting their sequences."""
 
-    def record_sequence(self, query: str, sequence: int, *, forgotten: Collection[str] = ()) -> None:
+    def record_sequence(
+        self, query: str, sequence: int, *, forgotten: Collection[str] = (), flushed: bool = True
+    ) -> None:
         """Keep a sequence in `stream.json`, and drop those of queries that are done for good."""
 
 
@@ -104,7 +106,10 @@ def _finish_output(
     if manifest.durable:
         _flush(appender.stream)
     reached(CommitStep.APPENDED)
-    appender.record_sequence(manifest.query, manifest.last_sequence(output), forgotten=forgotten)
+    # A flush of a small file takes along all that the file system has not written yet.
+    appender.record_sequence(
+        manifest.query, manifest.last_sequence(output), forgotten=forgotten, flushed=manifest.durable
+    )
     reached(CommitStep.RECORDED)
 
 

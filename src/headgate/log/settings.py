@@ -97,7 +97,7 @@ def load_settings(folder: Path) -> StreamSettings | None:
     return settings
 
 
-def save_settings(folder: Path, settings: StreamSettings) -> None:
-    """Replace the settings of a stream folder, all or nothing, flushed to the disk."""
+def save_settings(folder: Path, settings: StreamSettings, *, flushed: bool = True) -> None:
+    """Replace the settings of a stream folder, all or nothing, `flushed` to the disk."""
     encoded = msgspec.json.format(msgspec.json.encode(settings), indent=1)
-    replace_file(folder / SETTINGS_NAME, encoded + b"\n")
+    replace_file(folder / SETTINGS_NAME, encoded + b"\n", flushed=flushed)

@@ -308,13 +308,16 @@ class Writer:
 
     # settings
 
-    def record_sequence(self, query: str, sequence: int, *, forgotten: Collection[str] = ()) -> None:
+    def record_sequence(
+        self, query: str, sequence: int, *, forgotten: Collection[str] = (), flushed: bool = True
+    ) -> None:
         """Keep the last sequence of a query in `stream.json`, where no limit of snapshots forgets it.
 
-        The queries `forgotten` are done for good and leave it.
+        The queries `forgotten` are done for good and leave it. Not `flushed` it may be lost with the power, as chunks
+        may that were not flushed either; what was not lost of those still says the sequence in its trailers.
         """
         kept = {name: last for name, last in self._settings.sequences.items() if name not in forgotten}
-        self._save(sequences={**kept, query: sequence})
+        self._save(flushed=flushed, sequences={**kept, query: sequence})
 
     def change(
         self,
@@ -508,10 +511,10 @@ class Writer:
                 file.close()
         self._segment = self._index = None
 
-    def _save(self, **changes: object) -> None:
+    def _save(self, *, flushed: bool = True, **changes: object) -> None:
         settings = msgspec.structs.replace(self._settings, **changes)
         if settings != self._settings:
-            save_settings(self._folder, settings)
+            save_settings(self._folder, settings, flushed=flushed)
             self._settings = settings
 
     def _cover(self, filter_source: str | None, stop: int) -> None:

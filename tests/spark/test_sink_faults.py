@@ -75,14 +75,14 @@ def start(content: dict[str, Any], folder: Path, crash_at: str) -> subprocess.Po
 def drive(content: dict[str, Any], folder: Path, crash_at: str = "") -> None:
     """Run a pipeline in a process of its own, to its end or to the step at which it has to die."""
     with start(content, folder, crash_at) as driver:
-        status = driver.wait(timeout=400)
+        status = driver.wait(timeout=900)
     assert status == (-signal.SIGKILL if crash_at else 0), (folder / "errors").read_text()
 
 
 def drive_until(happened: Callable[[], bool], content: dict[str, Any], folder: Path) -> None:
     """Run a pipeline in a process of its own, and kill it with its JVM as soon as something has happened."""
     with start(content, folder, "") as driver:
-        deadline = time.monotonic() + 400
+        deadline = time.monotonic() + 900
         while not happened() and time.monotonic() < deadline:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 driver.wait(timeout=0.002)
@@ -188,7 +188,7 @@ def obstructed() -> type[DataSource]:
     return Obstructed
 
 
-class Silent:
+class Ends:
     """A watcher that keeps who failed and who finished, in order."""
 
     def __init__(self) -> None:
@@ -223,7 +223,7 @@ def test_a_sink_that_blocks_and_one_that_fails_stop_no_other_and_the_next_run_co
         {"name": "files", "format": "parquet", "path": str(tmp_path / "files")},
         {"name": "copies", "stream": "out", "input": "orders"},
     ]
-    watching = Silent()
+    watching = Ends()
     with pytest.raises(PipelineError) as caught:
         run(check(pipeline(tmp_path, *sinks)), spark=spark, watcher=watching)
     assert set(watching.ended) == {"stuck failed", "broken failed", "files", "copies"}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
@@ -124,7 +124,7 @@ class _Runner:
     def run_all(self) -> list[Outcome]:
         """Run every job; gives how each ended, in the order of the jobs."""
         ends: dict[str, Future[Outcome]] = {}
-        with ThreadPoolExecutor(self._pipeline.sinks_at_once, "headgate-sink") as beside:
+        with ThreadPoolExecutor(self._pipeline.sinks_at_once, "headgate-sink", self._activate) as beside:
             try:
                 for job in self._pipeline.jobs:
                     needed = [ends[called(other)] for other in self._pipeline.needed_by(job)]
@@ -138,6 +138,12 @@ class _Runner:
                 self._interrupted.set()
                 beside.shutdown(wait=False, cancel_futures=True)
                 raise
+
+    def _activate(self) -> None:
+        """Make the session the active one of this thread: Spark looks up data sources and settings in that one."""
+        if not is_remote():
+            jvm: Any = self._spark._jvm
+            jvm.SparkSession.setActiveSession(self._spark._jsparkSession)
 
     def _run_job(self, job: Job, needed: Sequence[Future[Outcome]]) -> Outcome:
         """Run a job when those that it needs have ended, however they did; what they have written is read."""

@@ -7,10 +7,12 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark.sql.types import DecimalType, IntegerType, StructField, StructType
+from pyspark.sql.types import DecimalType, IntegerType, StructField, StructType, VariantType
 
 from headgate.errors import ConfigError, FilterError
 from headgate.evaluate.filter import Filter
+from headgate.message import EncodedMessages
+from headgate.message.arrow import messages_of, variant_type
 from headgate.spark.columns.layout import layout_of
 from headgate.spark.columns.rows import RowFilter
 
@@ -75,3 +77,31 @@ def test_cells_that_no_message_can_hold_are_not_matched_and_leave_their_neighbou
     cells = pa.array([1, 10**30, 5, -(10**30), 2**64 - 1], pa.decimal128(38, 0))
     found = RowFilter(filter, inputs).matches([cells], 5, now_ms=0)
     assert found.tolist() == [True, False, False, False, True]
+
+
+@pytest.mark.parametrize("shape", ["priorities", "variants"])
+def test_rows_that_are_wrong_at_a_look_are_left_out_before_any_message_is_made(
+    shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def counted(batch: pa.RecordBatch) -> EncodedMessages:
+        made.append(batch.num_rows)
+        return messages_of(batch)
+
+    monkeypatch.setattr("headgate.spark.columns.rows.messages_of", counted)
+    if shape == "priorities":
+        filter, schema = Filter.parse("h.priority >= 0", "rabbitmq"), [StructField("priority", IntegerType())]
+        inputs = layout_of(filter, StructType([StructField("header", StructType(schema))]))
+        column = pa.array([300, -1, 5, None, 256] * 100, pa.int32())
+    else:
+        filter = Filter.parse("n IS NULL", "rabbitmq")
+        inputs = layout_of(filter, StructType([StructField("application_properties", VariantType())]))
+        wrong, right = (
+            {"value": b"\x0c\x05", "metadata": b"\x01\x00\x00"},
+            {"value": b"\x02\x00\x00", "metadata": b"\x01\x00\x00"},
+        )
+        column = pa.array([wrong, wrong, right, None, wrong] * 100, variant_type())
+    found = RowFilter(filter, inputs).matches([column], 500, now_ms=0)
+    assert found.tolist() == [False, False, True, True, False] * 100
+    assert made == [200]

@@ -81,7 +81,4 @@ def test_a_test_of_existence_prints_as_the_extended_dialect_spells_it() -> None:
 
 
 def test_an_annotation_prints_with_its_section() -> None:
-    assert (
-        print_tree(Field(FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-opt-k")))
-        == "m.[x-opt-k]"
-    )
+    assert print_tree(Field(FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-opt-k"))) == "m.[x-opt-k]"

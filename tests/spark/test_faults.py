@@ -20,8 +20,8 @@ from headgate.log.crash_points import VARIABLE
 from headgate.scan import Cursor, ScanRequest
 from headgate.spark.route import declare_topic
 from headgate.topic import Rule, Subscription, Topic
-from headgate.topic.router import Router
 from headgate.topic.history import RuleHistory
+from headgate.topic.router import Router
 
 from ..log_streams import read_messages
 from .conftest import order, write_stream

@@ -14,6 +14,7 @@ from headgate.message.types import AmqpValue
 Value: TypeAlias = bool | int | float | bytes | AmqpValue | None
 """A value while evaluating: AmqpValue where a language asks for the exact type; None is unknown."""
 
+
 class EvaluationFailed(Exception):  # noqa: N818 - no error of the user's tree: it ends as an ERROR verdict
     """What a language calls an error happened while a message was evaluated; the message says what."""
 

@@ -68,6 +68,7 @@ PROPERTIES_FIELDS: tuple[str, ...] = (
 DEFAULT_PRIORITY = 4
 """Header priority of a message that states none."""
 
+
 def without_case(key: bytes) -> bytes:
     """What keys that are equal without case have in common: letters as capitals, where that is one letter for one.
 

@@ -14,9 +14,11 @@ import pytest
 
 from headgate.errors import ConfigError, FilterError, FilterTypeError, LogError, StreamReadOnlyError
 from headgate.evaluate.filter import Filter
+from headgate.language.tree import Field, IsNull, OwnRules
 from headgate.log import Stream
+from headgate.message.fields import parse_field
 from headgate.scan.match_index.build import build_index
-from headgate.scan.match_index.identity import EVALUATOR, FilterKey, key_of, text_hash
+from headgate.scan.match_index.identity import EVALUATOR, FilterKey, check_registrable, key_of, text_hash
 from headgate.scan.match_index.registry import (
     KEPT_DEAD_MS,
     REGISTRY_NAME,
@@ -250,6 +252,18 @@ def test_another_tree_for_the_same_text_is_another_key(monkeypatch: pytest.Monke
     assert before is not None and after is not None
     assert (before.text_hash, before.evaluator != after.evaluator) == (after.text_hash, True)
     assert key_of(Filter.parse("a = 1", "rabbitmq")) is None
+
+
+def test_a_language_with_operators_of_its_own_has_no_results() -> None:
+    reference = parse_field("application_properties.a")
+    foreign = Filter(
+        IsNull(Field(reference, OwnRules("headgate.evaluate.semantics.rabbitmq"), (2, 3)), span=(0, 9)),
+        "a IS NULL",
+        "rabbitmq",
+    )
+    assert key_of(foreign) is None
+    with pytest.raises(FilterTypeError, match="operators of its own, and nothing says when they change"):
+        check_registrable(foreign)
 
 
 def test_tags_have_a_key_of_their_own(registry: FilterRegistry) -> None:

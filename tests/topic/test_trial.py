@@ -142,7 +142,8 @@ def check_against_the_reference(request: TrialRequest, report: TrialReport, mess
     assert report.is_partition == (sizes[0] == sizes[2] == 0)
 
     if request.against is None:
-        assert report.rule_changes == report.subscription_changes == []
+        assert not report.rule_changes
+        assert not report.subscription_changes
         return
     before = [copies_by_reference(request.against, each, FIRST + row) for row, each in enumerate(messages)]
     for change in report.subscription_changes:

@@ -56,7 +56,9 @@ class Trial:
 
     @property
     def most_messages(self) -> int:
-        """So many messages may be tried at once: what is held then is bounded for any number of rules."""
+        """So many messages may be tried at once: rules that are evaluated alone hold their answers side by side."""
+        if not self._request.exact:
+            return _MOST_MESSAGES
         return max(256, min(_MOST_MESSAGES, _MOST_PAIRS // (len(self._slot_rules) + 1)))
 
     def take(self) -> Findings:

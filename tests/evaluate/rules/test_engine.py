@@ -19,7 +19,7 @@ import rocketmq_strategies
 from headgate.errors import FilterError
 from headgate.evaluate import Filter, Verdict
 from headgate.evaluate.rules import Matches, RuleSet, build, plan
-from headgate.message import Message
+from headgate.message import AmqpType, AmqpValue, Message
 from headgate.message.batch import EncodedMessages
 from strategies import constants, damaged_messages, encoded_messages, expressions, names, section, string
 
@@ -299,6 +299,14 @@ def test_a_tree_too_deep_for_bitmaps_is_decided_by_the_reference() -> None:
         deep = f"({deep} {'AND' if number % 2 else 'OR'} s <> '{number}')"
     filters = [Filter.parse(f"{deep} OR s = '{number}'", "rocketmq") for number in range(5)]
     assert_as_alone(filters, [event(s=str(n)) for n in range(4)], {0})
+
+
+def test_values_that_only_some_predicates_see_are_told_apart_one_by_one() -> None:
+    texts = ["n = NAN", "n = INF", "n < INF", "n > -INF", "n <> INF AND n + 1 > 0", "list[0] = 5", "list[1] IS NULL"]
+    lists = [AmqpValue(AmqpType.LIST, tuple(AmqpValue(AmqpType.INT, n) for n in range(5, last))) for last in (5, 6, 8)]
+    numbers = [float("nan"), float("inf"), float("-inf"), 1.0, lists[0]]
+    messages = [event(n=number, list=lists[place % 3]) for place, number in enumerate([*numbers, *reversed(numbers)])]
+    assert_as_alone([Filter.parse(text, "amqp") for text in texts], messages, {0, 2})
 
 
 def test_errors_follow_the_order_of_the_operands() -> None:

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from headgate.evaluate import layout
 from headgate.evaluate.rules.normal import Junction, Literal, Normal, conjuncts
-from headgate.language.tree import Compare, CompareOperator, Constant, Field, In, Node, ValueRules
+from headgate.language.tree import Compare, CompareOperator, Constant, Field, In, Node, Rules, ValueRules
 from headgate.language.values import Value
 from headgate.message.fields import FieldReference, Section
 
-Key: TypeAlias = tuple[FieldReference, int, int | bytes]
-"""A field, and the kind and content of a value: bytes, a number in its simplest form, or a boolean."""
+Key: TypeAlias = tuple[int, int, int | bytes]
+"""A field by number, and the kind and content of a value: bytes, a number in its simplest form, or a boolean."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -48,7 +48,7 @@ class EqualityRules:
 _RABBITMQ = EqualityRules(2**63, True, (layout.LARGE,))
 _SERVICE_BUS = EqualityRules(2**53, True, (layout.LARGE, layout.TIMESTAMP, layout.UUID, layout.BINARY))
 
-EQUALITIES = {
+EQUALITIES: Mapping[Hashable, EqualityRules] = {
     ValueRules.RABBITMQ: _RABBITMQ,
     ValueRules.SERVICE_BUS: _SERVICE_BUS,
     ValueRules.CORRELATION: _SERVICE_BUS,
@@ -68,55 +68,78 @@ class Access:
     """Whether a key that is there makes the conjunct true."""
 
 
-def accesses(node: Normal) -> list[Access]:
-    """The accesses of a filter, by the places of its conjuncts."""
-    found = []
-    for place, part in enumerate(conjuncts(node)):
-        keys = _keys_of(part)
-        if keys:
-            found.append(Access(tuple(dict.fromkeys(keys)), place, isinstance(part, Literal)))
-    return found
+class Accesses:
+    """Finds the accesses of filters; their fields are numbered as they are met.
 
+    A set has a hundred thousand equalities: references and rules, whose hashes are slow, are looked up by parts.
+    """
 
-def _keys_of(part: Normal) -> list[Key] | None:
-    """Keys one of which is there whenever the part is true; None if nothing can be said."""
-    if isinstance(part, Literal):
-        return None if part.negated else _keys_of_predicate(part.predicate)
-    options = [_keys_of(inner) for inner in part.parts]
-    if isinstance(part, Junction) and part.all_of:
-        return min((keys for keys in options if keys), key=len, default=None)
-    every: list[Key] = []
-    for keys in options:
-        if keys is None:
+    def __init__(self, refused: Collection[FieldReference]) -> None:
+        self.references: list[FieldReference] = []
+        self._refused = refused
+        self._numbers: dict[tuple[bytes | None, int | None], list[int]] = {}
+        self._equalities = {id(rules): equality for rules, equality in EQUALITIES.items()}
+
+    def of(self, node: Normal) -> list[Access]:
+        """The accesses of a filter, by the places of its conjuncts."""
+        found = []
+        for place, part in enumerate(conjuncts(node)):
+            keys = self._keys_of(part)
+            if keys:
+                found.append(Access(tuple(dict.fromkeys(keys)), place, isinstance(part, Literal)))
+        return found
+
+    def _keys_of(self, part: Normal) -> list[Key] | None:
+        """Keys one of which is there whenever the part is true; None if nothing can be said."""
+        if isinstance(part, Literal):
+            return None if part.negated else self._keys_of_predicate(part.predicate)
+        options = [self._keys_of(inner) for inner in part.parts]
+        if isinstance(part, Junction) and part.all_of:
+            return min((keys for keys in options if keys), key=len, default=None)
+        every: list[Key] = []
+        for keys in options:
+            if keys is None:
+                return None
+            every += keys
+        return every
+
+    def _keys_of_predicate(self, predicate: Node) -> list[Key] | None:
+        match predicate:
+            case Compare(operator=CompareOperator.EQUAL, left=Field() as field, right=Constant() as constant):
+                return self._keys(field, predicate.rules, (constant,))
+            case Compare(operator=CompareOperator.EQUAL, left=Constant() as constant, right=Field() as field):
+                return self._keys(field, predicate.rules, (constant,))
+            case In(subject=Field() as field, members=members, negated=False):
+                return self._keys(field, predicate.rules, members)
+            case _:
+                return None
+
+    def _keys(self, field: Field, rules: Rules, members: Iterable[Node]) -> list[Key] | None:
+        equality = self._equalities.get(id(rules))
+        if equality is None or id(field.rules) not in self._equalities:
             return None
-        every += keys
-    return every
-
-
-def _keys_of_predicate(predicate: Node) -> list[Key] | None:
-    match predicate:
-        case Compare(operator=CompareOperator.EQUAL, left=Field() as field, right=Constant() as constant):
-            return _keys(field, predicate.rules, (constant,))
-        case Compare(operator=CompareOperator.EQUAL, left=Constant() as constant, right=Field() as field):
-            return _keys(field, predicate.rules, (constant,))
-        case In(subject=Field() as field, members=members, negated=False):
-            return _keys(field, predicate.rules, members)
-        case _:
+        number = self._number(field.reference)
+        if number < 0:
             return None
+        keys: list[Key] = []
+        for member in members:
+            found = key_of_value(member.value, equality) if isinstance(member, Constant) else None
+            if found is None:
+                return None
+            keys.append((number, *found))
+        return keys
 
-
-def _keys(field: Field, rules: ValueRules, members: Iterable[Node]) -> list[Key] | None:
-    equality = EQUALITIES.get(rules)
-    reference = field.reference
-    if equality is None or reference.default is not None or reference.path or field.rules not in EQUALITIES:
-        return None
-    keys: list[Key] = []
-    for member in members:
-        found = key_of_value(member.value, equality) if isinstance(member, Constant) else None
-        if found is None:
-            return None
-        keys.append((reference, *found))
-    return keys
+    def _number(self, reference: FieldReference) -> int:
+        """The number of a field, -1 for one that is not indexed."""
+        alike = self._numbers.setdefault((reference.key, reference.position), [])
+        for number in alike:
+            if self.references[number] == reference:
+                return number
+        if reference.default is not None or reference.path or reference in self._refused:
+            return -1
+        alike.append(len(self.references))
+        self.references.append(reference)
+        return alike[-1]
 
 
 def key_of_value(value: Value, equality: EqualityRules) -> tuple[int, int | bytes] | None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from headgate.evaluate import program as programs
 from headgate.evaluate.program import Program
 from headgate.evaluate.rules import layout
-from headgate.evaluate.rules.access import EQUALITIES, Access, Key, accesses
+from headgate.evaluate.rules.access import EQUALITIES, Access, Accesses, Key
 from headgate.evaluate.rules.normal import DEEPEST, Junction, Normal, conjuncts, normal_form
 from headgate.evaluate.rules.parts import Member
 from headgate.evaluate.rules.predicates import (
@@ -29,7 +29,7 @@ from headgate.evaluate.rules.predicates import (
     in_columns,
     integer_bounds,
 )
-from headgate.language.tree import Field, ValueRules
+from headgate.language.tree import Field, Rules
 from headgate.message.batch import SLACK_BYTES
 from headgate.message.fields import FieldReference
 
@@ -95,7 +95,7 @@ class _Indexed:
     residual: Normal | None
 
 
-def plan_of(members: Sequence[Member], rules: ValueRules) -> Plan | None:
+def plan_of(members: Sequence[Member], rules: Rules) -> Plan | None:
     """The plan of filters whose fields follow `rules`; None if one program has no room for all their fields."""
     refused: frozenset[FieldReference] = frozenset()
     while True:
@@ -108,7 +108,7 @@ def plan_of(members: Sequence[Member], rules: ValueRules) -> Plan | None:
 class _Planner:
     """Collects the tables of one plan. Fields that are `refused` have no place in a program."""
 
-    def __init__(self, members: Sequence[Member], rules: ValueRules, refused: frozenset[FieldReference]) -> None:
+    def __init__(self, members: Sequence[Member], rules: Rules, refused: frozenset[FieldReference]) -> None:
         self.rules = rules
         self.text = bytearray()
         self.texts: dict[bytes, int] = {}
@@ -122,23 +122,18 @@ class _Planner:
 
     def _divide(self, members: Sequence[tuple[Member, Normal]], refused: frozenset[FieldReference]) -> None:
         """Filters with a selective access go to the index, all others to the bitmaps."""
-        options = [
-            [
-                access
-                for access in (accesses(normal) if not member.exact_errors else ())
-                if not any(reference in refused for reference, _, _ in access.keys)
-            ]
-            for member, normal in members
-        ]
+        found = Accesses(refused)
+        options = [() if member.exact_errors else found.of(normal) for member, normal in members]
+        self.references = found.references
         demanded = Counter(key for accesses_ in options for access in accesses_ for key in access.keys)
         chosen = [
             min(accesses_, key=lambda access: sum(map(demanded.__getitem__, access.keys)), default=None)
             for accesses_ in options
         ]
         keys = {key for access in chosen if access for key in access.keys}
-        constants = Counter(reference for reference, _, _ in keys)
+        constants = Counter(field for field, _, _ in keys)
         for (member, normal), access, others in zip(members, chosen, options, strict=True):
-            if access and all(constants[reference] >= INDEX_FROM for reference, _, _ in access.keys):
+            if access and all(constants[field] >= INDEX_FROM for field, _, _ in access.keys):
                 self.indexed.append(_indexed(member, normal, access, others))
             else:
                 self.shared.append((member, normal))
@@ -153,7 +148,8 @@ class _Planner:
             for indexed in self.indexed
             if indexed.residual is not None
         ]
-        references = list(dict.fromkeys(key[0] for indexed in self.indexed for key in (*indexed.keys, *indexed.checks)))
+        fields = list(dict.fromkeys(key[0] for indexed in self.indexed for key in (*indexed.keys, *indexed.checks)))
+        references = [self.references[field] for field in fields]
         order = in_columns(self.predicates)
         trees = [self.predicates.trees[number] for number in order]
         compiled = programs.compile_predicates([*trees, *(Field(reference, self.rules) for reference in references)])
@@ -188,7 +184,7 @@ class _Planner:
             _words(filters, layout.FILTER_WORDS),
             filter_count,
             _words(numbers, 1),
-            self._index(references, compiled.slots) if self.indexed else None,
+            self._index(fields, compiled.slots) if self.indexed else None,
             np.frombuffer(bytes(self.text) + bytes(SLACK_BYTES), dtype=np.uint8),
         )
 
@@ -250,8 +246,7 @@ class _Planner:
 
     # -- the index -----------------------------------------------------------------------------------------------------
 
-    def _index(self, references: Sequence[FieldReference], slots: Mapping[FieldReference, int]) -> IndexPlan:
-        fields = {reference: number for number, reference in enumerate(references)}
+    def _index(self, fields: Sequence[int], slots: Mapping[FieldReference, int]) -> IndexPlan:
         keys: dict[Key, int] = {}
         postings: list[list[int]] = []
         candidates: list[int] = []
@@ -276,26 +271,24 @@ class _Planner:
         return IndexPlan(
             _words(
                 [
-                    (slots[reference], equality.open_kinds(reference), int(reference in accessed))
-                    for reference in references
+                    (slots[self.references[field]], equality.open_kinds(self.references[field]), int(field in accessed))
+                    for field in fields
                 ],
                 layout.FIELD_WORDS,
             ),
-            self._keys(keys, fields, postings),
+            self._keys(keys, {field: number for number, field in enumerate(fields)}, postings),
             _words([position for positions in postings for position in positions], 1),
             _words(candidates, 1),
         )
 
-    def _keys(
-        self, keys: Iterable[Key], fields: Mapping[FieldReference, int], postings: Sequence[Sequence[int]]
-    ) -> Words:
+    def _keys(self, keys: Iterable[Key], numbers: Mapping[int, int], postings: Sequence[Sequence[int]]) -> Words:
         rows = []
         position = 0
-        for (reference, kind, content), positions in zip(keys, postings, strict=True):
+        for (field, kind, content), positions in zip(keys, postings, strict=True):
             if isinstance(content, bytes):
-                rows.append((fields[reference], kind, self._text(content), len(content), position, len(positions)))
+                rows.append((numbers[field], kind, self._text(content), len(content), position, len(positions)))
             else:
-                rows.append((fields[reference], kind, content, 0, position, len(positions)))
+                rows.append((numbers[field], kind, content, 0, position, len(positions)))
             position += len(positions)
         return _words(rows, layout.KEY_WORDS)
 

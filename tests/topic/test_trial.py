@@ -258,6 +258,17 @@ def test_samples_are_the_first_messages_of_each_kind_and_failures_say_why() -> N
     assert tried(TrialRequest(topic, "t", samples=0), messages).findings.samples == {}
 
 
+def test_samples_are_the_first_by_offset_in_whatever_order_tasks_end() -> None:
+    request = TrialRequest(one_rule("1=1", "servicebus"), "t", samples=2)
+    trial = Trial(request)
+    found = trial.take()
+    for offset in (7, 3, 5):
+        trial.add(EncodedMessages.of([order("AMER", offset)]), np.array([offset]), np.array([0]))
+        found.add(trial.take(), samples=2)
+    (rule,) = TrialReport(request, found, 0, 8).rules
+    assert [each.offset for each in rule.samples] == [3, 5]
+
+
 def test_a_long_message_is_cut_in_a_sample() -> None:
     long = Message(b"x" * 10_000, application_properties={f"p{n}": "y" * 300 for n in range(80)}).encode()
     text = Message(b"x" * 10_000, application_properties={"p": "y" * 300}).encode()

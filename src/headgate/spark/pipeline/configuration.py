@@ -3,7 +3,7 @@
     name = "orders"                          names the checkpoints
     root = "headgate-data"                   where streams are; default: HEADGATE_ROOT, else headgate-data
     state = "…"                              checkpoints and progress; default: <root>/.headgate/pipelines/<name>
-    sinks_at_once = 8                        how many sinks that are no streams run side by side
+    sinks_at_once = 4                        how many sinks that are no streams run side by side
     spark = { "spark.jars" = "…" }           configuration of a session that is made for the run
 
     [[source]]                               rows from a Headgate stream or any Spark source
@@ -136,7 +136,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     name: str
     root: str | None = None
     state: str | None = None
-    sinks_at_once: int = 8
+    sinks_at_once: int = 4
     spark: dict[str, str] = {}
     source: list[Source] = []
     step: list[Step] = []

@@ -128,8 +128,9 @@ class _AnsweredRead:
 
     def _direct(self, entries: WantedEntries, sizes: Int64Array) -> Iterator[ScanBatch]:
         answer, counters = self.answer, self.counters
-        limit = _MAPPED_WINDOW_BYTES if self.reader.segment.mappable else WINDOW_BYTES
-        for part in cut(entries, limit):
+        is_mapped = self.reader.segment.mappable
+        limit = _MAPPED_WINDOW_BYTES if is_mapped else WINDOW_BYTES
+        for part in cut(entries, limit, count_gaps=not is_mapped):
             chunks = np.flatnonzero(np.bincount(part.chunks, minlength=len(answer.rows)))
             read = read_entries(self.reader, part, self.decider.request, evaluate=not answer.exact)
             if read is None:

@@ -31,6 +31,7 @@ from headgate.scan import Cursor, OffsetRange, OnCorrupt, ScanCounters, ScanRequ
 from headgate.scan.match_index import build
 from headgate.scan.match_index.build import build_index
 from headgate.scan.match_index.count import count_matches
+from headgate.scan.match_index.entries import WantedEntries, cut
 from headgate.scan.match_index.lookup import MatchIndex, MatchIndexWarning
 from headgate.scan.match_index.registry import FilterRegistry
 from headgate.scan.match_index.settings import IndexSettings, Layout
@@ -584,3 +585,14 @@ def test_a_build_that_cannot_write_leaves_what_was_there(stream: Stream, monkeyp
         build_index(stream, now_ms=3, full=True)
     assert assert_same(stream, "region = 'AMER'").messages_evaluated == 0
     assert not [name for name in os.listdir(stream.path) if name.endswith(".new")]
+
+
+def test_what_lies_between_wanted_entries_counts_where_it_is_read_with_them() -> None:
+    positions = np.arange(1000, dtype=np.int64) * 10_000
+    entries = WantedEntries(positions, positions + 100, positions, np.arange(1000), np.arange(1000) // 2)
+    for count_gaps, most in ((True, 1_000_000), (False, 100_000_000)):
+        parts = list(cut(entries, 1_000_000, count_gaps=count_gaps))
+        assert np.concatenate([part.offsets for part in parts]).tolist() == list(range(1000))
+        assert max(int(part.stops[-1] - part.positions[0]) for part in parts) <= most + 20_000
+        assert all(len(part.chunks) % 2 == 0 for part in parts)
+    assert len(parts) == 1

@@ -97,9 +97,16 @@ def wanted_entries(
     return found, wanted
 
 
-def cut(entries: WantedEntries, limit_bytes: int) -> Iterator[WantedEntries]:
-    """Entries in parts of about `limit_bytes`, each at least one chunk, none of which lies in two parts."""
-    total = np.cumsum(entries.stops - entries.positions)
+def cut(entries: WantedEntries, limit_bytes: int, *, count_gaps: bool) -> Iterator[WantedEntries]:
+    """Entries in parts of about `limit_bytes`, each at least one chunk, none of which lies in two parts.
+
+    With `count_gaps` counts, too, what is read between them.
+    """
+    sizes = entries.stops - entries.positions
+    if count_gaps:
+        gaps = entries.positions[1:] - entries.stops[:-1]
+        sizes[1:] += np.where(gaps > _GAP_BYTES, 0, gaps)
+    total = np.cumsum(sizes)
     first = 0
     while first < len(total):
         before = int(total[first - 1]) if first else 0

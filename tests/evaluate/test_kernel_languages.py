@@ -225,3 +225,19 @@ def test_a_key_in_the_wanted_letter_case_counts_before_others() -> None:
     # Signs that differ from others in the same bit as letters do.
     assert decided("[a@b] = 2", "servicebus", **{"a`b": 2}) == Verdict.UNKNOWN
     assert decided("[a[b] = 2", "servicebus", **{"a{b": 2}) == Verdict.UNKNOWN
+
+
+def test_of_equal_keys_an_infinite_float_gives_way_as_it_does_elsewhere() -> None:
+    infinite, decimal = b"\x72\x7f\x80\x00\x00", b"\x74\x00\x00\x00\x00"
+    for first, second in ((decimal, infinite), (infinite, b"\xa1\x015"), (infinite, decimal)):
+        pairs = b"\xa1\x01a" + first + b"\xa1\x01a" + second
+        message = b"\x00\x53\x74\xc1" + bytes([len(pairs) + 1, 4]) + pairs
+        for dialect in ("rocketmq", "servicebus", "rabbitmq"):
+            for text in ("a IS NULL", "a = '5'"):
+                open_rows(Filter.parse(text, dialect).tree, [message])
+
+
+def test_a_time_to_live_beyond_what_a_time_span_holds_is_unset() -> None:
+    message = b"\x00\x53\x70\xc0\x0c\x03\x40\x40\x80\x00\x20" + bytes(6)
+    assert open_rows(Filter.parse("sys.TimeToLive IS NULL", "servicebus").tree, [message]) == 0
+    assert Filter.parse("sys.TimeToLive IS NULL", "servicebus").matches(message, now_ms=0)

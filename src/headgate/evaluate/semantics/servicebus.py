@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from headgate.evaluate.semantics.wildcards import wildcard_match
 from headgate.language.like import LikeRefused, compile_any_like
 from headgate.language.servicebus_values import (
+    INTEGER_LIMIT,
+    INTEGER_MIN,
     INTEGERS,
     TICKS_PER_MS,
     arithmetic,
@@ -38,7 +40,7 @@ def field(message: Message, reference: FieldReference) -> Value:
 
 
 def _system_value(of: SystemType, typed: AmqpValue) -> Value:
-    """A field as a system property; unknown if it holds another type."""
+    """A field as a system property; unknown if it holds another type, or milliseconds beyond what a time span holds."""
     value = value_of(typed)
     match of:
         case SystemType.TEXT:
@@ -46,7 +48,8 @@ def _system_value(of: SystemType, typed: AmqpValue) -> Value:
         case SystemType.IDENTIFIER:
             return _identifier(typed)
         case SystemType.TIME_SPAN:
-            return time_span(typed.value * TICKS_PER_MS) if typed.type in INTEGERS else None
+            ticks = typed.value * TICKS_PER_MS if typed.type in INTEGERS else INTEGER_LIMIT
+            return time_span(ticks) if INTEGER_MIN <= ticks < INTEGER_LIMIT else None
         case SystemType.DATE_TIME:
             return value if typed.type is AmqpType.TIMESTAMP else None
         case SystemType.INTEGER:

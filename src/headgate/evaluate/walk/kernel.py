@@ -168,6 +168,8 @@ def decode(position: int, register: int, pool: int) -> None:
             kind = load_u8(pool + KINDS + KIND_OF_EMPTY)
         _set_text(register, kind, position + 2, size)
     elif kind <= ODD:
+        if constructor == 0x72 and load_be_u16(position + 1) & 0x7F80 == 0x7F80:
+            kind = load_u8(pool + KINDS + KIND_OF_NOT_FINITE)
         set_register(register, kind, position)
     elif constructor == 0x41:
         set_register(register, kind, 1)
@@ -261,7 +263,7 @@ def _read_as(reading: int, position: int, register: int) -> None:
     if reading == AS_TIME_SPAN and is_integer:
         milliseconds = load_i64(register + 8)
         if kind == LARGE or multiply_overflows(milliseconds, TICKS_PER_MS) != 0:
-            store_i64(register, ODD)
+            store_i64(register, NULL)
         else:
             set_register(register, TIME_SPAN, milliseconds * TICKS_PER_MS)
         return

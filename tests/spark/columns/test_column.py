@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headgate.errors import ConfigError, FilterError
 from headgate.evaluate.filter import Filter
+from headgate.language.tree import Compare, CompareOperator, Constant, Field, OwnRules
+from headgate.message.fields import FieldReference, Section
 from headgate.spark import column
 
 from ..conftest import order, write_stream
@@ -96,6 +98,15 @@ def test_plain_comparisons_reach_the_files_and_the_function_sees_what_is_left(
 def test_what_is_not_plain_is_left_to_the_function(shop: DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
     for text in ("NOT (region = 'AMER')", "region LIKE 'A%'", "region = 'AMER' OR price + 1 > 5", "region <> 'AMER'"):
         assert "PushedFilters: []" in plan(shop.where(column(text, shop.schema)), capsys), text
+
+
+def test_a_language_from_outside_is_left_to_the_function(shop: DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
+    rules = OwnRules("headgate.evaluate.semantics.rabbitmq")
+    field = Field(FieldReference(Section.APPLICATION_PROPERTIES, key=b"number"), rules)
+    filter = Filter(Compare(CompareOperator.EQUAL, field, Constant(5), rules), "number = 5", "outside")
+    found = shop.where(filter.column(shop.schema))
+    assert [row.number for row in found.collect()] == [5]
+    assert "PushedFilters: []" in plan(found, capsys)
 
 
 def test_bounds_of_whole_numbers_and_times_are_exact_beforehand(

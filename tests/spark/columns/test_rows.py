@@ -7,12 +7,14 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark.sql.types import DecimalType, IntegerType, StructField, StructType, VariantType
+from pyspark.sql.types import DecimalType, IntegerType, MapType, StringType, StructField, StructType, VariantType
 
 from headgate.errors import ConfigError, FilterError
 from headgate.evaluate.filter import Filter
+from headgate.language.tree import Compare, CompareOperator, Constant, Field, OwnRules
 from headgate.message import EncodedMessages
 from headgate.message.arrow import messages_of, variant_type
+from headgate.message.fields import FieldReference, Section
 from headgate.spark.columns.layout import layout_of
 from headgate.spark.columns.rows import RowFilter
 
@@ -105,3 +107,14 @@ def test_rows_that_are_wrong_at_a_look_are_left_out_before_any_message_is_made(
     found = RowFilter(filter, inputs).matches([column], 500, now_ms=0)
     assert found.tolist() == [False, False, True, True, False] * 100
     assert made == [200]
+
+
+def test_a_language_from_outside_decides_rows_by_its_own_operators() -> None:
+    rules = OwnRules("headgate.evaluate.semantics.rabbitmq")
+    field = Field(FieldReference(Section.APPLICATION_PROPERTIES, key=b"n"), rules)
+    filter = Filter(Compare(CompareOperator.EQUAL, field, Constant(5), rules), "n = 5", "outside")
+    inputs = layout_of(filter, StructType([StructField("n", IntegerType())]))
+    cells = pa.array([4, 5, None], pa.int32())
+    assert RowFilter(filter, inputs).matches([cells], 3, now_ms=0).tolist() == [False, True, False]
+    texts = StructType([StructField("application_properties", MapType(StringType(), StringType()))])
+    assert len(layout_of(filter, texts)) == 1

@@ -36,15 +36,12 @@ def column(
     what the filter asks.
     """
     parsed = _parsed(filter, dialect)
-    if parsed.has_own_rules:
-        raise ConfigError(
-            f"{parsed.dialect} brings values of its own, and columns have those of the built-in languages"
-        )
     inputs = layout_of(parsed, schema, columns)
     row_filter = RowFilter(parsed, inputs)
     with this_interpreter():
         exact = _function(row_filter)(_now(parsed, as_of_ms), *(reached(each.path) for each in inputs))
-    beforehand = prefilter(parsed.tree, inputs)
+    # Of operators that a language from outside brings, Catalyst knows nothing.
+    beforehand = None if parsed.has_own_rules else prefilter(parsed.tree, inputs)
     # Null and false is false, and the exact one is false wherever the other is null: together they are never null.
     return exact if beforehand is None else beforehand & exact
 

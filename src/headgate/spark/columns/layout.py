@@ -216,7 +216,7 @@ class _Layout:
         carried = _carried(each.type.valueType)
         if carried is None:
             raise _cannot(each, f"values must be scalars: {_SCALARS}")
-        wanted = {} if self._reads_numbers_from_text else self._kinds.get(reference, {})
+        wanted = self._kinds.get(reference, {}) if self._tells_kinds_apart else {}
         for kind, shown in wanted.items():
             if kind not in carried and not isinstance(each.type.valueType, NullType):
                 raise _cannot(
@@ -226,9 +226,10 @@ class _Layout:
                 )
 
     @property
-    def _reads_numbers_from_text(self) -> bool:
+    def _tells_kinds_apart(self) -> bool:
+        """Whether text is no number in the language: it is in RocketMQ's, and may be in one from outside."""
         fields = (node for node in walk(self._filter.tree) if isinstance(node, Field))
-        return any(field.rules is ValueRules.ROCKETMQ for field in fields)
+        return all(isinstance(field.rules, ValueRules) and field.rules is not ValueRules.ROCKETMQ for field in fields)
 
 
 _SCALARS = "boolean, tinyint, smallint, int, bigint, decimal(p,0), float, double, string, binary or timestamp"

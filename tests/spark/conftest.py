@@ -11,6 +11,8 @@ from pyspark.sql import SparkSession
 from headgate.log import Stream, StreamArguments, Writer, stream_folder
 from headgate.message import Message
 
+from .. import jars
+
 NOW_MS = 1_750_000_000_000
 """When the chunks of `write_stream` were written."""
 
@@ -29,6 +31,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
             "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            **({"spark.jars": str(jars.jar_of(jars.SQLITE))} if jars.fits(jars.SQLITE) else {}),
         },
     )
     yield made

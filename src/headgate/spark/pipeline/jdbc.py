@@ -40,6 +40,7 @@ _STAGING = "headgate_staging_"
 _ROW = "headgate_row"
 _FROM_DRIVER = -1
 """The partition number for which Spark's dialects connect from the driver."""
+_TAKEN_OVER = "another run writes this sink now; this one ends without writing its batch"
 
 
 @dataclass(slots=True)
@@ -65,7 +66,7 @@ class JdbcTable:
         with _database_errors():
             if self._staging is None:
                 self._staging = self._take_over(frame.columns)
-            if self._recorded() >= batch:
+            if self._recorded(self._staging) >= batch:
                 return
             options = {name: value for name, value in self.options.items() if name.lower() != "dbtable"}
             rows = frame.withColumn(_ROW, monotonically_increasing_id())
@@ -112,15 +113,19 @@ class JdbcTable:
                 database.rollback()
                 database.value(f"SELECT count(*) FROM {BATCHES}")
 
-    def _recorded(self) -> int:
+    def _recorded(self, staging: str) -> int:
+        query = f"SELECT batch FROM {BATCHES} WHERE query = ? AND staging = ?"
         with self._transaction() as database:
-            return int(database.value(f"SELECT batch FROM {BATCHES} WHERE query = ?", self.query_id()))
+            batch = database.value(query, self.query_id(), staging)
+        if batch is None:
+            raise SinkError(_TAKEN_OVER)
+        return int(batch)
 
     def _commit(self, columns: Sequence[str], batch: int, staging: str) -> None:
         with self._transaction() as database:
             raised = f"UPDATE {BATCHES} SET batch = ? WHERE query = ? AND staging = ? AND batch < ?"
             if not database.execute(raised, batch, self.query_id(), staging, batch):
-                raise SinkError("another run writes this sink now; this one ends without writing its batch")
+                raise SinkError(_TAKEN_OVER)
             names = database.columns_of(self._table, columns)
             keys = database.columns_of(self._table, self.keys)
             database.execute(_insertion(self._table, staging, list(names.values()), list(keys.values())))

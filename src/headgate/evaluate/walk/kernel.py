@@ -10,22 +10,13 @@ Functions that walk return an address to go on at; an address behind the given `
 from __future__ import annotations
 
 from headgate.evaluate.layout import (
-    A_BOOLEAN,
     ABSENT,
     APPLICATION_KEYS,
-    AS_DATE_TIME,
-    AS_IDENTIFIER,
-    AS_INTEGER,
     AS_IT_IS,
-    AS_TEXT,
-    AS_TIME_SPAN,
-    BINARY,
-    BYTES,
     CASE_KEY_BYTES,
     FIELDS_COUNT,
     FIELDS_FIRST,
     FOOTER_KEYS,
-    INTEGER,
     KEY_BYTES,
     KEY_CASE_MASK,
     KEY_CASE_MASKS,
@@ -40,57 +31,40 @@ from headgate.evaluate.layout import (
     KEYS_COUNT,
     KEYS_FIRST,
     KEYS_IGNORE_CASE,
-    KIND_OF_EMPTY,
-    KIND_OF_NOT_FINITE,
-    KINDS,
-    LARGE,
     MALFORMED,
     NO_KEY,
-    NULL,
-    ODD,
-    OF_ITS_TYPE,
     OPEN,
     OTHER_CASE,
     READING,
     SAME_CASE,
-    TIME_SPAN,
-    TIMESTAMP,
     TRUE,
-    UBYTE_ONLY,
     UNDECIDED,
-    UUID,
     VALUELESS,
     WANTED_SECTIONS,
-    WIDTH_DESCRIBED,
-    WIDTH_RARE,
-    WIDTH_SIZE8,
-    WIDTH_SIZE32,
 )
 from headgate.evaluate.values.kernel import (
     equal_after_eight,
     equal_text,
-    set_bytes,
-    set_float,
     set_register,
+)
+from headgate.evaluate.walk.values.kernel import (
+    decode_as,
+    decode_text_first,
+    null_run,
+    read_as,
+    skip,
+    skip_rare,
 )
 from headgate.kernels.compiler import helper, inlined
 from headgate.kernels.memory import (
-    float_of_bits,
     kept_apart,
-    load_be_f32,
-    load_be_i16,
-    load_be_i32,
     load_be_i64,
-    load_be_u16,
     load_be_u32,
-    load_i8,
     load_i64,
     load_u8,
     load_u16,
     load_u32,
-    multiply_overflows,
     store_i64,
-    trailing_zeros,
 )
 
 HEADER_CODE = 0x70
@@ -101,209 +75,9 @@ LAST_CODE = 0x78
 SHORT_HEADER = 0xC0705300
 SHORT_PROPERTIES = 0xC0735300
 APPLICATION_PROPERTIES_HEAD = 0x745300
-NULLS = 0x4040404040404040
-TICKS_PER_MS = 10_000
-URI_FIRST = 0x7263696D2E6D6F63  # com.microsoft:uri, eight bytes at a time
-URI_SECOND = 0x72753A74666F736F
-URI_LAST = 0x69
 
 
-# -- walking encoded values --------------------------------------------------------------------------------------------
-
-
-@helper
-def skip_rare(position: int, stop: int, widths: int) -> int:
-    """As `_skip`, for any value."""
-    kept_apart()
-    pending = 1
-    while pending > 0:
-        if position >= stop:
-            return stop + 1
-        width = load_u16(widths + 2 * load_u8(position))
-        if width < WIDTH_SIZE8:
-            position += width
-        elif width < WIDTH_RARE:
-            position += 2 + load_u8(position + 1)
-        elif width == WIDTH_SIZE32:
-            position += 5 + load_be_u32(position + 1)
-        elif width == WIDTH_DESCRIBED:
-            position += 1
-            pending += 2
-        else:
-            return stop + 1
-        pending -= 1
-    return position
-
-
-@inlined
-def _skip(position: int, stop: int, widths: int) -> int:
-    """Behind the value at `position`, which is at most `stop`; more than `stop` if there is no whole value."""
-    constructor = load_u8(position)
-    if constructor == 0xA1 or constructor == 0xA3 or constructor == 0xA0:
-        return position + 2 + load_u8(position + 1)
-    width = load_u16(widths + 2 * constructor)
-    if width < WIDTH_SIZE8:
-        return position + width
-    return skip_rare(position, stop, widths)
-
-
-@inlined
-def _nulls(position: int, most: int) -> int:
-    """How many of the next `most` values are null, at most eight."""
-    count = trailing_zeros(load_i64(position) ^ NULLS) >> 3
-    return count if count < most else most
-
-
-@helper
-def decode(position: int, register: int, pool: int) -> None:
-    """Put the value at `position`, whose end was checked, into a register, as the kind that the language sees in it.
-
-    What it sees no value in has its address there.
-    """
-    constructor = load_u8(position)
-    kind = load_u8(pool + KINDS + constructor)
-    if constructor == 0xA1 or constructor == 0xA3 or constructor == 0xA0:
-        size = load_u8(position + 1)
-        if size == 0 and constructor == 0xA1:
-            kind = load_u8(pool + KINDS + KIND_OF_EMPTY)
-        _set_text(register, kind, position + 2, size)
-    elif kind <= ODD:
-        if constructor == 0x72 and load_be_u16(position + 1) & 0x7F80 == 0x7F80:
-            kind = load_u8(pool + KINDS + KIND_OF_NOT_FINITE)
-        set_register(register, kind, position)
-    elif constructor == 0x41:
-        set_register(register, kind, 1)
-    elif constructor == 0x42 or constructor == 0x43 or constructor == 0x44:
-        set_register(register, kind, 0)
-    elif constructor == 0x50 or constructor == 0x52 or constructor == 0x53:
-        set_register(register, kind, load_u8(position + 1))
-    elif constructor == 0x51 or constructor == 0x54 or constructor == 0x55:
-        set_register(register, kind, load_i8(position + 1))
-    elif constructor == 0x56:
-        set_register(register, kind, 1 if load_u8(position + 1) != 0 else 0)
-    elif constructor == 0x60:
-        set_register(register, kind, load_be_u16(position + 1))
-    elif constructor == 0x61:
-        set_register(register, kind, load_be_i16(position + 1))
-    elif constructor == 0x70 or constructor == 0x73:
-        set_register(register, kind, load_be_u32(position + 1))
-    elif constructor == 0x71:
-        set_register(register, kind, load_be_i32(position + 1))
-    elif constructor == 0x72:
-        store_i64(register + 8, position)
-        set_float(register, load_be_f32(position + 1), load_u8(pool + KINDS + KIND_OF_NOT_FINITE))
-    elif constructor == 0x80:
-        value = load_be_i64(position + 1)
-        set_register(register, kind if value >= 0 else LARGE, value)
-    elif constructor == 0x81 or constructor == 0x83:
-        set_register(register, kind, load_be_i64(position + 1))
-    elif constructor == 0x82:
-        store_i64(register + 8, position)
-        set_float(register, float_of_bits(load_be_i64(position + 1)), load_u8(pool + KINDS + KIND_OF_NOT_FINITE))
-    elif constructor == 0x98:
-        _set_text(register, kind, position + 1, 16)
-    else:
-        size = load_be_u32(position + 1)
-        if size == 0 and constructor == 0xB1:
-            kind = load_u8(pool + KINDS + KIND_OF_EMPTY)
-        _set_text(register, kind, position + 5, size)
-
-
-@inlined
-def _set_text(register: int, kind: int, address: int, length: int) -> None:
-    set_register(register, kind, address)
-    store_i64(register + 16, length)
-
-
-@helper
-def _read_uri(position: int, register: int) -> None:
-    """The text of a described com.microsoft:uri, which is one; NULL for everything else."""
-    descriptor = position + 2
-    if load_u8(position + 1) == 0xA3:
-        size = load_u8(descriptor)
-        text = descriptor + 1
-    elif load_u8(position + 1) == 0xB3:
-        size = load_be_u32(descriptor)
-        text = descriptor + 4
-    else:
-        size = 0
-        text = descriptor
-    value = text + size
-    if (
-        load_u8(position) == 0
-        and size == 17
-        and load_i64(text) == URI_FIRST
-        and load_i64(text + 8) == URI_SECOND
-        and load_u8(text + 16) == URI_LAST
-    ):
-        if load_u8(value) == 0xA1:
-            set_bytes(register, value + 2, load_u8(value + 1))
-            return
-        if load_u8(value) == 0xB1:
-            set_bytes(register, value + 5, load_be_u32(value + 1))
-            return
-    store_i64(register, NULL)
-
-
-@helper
-def _read_as(reading: int, position: int, register: int) -> None:
-    """Make NULL of a decoded value that is not what the field is read as; times become ticks."""
-    kind = load_i64(register)
-    if kind in (ABSENT, NULL):
-        return
-    if reading == AS_TEXT and kind == OPEN:
-        _read_uri(position, register)
-        return
-    is_integer = kind in (INTEGER, LARGE)
-    if reading == AS_IDENTIFIER and kind != BYTES:
-        constructor = load_u8(position)
-        if constructor == 0x44 or constructor == 0x53 or constructor == 0x80 or kind in (UUID, BINARY):
-            store_i64(register, ODD)
-            return
-    if reading == AS_TIME_SPAN and is_integer:
-        milliseconds = load_i64(register + 8)
-        if kind == LARGE or multiply_overflows(milliseconds, TICKS_PER_MS) != 0:
-            store_i64(register, NULL)
-        else:
-            set_register(register, TIME_SPAN, milliseconds * TICKS_PER_MS)
-        return
-    fits = kind == BYTES
-    if reading == AS_DATE_TIME:
-        fits = kind == TIMESTAMP
-    elif reading == AS_INTEGER:
-        fits = is_integer
-    elif reading == AS_TIME_SPAN:
-        fits = False
-    if not fits:
-        store_i64(register, NULL)
-
-
-@helper
-def _decode_as(reading: int, position: int, register: int, pool: int) -> None:
-    """Decode a field that is read as something: NULL, or as good as absent, if it is something else."""
-    kept_apart()
-    constructor = load_u8(position)
-    if reading == UBYTE_ONLY:
-        if constructor == 0x50:
-            set_register(register, INTEGER, load_u8(position + 1))
-    elif reading != OF_ITS_TYPE:
-        decode(position, register, pool)
-        _read_as(reading, position, register)
-    elif load_i64(register + 16) == A_BOOLEAN:
-        if constructor == 0x41 or constructor == 0x42 or constructor == 0x56:
-            decode(position, register, pool)
-    elif constructor == 0x43 or constructor == 0x52 or constructor == 0x70:
-        decode(position, register, pool)
-
-
-@inlined
-def _decode_text_first(position: int, register: int, pool: int) -> None:
-    """`decode` with the most common constructor in line."""
-    head = load_u16(position)
-    if head & 0xFF == 0xA1 and head > 0xFF:
-        set_bytes(register, position + 2, head >> 8)
-    else:
-        decode(position, register, pool)
+# -- lists and maps ----------------------------------------------------------------------------------------------------
 
 
 @inlined
@@ -314,7 +88,7 @@ def _settle(value: int, register: int, pool: int, by_use: bool) -> int:
     """
     known = load_i64(register)
     address = load_i64(register + 8)
-    _decode_text_first(value, register, pool)
+    decode_text_first(value, register, pool)
     if by_use:
         found = load_i64(register)
         if found in (VALUELESS, OPEN):
@@ -341,22 +115,22 @@ def _read_list(position: int, stop: int, count: int, fields: int, registers: int
         count = wanted
     slots = fields + FIELDS_FIRST
     while count > 0:
-        nulls = _nulls(position, count)
+        nulls = null_run(position, count)
         position += nulls
         slots += 8 * nulls
         count -= nulls
         if position >= stop or count == 0:
             return
-        following = _skip(position, stop, pool)
+        following = skip(position, stop, pool)
         if following > stop:
             return
         slot = load_i64(slots)
         if slot >= 0:
             reading = slot & READING
             if reading == AS_IT_IS:
-                _decode_text_first(position, registers + slot, pool)
+                decode_text_first(position, registers + slot, pool)
             else:
-                _decode_as(reading, position, registers + slot - reading, pool)
+                decode_as(reading, position, registers + slot - reading, pool)
         slots += 8
         position = following
         count -= 1
@@ -390,7 +164,7 @@ def _read_map(position: int, stop: int, pairs: int, keys: int, by_use: bool, reg
             value = skip_rare(position, stop, pool)
         if value >= stop:
             return
-        position = _skip(value, stop, pool)
+        position = skip(value, stop, pool)
         if position > stop:
             return
         pairs -= 1
@@ -409,7 +183,7 @@ def _read_map(position: int, stop: int, pairs: int, keys: int, by_use: bool, reg
                 if not _is_settled(register, by_use):
                     missing -= _settle(value, register, pool, by_use)
                     if reading != AS_IT_IS:
-                        _read_as(reading, value, register)
+                        read_as(reading, value, register)
                     if missing == 0:
                         return
                 break
@@ -456,7 +230,7 @@ def _read_map_in_any_case(position: int, stop: int, pairs: int, keys: int, regis
             value = skip_rare(position, stop, pool)
         if value >= stop:
             return
-        position = _skip(value, stop, pool)
+        position = skip(value, stop, pool)
         if position > stop:
             return
         pairs -= 1

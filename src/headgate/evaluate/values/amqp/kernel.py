@@ -50,7 +50,7 @@ from headgate.evaluate.values.kernel import (
     set_register,
     text_state,
 )
-from headgate.evaluate.walk.kernel import decode, skip_rare
+from headgate.evaluate.walk.values.kernel import decode, skip_rare
 from headgate.kernels.compiler import helper, inlined
 from headgate.kernels.memory import (
     copy_bytes,

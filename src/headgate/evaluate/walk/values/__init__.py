@@ -1,0 +1,1 @@
+"""Single encoded values as the kernel reads them (`kernel.py`); imported by the kernel only."""

@@ -164,6 +164,41 @@ def test_indexed_equalities_say_what_each_filter_says_alone(
     assert_as_alone(filters, messages, set(), least)
 
 
+def event(**values: object) -> bytes:
+    return Message(b"x", application_properties=values).encode()
+
+
+few_values = st.sampled_from(("1", "x", "1.0", "", 1, 2, 1.0, 0.5, True, AmqpValue(AmqpType.INT, 1)))
+few_keys = st.sampled_from("abc")
+few_events = st.dictionaries(few_keys, few_values, max_size=3).map(lambda values: event(**values))
+
+
+_few_constants = st.sampled_from(("'1'", "'x'", "'1.0'", "1", "1.0", "0.5", "2", "TRUE"))
+_demands = st.one_of(
+    st.builds("{} = {}".format, few_keys, _few_constants),
+    st.builds("{} IN ({}, {})".format, few_keys, _few_constants, _few_constants),
+    st.builds("({} = {} OR {} = {})".format, few_keys, _few_constants, few_keys, _few_constants),
+    st.builds("{} <> {}".format, few_keys, _few_constants),
+)
+few_equalities = st.one_of(
+    st.tuples(
+        st.lists(_demands, min_size=1, max_size=3).map(" AND ".join),
+        st.sampled_from(("rabbitmq", "amqp", "rocketmq", "servicebus")),
+    )
+    .map(lambda given_text: parsed(*given_text))
+    .filter(lambda given_filter: given_filter is not None),
+    st.dictionaries(few_keys, few_values.filter(lambda value: not isinstance(value, AmqpValue)), min_size=1).map(
+        lambda values: Filter.from_correlation(properties=values)
+    ),
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(few_equalities, min_size=20, max_size=40), st.lists(few_events, min_size=10, max_size=30))
+def test_equalities_that_messages_often_fulfil_are_all_checked(filters: list[Filter], messages: list[bytes]) -> None:
+    assert_as_alone(filters, messages, set(), 1)
+
+
 class Changes(RuleBasedStateMachine):
     """Adding and removing filters, against a dictionary of them."""
 
@@ -210,10 +245,6 @@ class Changes(RuleBasedStateMachine):
 
 Changes.TestCase.settings = settings(deadline=None, max_examples=25, stateful_step_count=12)
 TestAddingAndRemoving = Changes.TestCase
-
-
-def event(**values: object) -> bytes:
-    return Message(b"x", application_properties=values).encode()
 
 
 def numbered(texts: list[str]) -> list[Filter]:
@@ -299,6 +330,12 @@ def test_a_tree_too_deep_for_bitmaps_is_decided_by_the_reference() -> None:
         deep = f"({deep} {'AND' if number % 2 else 'OR'} s <> '{number}')"
     filters = [Filter.parse(f"{deep} OR s = '{number}'", "rocketmq") for number in range(5)]
     assert_as_alone(filters, [event(s=str(n)) for n in range(4)], {0})
+
+
+def test_a_member_of_another_kind_fails_before_the_one_that_is_equal() -> None:
+    texts = ["a IN ('1', 1)", "a IN (1, '1')", "a IN (1, 2.0)", "a IN (TRUE, 1) AND b = 1", "b = 1 AND a IN (1, 1.0)"]
+    filters = [Filter.parse(text, dialect) for text in texts for dialect in ("servicebus", "rabbitmq")]
+    assert_as_alone(filters, [event(a=a, b=1) for a in (1, "1", 1.0, True, 2)], set(), 1)
 
 
 def test_values_that_only_some_predicates_see_are_told_apart_one_by_one() -> None:

@@ -58,6 +58,10 @@ EQUALITIES: Mapping[Hashable, EqualityRules] = {
 """Languages whose equalities are indexed."""
 
 
+_FAMILIES = {layout.FLOAT: layout.INTEGER}
+"""Kinds of keys that any language compares with each other."""
+
+
 @dataclass(slots=True, frozen=True)
 class Access:
     """One of `keys` is there whenever the filter is true, because of its conjunct in that place."""
@@ -86,7 +90,9 @@ class Accesses:
         for place, part in enumerate(conjuncts(node)):
             keys = self._keys_of(part)
             if keys:
-                found.append(Access(tuple(dict.fromkeys(keys)), place, isinstance(part, Literal)))
+                # Behind a member of another kind, IN may have failed before it came to the one that is equal.
+                whole = isinstance(part, Literal) and len({_FAMILIES.get(kind, kind) for _, kind, _ in keys}) == 1
+                found.append(Access(tuple(dict.fromkeys(keys)), place, whole))
         return found
 
     def _keys_of(self, part: Normal) -> list[Key] | None:

@@ -10,7 +10,7 @@ import pytest
 
 from headgate.errors import ConfigError
 from headgate.spark.pipeline.configuration import check
-from headgate.spark.pipeline.sinks import KINDS, Guarantee, sink_kind
+from headgate.spark.pipeline.sinks import KINDS, Guarantee, guarantee_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "sinks.md"
 JDBC = {"format": "jdbc", "options": {"url": "jdbc:sqlite:x", "dbtable": "lines"}}
@@ -18,12 +18,12 @@ JDBC = {"format": "jdbc", "options": {"url": "jdbc:sqlite:x", "dbtable": "lines"
 
 def test_the_page_on_sinks_gives_each_kind_the_guarantee_that_the_code_knows() -> None:
     listed = re.findall(r"^\| `(\w+)` \| ([\w ]+) \|", PAGE.read_text(), re.MULTILINE)
-    assert listed == [(name, kind.guarantee.value) for name, kind in KINDS.items()]
+    assert listed == [(name, guarantee.value) for name, guarantee in KINDS.items()]
 
 
 def test_a_format_that_is_not_known_has_an_unknown_guarantee_and_case_says_nothing() -> None:
-    assert sink_kind("mongodb").guarantee is Guarantee.UNKNOWN
-    assert sink_kind("Parquet") is KINDS["parquet"]
+    assert guarantee_of("mongodb") is Guarantee.UNKNOWN
+    assert guarantee_of("Parquet") is Guarantee.EXACTLY_ONCE
 
 
 def pipeline(*sinks: dict[str, Any], **more: object) -> dict[str, Any]:

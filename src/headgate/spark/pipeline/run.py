@@ -39,7 +39,7 @@ from headgate.spark.pipeline.configuration import (
 )
 from headgate.spark.pipeline.jdbc import JdbcTable
 from headgate.spark.pipeline.report import Failure, Report, RuleReport, SinkReport, TopicReport, sum_counters
-from headgate.spark.pipeline.sinks import HEADGATE, JDBC, sink_kind
+from headgate.spark.pipeline.sinks import HEADGATE, JDBC, guarantee_of
 from headgate.spark.pipeline.topics import RoutedTopic
 from headgate.spark.route import declare_topic, route_topic, stream_exists
 from headgate.spark.session import session
@@ -231,7 +231,7 @@ class _Runner:
             recomputed=sink.mode is Mode.COMPLETE,
             seconds=time.monotonic() - began,
             counters=sum_counters(counted),
-            guarantee=sink_kind(sink.format).guarantee,
+            guarantee=guarantee_of(sink.format),
         )
 
     def _is_copy(self, sink: Sink) -> bool:

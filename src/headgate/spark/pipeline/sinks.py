@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from headgate.errors import ConfigError
 
@@ -26,52 +25,26 @@ class Guarantee(enum.Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class SinkKind:
-    """A format of sinks; `reason` says where its guarantee comes from, `transactional` whether a replacement
-    (mode complete) is seen whole or not at all.
-    """
-
-    guarantee: Guarantee
-    reason: str
-    transactional: bool = False
-
-
-_FILES = SinkKind(
-    Guarantee.EXACTLY_ONCE,
-    "Spark's file sink lists the files of a batch in `_spark_metadata` by one rename; readers that go by it, as Spark "
-    "does, see each row once; others may see files of a batch that died",
-)
-_TABLE_FORMAT = "its Spark connector keeps the query's id and batch in the commit of the table; not tested here"
-
-KINDS: Mapping[str, SinkKind] = {
-    HEADGATE: SinkKind(Guarantee.EXACTLY_ONCE, "one manifest per batch, numbered appends"),
-    "parquet": _FILES,
-    "orc": _FILES,
-    "json": _FILES,
-    "csv": _FILES,
-    "text": _FILES,
-    JDBC: SinkKind(
-        Guarantee.EXACTLY_ONCE,
-        "rows of a batch and its number are written in one transaction of the database",
-    ),
-    "delta": SinkKind(Guarantee.EXACTLY_ONCE, _TABLE_FORMAT, transactional=True),
-    "iceberg": SinkKind(Guarantee.EXACTLY_ONCE, _TABLE_FORMAT, transactional=True),
-    "kafka": SinkKind(
-        Guarantee.AT_LEAST_ONCE,
-        "Spark writes to Kafka without transactions: the records of a batch that died are sent again",
-    ),
-    "console": SinkKind(Guarantee.NONE, "shows rows, keeps nothing; a repeated batch is shown again"),
-    "noop": SinkKind(Guarantee.NONE, "drops every row"),
+KINDS: Mapping[str, Guarantee] = {
+    HEADGATE: Guarantee.EXACTLY_ONCE,
+    "parquet": Guarantee.EXACTLY_ONCE,
+    "orc": Guarantee.EXACTLY_ONCE,
+    "json": Guarantee.EXACTLY_ONCE,
+    "csv": Guarantee.EXACTLY_ONCE,
+    "text": Guarantee.EXACTLY_ONCE,
+    JDBC: Guarantee.EXACTLY_ONCE,
+    "delta": Guarantee.EXACTLY_ONCE,
+    "iceberg": Guarantee.EXACTLY_ONCE,
+    "kafka": Guarantee.AT_LEAST_ONCE,
+    "console": Guarantee.NONE,
+    "noop": Guarantee.NONE,
 }
-"""The formats whose guarantee is known here."""
-
-_OTHER = SinkKind(Guarantee.UNKNOWN, "as its connector says")
+"""The formats whose guarantee is known; the page gives the reasons."""
 
 
-def sink_kind(name: str) -> SinkKind:
-    """What is known of a format; its name is taken without case, as Spark does."""
-    return KINDS.get(name.lower(), _OTHER)
+def guarantee_of(name: str) -> Guarantee:
+    """What a format guarantees; its name is taken without case, as Spark does."""
+    return KINDS.get(name.lower(), Guarantee.UNKNOWN)
 
 
 _TABLE = re.compile(r"[\w.\"`$]+")

@@ -294,7 +294,8 @@ class _Routing:
             if not len(numbers):
                 continue
             by_number = np.bincount(numbers)
-            self._counted[_key("copies", subscription.name, "")] += int(by_number[0])
+            if by_number[0]:
+                self._counted[_key("copies", subscription.name, "")] += int(by_number[0])
             for rule in subscription.rules:
                 if rule.number < len(by_number) and by_number[rule.number]:
                     self._counted[_key("copies", subscription.name, rule.name)] += int(by_number[rule.number])

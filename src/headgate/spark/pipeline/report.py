@@ -98,7 +98,8 @@ class TopicReport:
             table.add_column(heading, justify="right")
         for rule in self.rules:
             matched = _share(rule.matched, self.messages)
-            table.add_row(rule.subscription, rule.rule, matched, f"{rule.copies:,}", f"{rule.errors:,}")
+            name = rule.rule or "(messages as they are)"
+            table.add_row(rule.subscription, name, matched, f"{rule.copies:,}", f"{rule.errors:,}")
         return table
 
 

@@ -24,7 +24,9 @@ from headgate.cli.units import now_ms, shown_time
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headgate.topic import Rule, RuleDefinition
+    from pathlib import Path
+
+    from headgate.topic import Rule, RuleDefinition, TopicEditor
     from headgate.topic.record import RuleVersion
 
 commands = App(
@@ -78,6 +80,12 @@ class RuleOptions:
 _NO_OPTIONS = RuleOptions()
 
 
+def _editor(topic: str, lock_timeout_s: float, root: Path) -> TopicEditor:
+    from headgate.topic import TopicEditor, topic_stream
+
+    return TopicEditor.open(topic_stream(root, topic), now_ms=now_ms(), timeout_s=lock_timeout_s)
+
+
 @commands.command
 def add(
     topic: TopicName,
@@ -90,10 +98,8 @@ def add(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Add a rule; it decides the messages that are published from then on."""
-    from headgate.topic import TopicEditor, topic_stream
-
     rule = options.rule(name)
-    with TopicEditor.open(topic_stream(root, topic), now_ms=now_ms(), timeout_s=lock_timeout) as editor:
+    with _editor(topic, lock_timeout, root) as editor:
         offset = editor.add_rule(subscription, rule, now_ms=now_ms())
     write_note(f"in force from offset {offset}")
     return 0
@@ -111,10 +117,8 @@ def replace(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Replace filter and action of a rule; each message meets the old rule or the new one, none both."""
-    from headgate.topic import TopicEditor, topic_stream
-
     rule = options.rule(name)
-    with TopicEditor.open(topic_stream(root, topic), now_ms=now_ms(), timeout_s=lock_timeout) as editor:
+    with _editor(topic, lock_timeout, root) as editor:
         offset = editor.replace_rule(subscription, rule, now_ms=now_ms())
     write_note(f"in force from offset {offset}")
     return 0
@@ -131,9 +135,7 @@ def rm(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Remove a rule."""
-    from headgate.topic import TopicEditor, topic_stream
-
-    with TopicEditor.open(topic_stream(root, topic), now_ms=now_ms(), timeout_s=lock_timeout) as editor:
+    with _editor(topic, lock_timeout, root) as editor:
         offset = editor.remove_rule(subscription, name, now_ms=now_ms())
     write_note(f"gone from offset {offset} on")
     return 0

@@ -179,7 +179,7 @@ def _foreign(operation: int, at: int, register: int, program: int, registers: in
 
 @helper
 def _other(operation: int, at: int, register: int, program: int, registers: int, pool: int) -> int:
-    """What has no short way in `_interpret` or does not fit it: a truth; for value operations TRUE when done, or ERROR.
+    """What has no short way in `interpret` or does not fit it: a truth; for value operations TRUE when done, or ERROR.
 
     One call for all of it: each call there costs every message something, whether it is made or not.
     """
@@ -210,7 +210,7 @@ def _keep(truth: int, wanted: int, at: int, registers: int) -> int:
 
 
 @inlined
-def _interpret(program: int, position: int, registers: int, pool: int, late: int, end: int) -> int:
+def interpret(program: int, position: int, registers: int, pool: int, late: int, end: int) -> int:
     """Run instructions to an end: the verdict.
 
     The message ends at `end`, the map of its application properties is at `late`, 0 if it has none. The commonest
@@ -286,7 +286,7 @@ def _interpret(program: int, position: int, registers: int, pool: int, late: int
 
 
 @inlined
-def _reset(program: int, registers: int) -> None:
+def reset(program: int, registers: int) -> None:
     """Slots as they are before a message: absent, or a default."""
     template = program + load_i64(program + SLOT_TEMPLATE)
     kind = load_i64(template)
@@ -301,7 +301,7 @@ def _reset(program: int, registers: int) -> None:
 @inlined
 def decide(start: int, end: int, program: int, code: int, registers: int, pool: int) -> int:
     """The verdict on the message from `start` to `end`; `code` is where the instructions begin."""
-    _reset(program, registers)
+    reset(program, registers)
     late = gather_early(start, end, program, registers, pool)
     if late < 0:
         return -late
@@ -315,7 +315,7 @@ def decide(start: int, end: int, program: int, code: int, registers: int, pool: 
         if found != TRUE:
             return found
         code = load_i64(program + code + ON_WANTED)
-    return _interpret(program, code, registers, pool, late, end)
+    return interpret(program, code, registers, pool, late, end)
 
 
 @kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)")

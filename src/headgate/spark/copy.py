@@ -17,7 +17,7 @@ from headgate.spark.options import FILTER_OPTIONS, SinkOptions, SourceOptions, p
 from headgate.spark.planning import ScanPartition, find_streams, refuse_streaming_options
 from headgate.spark.target import Target, open_target
 from headgate.spark.transfer import Outlet, TransferResult, TransferSource, run_transfer
-from headgate.spark.values import ANNOTATION, field_values, value_source
+from headgate.spark.values import ANNOTATION, field_values, target_field
 
 NAME = "headgate_copy"
 
@@ -84,7 +84,9 @@ def _prepare(targets: Sequence[Mapping[str, str]]) -> tuple[CopyTarget, ...]:
     prepared = []
     for options, kept in checked:
         target = open_target(options)
-        prepared.append(CopyTarget(target, _value_field(options.filter_value, target.filter_source), kept))
+        prepared.append(
+            CopyTarget(target, target_field(option=options.filter_value, declared=target.filter_source), kept)
+        )
     if len({each.target.root for each in prepared}) > 1:
         raise ConfigError("headgate copy: all targets of one copy must lie under the same root")
     return tuple(prepared)
@@ -95,14 +97,8 @@ def _checked(options: Mapping[str, str]) -> tuple[SinkOptions, Filter | None]:
     checked = SinkOptions.parse({name: value for name, value in options.items() if name not in own})
     if checked.write_id is not None:
         raise ConfigError("headgate sink option write_id: a copy is known by its checkpoint; leave it out")
-    _value_field(checked.filter_value, checked.filter_source)
+    target_field(option=checked.filter_value, declared=checked.filter_source)
     return checked, parse_filter(own, subject="headgate sink")
-
-
-def _value_field(option: str | None, declared: str | None) -> FieldReference | None:
-    if option is None and declared is None:
-        return None
-    return value_source(option=option, declared=declared, columns=frozenset()).field
 
 
 class Copy:

@@ -30,7 +30,7 @@ from headgate.spark.options import SinkOptions
 from headgate.spark.planning import ScanPartition
 from headgate.spark.target import Target, open_target
 from headgate.spark.transfer import Outlet, TransferSource, run_transfer
-from headgate.spark.values import ANNOTATION, field_values, value_source
+from headgate.spark.values import ANNOTATION, field_values, target_field
 from headgate.topic import Copies, Router, RuleCounters, Topic
 from headgate.topic.editor import TopicEditor, create_topic, topic_stream
 from headgate.topic.history import RuleHistory
@@ -184,18 +184,12 @@ def _route_of(content: Mapping[str, object]) -> Route:
         made.append(
             _Output(
                 target,
-                _value_field(said[0] if said else None, target.filter_source),
+                target_field(option=said[0] if said else None, declared=target.filter_source),
                 tuple(name.partition(":")[2] for name in names if name.startswith("copies:")),
                 tuple(name.partition(":")[2] for name in names if name.startswith("dead letters:")),
             )
         )
     return Route(Path(str(content["root"])), str(content["topic"]), tuple(made))
-
-
-def _value_field(option: str | None, declared: str | None) -> FieldReference | None:
-    if option is None and declared is None:
-        return None
-    return value_source(option=option, declared=declared, columns=frozenset()).field
 
 
 class Route:
@@ -267,21 +261,21 @@ class _Routing:
         for output, outlet in self._outputs:
             wanted = output.values or self._declared or ANNOTATION
             parts: list[tuple[Int64Array, EncodedMessages]] = []
-            if len(output.copies_of) == 1 and not output.dead_letters_of:
-                place = places.get(output.copies_of[0])
-                if place is not None and len(rows := copies.rows[copies.of(place)]) and copies.is_plain(place):
-                    outlet.add(batch.take(rows), values.of(wanted, rows))
-                    continue
+            are_plain = not output.dead_letters_of
             for name in output.copies_of:
                 place = places.get(name)
                 if place is not None and len(rows := copies.rows[copies.of(place)]):
                     parts.append((rows, copies.messages(place)))
+                    are_plain = are_plain and copies.is_plain(place)
             for name in output.dead_letters_of:
                 found = letters.get(places.get(name, -1))
                 if found:
                     rows = np.array([row for row, _ in found], dtype=np.int64)
                     parts.append((rows, EncodedMessages.of([encoded for _, encoded in found])))
-            if parts:
+            if len(parts) == 1 and are_plain:
+                rows, messages = parts[0]
+                outlet.add(messages, values.of(wanted, rows))
+            elif parts:
                 messages = parts[0][1] if len(parts) == 1 else _merged(parts)
                 outlet.add(messages, field_values(messages, wanted))
         self._count_rules(copies)
@@ -393,8 +387,8 @@ def _rule_results(topic: Topic, counted: Mapping[tuple[str, str, str], int]) -> 
             names[subscription.name, ""] = None
         for rule in subscription.rules:
             names[subscription.name, rule.name] = None
-        if (output_of_dead := ("copies", subscription.name, _DEAD_LETTERS)) in counted:
-            names[subscription.name, output_of_dead[2]] = None
+        if ("copies", subscription.name, _DEAD_LETTERS) in counted:
+            names[subscription.name, _DEAD_LETTERS] = None
     for _, subscription_name, rule_name in counted:
         names.setdefault((subscription_name, rule_name), None)
     for subscription_name, rule_name in names:

@@ -56,6 +56,16 @@ def value_source(*, option: str | None, declared: str | None, columns: frozenset
     return ValueSource("filter_value" if "filter_value" in columns else None, ANNOTATION)
 
 
+def target_field(*, option: str | None, declared: str | None) -> FieldReference | None:
+    """The field of messages that a stream's filter values are made from; None where nothing says so: the annotation.
+
+    Raises ConfigError as `value_source` does.
+    """
+    if option is None and declared is None:
+        return None
+    return value_source(option=option, declared=declared, columns=frozenset()).field
+
+
 def field_values(messages: EncodedMessages, field: FieldReference) -> FilterValues:
     """The field's bytes per message, over the messages' own buffer; none where it is absent or no kind of text."""
     starts, lengths = locate_bytes(messages, field)

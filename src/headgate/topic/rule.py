@@ -22,6 +22,7 @@ import msgspec
 
 from headgate.errors import ConfigError, FilterError, RuleError
 from headgate.evaluate.filter import Filter
+from headgate.language import dialect_named
 from headgate.language.servicebus_limits import DEFAULT_LIMITS, Limits
 from headgate.message.typed_json import from_plain_or_typed, to_json
 from headgate.message.types import amqp_value
@@ -96,7 +97,8 @@ class RuleDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
             case "sql":
                 dialect = self.dialect or DEFAULT_RULE_DIALECT
                 # Parameters of the action alone are none of a language that has none.
-                parameters = self.parameters if self.action is None or dialect == DEFAULT_RULE_DIALECT else None
+                takes_them = self.action is None or dialect_named(dialect).takes_parameters
+                parameters = self.parameters if takes_them else None
                 return Filter.parse(str(self.sql), dialect, parameters=_values(parameters), limits=limits)
             case "correlation":
                 fields = dict(self.correlation or {})

@@ -5,7 +5,7 @@ Everything is in the head (`layout.py`). A message is walked once, by the walk o
 
 from __future__ import annotations
 
-from headgate.evaluate.kernel import _reset
+from headgate.evaluate.kernel import reset
 from headgate.evaluate.layout import APPLICATION_KEYS, FALSE, MALFORMED, TRUE, UNDECIDED, UNKNOWN
 from headgate.evaluate.rules.columns.kernel import class_row, expect, make_room, spread, verdict_at
 from headgate.evaluate.rules.combine.kernel import where_true, where_what
@@ -80,7 +80,7 @@ PREFETCH_MESSAGES = 8
 @inlined
 def _fill_slots(start: int, end: int, program: int, registers: int, pool: int) -> int:
     """Read the wanted fields of a message; DECIDED, MALFORMED or UNDECIDED."""
-    _reset(program, registers)
+    reset(program, registers)
     late = gather_early(start, end, program, registers, pool)
     if late < 0:
         return -late

@@ -438,22 +438,20 @@ def text_state(position: int, end: int) -> int:
     return state
 
 
-@helper
-def like_general(subject: int, length: int, elements: int, count: int, pool: int) -> int:
-    """Truth of a pattern with wildcards over code points, as RabbitMQ's regular expressions decide it.
+@inlined
+def _behind_character(position: int, end: int) -> int:
+    """Behind a character; a byte that is not UTF-8 is one."""
+    behind = character_end(position, end)
+    return behind if behind != 0 else position + 1
 
-    Wildcards do not match a line feed and patterns cannot hold one, so a subject with a line feed anywhere but at its
-    end, where one is tolerated, matches nothing. At most length x pattern steps: on a mismatch only the last `%`
-    gives way.
+
+@helper
+def like_any(subject: int, end: int, elements: int, count: int, pool: int) -> int:
+    """Truth of a pattern whose wildcards match every character, over the text from `subject` to `end`.
+
+    At most length x pattern steps: on a mismatch only the last `%` gives way.
     """
-    end = subject + length
-    trimmed = end - 1 if length > 0 and load_u8(end - 1) == LINE_FEED else end
-    state = text_state(subject, trimmed)
-    if state == NOT_TEXT:
-        return UNKNOWN
-    if state == HAS_LINE_FEED:
-        return FALSE
-    end = trimmed
+    kept_apart()
     position = subject
     element = 0
     resume_element = -1
@@ -470,7 +468,7 @@ def like_general(subject: int, length: int, elements: int, count: int, pool: int
                 continue
             if size == ONE_CHARACTER:
                 if position < end:
-                    position = character_end(position, end)
+                    position = _behind_character(position, end)
                     element += 1
                     continue
             elif position + size <= end and equal_text(position, pool + load_i64(elements + 16 * element + 8), size):
@@ -481,6 +479,23 @@ def like_general(subject: int, length: int, elements: int, count: int, pool: int
             return TRUE
         if resume_element < 0 or resume >= end:
             return FALSE
-        resume = character_end(resume, end)
+        resume = _behind_character(resume, end)
         position = resume
         element = resume_element
+
+
+@helper
+def like_general(subject: int, length: int, elements: int, count: int, pool: int) -> int:
+    """Truth of a pattern with wildcards over code points, as RabbitMQ's regular expressions decide it.
+
+    Wildcards do not match a line feed and patterns cannot hold one, so a subject with a line feed anywhere but at its
+    end, where one is tolerated, matches nothing.
+    """
+    end = subject + length
+    trimmed = end - 1 if length > 0 and load_u8(end - 1) == LINE_FEED else end
+    state = text_state(subject, trimmed)
+    if state == NOT_TEXT:
+        return UNKNOWN
+    if state == HAS_LINE_FEED:
+        return FALSE
+    return like_any(subject, trimmed, elements, count, pool)

@@ -6,7 +6,7 @@ value itself, kept in a table. A class row is filled by the interpreter, so noth
 
 from __future__ import annotations
 
-from headgate.evaluate.kernel import _interpret
+from headgate.evaluate.kernel import interpret
 from headgate.evaluate.layout import BOOLEAN, BYTES, FALSE, FLOAT, INTEGER, TRUE, UNDECIDED, UNKNOWN, VALUELESS
 from headgate.evaluate.rules.layout import (
     ARENA,
@@ -68,7 +68,7 @@ def verdict_at(program: int, entry: int, registers: int, pool: int) -> int:
     kept_apart()
     if entry < 0:
         return UNDECIDED
-    return _interpret(program, entry, registers, pool, 0, 0)
+    return interpret(program, entry, registers, pool, 0, 0)
 
 
 @inlined

@@ -10,7 +10,6 @@ from headgate.evaluate.layout import (
     ADD,
     AMONG,
     AMONG_BYTES,
-    ANY_TEXT,
     BINARY,
     BOOLEAN,
     BYTES,
@@ -31,7 +30,6 @@ from headgate.evaluate.layout import (
     LIKE_GENERAL,
     MULTIPLY,
     ODD,
-    ONE_CHARACTER,
     OPEN,
     SUBTRACT,
     TIME_SPAN,
@@ -48,8 +46,8 @@ from headgate.evaluate.layout import (
 from headgate.evaluate.values.kernel import (
     NOT_TEXT,
     as_float,
-    character_end,
     equal_text,
+    like_any,
     like_bytes,
     order_numbers,
     order_of,
@@ -184,53 +182,6 @@ def _among(subject: int, others: int, count: int, registers: int) -> int:
     return result
 
 
-# -- LIKE --------------------------------------------------------------------------------------------------------------
-
-
-@inlined
-def _behind_character(position: int, end: int) -> int:
-    """Behind a character; a byte that is not UTF-8 is one."""
-    behind = character_end(position, end)
-    return behind if behind != 0 else position + 1
-
-
-@helper
-def _like_any(subject: int, length: int, elements: int, count: int, pool: int) -> int:
-    """Truth of a pattern whose wildcards match every character. At most length x pattern steps."""
-    kept_apart()
-    end = subject + length
-    position = subject
-    element = 0
-    resume_element = -1
-    resume = position
-    while True:
-        if element < count:
-            size = load_i64(elements + 16 * element)
-            if size == ANY_TEXT:
-                element += 1
-                if element == count:
-                    return TRUE
-                resume_element = element
-                resume = position
-                continue
-            if size == ONE_CHARACTER:
-                if position < end:
-                    position = _behind_character(position, end)
-                    element += 1
-                    continue
-            elif position + size <= end and equal_text(position, pool + load_i64(elements + 16 * element + 8), size):
-                position += size
-                element += 1
-                continue
-        elif position == end:
-            return TRUE
-        if resume_element < 0 or resume >= end:
-            return FALSE
-        resume = _behind_character(resume, end)
-        position = resume
-        element = resume_element
-
-
 # -- arithmetic --------------------------------------------------------------------------------------------------------
 
 
@@ -357,7 +308,7 @@ def servicebus_predicate(operation: int, at: int, register: int, program: int, r
     if operation == AMONG_BYTES or kind != BYTES:
         return ERROR
     if operation == LIKE_GENERAL:
-        return _like_any(payload, length, program + b, c, pool)
+        return like_any(payload, payload + length, program + b, c, pool)
     return like_bytes(operation, at, payload, length, pool)
 
 

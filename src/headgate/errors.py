@@ -20,6 +20,17 @@
     │   ├── RuleNotFoundError      no topic, subscription or rule of that name
     │   ├── RuleExistsError        one of that name is there already
     │   └── RuleLimitError         more than the limits of the topic allow
+    ├── BrokerError            a command to the broker that is refused: what it was about, reason
+    │   ├── ResourceNotFoundError      no stream, exchange, super stream, publisher or user of that name
+    │   ├── ResourceExistsError        it is there already, with other properties
+    │   ├── PreconditionFailedError    an argument that is refused, or a state that does not allow it
+    │   ├── AccessRefusedError         the user may not do that
+    │   ├── AuthenticationError        no such user, a wrong password, or not from this address
+    │   ├── UnsupportedError           something that the original has and Headgate does not serve
+    │   └── LimitExceededError         more connections, links, bytes … than the configuration allows
+    ├── ProtocolError          bytes or commands that a protocol does not allow: wire code, reason
+    │   ├── LocalProtocolError         this side asked for what the state does not allow
+    │   └── RemoteProtocolError        the peer sent it; `code` is what it is answered with
     ├── ConfigError            a wrong option, key or argument: names it, says what is expected
     ├── SparkSetupError        Spark or its Java cannot be started: says what was found and both ways out
     ├── SinkError              a target outside of Headgate that does not take rows: what it says
@@ -235,6 +246,80 @@ class RuleExistsError(RuleError):
 
 class RuleLimitError(RuleError):
     """More subscriptions, filters or bytes than the limits of the topic allow."""
+
+
+class BrokerError(HeadgateError):
+    """A command to the broker that is refused; it leaves no trace. `subject` names what it was about."""
+
+    def __init__(self, reason: str, *, subject: str = "") -> None:
+        super().__init__(reason, subject)
+        self.reason = reason
+        self.subject = subject
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_broker_error, (type(self), self.reason, self.subject)
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.reason}" if self.subject else self.reason
+
+
+def _rebuild_broker_error(kind: type[BrokerError], reason: str, subject: str) -> BrokerError:
+    return kind(reason, subject=subject)
+
+
+class ResourceNotFoundError(BrokerError):
+    """No stream, exchange, super stream, publisher or user of that name."""
+
+
+class ResourceExistsError(BrokerError):
+    """It is there already, with other properties than those asked for."""
+
+
+class PreconditionFailedError(BrokerError):
+    """An argument that is refused, or a state of the resource that does not allow the command."""
+
+
+class AccessRefusedError(BrokerError):
+    """The user has no permission for it."""
+
+
+class AuthenticationError(BrokerError):
+    """No such user, a wrong password, or a user that may not come from this address; says no secret."""
+
+
+class UnsupportedError(BrokerError):
+    """Something that the original system has and Headgate does not serve."""
+
+
+class LimitExceededError(BrokerError):
+    """More connections, links, messages or bytes than the configuration allows."""
+
+
+class ProtocolError(HeadgateError):
+    """Bytes or commands that a protocol does not allow.
+
+    `code` is the number or the symbol that the protocol has for it, as the protocol's own table of codes gives it.
+    """
+
+    def __init__(self, reason: str, *, code: int | str = 0) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.code = code
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_protocol_error, (type(self), self.reason, self.code)
+
+
+def _rebuild_protocol_error(kind: type[ProtocolError], reason: str, code: int | str) -> ProtocolError:
+    return kind(reason, code=code)
+
+
+class LocalProtocolError(ProtocolError):
+    """This side asked for something that the state of the connection does not allow: an error in our own code."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent what the protocol does not allow; it is answered with `code`."""
 
 
 class ConfigError(HeadgateError):

@@ -1,0 +1,1 @@
+"""A small client over the same protocol cores."""

@@ -1,0 +1,79 @@
+"""Between the driver and the handlers of protocols: what each of the two promises the other. No asyncio here.
+
+All calls are made in the thread of the event loop, one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+Buffer = bytes | bytearray | memoryview
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who is at the other end; `certificate_name` is the user that a checked TLS client certificate names."""
+
+    host: str
+    port: int
+    is_loopback: bool
+    is_encrypted: bool = False
+    certificate_name: str | None = None
+
+
+class Link(Protocol):
+    """One accepted connection, as its handler sees it."""
+
+    @property
+    def peer(self) -> Peer:
+        """The other end."""
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether more may be written now; when that becomes true again, the handler's `writable` is called."""
+
+    def write(self, data: Buffer | Sequence[Buffer]) -> None:
+        """Send bytes, in order, as soon as may be; the buffers must not change afterwards. Never blocks."""
+
+    def pause_reading(self) -> None:
+        """Take no more from the peer until `resume_reading`: it is slowed by its own full socket."""
+
+    def resume_reading(self) -> None:
+        """Take from the peer again."""
+
+    def close(self) -> None:
+        """Close once everything written is out, within a bounded time; nothing is received any more."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Make a call in the loop's next turn."""
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
+        """Make a call in `delay_s`, unless the connection is gone by then; what is returned takes it back."""
+
+    def run_in_worker(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
+        """Run what takes long in a thread of the pool; `then` gets its result or error in the loop's thread."""
+
+
+class Handler(Protocol):
+    """One protocol on one connection."""
+
+    def received(self, data: memoryview) -> None:
+        """Bytes from the peer, at least one; `data` is valid only during the call."""
+
+    def writable(self) -> None:
+        """The link takes more again: go on delivering."""
+
+    def tick(self, now_ms: int) -> None:
+        """Called about twice a second: heartbeats, timeouts."""
+
+    def lost(self, reason: Exception | None) -> None:
+        """The connection is gone: end its publishers and consumers. The last call."""
+
+    def shut_down(self) -> None:
+        """The server stops: say so in the protocol's words, then close the link."""

@@ -24,9 +24,9 @@ class PublishBatch:
     Entry i is `starts[i] … starts[i] + lengths[i]` of `data` `(bytes,)` uint8: an encoded message, or, where
     `sub_batch_records[i]` is above 0, a whole sub-batch in the form of a chunk's entry, its head included, with so
     many messages. `starts`, `lengths`, `sub_batch_records` `(entries,)` int64; None: there are only messages.
-    `filter_values` None: no message has one. `sequences` `(entries,)` uint64, rising, are the publishing ids of a publisher with a
-    reference; entries not above its last one are left out, and count as written. The batch owns its buffers: nobody
-    writes into them any more.
+    `filter_values` None: no message has one. `sequences` `(entries,)` uint64, rising, are the publishing ids of a
+    publisher with a reference; entries not above its last one are left out, and count as written. The batch owns its
+    buffers: nobody writes into them any more.
     """
 
     data: NDArray[np.uint8]

@@ -320,6 +320,11 @@ def encode_index_record(chunk_id: int, timestamp_ms: int, epoch: int, position: 
     return _INDEX_RECORD.pack(chunk_id, timestamp_ms, epoch, position, chunk_type)
 
 
+def position_of_record(record: bytes) -> int:
+    """Where the chunk of an index record begins in its segment file."""
+    return int(_INDEX_RECORD.unpack(record)[3])
+
+
 def segment_name(chunk_id: int) -> str:
     """Name of the segment file whose first chunk has that id."""
     return f"{chunk_id:020d}.segment"

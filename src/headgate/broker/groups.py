@@ -1,0 +1,94 @@
+"""Which member of a group of consumers reads a stream: single active consumer (stream_protocol, section 6).
+
+A pure state machine. A group belongs to a stream and a consumer name; at most one member is active. Who that should be
+follows from the members alone: on a plain stream the first that registered, on a partition of a super stream the one at
+partition index modulo number of members. When that changes, the old one is asked to stop, and only after its answer the
+new one is asked to begin.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Protocol
+
+
+class Member(Protocol):
+    """A consumer as its group sees it."""
+
+    def asked(self, active: bool) -> None:
+        """It shall become active or inactive; it answers with `Group.answered`, at once or later."""
+
+
+class GroupState(Enum):
+    """What a group waits for."""
+
+    VACANT = "vacant"
+    """Nobody is active, and nobody is there to be asked."""
+    ACTIVATING = "activating"
+    """The holder was asked to begin and has not answered."""
+    ACTIVE = "active"
+    """The holder reads."""
+    DEACTIVATING = "deactivating"
+    """The holder was asked to stop and has not answered."""
+
+
+class Group:
+    """The consumers of one name on one stream; `partition` is the stream's place in its super stream, None for none."""
+
+    __slots__ = ("_members", "holder", "partition", "state")
+
+    def __init__(self, *, partition: int | None) -> None:
+        self.partition = partition
+        self.state = GroupState.VACANT
+        self.holder: Member | None = None
+        self._members: list[Member] = []
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Who belongs to the group, in order of registration."""
+        return tuple(self._members)
+
+    def join(self, member: Member) -> None:
+        """A consumer registers."""
+        self._members.append(member)
+        self._settle()
+
+    def leave(self, member: Member) -> None:
+        """A consumer ends; a member that left, or never joined, changes nothing."""
+        if member not in self._members:
+            return
+        self._members.remove(member)
+        if member is self.holder:
+            self.holder = None
+            self.state = GroupState.VACANT
+        self._settle()
+
+    def answered(self, member: Member) -> None:
+        """A member did what it was asked; from anyone who was not asked it changes nothing."""
+        if member is not self.holder:
+            return
+        if self.state is GroupState.ACTIVATING:
+            self.state = GroupState.ACTIVE
+        elif self.state is GroupState.DEACTIVATING:
+            self.holder = None
+            self.state = GroupState.VACANT
+        self._settle()
+
+    def is_active(self, member: Member) -> bool:
+        """Whether that member reads now."""
+        return member is self.holder and self.state is GroupState.ACTIVE
+
+    def _wanted(self) -> Member | None:
+        if not self._members:
+            return None
+        return self._members[0 if self.partition is None else self.partition % len(self._members)]
+
+    def _settle(self) -> None:
+        """Ask whoever must be asked next. The question comes last: a member may answer inside of it."""
+        wanted = self._wanted()
+        if self.state is GroupState.VACANT and wanted is not None:
+            self.state, self.holder = GroupState.ACTIVATING, wanted
+            wanted.asked(True)
+        elif self.state is GroupState.ACTIVE and self.holder is not wanted and self.holder is not None:
+            self.state = GroupState.DEACTIVATING
+            self.holder.asked(False)

@@ -1,0 +1,216 @@
+"""One stream inside the broker: its ends, its writer while it has one, who publishes to it and who reads it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from headgate.errors import BrokerError, LogError, OffsetOutOfRangeError, ResourceNotFoundError, StreamNotFoundError
+from headgate.log import Durability, Stream, Writer
+from headgate.log.tail import StreamTail, read_tail
+from headgate.log.tracking import TrackingState, read_tracking
+
+if TYPE_CHECKING:
+    from headgate.broker.publishing import Publisher, Queued, WriteJob
+
+WRITER_IDLE_MS = 10_000
+"""So long after its last publisher left, a stream's writer gives the lock back."""
+
+
+class StreamReader(Protocol):
+    """What a stream calls of a consumer; always in the broker's thread."""
+
+    def appended(self) -> None:
+        """Chunks were added: `next_offset` and `last_chunk_id` of the stream moved. Cheap; no reading in here."""
+
+    def close(self) -> None:
+        """The stream was deleted, or the session ends; again is harmless. Calls `remove_reader`."""
+
+
+@dataclass(slots=True)
+class StreamCounters:
+    """What went into a stream since the broker began."""
+
+    messages_published: int = 0
+    messages_confirmed: int = 0
+    messages_duplicate: int = 0
+    """Left out because their publisher had written them before; they are confirmed as well."""
+    messages_refused: int = 0
+    bytes_published: int = 0
+    """Bytes of the encoded messages that were written."""
+    chunks_written: int = 0
+    bytes_written: int = 0
+    """Bytes of whole chunks."""
+    write_errors: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class BrokerStream:
+    """One stream of the catalogue. Not for several threads, but what readers use may be read from any.
+
+    `stream` is for readers. `next_offset` is behind everything committed, `last_chunk_id` the id of the last chunk
+    (−1: none); both only grow. `writer` is there while this process holds the stream's lock; `job` while a worker
+    thread uses it.
+    """
+
+    name: str
+    stream: Stream
+    durability: Durability
+    tail: StreamTail
+    counters: StreamCounters = field(default_factory=StreamCounters)
+    writer: Writer | None = None
+    job: WriteJob | None = None
+    queue: list[Queued] = field(default_factory=list)
+    publishers: list[Publisher] = field(default_factory=list)
+    readers: dict[StreamReader, None] = field(default_factory=dict)
+    offsets: dict[bytes, int] = field(default_factory=dict)
+    """Stored offsets that are in no chunk yet."""
+    refused: dict[bytes, list[tuple[int, int]]] = field(default_factory=dict)
+    """Per publisher reference the ranges of sequences that could not be written, first and last."""
+    next_offset: int = 0
+    last_chunk_id: int = -1
+    is_deleted: bool = False
+    idle_since_ms: int | None = None
+    last_retention_ms: int = 0
+    _folder_time_ns: int = 0
+    _tracking: tuple[int, TrackingState] | None = None
+
+    @staticmethod
+    def open(stream: Stream, *, durability: Durability) -> BrokerStream:
+        """The broker's side of a stream on disk. Raises LogError."""
+        opened = BrokerStream(stream.name, stream, durability, read_tail(stream))
+        opened._take(opened.tail)
+        return opened
+
+    # readers
+
+    def add_reader(self, reader: StreamReader) -> None:
+        """Tell a consumer of everything that is appended from now on."""
+        self.readers[reader] = None
+
+    def remove_reader(self, reader: StreamReader) -> None:
+        """Tell a consumer of nothing more; again is harmless."""
+        self.readers.pop(reader, None)
+
+    @property
+    def first_offset(self) -> int:
+        """The first offset that is kept."""
+        return self.tail.first_offset if self.writer is None else self.writer.first_offset
+
+    def wake_readers(self) -> None:
+        """Something was appended."""
+        for reader in list(self.readers):
+            reader.appended()
+
+    # the writer
+
+    def open_writer(self, *, now_ms: int) -> Writer:
+        """The writer, taken now if it was not; never waits for a lock.
+
+        Raises StreamLockedError that names the holder, StreamReadOnlyError for a foreign folder, LogError.
+        """
+        if self.is_deleted:
+            raise ResourceNotFoundError("the stream was deleted", subject=self.name)
+        if self.writer is None:
+            self.writer = Writer.open(self.stream, now_ms=now_ms, timeout_s=0.0, durability=self.durability)
+            self.stream = self.writer.stream
+            self._tracking = None
+            self.last_retention_ms = now_ms
+            self.refresh()
+        self.idle_since_ms = None
+        return self.writer
+
+    def close_writer(self) -> None:
+        """Give the lock back; the next publisher takes it again."""
+        if self.writer is not None:
+            writer, self.writer = self.writer, None
+            self.idle_since_ms = None
+            writer.close()
+            if not self.is_deleted:
+                self.refresh()
+
+    def appended(self, next_offset: int, last_chunk_id: int) -> None:
+        """The writer appended; wakes readers."""
+        self.next_offset, self.last_chunk_id = next_offset, last_chunk_id
+        self.wake_readers()
+
+    # what others write
+
+    def refresh(self) -> None:
+        """Look at the files; wakes readers if there is more than before."""
+        before = self.next_offset
+        self._take(read_tail(self.stream))
+        if self.next_offset > before:
+            self.wake_readers()
+
+    def _take(self, tail: StreamTail) -> None:
+        self.tail = tail
+        with contextlib.suppress(FileNotFoundError):
+            self._folder_time_ns = os.stat(self.stream.path).st_mtime_ns
+        # A stream that was cut by a recovery ends before what was seen: readers stay where they are.
+        self.next_offset = max(self.next_offset, tail.next_offset)
+        self.last_chunk_id = max(self.last_chunk_id, tail.last_chunk_id)
+
+    def look(self) -> bool:
+        """Notice what another process did: appended, rolled over, deleted. False when the stream is gone.
+
+        Cost: two `stat` while nothing happens.
+        """
+        try:
+            size = os.stat(self.tail.newest_index).st_size
+            folder_time_ns = os.stat(self.stream.path).st_mtime_ns
+            if size == self.tail.index_size_bytes and folder_time_ns == self._folder_time_ns:
+                return True
+            self.stream = Stream.open(self.stream.path)
+            self.refresh()
+        except (StreamNotFoundError, OffsetOutOfRangeError, FileNotFoundError):
+            return (self.stream.path / "stream.json").exists()
+        return True
+
+    # tracking
+
+    def store_offset(self, reference: bytes, offset: int) -> None:
+        """Keep a consumer's offset: visible at once, in the stream with the next chunk or the next `flush_offsets`."""
+        self.offsets[reference] = offset
+        if self.writer is not None and self.job is None:
+            self.hand_offsets_to_writer()
+
+    def hand_offsets_to_writer(self) -> None:
+        """Let the writer put what is stored into its next chunk."""
+        if self.writer is not None:
+            for reference, offset in self.offsets.items():
+                self.writer.store_offset(reference, offset)
+
+    def stored_offset(self, reference: bytes) -> int | None:
+        """The offset that a consumer stored last, None if it did not."""
+        if reference in self.offsets:
+            return self.offsets[reference]
+        if self.writer is not None:
+            return self.writer.stored_offset(reference)
+        return self._tracked().offsets.get(reference)
+
+    def last_sequence(self, reference: bytes) -> int | None:
+        """The highest sequence that a publisher wrote, None if none is known."""
+        if self.writer is not None:
+            return self.writer.last_sequence(reference)
+        known = self._tracked().sequences.get(reference)
+        return None if known is None else known[1]
+
+    def _tracked(self) -> TrackingState:
+        """The state in the files; read again only when they grew."""
+        if self._tracking is None or self._tracking[0] != self.next_offset:
+            self._tracking = (self.next_offset, read_tracking(self.stream))
+        return self._tracking[1]
+
+
+def close_all(readers: list[StreamReader]) -> None:
+    """End consumers, whichever of them end others in turn."""
+    for reader in readers:
+        reader.close()
+
+
+Watcher = Callable[[BrokerStream], None]
+StreamError = BrokerError | LogError

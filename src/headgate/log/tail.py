@@ -1,0 +1,79 @@
+"""The two ends of a stream in a few small reads, for whoever watches a stream that another process writes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.errors import OffsetOutOfRangeError, StreamNotFoundError
+from headgate.log.format import CHUNK_HEADER_BYTES, FILE_HEAD_BYTES, INDEX_RECORD_BYTES, ChunkHeader, position_of_record
+from headgate.log.segment import Segment
+from headgate.log.stream import Stream
+
+NO_CHUNK = -1
+"""The chunk id where there is no chunk."""
+
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTail:
+    """The ends of a stream: its first chunk id, the offset behind its last record, the id of its last chunk.
+
+    `last_chunk_id` is `NO_CHUNK` for a stream without chunks. `index_size_bytes` of the newest index file: as long as
+    neither it nor the set of segments changes, nothing was written.
+    """
+
+    first_offset: int
+    next_offset: int
+    last_chunk_id: int
+    newest_index: Path
+    index_size_bytes: int
+
+
+def read_tail(stream: Stream) -> StreamTail:
+    """The ends of a stream as its files are now: two small reads per look, whatever the length of the index.
+
+    Raises StreamNotFoundError where no pair of files is left, CorruptChunkError for a last chunk that is none.
+    """
+    for _ in range(_ATTEMPTS):
+        segments = stream.segments()
+        if not segments:
+            break
+        try:
+            return _tail_of(segments)
+        except (FileNotFoundError, OffsetOutOfRangeError):
+            continue  # retention, or a recovery, took a segment away since the folder was listed
+    raise StreamNotFoundError("no pair of log files is left here", path=stream.path)
+
+
+def _tail_of(segments: list[Segment]) -> StreamTail:
+    newest = segments[-1]
+    size = newest.index_path.stat().st_size
+    first = segments[0].first_chunk_id
+    for segment in reversed(segments):
+        header = _last_header(segment)
+        if header is not None:
+            return StreamTail(first, header.next_chunk_id, header.chunk_id, newest.index_path, size)
+    return StreamTail(first, newest.first_chunk_id, NO_CHUNK, newest.index_path, size)
+
+
+def _last_header(segment: Segment) -> ChunkHeader | None:
+    """The header of the last chunk that exists, None for a segment without one.
+
+    A crash may have left records behind it that are zero or point behind the segment's end; they are passed over.
+    """
+    with open(segment.index_path, "rb", buffering=0) as index, open(segment.segment_path, "rb", buffering=0) as chunks:
+        records = max(0, os.fstat(index.fileno()).st_size - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
+        segment_size = os.fstat(chunks.fileno()).st_size
+        for row in range(records - 1, -1, -1):
+            at = FILE_HEAD_BYTES + row * INDEX_RECORD_BYTES
+            record = os.pread(index.fileno(), INDEX_RECORD_BYTES, at)
+            if len(record) < INDEX_RECORD_BYTES:
+                continue
+            position = position_of_record(record)
+            if FILE_HEAD_BYTES <= position <= segment_size - CHUNK_HEADER_BYTES:
+                head = os.pread(chunks.fileno(), CHUNK_HEADER_BYTES, position)
+                return ChunkHeader.decode(head, path=segment.segment_path, position=position)
+    return None

@@ -1,0 +1,101 @@
+"""Reply codes of AMQP 0.9.1, which of them close the channel only, and what each error of Headgate is answered with.
+
+Source: AMQP 0-9-1, section 1.2 (reply codes).
+"""
+
+from __future__ import annotations
+
+import enum
+
+from headgate.errors import (
+    AccessRefusedError,
+    AuthenticationError,
+    BrokerError,
+    FilterError,
+    HeadgateError,
+    LimitExceededError,
+    LogError,
+    OffsetOutOfRangeError,
+    PreconditionFailedError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+    StorageFullError,
+    StreamExistsError,
+    StreamLockedError,
+    StreamNotFoundError,
+    StreamReadOnlyError,
+    UnsupportedError,
+)
+
+
+class ReplyCode(enum.IntEnum):
+    """The codes with the numbers and names of the standard."""
+
+    REPLY_SUCCESS = 200
+    CONTENT_TOO_LARGE = 311
+    NO_ROUTE = 312
+    NO_CONSUMERS = 313
+    CONNECTION_FORCED = 320
+    INVALID_PATH = 402
+    ACCESS_REFUSED = 403
+    NOT_FOUND = 404
+    RESOURCE_LOCKED = 405
+    PRECONDITION_FAILED = 406
+    FRAME_ERROR = 501
+    SYNTAX_ERROR = 502
+    COMMAND_INVALID = 503
+    CHANNEL_ERROR = 504
+    UNEXPECTED_FRAME = 505
+    RESOURCE_ERROR = 506
+    NOT_ALLOWED = 530
+    NOT_IMPLEMENTED = 540
+    INTERNAL_ERROR = 541
+
+
+CHANNEL_CODES = frozenset(
+    {
+        ReplyCode.CONTENT_TOO_LARGE,
+        ReplyCode.NO_ROUTE,
+        ReplyCode.NO_CONSUMERS,
+        ReplyCode.ACCESS_REFUSED,
+        ReplyCode.NOT_FOUND,
+        ReplyCode.RESOURCE_LOCKED,
+        ReplyCode.PRECONDITION_FAILED,
+    }
+)
+"""Codes that close the channel; every other one closes the connection."""
+
+ERROR_CODES: dict[type[HeadgateError], ReplyCode] = {
+    ResourceNotFoundError: ReplyCode.NOT_FOUND,
+    ResourceExistsError: ReplyCode.PRECONDITION_FAILED,
+    PreconditionFailedError: ReplyCode.PRECONDITION_FAILED,
+    AccessRefusedError: ReplyCode.ACCESS_REFUSED,
+    AuthenticationError: ReplyCode.ACCESS_REFUSED,
+    UnsupportedError: ReplyCode.NOT_IMPLEMENTED,
+    LimitExceededError: ReplyCode.RESOURCE_ERROR,
+    BrokerError: ReplyCode.INTERNAL_ERROR,
+    FilterError: ReplyCode.PRECONDITION_FAILED,
+    StreamNotFoundError: ReplyCode.NOT_FOUND,
+    StreamExistsError: ReplyCode.PRECONDITION_FAILED,
+    StreamLockedError: ReplyCode.RESOURCE_LOCKED,
+    StreamReadOnlyError: ReplyCode.ACCESS_REFUSED,
+    OffsetOutOfRangeError: ReplyCode.PRECONDITION_FAILED,
+    StorageFullError: ReplyCode.RESOURCE_ERROR,
+    LogError: ReplyCode.INTERNAL_ERROR,
+}
+"""The code of each error; a class that is missing has that of its nearest base."""
+
+
+def reply_code(error: HeadgateError) -> ReplyCode:
+    """What an error is answered with."""
+    for kind in type(error).__mro__:
+        if kind in ERROR_CODES:
+            return ERROR_CODES[kind]
+    return ReplyCode.INTERNAL_ERROR
+
+
+def reply_text(code: ReplyCode, reason: str) -> str:
+    """The text that goes with a code: its name, as RabbitMQ writes it, and the reason; at most 255 bytes of UTF-8."""
+    text = f"{code.name} - {reason}"
+    encoded = text.encode("utf-8", "replace")
+    return text if len(encoded) <= 255 else encoded[:252].decode("utf-8", "ignore") + "…"

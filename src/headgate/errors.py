@@ -28,6 +28,7 @@
     │   ├── AuthenticationError        no such user, a wrong password, or not from this address
     │   ├── UnsupportedError           something that the original has and Headgate does not serve
     │   └── LimitExceededError         more connections, links, bytes … than the configuration allows
+    ├── ConnectionLostError    no connection to a server, or it broke: the server, the reason
     ├── ProtocolError          bytes or commands that a protocol does not allow: wire code, reason
     │   ├── LocalProtocolError         this side asked for what the state does not allow
     │   └── RemoteProtocolError        the peer sent it; `code` is what it is answered with
@@ -293,6 +294,25 @@ class UnsupportedError(BrokerError):
 
 class LimitExceededError(BrokerError):
     """More connections, links, messages or bytes than the configuration allows."""
+
+
+class ConnectionLostError(HeadgateError):
+    """No connection to a server, or it broke; `server` is its host and port. Trying again may help."""
+
+    def __init__(self, reason: str, *, server: str) -> None:
+        super().__init__(reason, server)
+        self.reason = reason
+        self.server = server
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_connection_lost_error, (self.reason, self.server)
+
+    def __str__(self) -> str:
+        return f"{self.server}: {self.reason}"
+
+
+def _rebuild_connection_lost_error(reason: str, server: str) -> ConnectionLostError:
+    return ConnectionLostError(reason, server=server)
 
 
 class ProtocolError(HeadgateError):

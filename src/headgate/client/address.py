@@ -1,0 +1,128 @@
+"""Where a server is, and as whom to speak to it.
+
+    host[:port]                                    the default user, without encryption
+    headgate-stream://user:password@host:port/vhost    the whole; headgate-stream+tls:// encrypts
+
+User, password and virtual host of the second form are percent-encoded, as in any URL.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from dataclasses import dataclass, field, replace
+from urllib.parse import quote, unquote, urlsplit
+
+from headgate.errors import ConfigError
+
+SERVER_VARIABLE = "HEADGATE_SERVER"
+"""The environment variable that the command line and Spark take a server from."""
+
+DEFAULT_PORT = 5552
+DEFAULT_TLS_PORT = 5551
+DEFAULT_USER = "guest"
+
+_SCHEME = "headgate-stream"
+_TLS_SCHEME = "headgate-stream+tls"
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How a connection is encrypted: paths of PEM files.
+
+    `ca` has the authorities that the server's certificate is checked against; None: those of the system. `certificate`
+    and `key` are this side's own, for servers that ask for one.
+    """
+
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """The context of a client. Raises ConfigError for files that hold no certificates."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            if self.certificate is not None:
+                context.load_cert_chain(self.certificate, self.key)
+        except OSError as error:
+            raise ConfigError(f"TLS: {error}") from error
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """One server, and who is at this end. Picklable; the password is not shown.
+
+    An empty `user` is the one that this side's certificate names (SASL EXTERNAL).
+    """
+
+    host: str
+    port: int = DEFAULT_PORT
+    user: str = DEFAULT_USER
+    password: str = field(default=DEFAULT_USER, repr=False)
+    tls: Tls | None = None
+    virtual_host: str = "/"
+
+    @staticmethod
+    def parse(
+        text: str, *, user: str | None = None, password: str | None = None, tls: Tls | None = None
+    ) -> ServerAddress:
+        """The address that a text names; what else is given takes the place of what it says. Raises ConfigError."""
+        parsed = _parse_url(text) if "://" in text else _parse_place(text)
+        return replace(
+            parsed,
+            user=parsed.user if user is None else user,
+            password=parsed.password if password is None else password,
+            tls=parsed.tls if tls is None else tls,
+        )
+
+    @property
+    def place(self) -> str:
+        """Host and port, as errors name them."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def at(self, host: str, port: int) -> ServerAddress:
+        """The same user at another place."""
+        return replace(self, host=host, port=port)
+
+    def __str__(self) -> str:
+        """The address as a URL without the password."""
+        scheme = _SCHEME if self.tls is None else _TLS_SCHEME
+        path = "" if self.virtual_host == "/" else "/" + quote(self.virtual_host, safe="")
+        return f"{scheme}://{quote(self.user, safe='')}@{self.place}{path}"
+
+
+def default_server() -> str | None:
+    """The server that the environment names, if it names one."""
+    return os.environ.get(SERVER_VARIABLE) or None
+
+
+def _parse_place(text: str, *, default_port: int = DEFAULT_PORT) -> ServerAddress:
+    host, port = text.strip(), str(default_port)
+    if host.startswith("["):
+        host, _, rest = host[1:].partition("]")
+        if rest:
+            port = rest.removeprefix(":")
+    elif host.count(":") == 1:
+        host, _, port = host.partition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(f"server: found {text!r}, expected HOST, HOST:PORT or {_SCHEME}://USER:PASSWORD@HOST:PORT")
+    return ServerAddress(host, int(port))
+
+
+def _parse_url(text: str) -> ServerAddress:
+    scheme, _, _ = text.partition("://")
+    if scheme not in (_SCHEME, _TLS_SCHEME):
+        raise ConfigError(f"server: found the scheme {scheme}, expected {_SCHEME} or {_TLS_SCHEME}")
+    encrypted = scheme == _TLS_SCHEME
+    parts = urlsplit(text)
+    if parts.query or parts.fragment:
+        raise ConfigError("server: a query or a fragment has no meaning in the address of a server")
+    place = _parse_place(parts.netloc.rpartition("@")[2], default_port=DEFAULT_TLS_PORT if encrypted else DEFAULT_PORT)
+    return replace(
+        place,
+        tls=Tls() if encrypted else None,
+        user=DEFAULT_USER if parts.username is None else unquote(parts.username),
+        password=DEFAULT_USER if parts.password is None else unquote(parts.password),
+        virtual_host=unquote(parts.path.removeprefix("/")) or "/",
+    )

@@ -308,6 +308,9 @@ def test_recovery_that_may_not_write_is_a_clear_error(
     if call == "unlink":
         os.truncate(stream.path / f"{0:020d}.index", 0)
         (stream.path / ".x.new").write_bytes(b"")
+    else:
+        with open(stream.path / f"{0:020d}.index", "ab") as index:
+            index.write(b"half a record")
     fail_calls(monkeypatch, call, OSError(errno.EROFS, os.strerror(errno.EROFS)))
     with pytest.raises(StreamReadOnlyError):
         Writer.open(stream, now_ms=0, timeout_s=0)

@@ -26,7 +26,7 @@ from headgate.log.staging import StagedChunks
 from headgate.log.stream import Stream
 from headgate.log.writer import Writer
 
-_APPENDING_THREADS = 8
+_FLUSHING_THREADS = 8
 
 LEFTOVERS_KEPT_MS = 7 * 24 * 3600 * 1000
 """Age at which staged files that no manifest names are removed, whatever query they are of."""
@@ -99,8 +99,8 @@ def commit_batch(
         Writer.open(stream, now_ms=now_ms, timeout_s=timeout_s, open_file=open_file).close()
 
     written = [output for output in decided.outputs if output.chunk_count] if decided is not None else []
-    # Most of the time goes into waiting for the device, and flushes of several files at once cost one.
-    with ThreadPoolExecutor(max_workers=_APPENDING_THREADS) as pool:
+    # Flushes wait for the device, and several at once cost one; without them threads would only wait for each other.
+    with ThreadPoolExecutor(max_workers=_FLUSHING_THREADS if durable else 1) as pool:
         for done in [pool.submit(append, output) for output in written]:
             done.result()
     # An attempt that died wrote its files before this one wrote the first of its own.

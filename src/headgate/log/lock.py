@@ -15,6 +15,7 @@ from headgate.log.files import storage_error
 
 LOCK_NAME = "writer.lock"
 _POLL_S = 0.02
+_NOTE_BYTES = 256
 
 
 class StreamLock:
@@ -40,8 +41,8 @@ class StreamLock:
             content = json.dumps({"pid": os.getpid(), "host": platform.node(), "started_ms": now_ms}).encode()
             # The lock counts, not the note: a full disk must not keep a writer from truncating or retaining.
             with contextlib.suppress(OSError):
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, content, 0)
+                # Written over, not truncated first: file systems flush a file that grows again from nothing.
+                os.pwrite(descriptor, content.ljust(_NOTE_BYTES), 0)
         except BaseException:
             os.close(descriptor)
             raise

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -219,9 +220,16 @@ def _remove_if_one_time(query_folder: Path) -> None:
 
 def _load(path: Path) -> Manifest | None:
     try:
-        raw = path.read_bytes()
+        found = path.stat()
+        return _decoded(path, found.st_ino, found.st_mtime_ns)
     except FileNotFoundError:
         return None
+
+
+@functools.lru_cache(maxsize=8)
+def _decoded(path: Path, _inode: int, _modified_ns: int) -> Manifest:
+    """The manifest of a path; every output of a batch asks for it, and it never changes under its inode."""
+    raw = path.read_bytes()
     try:
         manifest = msgspec.json.decode(raw, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

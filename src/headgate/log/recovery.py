@@ -98,13 +98,19 @@ def _cut(segment_fd: int, index_fd: int, segment_path: Path, first_chunk_id: int
         header = _good_chunk(segment_fd, segment_path, int(records["position"][row]))
         if header is not None:
             stop = int(records["position"][row]) + header.size_bytes
-            os.ftruncate(index_fd, FILE_HEAD_BYTES + (row + 1) * INDEX_RECORD_BYTES)
-            os.ftruncate(segment_fd, stop)
+            _truncate(index_fd, FILE_HEAD_BYTES + (row + 1) * INDEX_RECORD_BYTES)
+            _truncate(segment_fd, stop)
             return Tail(first_chunk_id, stop, row + 1, header.next_chunk_id, header.epoch)
     for descriptor, head in ((index_fd, INDEX_HEAD), (segment_fd, SEGMENT_HEAD)):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, head, 0)
     return Tail(first_chunk_id, FILE_HEAD_BYTES, 0, first_chunk_id, FIRST_EPOCH)
+
+
+def _truncate(descriptor: int, size: int) -> None:
+    # A file that is as it should be is left alone: file systems write it to the device when it is truncated.
+    if os.fstat(descriptor).st_size != size:
+        os.ftruncate(descriptor, size)
 
 
 def _good_chunk(segment_fd: int, path: Path, position: int) -> ChunkHeader | None:

@@ -70,15 +70,32 @@ class ChunkTable:
             records["type"].copy(),
         )
 
-    def extended(self, more: ChunkTable) -> ChunkTable:
-        """This table with the rows of another behind it."""
-        return ChunkTable(
-            np.concatenate([self.chunk_id, more.chunk_id]),
-            np.concatenate([self.timestamp_ms, more.timestamp_ms]),
-            np.concatenate([self.epoch, more.epoch]),
-            np.concatenate([self.position, more.position]),
-            np.concatenate([self.type, more.type]),
-        )
+    @property
+    def columns(self) -> tuple[NDArray[np.int64] | NDArray[np.uint8], ...]:
+        """The columns in their order."""
+        return self.chunk_id, self.timestamp_ms, self.epoch, self.position, self.type
+
+
+class _GrowingTable:
+    """Memory of a table that rows are added to: tables given before stay as they are, and rows are rarely copied."""
+
+    def __init__(self, table: ChunkTable) -> None:
+        self.table = table
+        self._capacity = len(table)
+        self._memory = table
+
+    def extend(self, more: ChunkTable) -> None:
+        """Add rows behind the last one."""
+        known = len(self.table)
+        used = known + len(more)
+        if used > self._capacity:
+            self._capacity = 2 * used
+            self._memory = ChunkTable(*(np.empty(self._capacity, column.dtype) for column in self.table.columns))
+            for memory, column in zip(self._memory.columns, self.table.columns, strict=True):
+                memory[:known] = column
+        for memory, column in zip(self._memory.columns, more.columns, strict=True):
+            memory[known:used] = column
+        self.table = ChunkTable(*(memory[:used] for memory in self._memory.columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +120,22 @@ class Segment:
         """The file with one record per chunk."""
         return self.folder / index_name(self.first_chunk_id)
 
-    def open(self) -> SegmentReader:
-        """A reader of this segment; raises OffsetOutOfRangeError if retention deleted it since it was listed."""
-        return SegmentReader(self)
+    def open(self, *, shared: bool = False) -> SegmentReader:
+        """A reader of this segment; raises OffsetOutOfRangeError if retention deleted it since it was listed.
+
+        What a `shared` one reads lies in a buffer of its own each time and stays valid; several threads may read at
+        once, while one refreshes the table.
+        """
+        return SegmentReader(self, shared=shared)
 
 
 class SegmentReader:
-    """Reads one segment, beside a writer in any process. Not for several threads at once: `read` reuses its buffer."""
+    """Reads one segment, beside a writer in any process. Unless `shared` not for several threads at once: `read`
+    reuses its buffer."""
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: Segment, *, shared: bool = False) -> None:
         self.segment = segment
+        self._shared = shared
         self._index_fd = -1
         self._fd = -1
         try:
@@ -126,7 +149,7 @@ class SegmentReader:
             ) from error
         self._mapping: NDArray[np.uint8] | None = None
         self._buffer = np.empty(0, dtype=np.uint8)
-        self._table = ChunkTable.of(np.empty(0, dtype=INDEX_DTYPE))
+        self._rows = _GrowingTable(ChunkTable.of(np.empty(0, dtype=INDEX_DTYPE)))
         self._loaded = False
         self._extent: tuple[int, int, int] | None = None
         try:
@@ -173,12 +196,12 @@ class SegmentReader:
         a crash leaves. Raises CorruptChunkError for records out of order.
         """
         if self._loaded and not (refresh and (self.segment.is_newest or not self.segment.mappable)):
-            return self._table
+            return self._rows.table
         size = os.fstat(self._index_fd).st_size
         complete = max(0, size - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
-        if complete < len(self._table):
-            self._table = ChunkTable.of(np.empty(0, dtype=INDEX_DTYPE))
-        known = len(self._table)
+        if complete < len(self._rows.table):
+            self._rows = _GrowingTable(ChunkTable.of(np.empty(0, dtype=INDEX_DTYPE)))
+        known = len(self._rows.table)
         if complete > known:
             raw = _pread_all(
                 self._index_fd,
@@ -194,15 +217,18 @@ class SegmentReader:
                 records = records[: int(np.argmax(leftover))]
             more = ChunkTable.of(records)
             self._check_order(more, known)
-            self._table = self._table.extended(more) if known else more
+            if known:
+                self._rows.extend(more)
+            else:
+                self._rows = _GrowingTable(more)
         self._loaded = True
-        return self._table
+        return self._rows.table
 
     def _check_order(self, more: ChunkTable, known: int) -> None:
         if not len(more):
             return
         if known:
-            previous_id, previous_position = int(self._table.chunk_id[-1]), int(self._table.position[-1])
+            previous_id, previous_position = int(self._rows.table.chunk_id[-1]), int(self._rows.table.position[-1])
             first_is_right = more.chunk_id[0] > previous_id and more.position[0] > previous_position
         else:
             first_is_right = more.chunk_id[0] == self.segment.first_chunk_id and more.position[0] == FILE_HEAD_BYTES
@@ -219,37 +245,40 @@ class SegmentReader:
                 position=FILE_HEAD_BYTES + (known + row) * INDEX_RECORD_BYTES,
             )
 
-    def _last_extent(self) -> tuple[int, int, int]:
-        """Rows of the table, byte behind its last chunk, offset behind its last record."""
-        table = self.chunks()
-        if self._extent is None or self._extent[0] != len(table):
+    def extent(self, table: ChunkTable) -> tuple[int, int, int]:
+        """Rows of a table that `chunks` gave, byte behind its last chunk, offset behind its last record."""
+        extent = self._extent
+        if extent is None or extent[0] != len(table):
             if len(table):
                 header = self.header(len(table) - 1)
-                stop = int(table.position[-1]) + header.size_bytes
-                self._extent = (len(table), stop, header.next_chunk_id)
+                extent = (len(table), int(table.position[-1]) + header.size_bytes, header.next_chunk_id)
             else:
-                self._extent = (0, FILE_HEAD_BYTES, self.segment.first_chunk_id)
-        return self._extent
+                extent = (0, FILE_HEAD_BYTES, self.segment.first_chunk_id)
+            self._extent = extent
+        return extent
 
     @property
     def stop_position(self) -> int:
         """The byte behind the last chunk of the table."""
-        return self._last_extent()[1]
+        return self.extent(self.chunks())[1]
 
     @property
     def next_chunk_id(self) -> int:
         """The offset behind the last record of the table; the segment's own first chunk id if it is empty."""
-        return self._last_extent()[2]
+        return self.extent(self.chunks())[2]
 
-    def stop_positions(self) -> NDArray[np.int64]:
-        """Per row of the table the byte behind the chunk."""
+    def stop_positions(self, start_row: int = 0, stop_row: int | None = None) -> NDArray[np.int64]:
+        """Per row of the table, or of a part of it, the byte behind the chunk."""
         table = self.chunks()
-        return np.append(table.position[1:], [self.stop_position] if len(table) else [])
+        if stop_row is not None and stop_row < len(table):
+            return table.position[start_row + 1 : stop_row + 1]
+        last = [self.extent(table)[1]] if len(table) > start_row else []
+        return np.append(table.position[start_row + 1 :], last)
 
     def next_chunk_ids(self) -> NDArray[np.int64]:
         """Per row of the table the offset behind the chunk."""
         table = self.chunks()
-        return np.append(table.chunk_id[1:], [self.next_chunk_id] if len(table) else [])
+        return np.append(table.chunk_id[1:], [self.extent(table)[2]] if len(table) else [])
 
     # the segment
 
@@ -363,22 +392,25 @@ class SegmentReader:
         file_size = os.fstat(self._fd).st_size
         if len(stops) and int(stops[-1]) > file_size:
             raise self._ends_early(int(stops[-1]), file_size)
-        self._reserve(total + SLACK_BYTES)
+        buffer = self._reserve(total + SLACK_BYTES)
         begins = np.flatnonzero(np.append(True, positions[1:] != stops[:-1])) if len(stops) else np.empty(0, np.intp)
         ends = np.append(begins[1:], len(stops)) - 1
         for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
             start, stop, target = int(positions[begin]), int(stops[end]), int(targets[begin])
-            self._read_into(target, start, stop - start)
-        return self._buffer[: total + SLACK_BYTES], targets
+            self._read_into(buffer, target, start, stop - start)
+        return buffer[: total + SLACK_BYTES], targets
 
-    def _reserve(self, count: int) -> None:
-        """Make the reusable buffer large enough for `count` bytes."""
+    def _reserve(self, count: int) -> NDArray[np.uint8]:
+        """A buffer of at least `count` bytes: the reusable one, or a new one."""
+        if self._shared:
+            return np.empty(count, dtype=np.uint8)
         if len(self._buffer) < count:
             self._buffer = np.zeros(max(count, min(2 * len(self._buffer), 1 << 26)), dtype=np.uint8)
+        return self._buffer
 
-    def _read_into(self, target: int, start: int, count: int) -> None:
-        """Read `count` bytes of the file from byte `start` into the reusable buffer at `target`."""
-        view = self._buffer.data[target : target + count]
+    def _read_into(self, buffer: NDArray[np.uint8], target: int, start: int, count: int) -> None:
+        """Read `count` bytes of the file from byte `start` into a buffer at `target`."""
+        view = buffer.data[target : target + count]
         done = 0
         while done < count:
             read = os.preadv(self._fd, [view[done:]], start + done)
@@ -387,10 +419,10 @@ class SegmentReader:
             done += read
 
     def _fill(self, start: int, count: int, *, spare: int) -> NDArray[np.uint8]:
-        """Bytes of the file in the reusable buffer, with `spare` bytes of anything behind them."""
-        self._reserve(count + spare)
-        self._read_into(0, start, count)
-        return self._buffer[: count + spare]
+        """Bytes of the file in a buffer, with `spare` bytes of anything behind them."""
+        buffer = self._reserve(count + spare)
+        self._read_into(buffer, 0, start, count)
+        return buffer[: count + spare]
 
     def _ends_early(self, wanted: int, size: int) -> CorruptChunkError:
         return CorruptChunkError(

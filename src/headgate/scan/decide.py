@@ -70,14 +70,28 @@ class Decided:
 
 
 @dataclass(slots=True)
+class DecideBuffers:
+    """Room for what the kernel finds, kept from call to call: for one thread at a time."""
+
+    capacity: int = 0
+    columns: Int64Array = field(default_factory=lambda: np.empty((4, 0), dtype=np.int64))
+    verdicts: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, dtype=np.uint8))
+
+    def reserve(self, capacity: int) -> None:
+        """Make room for so many messages."""
+        if capacity > self.capacity:
+            self.columns = np.empty((4, capacity), dtype=np.int64)
+            self.verdicts = np.empty(capacity, dtype=np.uint8)
+            self.capacity = capacity
+
+
+@dataclass(slots=True)
 class Decider:
-    """Decides chunks for one request; keeps its buffers from call to call, so it is for one thread."""
+    """Decides chunks for one request; `buffers` make it a thing of one thread."""
 
     request: ScanRequest
     within: OffsetRange
-    _capacity: int = 0
-    _columns: Int64Array = field(default_factory=lambda: np.empty((4, 0), dtype=np.int64))
-    _verdicts: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, dtype=np.uint8))
+    buffers: DecideBuffers = field(default_factory=DecideBuffers)
 
     def decide(self, chunks: ChunksInMemory, first_chunk: int) -> Decided:
         """The kept messages of the chunks from number `first_chunk` on, up to an obstacle."""
@@ -95,7 +109,8 @@ class Decider:
                 table = kernels.address_of(checksum.byte_table())
             else:
                 chunk_count = self._first_wrong_checksum(chunks, first_chunk)
-        self._reserve(int(np.minimum(chunks.entry_counts, chunks.data_lengths // 4)[first_chunk:].sum()))
+        buffers = self.buffers
+        buffers.reserve(int(np.minimum(chunks.entry_counts, chunks.data_lengths // 4)[first_chunk:].sum()))
         words = np.column_stack(
             [
                 chunks.data_starts,
@@ -122,19 +137,19 @@ class Decider:
             0 if registers is None else address(registers),
             self.within.start,
             self.within.stop,
-            *(address(column) for column in self._columns),
-            address(self._verdicts),
+            *(address(column) for column in buffers.columns),
+            address(buffers.verdicts),
             address(tally),
             address(stop),
         )
-        starts, lengths, offsets, rows = (column[:kept].copy() for column in self._columns)
+        starts, lengths, offsets, rows = (column[:kept].copy() for column in buffers.columns)
         messages = EncodedMessages(chunks.data, starts, lengths)
         counted = Tally(int(tally.sum()))
         if self.request.exact:
             counted = Tally(counted.evaluated, int(tally[Verdict.UNKNOWN]), int(tally[Verdict.ERROR]))
-        open_rows = np.flatnonzero(self._verdicts[:kept] == UNDECIDED)
+        open_rows = np.flatnonzero(buffers.verdicts[:kept] == UNDECIDED)
         if len(open_rows):
-            verdicts = self._verdicts[:kept].copy()
+            verdicts = buffers.verdicts[:kept].copy()
             assert self.request.filter is not None
             for row in open_rows.tolist():
                 verdict = self.request.filter.verdict(messages.message(row), now_ms=self.request.now_ms)
@@ -147,12 +162,6 @@ class Decider:
         if reason == 0 and chunk_count < len(chunks):
             reason = Obstacle.WRONG_CHECKSUM
         return Decided(messages, offsets, rows, counted, chunk, Obstacle(reason) if reason else None)
-
-    def _reserve(self, capacity: int) -> None:
-        if capacity > self._capacity:
-            self._columns = np.empty((4, capacity), dtype=np.int64)
-            self._verdicts = np.empty(capacity, dtype=np.uint8)
-            self._capacity = capacity
 
     def _first_wrong_checksum(self, chunks: ChunksInMemory, first_chunk: int) -> int:
         """The first chunk from `first_chunk` on whose data has another checksum; the number of chunks if none has."""

@@ -70,7 +70,7 @@ class ChunkSelector:
         for first in range(start_row, stop_row, _ROWS_AT_ONCE):
             stop = min(first + _ROWS_AT_ONCE, stop_row)
             keep[first - start_row : stop - start_row] = self._test(reader, first, stop)
-        sizes = reader.stop_positions()[start_row:stop_row] - table.position[start_row:stop_row]
+        sizes = reader.stop_positions(start_row, stop_row) - table.position[start_row:stop_row]
         skipped = user & ~keep
         counters.chunks_skipped += int(skipped.sum())
         counters.bytes_skipped += int(sizes[skipped].sum())

@@ -15,13 +15,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is at the other end; `certificate_name` is the user that a checked TLS client certificate names."""
+    """Who is at the other end; `certificate_name` is the user that a checked TLS client certificate names.
+
+    `local_host` is the address of this machine that the peer came to, empty where it is not known.
+    """
 
     host: str
     port: int
     is_loopback: bool
     is_encrypted: bool = False
     certificate_name: str | None = None
+    local_host: str = ""
 
 
 class Link(Protocol):
@@ -57,7 +61,10 @@ class Link(Protocol):
         """Make a call in `delay_s`, unless the connection is gone by then; what is returned takes it back."""
 
     def run_in_worker(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
-        """Run what takes long in a thread of the pool; `then` gets its result or error in the loop's thread."""
+        """Run what takes long in a thread of the pool; `then` gets its result or error in the loop's thread.
+
+        As with the calls above, nothing is called once the connection is gone.
+        """
 
 
 class Handler(Protocol):

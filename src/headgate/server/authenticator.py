@@ -1,0 +1,145 @@
+"""Who a client is: credentials are checked in a thread of their own, failures are slowed, counted and logged.
+
+    PLAIN, AMQPLAIN   a user of the users file with its password; the default user from this machine only
+    EXTERNAL          the user that the client's checked TLS certificate names (common name of its subject)
+    ANONYMOUS         the default user, from this machine only
+
+No log line and no error says a password, or whether it was the name or the password that was wrong.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Protocol
+
+from headgate.errors import AuthenticationError, HeadgateError
+from headgate.protocols.sasl import Anonymous, Credentials, External, Mechanism, Plain
+from headgate.server.connections import Connections
+from headgate.server.context import Clock
+from headgate.server.link import Link
+from headgate.server.settings import ServerSettings
+
+_WINDOW_S = 60.0
+_REMEMBERED_ADDRESSES = 10_000
+_REFUSED = "Login was refused"
+"""What every client with wrong credentials is told, whatever was wrong."""
+
+logger = logging.getLogger("headgate.server.login")
+
+Answer = Callable[[str | AuthenticationError], None]
+RunInThread = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
+
+
+class KnownUsers(Protocol):
+    """What is asked of the users."""
+
+    def authenticate(self, name: str, password: str) -> None:
+        """Raise AuthenticationError unless that is the user's password; takes tens of milliseconds, in any thread."""
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a user of that name."""
+
+
+class LoginAuthenticator:
+    """Checks credentials against users; see the head of this module."""
+
+    def __init__(
+        self,
+        users: KnownUsers,
+        settings: ServerSettings,
+        clock: Clock,
+        *,
+        connections: Connections,
+        run_in_thread: RunInThread,
+    ) -> None:
+        self._users = users
+        self._settings = settings
+        self._clock = clock
+        self._connections = connections
+        self._run_in_thread = run_in_thread
+        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def mechanisms(self, link: Link) -> tuple[str, ...]:
+        """The SASL mechanisms that are offered on this link, the preferred first."""
+        offered: list[str] = [Mechanism.PLAIN, Mechanism.AMQPLAIN]
+        if link.peer.certificate_name is not None:
+            offered.insert(0, Mechanism.EXTERNAL)
+        if self._takes_anonymous(link):
+            offered.append(Mechanism.ANONYMOUS)
+        return tuple(map(str, offered))
+
+    def authenticate(self, link: Link, credentials: Credentials, then: Answer) -> None:
+        """Check credentials; `then` gets the user's name or an error that says no secret, later, in the loop's thread.
+
+        The answer to wrong ones is held back for `timeouts.login_failure_s`. From an address with too many failures
+        in a minute nothing is checked any more.
+        """
+        if self._is_blocked(link.peer.host):
+            self._refuse(link, "", "too many failures from this address in a minute", then)
+            return
+        match credentials:
+            case Plain(user, password):
+                if user == self._settings.authentication.default_user and not link.peer.is_loopback:
+                    self._refuse(link, user, "the default user may come from this machine only", then)
+                else:
+                    self.check_password(user, password, lambda error: self._checked(link, user, error, then))
+            case External(wanted):
+                name = link.peer.certificate_name
+                if name is None or wanted not in ("", name) or name not in self._users:
+                    self._refuse(link, name or wanted, "no certificate of a user of that name", then)
+                else:
+                    self._accept(link, name, then)
+            case Anonymous():
+                if self._takes_anonymous(link):
+                    self._accept(link, self._settings.authentication.default_user, then)
+                else:
+                    self._refuse(link, "", "anonymous clients are taken from this machine only, if at all", then)
+
+    def check_password(self, user: str, password: str, then: Callable[[BaseException | None], None]) -> None:
+        """Compare a password in the thread for it; `then` gets None or the error."""
+        self._run_in_thread(lambda: self._users.authenticate(user, password), then)
+
+    def _takes_anonymous(self, link: Link) -> bool:
+        settings = self._settings.authentication
+        return settings.anonymous and link.peer.is_loopback and settings.default_user in self._users
+
+    def _checked(self, link: Link, user: str, error: BaseException | None, then: Answer) -> None:
+        if error is None:
+            self._accept(link, user, then)
+        elif isinstance(error, HeadgateError):
+            self._refuse(link, user, "no such user, or a wrong password", then)
+        else:
+            logger.error("the password of user %r could not be checked", user, exc_info=error)
+            self._refuse(link, user, "it could not be checked", then)
+
+    def _accept(self, link: Link, user: str, then: Answer) -> None:
+        self._connections.totals.logins += 1
+        self._connections.of(link).user = user
+        link.call_soon(lambda: then(user))
+
+    def _refuse(self, link: Link, user: str, reason: str, then: Answer) -> None:
+        host = link.peer.host
+        logger.warning("login refused: user %r from %s: %s", user, host, reason)
+        self._connections.totals.logins_failed += 1
+        self._note_failure(host)
+        error = AuthenticationError(_REFUSED)
+        link.call_later(self._settings.timeouts.login_failure_s, lambda: then(error))
+
+    def _is_blocked(self, host: str) -> bool:
+        times = self._failures.get(host)
+        if times is None:
+            return False
+        oldest = self._clock.monotonic_s() - _WINDOW_S
+        while times and times[0] <= oldest:
+            times.popleft()
+        return len(times) >= self._settings.limits.login_failures_a_minute
+
+    def _note_failure(self, host: str) -> None:
+        limit = self._settings.limits.login_failures_a_minute
+        times = self._failures.setdefault(host, deque(maxlen=max(1, limit)))
+        times.append(self._clock.monotonic_s())
+        self._failures.move_to_end(host)
+        if len(self._failures) > _REMEMBERED_ADDRESSES:
+            self._failures.popitem(last=False)

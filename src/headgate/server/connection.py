@@ -1,0 +1,266 @@
+"""One accepted connection: between the loop's transport and the handler of a protocol.
+
+What a handler writes in one turn of the loop leaves together at its end. `is_writable` is false from
+`HIGH_WATER_BYTES` not yet taken by the system until `LOW_WATER_BYTES` are left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import ssl
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from headgate.server.connections import ConnectionRecord
+from headgate.server.context import HandlerFactory
+from headgate.server.link import Buffer, Handler, Peer, T
+
+if TYPE_CHECKING:
+    from headgate.server.driver import Driver
+
+HIGH_WATER_BYTES = 512 * 1024
+LOW_WATER_BYTES = 128 * 1024
+_JOINED_BYTES = 128 * 1024
+"""Up to so many bytes, pieces are copied into one: that costs less than handing over many."""
+
+logger = logging.getLogger("headgate.server")
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The driver's `Link`, and the loop's protocol. An error in its handler ends this connection and nothing else."""
+
+    def __init__(self, driver: Driver, listener: str, factory: HandlerFactory) -> None:
+        self._driver = driver
+        self._listener = listener
+        self._factory = factory
+        self._transport: asyncio.Transport
+        self._peer: Peer
+        self._handler: Handler | None = None
+        self._record: ConnectionRecord
+        self._pending: list[Buffer] = []
+        self._pending_bytes = 0
+        self._transport_is_full = False
+        self._owes_writable = False
+        self._reads = True
+        self._is_closing = False
+        self._is_lost = False
+        self._failure: Exception | None = None
+
+    # What the loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Accepted; with TLS, after its handshake."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._peer = _peer_of(self._transport)
+        if not self._driver.admits(self):
+            self._is_closing = self._is_lost = True
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=LOW_WATER_BYTES)
+        self._record = self._driver.opened(self, self._listener)
+        self._guarded(self._make_handler)
+
+    def _make_handler(self) -> None:
+        self._handler = self._factory(self, self._driver.context)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The buffer that all connections share: its bytes are taken before the loop reads again."""
+        return self._driver.receive_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes are at the start of the buffer."""
+        if self._is_closing or self._handler is None:
+            return
+        self._record.bytes_received += nbytes
+        self._guarded(self._handler.received, self._driver.receive_buffer[:nbytes])
+
+    def eof_received(self) -> bool:
+        """The peer says no more: what was written goes out, then the transport closes."""
+        self._flush()
+        return False
+
+    def pause_writing(self) -> None:
+        """The transport holds too much."""
+        self._transport_is_full = True
+
+    def resume_writing(self) -> None:
+        """The transport takes more."""
+        self._transport_is_full = False
+        if self._handler is not None and not self._is_closing:
+            self._owes_writable = False
+            self._guarded(self._handler.writable)
+
+    def connection_lost(self, reason: Exception | None) -> None:
+        """The transport is gone."""
+        if self._is_lost:
+            return
+        self._is_lost = self._is_closing = True
+        self._pending.clear()
+        handler, self._handler = self._handler, None
+        if handler is not None:
+            self._guarded(handler.lost, self._failure or reason)
+        self._driver.lost(self)
+
+    # What the driver calls.
+
+    @property
+    def record(self) -> ConnectionRecord:
+        """What is noted of the connection."""
+        return self._record
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it takes no more from the peer."""
+        return self._is_closing
+
+    def flush(self) -> None:
+        """Hand what was written in this turn to the transport."""
+        self._flush()
+        if self._owes_writable and not self._transport_is_full and not self._is_closing and self._handler is not None:
+            self._owes_writable = False
+            self._guarded(self._handler.writable)
+
+    def tick(self, now_ms: int) -> None:
+        """Time passes."""
+        if self._handler is not None and not self._is_closing:
+            self._guarded(self._handler.tick, now_ms)
+
+    def shut_down(self) -> None:
+        """The server stops."""
+        if self._handler is not None and not self._is_closing:
+            self._guarded(self._handler.shut_down)
+
+    # What the handler calls.
+
+    @property
+    def peer(self) -> Peer:
+        """The other end."""
+        return self._peer
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether more may be written now; when that becomes true again, the handler's `writable` is called."""
+        return not self._transport_is_full and self._pending_bytes < HIGH_WATER_BYTES and not self._is_closing
+
+    def write(self, data: Buffer | Sequence[Buffer]) -> None:
+        """Send bytes, in order, at the end of this turn; dropped when the connection is closing."""
+        if self._is_closing:
+            return
+        if not self._pending:
+            self._driver.flush_later(self)
+        if isinstance(data, bytes | bytearray | memoryview):
+            self._pending.append(data)
+            self._pending_bytes += len(data)
+        else:
+            self._pending.extend(data)
+            self._pending_bytes += sum(map(len, data))
+        if self._pending_bytes >= HIGH_WATER_BYTES:
+            self._owes_writable = True
+
+    def pause_reading(self) -> None:
+        """Take no more from the peer until `resume_reading`."""
+        if self._reads and not self._is_closing:
+            self._reads = False
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take from the peer again."""
+        if not self._reads and not self._is_lost:
+            self._reads = True
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """Close once everything written is out, within the linger time; nothing is received any more.
+
+        The peer is read and ignored until it closes, too: a socket closed with unread bytes would be reset, and the
+        peer lose what it was told last.
+        """
+        if self._is_closing:
+            return
+        self._flush()
+        self._is_closing = True
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+            self.resume_reading()
+        else:
+            self._transport.close()
+        self._driver.loop.call_later(self._driver.context.settings.timeouts.linger_s, self._transport.abort)
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._is_closing = True
+        self._transport.abort()
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Make a call at the end of this turn of the loop, or in its next."""
+        self._driver.call_soon(lambda: self._alive(call))
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
+        """Make a call in `delay_s`, unless the connection is gone by then; what is returned takes it back."""
+        return self._driver.loop.call_later(delay_s, self._alive, call).cancel
+
+    def run_in_worker(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
+        """Run what takes long in a thread of the pool; `then` gets its result or error in the loop's thread."""
+        self._driver.run_in_worker(work, lambda result: self._alive(then, result))
+
+    def _alive(self, call: Callable[..., None], *arguments: Any) -> None:
+        if not self._is_lost:
+            self._guarded(call, *arguments)
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        pieces, count = self._pending, self._pending_bytes
+        self._pending, self._pending_bytes = [], 0
+        if self._is_closing:
+            return
+        self._record.bytes_sent += count
+        if len(pieces) == 1:
+            self._transport.write(pieces[0])
+        elif count <= _JOINED_BYTES:
+            self._transport.write(b"".join(pieces))
+        else:
+            self._transport.writelines(pieces)
+
+    def _guarded(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Call into the handler; whatever it raises is an error in our own code, and ends this connection only."""
+        try:
+            call(*arguments)
+        except Exception as error:
+            logger.exception("%s: the handler failed, the connection is closed", self._record.name)
+            self._driver.context.connections.totals.failed += 1
+            self._failure = error
+            if not self._is_lost:
+                self.abort()
+
+
+def _peer_of(transport: asyncio.Transport) -> Peer:
+    host, port = transport.get_extra_info("peername")[:2]
+    local = transport.get_extra_info("sockname")
+    tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+    address = _address(host)
+    return Peer(
+        host=str(address),
+        port=port,
+        is_loopback=address.is_loopback,
+        is_encrypted=tls is not None,
+        certificate_name=None if tls is None else _common_name(tls.getpeercert()),
+        local_host=str(_address(local[0])),
+    )
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """An address as its peer knows it: IPv4 through a socket for both families is IPv4."""
+    address = ipaddress.ip_address(host)
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _common_name(certificate: Any) -> str | None:
+    """The common name of a checked certificate's subject."""
+    for names in (certificate or {}).get("subject", ()):
+        for kind, value in names:
+            if kind == "commonName":
+                return str(value)
+    return None

@@ -1,0 +1,79 @@
+"""What every handler is given besides its link."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from headgate.errors import AuthenticationError
+from headgate.protocols.sasl import Credentials
+from headgate.server.connections import Connections
+from headgate.server.link import Handler, Link, Peer
+from headgate.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from headgate.broker.broker import Broker
+
+
+class Clock(Protocol):
+    """Time, as the server sees it."""
+
+    def now_ms(self) -> int:
+        """The wall clock, milliseconds since 1970."""
+
+    def monotonic_s(self) -> float:
+        """Seconds of a clock that never jumps."""
+
+
+class SystemClock:
+    """The machine's time."""
+
+    def now_ms(self) -> int:
+        """The wall clock, milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        """Seconds of a clock that never jumps."""
+        return time.monotonic()
+
+
+class Authenticator(Protocol):
+    """Says who a client is."""
+
+    def mechanisms(self, link: Link) -> tuple[str, ...]:
+        """The SASL mechanisms that are offered on this link, the preferred first."""
+
+    def authenticate(
+        self, link: Link, credentials: Credentials, then: Callable[[str | AuthenticationError], None]
+    ) -> None:
+        """Check credentials; `then` gets the user's name or an error that says no secret, later, in the loop's thread.
+
+        The answer to wrong ones is held back for a while.
+        """
+
+
+@dataclass(slots=True)
+class ServerContext:
+    """Everything of the server that a handler may use."""
+
+    broker: Broker
+    settings: ServerSettings
+    clock: Clock
+    authenticator: Authenticator
+    connections: Connections = field(default_factory=Connections)
+    ports: dict[str, int] = field(default_factory=dict)
+    """The port of each open listener by its key in the configuration, such as `stream_tls`."""
+
+    def advertised_address(self, peer: Peer) -> tuple[str, int]:
+        """Host and port that a stream client is told to connect to."""
+        advertised = self.settings.advertised
+        host = advertised.host or ("localhost" if peer.is_loopback else peer.local_host) or "localhost"
+        if peer.is_encrypted:
+            return host, advertised.tls_port or self.ports.get("stream_tls", 5551)
+        return host, advertised.port or self.ports.get("stream", 5552)
+
+
+HandlerFactory = Callable[[Link, ServerContext], Handler]
+"""Makes the handler of an accepted connection."""

@@ -1,0 +1,201 @@
+"""The one driver: a loop, its turns, threads for what takes long, and the connections of all listeners.
+
+Each turn of the loop ends in this order: the broker writes what was published, calls that handlers asked for are made,
+and what was written to each connection is sent. So everything that one round of reading brought is written to its
+stream at once, confirmed and delivered in the same turn, with one system call per connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any
+
+from headgate.server.connection import Connection
+from headgate.server.connections import ConnectionRecord
+from headgate.server.context import HandlerFactory, ServerContext
+from headgate.server.link import T
+
+RECEIVE_BUFFER_BYTES = 1 << 20
+WORKERS = 2
+_BROKER_TICK_S = 0.05
+_HANDLER_TICK_S = 0.5
+_BACKLOG = 1024
+
+logger = logging.getLogger("headgate.server")
+
+
+class Driver:
+    """Serves the connections of its listeners. All methods belong to the loop's thread.
+
+    Made before the context that it serves, because the broker needs `wake`; `start` gets that.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.context: ServerContext
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self._connections: set[Connection] = set()
+        self._servers: list[asyncio.Server] = []
+        self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="headgate-worker")
+        self._login_thread = ThreadPoolExecutor(1, thread_name_prefix="headgate-login")
+        self._turn_is_scheduled = False
+        self._broker_is_woken = False
+        self._calls: list[Callable[[], None]] = []
+        self._unsent: list[Connection] = []
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._all_gone: asyncio.Event | None = None
+
+    def start(self, context: ServerContext) -> None:
+        """Begin to tell broker and handlers that time passes."""
+        self.context = context
+        self._tick_broker()
+        self._tick_handlers()
+
+    async def listen(
+        self, name: str, listening: socket.socket, factory: HandlerFactory, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Accept connections of a bound socket for a protocol; `name` is the listener's key in the configuration."""
+        server = await self.loop.create_server(
+            lambda: Connection(self, name, factory),
+            sock=listening,
+            backlog=_BACKLOG,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else self.context.settings.timeouts.handshake_s,
+        )
+        self._servers.append(server)
+
+    async def stop(self) -> None:
+        """Accept no more, let every handler say good-bye, and end what is still there after the time for it."""
+        for server in self._servers:
+            server.close()
+        self._all_gone = asyncio.Event()
+        for connection in tuple(self._connections):
+            connection.shut_down()
+        await self._wait_until_gone(self.context.settings.timeouts.shutdown_s)
+        for connection in tuple(self._connections):
+            connection.abort()
+        await self._wait_until_gone(1.0)
+        for timer in self._timers.values():
+            timer.cancel()
+        for pool in (self._workers, self._login_thread):
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    async def _wait_until_gone(self, limit_s: float) -> None:
+        if self._connections and self._all_gone is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_gone.wait(), limit_s)
+
+    # The turn of the loop.
+
+    def wake(self) -> None:
+        """The broker has something to write; it is asked to at the end of this turn."""
+        self._broker_is_woken = True
+        self._end_turn_later()
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Make a call at the end of this turn, or of the next when this one is ending."""
+        self._calls.append(call)
+        self._end_turn_later()
+
+    def flush_later(self, connection: Connection) -> None:
+        """Send what was written to a connection at the end of this turn."""
+        self._unsent.append(connection)
+        self._end_turn_later()
+
+    def _end_turn_later(self) -> None:
+        if not self._turn_is_scheduled:
+            self._turn_is_scheduled = True
+            self.loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._turn_is_scheduled = False
+        if self._broker_is_woken:
+            self._broker_is_woken = False
+            self._guarded("the broker failed to write", self.context.broker.write_queued)
+        calls, self._calls = self._calls, []
+        for call in calls:
+            call()
+        unsent, self._unsent = self._unsent, []
+        for connection in unsent:
+            connection.flush()
+        if self._calls or self._unsent or self._broker_is_woken:
+            self._end_turn_later()
+
+    # Threads and time.
+
+    def run_in_worker(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
+        """Run `work` in a thread of the pool; `then` gets its result or its error in the loop's thread."""
+        self._run(self._workers, work, then)
+
+    def run_in_login_thread(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
+        """The same in the one thread for hashes of passwords: a flood of logins delays no reader."""
+        self._run(self._login_thread, work, then)
+
+    def _run(self, pool: Executor, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
+        def run() -> None:
+            result: T | BaseException
+            try:
+                result = work()
+            except BaseException as error:
+                result = error
+            # The loop is closed only after a stop that ran out of time.
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(then, result)
+
+        pool.submit(run)
+
+    def _tick_broker(self) -> None:
+        self._timers["broker"] = self.loop.call_later(_BROKER_TICK_S, self._tick_broker)
+        self._guarded("the broker failed at its regular work", self.context.broker.tick, self.context.clock.now_ms())
+
+    def _tick_handlers(self) -> None:
+        self._timers["handlers"] = self.loop.call_later(_HANDLER_TICK_S, self._tick_handlers)
+        now_ms = self.context.clock.now_ms()
+        latest_opened_ms = now_ms - int(self.context.settings.timeouts.handshake_s * 1000)
+        for connection in tuple(self._connections):
+            record = connection.record
+            if record.user is None and record.opened_ms < latest_opened_ms and not connection.is_closing:
+                logger.info("%s: not known in time, the connection is closed", record.name)
+                self.context.connections.totals.timed_out += 1
+                connection.abort()
+            else:
+                connection.tick(now_ms)
+
+    def _guarded(self, what: str, call: Callable[..., None], *arguments: Any) -> None:
+        try:
+            call(*arguments)
+        except Exception:
+            logger.exception("%s; the server goes on", what)
+
+    # Connections as they come and go.
+
+    def admits(self, connection: Connection) -> bool:
+        """Whether there is room for one more."""
+        if len(self._connections) < self.context.settings.limits.connections and self._all_gone is None:
+            return True
+        if self.context.connections.totals.refused % 100 == 0:
+            logger.warning(
+                "%s: refused, %d connections are the limit (limits.connections)",
+                connection.peer.host,
+                self.context.settings.limits.connections,
+            )
+        self.context.connections.totals.refused += 1
+        return False
+
+    def opened(self, connection: Connection, listener: str) -> ConnectionRecord:
+        """A connection was accepted."""
+        self._connections.add(connection)
+        return self.context.connections.opened(connection, listener=listener, now_ms=self.context.clock.now_ms())
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self._connections.discard(connection)
+        self.context.connections.closed(connection)
+        if not self._connections and self._all_gone is not None:
+            self._all_gone.set()

@@ -1,0 +1,90 @@
+"""Sockets that accept, and TLS for them."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from pathlib import Path
+
+from headgate.errors import ConfigError
+from headgate.server.settings import Listeners, Tls
+
+PLAIN = ("amqp", "stream", "stomp", "http")
+ENCRYPTED = {"amqps": "amqp", "stream_tls": "stream", "stomp_tls": "stomp", "https": "http"}
+"""Listeners with TLS, and the plain one whose protocol each speaks."""
+
+EVERY_ADDRESS = "*"
+_BACKLOG = 1024
+_NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+
+
+def protocol_of(listener: str) -> str:
+    """What is spoken at a listener: the key of the plain one."""
+    return ENCRYPTED.get(listener, listener)
+
+
+def open_listeners(listeners: Listeners, *, encrypted: bool) -> dict[str, socket.socket]:
+    """Bound and listening sockets by their keys; those with TLS only if `encrypted`.
+
+    Raises ConfigError that names the key and the port which cannot be had; then none is open.
+    """
+    opened: dict[str, socket.socket] = {}
+    try:
+        for name in (*PLAIN, *(ENCRYPTED if encrypted else ())):
+            port = getattr(listeners, name)
+            if port != "off":
+                opened[name] = _open(name, listeners.host, port)
+    except ConfigError:
+        for listening in opened.values():
+            listening.close()
+        raise
+    return opened
+
+
+def _open(name: str, host: str, port: int) -> socket.socket:
+    try:
+        if host == EVERY_ADDRESS:
+            return _open_everywhere(port)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except (OSError, OverflowError) as error:
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        reason = "the port is taken by another process" if taken else getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            f"listeners.{name}: cannot listen on {host} port {port}: {reason}; "
+            f"move it with listeners.{name} or HEADGATE_SERVER__LISTENERS__{name.upper()}, or switch it `off`"
+        ) from error
+
+
+def _open_everywhere(port: int) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
+        except OSError as error:
+            if error.errno not in _NO_IPV6:
+                raise
+    return socket.create_server(("", port), backlog=_BACKLOG)
+
+
+def tls_context(tls: Tls) -> ssl.SSLContext:
+    """What `[tls]` says. Raises ConfigError that names the key whose file does not serve."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    for key in ("certificate", "key", "ca"):
+        path = getattr(tls, key)
+        if path is not None and not Path(path).is_file():
+            raise ConfigError(f"tls.{key}: no file {path}")
+    try:
+        context.load_cert_chain(tls.certificate, tls.key)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(f"tls.certificate, tls.key: {tls.certificate} and {tls.key} do not serve: {error}") from error
+    if tls.verify_client != "no":
+        if tls.ca is None:
+            raise ConfigError("tls.verify_client needs tls.ca, the authorities whose certificates are believed")
+        context.verify_mode = ssl.CERT_REQUIRED if tls.verify_client == "required" else ssl.CERT_OPTIONAL
+    if tls.ca is not None:
+        try:
+            context.load_verify_locations(tls.ca)
+        except (ssl.SSLError, OSError) as error:
+            raise ConfigError(f"tls.ca: {tls.ca} does not serve: {error}") from error
+    return context

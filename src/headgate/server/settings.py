@@ -1,0 +1,195 @@
+"""What can be configured, with its defaults: one structure per table of the file (see `configuration`).
+
+Handlers of protocols read limits and timeouts from here; nothing else of the server has defaults of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Port = int | Literal["off"]
+"""A TCP port; 0 takes a free one, `off` opens none."""
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the file: a key that it does not have is refused."""
+
+
+class Listeners(_Table, frozen=True):
+    """Where clients are accepted. The last four are opened when `[tls]` has a certificate."""
+
+    host: str = "*"
+    """Address to listen at; `*` is every address of this machine, IPv4 and IPv6."""
+    amqp: Port = 5672
+    """AMQP 1.0 and AMQP 0.9.1."""
+    stream: Port = 5552
+    """RabbitMQ's stream protocol."""
+    stomp: Port = 61613
+    http: Port = 15672
+    """Health, metrics, lists."""
+    amqps: Port = 5671
+    stream_tls: Port = 5551
+    stomp_tls: Port = 61614
+    https: Port = 15671
+
+
+class Advertised(_Table, frozen=True):
+    """The address that stream clients are told to connect to; needed where they come through a forwarded port."""
+
+    host: str | None = None
+    """Default: `localhost` for a client on this machine, else the address by which the client came."""
+    port: int | None = None
+    """Default: the port that is listened on."""
+    tls_port: int | None = None
+    """The same for clients with TLS."""
+
+
+class Tls(_Table, frozen=True):
+    """TLS: files in PEM form."""
+
+    certificate: str
+    """The server's certificate with the ones that lead to its authority."""
+    key: str
+    ca: str | None = None
+    """Authorities whose client certificates are believed."""
+    verify_client: Literal["no", "optional", "required"] = "no"
+    """Whether clients show a certificate; one that does not check ends the connection. Needs `ca`."""
+
+
+class Limits(_Table, frozen=True):
+    """What one client, and all together, may take."""
+
+    connections: int = 10_000
+    """Of all protocols together, HTTP left out."""
+    channels: int = 2047
+    """AMQP 0.9.1 channels of a connection."""
+    sessions: int = 64
+    """AMQP 1.0 sessions of a connection."""
+    links: int = 256
+    """AMQP 1.0 links of a session."""
+    publishers: int = 256
+    """Stream protocol publishers of a connection: the protocol numbers them with a byte."""
+    consumers: int = 256
+    """Consumers of a connection."""
+    frame_size_bytes: int = 262_144
+    """AMQP 1.0: the largest frame in either direction."""
+    frame_size_bytes_091: int = 131_072
+    """AMQP 0.9.1: the largest frame in either direction."""
+    stream_frame_size_bytes: int = 1_048_576
+    """Stream protocol: the largest frame that a client may send."""
+    message_size_bytes: int = 16_777_216
+    """The largest message, whatever the protocol."""
+    unconfirmed_messages: int = 50_000
+    """A publishing connection with more is not read from until a quarter of it is left."""
+    sub_batch_expansion_bytes: int = 67_108_864
+    """The largest sub-batch, uncompressed."""
+    filter_bytes: int = 4096
+    """The longest filter expression."""
+    login_failures_a_minute: int = 30
+    """From one address; further attempts are refused unseen until the minute is over."""
+
+
+class Timeouts(_Table, frozen=True):
+    """Durations in seconds."""
+
+    handshake_s: float = 10.0
+    """From accepting a connection to a user that is known."""
+    heartbeat_s: int = 60
+    """What is proposed to clients; AMQP and the stream protocol."""
+    login_failure_s: float = 1.0
+    """How long the answer to wrong credentials is held back."""
+    linger_s: float = 3.0
+    """How long a closed connection may take to receive what was written."""
+    shutdown_s: float = 10.0
+    """How long clients may take to leave when the server stops."""
+
+
+class Authentication(_Table, frozen=True):
+    """Who may come in."""
+
+    users_file: str | None = None
+    """Users with hashed passwords and permissions; default: `.headgate/users.json` under the root."""
+    default_user: str = "guest"
+    """Made with its name as the password when there is no users file yet; works from this machine only."""
+    anonymous: bool = True
+    """Whether ANONYMOUS is offered to clients on this machine: they are the default user."""
+
+
+class Storage(_Table, frozen=True):
+    """How streams are written."""
+
+    durability: Literal["process", "disk"] = "process"
+    """What a confirm promises: written (survives the end of the process) or on the disk (survives a power cut)."""
+
+
+class Filters(_Table, frozen=True):
+    """How filters of clients are taken."""
+
+    on_bad_filter: Literal["leave_out", "detach"] = "leave_out"
+    """AMQP 1.0: a filter that is refused is left out of those confirmed, as RabbitMQ does, or the link is detached."""
+    dialect: str = "amqp"
+    """Language of SQL filters of AMQP 1.0 and of `x-headgate-sql`."""
+
+
+class Log(_Table, frozen=True):
+    """What the server writes to standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["text", "json"] = "text"
+
+
+class PermissionEntry(_Table, frozen=True):
+    """Patterns of names that a user may declare and delete, publish to, consume from."""
+
+    configure: str = ""
+    write: str = ""
+    read: str = ""
+
+
+class UserEntry(_Table, frozen=True):
+    """A user that is there, with this password and these permissions, whenever the server has started."""
+
+    name: str
+    password: str
+    tags: list[str] = []
+    permissions: PermissionEntry = PermissionEntry()
+
+
+ArgumentValue = str | int | bool
+
+
+class StreamEntry(_Table, frozen=True):
+    """A stream that is declared at start; `arguments` as clients give them, without `x-`."""
+
+    name: str
+    arguments: dict[str, ArgumentValue] = {}
+
+
+class SuperStreamEntry(_Table, frozen=True):
+    """A super stream that is declared at start: its number of partitions, or one binding key per partition."""
+
+    name: str
+    partitions: int | None = None
+    binding_keys: list[str] = []
+    arguments: dict[str, ArgumentValue] = {}
+
+
+class ServerSettings(_Table, frozen=True):
+    """The whole file."""
+
+    root: str = "headgate-data"
+    """Folder of the streams."""
+    listeners: Listeners = Listeners()
+    advertised: Advertised = Advertised()
+    tls: Tls | None = None
+    limits: Limits = Limits()
+    timeouts: Timeouts = Timeouts()
+    authentication: Authentication = Authentication()
+    storage: Storage = Storage()
+    filters: Filters = Filters()
+    log: Log = Log()
+    user: list[UserEntry] = []
+    stream: list[StreamEntry] = []
+    super_stream: list[SuperStreamEntry] = []

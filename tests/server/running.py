@@ -1,0 +1,102 @@
+"""A server inside the test process: its loop runs in a thread, its ports are free ones."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from headgate.server.context import HandlerFactory, ServerContext
+from headgate.server.loop import new_loop
+from headgate.server.serving import HANDLERS, Server
+from headgate.server.settings import ServerSettings
+
+T = TypeVar("T")
+LIMIT_S = 20.0
+"""Nothing that a test waits for takes longer."""
+
+
+@dataclass
+class RunningServer:
+    """A server that accepts; `ports` by listener: `amqp`, `stream`, `stomp`, `http` and those with TLS."""
+
+    server: Server
+    loop: asyncio.AbstractEventLoop
+    host: str = "127.0.0.1"
+
+    @property
+    def ports(self) -> dict[str, int]:
+        return self.server.ports
+
+    @property
+    def context(self) -> ServerContext:
+        return self.server.context
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Calls a function in the loop's thread, where broker and handlers live, and gives its result."""
+        done: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(function(*arguments))
+            except BaseException as error:
+                done.set_exception(error)
+
+        self.loop.call_soon_threadsafe(run)
+        return done.result(LIMIT_S)
+
+
+@contextlib.contextmanager
+def running_server(
+    tmp_path: Path, *, handlers: Mapping[str, HandlerFactory] | None = None, **settings: Any
+) -> Iterator[RunningServer]:
+    """A server over `tmp_path / "data"`; tables of its configuration as keywords, such as `limits={"connections": 5}`.
+
+    Only listeners with a handler are opened: all of them, or those in `handlers`.
+    """
+    given = _settings(tmp_path, handlers, settings)
+    loop = new_loop()
+    thread = threading.Thread(target=loop.run_forever, name="server")
+    thread.start()
+
+    async def start() -> Server:
+        server = Server(given, handlers=handlers)
+        await server.start()
+        return server
+
+    try:
+        server = asyncio.run_coroutine_threadsafe(start(), loop).result(LIMIT_S)
+        try:
+            yield RunningServer(server, loop)
+        finally:
+            asyncio.run_coroutine_threadsafe(server.stop(), loop).result(LIMIT_S)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(LIMIT_S)
+        loop.close()
+
+
+def _settings(
+    tmp_path: Path, handlers: Mapping[str, HandlerFactory] | None, given: Mapping[str, Any]
+) -> ServerSettings:
+    listeners: dict[str, Any] = {"host": "127.0.0.1", "http": 0}
+    for protocol in HANDLERS:
+        served = (
+            importlib.util.find_spec(HANDLERS[protocol].partition(":")[0]) if handlers is None else protocol in handlers
+        )
+        listeners[protocol] = 0 if served else "off"
+    listeners |= dict.fromkeys(("amqps", "stream_tls", "stomp_tls", "https"), 0)
+    tables: dict[str, Any] = {
+        "root": str(tmp_path / "data"),
+        "timeouts": {"login_failure_s": 0.05, "linger_s": 1.0, "shutdown_s": 3.0} | given.get("timeouts", {}),
+        "listeners": listeners | given.get("listeners", {}),
+    }
+    return msgspec.convert({**given, **tables}, ServerSettings)

@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from headgate.server.connections import Connections
+from headgate.server.context import ServerContext, SystemClock
+from headgate.server.driver import Driver
+from headgate.server.link import Handler, Link
+from headgate.server.loop import new_loop
+from headgate.server.settings import ServerSettings
+
+LIMIT_S = 10.0
+
+
+class FakeBroker:
+    def __init__(self) -> None:
+        self.written = 0
+
+    def write_queued(self) -> None:
+        self.written += 1
+
+    def tick(self, now_ms: int) -> None:
+        pass
+
+
+class Echo:
+    """Sends back what comes; single letters are commands to it."""
+
+    def __init__(self, link: Link, context: ServerContext) -> None:
+        self.link = link
+        self.context = context
+        self.lost_for: list[Exception | None] = []
+        self.is_lost = threading.Event()
+        self.floods = False
+        self.flooded = 0
+        self.ticks = 0
+        context.connections.of(link).user = "somebody"
+
+    def received(self, data: memoryview) -> None:
+        match bytes(data):
+            case b"FAIL":
+                raise ValueError("an error of ours")
+            case b"CLOSE":
+                self.link.write(b"bye")
+                self.link.close()
+            case b"FLOOD":
+                self.floods = True
+                self.writable()
+            case b"WORK":
+                self.link.run_in_worker(lambda: threading.current_thread().name, self.worked)
+            case b"PIECES":
+                self.link.write([b"a" * 100_000, b"b" * 100_000])
+                self.link.write(b"c")
+            case b"SOON":
+                self.link.call_soon(lambda: self.link.write(b"soon"))
+                self.link.write(b"now ")
+            case other:
+                self.link.write(other)
+
+    def worked(self, result: object) -> None:
+        self.link.write(f"{result} {threading.current_thread().name}".encode())
+
+    def writable(self) -> None:
+        while self.floods and self.link.is_writable:
+            self.link.write(bytes(65536))
+            self.flooded += 65536
+
+    def tick(self, now_ms: int) -> None:
+        self.ticks += 1
+
+    def lost(self, reason: Exception | None) -> None:
+        self.lost_for.append(reason)
+        self.is_lost.set()
+
+    def shut_down(self) -> None:
+        self.link.write(b"the server stops")
+        self.link.close()
+
+
+class Running:
+    """A driver with one listener whose loop runs in a thread."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, make: Callable[[Link, ServerContext], Handler], **settings: Any
+    ):
+        self.loop = loop
+        self.broker = FakeBroker()
+        self.made: list[Any] = []
+        self.make = make
+        self.settings = msgspec.convert(settings, ServerSettings)
+        self.thread = threading.Thread(target=loop.run_forever, name="loop")
+        self.thread.start()
+        self.port = self.wait(self.start())
+
+    def wait(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(LIMIT_S)
+
+    async def start(self) -> int:
+        self.driver = Driver(self.loop)
+        self.connections = Connections()
+        self.driver.start(
+            ServerContext(cast(Any, self.broker), self.settings, SystemClock(), cast(Any, None), self.connections)
+        )
+        listening = socket.create_server(("127.0.0.1", 0))
+        await self.driver.listen("stream", listening, self.make_handler)
+        return int(listening.getsockname()[1])
+
+    def make_handler(self, link: Link, context: ServerContext) -> Handler:
+        handler = self.make(link, context)
+        self.made.append(handler)
+        return handler
+
+    def until(self, condition: Callable[[], Any]) -> Any:
+        """What `condition` gives in the loop's thread, as soon as that is true of the turns of the loop."""
+
+        async def turns() -> Any:
+            while not (found := condition()):
+                await asyncio.sleep(0.001)
+            return found
+
+        return self.wait(turns())
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), LIMIT_S)
+
+    def stop(self) -> None:
+        self.wait(self.driver.stop())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(LIMIT_S)
+        self.loop.close()
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def loop(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoop:
+    return new_loop() if request.param == "uvloop" else asyncio.new_event_loop()
+
+
+@pytest.fixture
+def running(loop: asyncio.AbstractEventLoop) -> Iterator[Running]:
+    running = Running(loop, Echo, timeouts={"linger_s": 0.5, "shutdown_s": 2.0})
+    yield running
+    running.stop()
+
+
+def receive(client: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        piece = client.recv(count - len(data))
+        if not piece:
+            break
+        data += piece
+    return data
+
+
+def until_closed(client: socket.socket) -> bytes:
+    data = b""
+    with contextlib.suppress(ConnectionResetError):
+        while piece := client.recv(65536):
+            data += piece
+    return data
+
+
+def test_what_is_written_comes_out_in_order(running: Running) -> None:
+    with running.connect() as client:
+        client.sendall(b"hello")
+        assert receive(client, 5) == b"hello"
+        client.sendall(b"PIECES")
+        assert receive(client, 200_001) == b"a" * 100_000 + b"b" * 100_000 + b"c"
+
+
+def test_calls_of_the_next_turn_come_behind_this_one(running: Running) -> None:
+    with running.connect() as client:
+        client.sendall(b"SOON")
+        assert receive(client, 8) == b"now soon"
+
+
+def test_a_close_sends_what_was_written_before_though_the_peer_still_sends(running: Running) -> None:
+    with running.connect() as client:
+        client.sendall(b"CLOSE")
+        assert receive(client, 3) == b"bye"
+        client.sendall(bytes(100_000))
+        assert client.recv(10) == b""
+    assert running.made[0].is_lost.wait(LIMIT_S) and running.made[0].lost_for == [None]
+
+
+def test_a_closed_connection_whose_peer_stays_is_ended_after_the_linger_time(running: Running) -> None:
+    with running.connect() as client:
+        client.sendall(b"CLOSE")
+        assert receive(client, 3) == b"bye"
+        assert running.made[0].is_lost.wait(LIMIT_S)
+
+
+def test_an_error_in_a_handler_ends_its_connection_and_no_other(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running.connect() as good, running.connect() as bad, caplog.at_level(logging.ERROR):
+        good.sendall(b"1")
+        assert receive(good, 1) == b"1"
+        bad.sendall(b"FAIL")
+        assert until_closed(bad) == b""
+        good.sendall(b"2")
+        assert receive(good, 1) == b"2"
+    failed = next(handler for handler in running.made if handler.lost_for or handler.is_lost.wait(1))
+    assert failed.is_lost.wait(LIMIT_S)
+    assert "an error of ours" in caplog.text
+    assert running.connections.totals.failed == 1
+
+
+def test_a_reader_that_does_not_read_stops_its_handler_until_it_reads_again(running: Running) -> None:
+    with running.connect() as client:
+        client.sendall(b"FLOOD")
+        assert receive(client, 1) == b"\0"
+        handler = running.made[0]
+        held = running.until(lambda: not handler.link.is_writable and handler.flooded)
+        assert held < 64 * 1024 * 1024
+        assert len(receive(client, held)) == held
+        assert running.until(lambda: handler.flooded > held)
+    assert running.made[0].is_lost.wait(LIMIT_S)
+
+
+def test_work_runs_in_another_thread_and_its_result_comes_back_to_the_loop(running: Running) -> None:
+    with running.connect() as client:
+        client.sendall(b"WORK")
+        worker, back = client.recv(100).decode().split()
+    assert worker.startswith("headgate-worker") and back == "loop"
+
+
+def test_the_broker_writes_in_the_turn_in_which_it_is_woken_once(running: Running) -> None:
+    done = threading.Event()
+
+    def wake() -> None:
+        running.driver.wake()
+        running.driver.wake()
+        running.driver.call_soon(done.set)
+
+    running.loop.call_soon_threadsafe(wake)
+    assert done.wait(LIMIT_S) and running.broker.written == 1
+
+
+def test_connections_are_counted_with_their_bytes_and_forgotten(running: Running) -> None:
+    with running.connect() as client:
+        client.sendall(b"abc")
+        receive(client, 3)
+        (record,) = running.connections
+        assert (record.listener, record.bytes_received, record.bytes_sent) == ("stream", 3, 3)
+        assert record.peer.is_loopback and record.peer.local_host == "127.0.0.1"
+    assert running.made[0].is_lost.wait(LIMIT_S)
+    assert list(running.connections) == [] and running.connections.bytes_received == 3
+
+
+def test_a_connection_beyond_the_limit_is_closed_at_once(loop: asyncio.AbstractEventLoop) -> None:
+    running = Running(loop, Echo, limits={"connections": 1})
+    try:
+        with running.connect() as first:
+            first.sendall(b"1")
+            assert receive(first, 1) == b"1"
+            with running.connect() as second:
+                assert until_closed(second) == b""
+            first.sendall(b"2")
+            assert receive(first, 1) == b"2"
+        assert running.made[0].is_lost.wait(LIMIT_S)
+        assert running.connections.totals.refused == 1
+        with running.connect() as third:
+            third.sendall(b"3")
+            assert receive(third, 1) == b"3"
+    finally:
+        running.stop()
+
+
+def test_a_client_that_does_not_say_who_it_is_is_closed(loop: asyncio.AbstractEventLoop) -> None:
+    class Stranger(Echo):
+        def __init__(self, link: Link, context: ServerContext) -> None:
+            super().__init__(link, context)
+            context.connections.of(link).user = None
+
+    running = Running(loop, Stranger, timeouts={"handshake_s": 0.1})
+    try:
+        with running.connect() as client:
+            assert until_closed(client) == b""
+        assert running.made[0].is_lost.wait(LIMIT_S)
+        assert running.connections.totals.timed_out == 1
+    finally:
+        running.stop()
+
+
+def test_stopping_lets_handlers_say_good_bye(loop: asyncio.AbstractEventLoop) -> None:
+    running = Running(loop, Echo, timeouts={"shutdown_s": 2.0})
+    with running.connect() as client:
+        client.sendall(b"1")
+        assert receive(client, 1) == b"1"
+        stopping = threading.Thread(target=running.stop)
+        stopping.start()
+        assert until_closed(client) == b"the server stops"
+    stopping.join(LIMIT_S)
+    assert not stopping.is_alive()
+    with pytest.raises(OSError):
+        running.connect()
+
+
+def test_stopping_ends_those_that_do_not_leave(loop: asyncio.AbstractEventLoop) -> None:
+    class Stubborn(Echo):
+        def shut_down(self) -> None:
+            pass
+
+    running = Running(loop, Stubborn, timeouts={"shutdown_s": 0.1})
+    with running.connect() as client:
+        client.sendall(b"1")
+        assert receive(client, 1) == b"1"
+        running.stop()
+    assert running.made[0].is_lost.is_set()

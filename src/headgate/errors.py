@@ -24,8 +24,11 @@
     │   ├── ResourceNotFoundError      no stream, exchange, super stream, publisher or user of that name
     │   ├── ResourceExistsError        it is there already, with other properties
     │   ├── PreconditionFailedError    an argument that is refused, or a state that does not allow it
+    │   │   ├── UnsuitableArgumentError    an argument of other types of queues
+    │   │   └── ReservedNameError          a name that belongs to the broker
     │   ├── AccessRefusedError         the user may not do that
     │   ├── AuthenticationError        no such user, a wrong password, or not from this address
+    │   │   └── LoopbackOnlyError          a user that may come from this machine only
     │   ├── UnsupportedError           something that the original has and Headgate does not serve
     │   └── LimitExceededError         more connections, links, bytes … than the configuration allows
     ├── ConnectionLostError    no connection to a server, or it broke: the server, the reason
@@ -280,12 +283,24 @@ class PreconditionFailedError(BrokerError):
     """An argument that is refused, or a state of the resource that does not allow the command."""
 
 
+class UnsuitableArgumentError(PreconditionFailedError):
+    """An argument that other types of queues take, and streams do not."""
+
+
+class ReservedNameError(PreconditionFailedError):
+    """A name that only the broker itself gives: empty, or beginning with `amq.`."""
+
+
 class AccessRefusedError(BrokerError):
     """The user has no permission for it."""
 
 
 class AuthenticationError(BrokerError):
     """No such user, a wrong password, or a user that may not come from this address; says no secret."""
+
+
+class LoopbackOnlyError(AuthenticationError):
+    """The user may come from this machine only."""
 
 
 class UnsupportedError(BrokerError):

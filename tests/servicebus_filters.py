@@ -6,7 +6,7 @@ import uuid
 
 from hypothesis import strategies as st
 
-from headgate.language.servicebus_values import DATE_TIME_OFFSET, EPOCH_TICKS, URI, time_span
+from headgate.language.servicebus.values import DATE_TIME_OFFSET, EPOCH_TICKS, URI, time_span
 from headgate.message import AmqpType, AmqpValue, Described, Message
 
 NAMES = ("n", "N", "s", "t", "Größe", "price", "x y")

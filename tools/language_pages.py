@@ -15,7 +15,7 @@ from headgate import Filter, Message
 from headgate.language import dialect_named
 from headgate.language.dialect import Dialect, Level, TokenKind
 from headgate.language.registry import BUILT_IN
-from headgate.language.system_properties import SYSTEM_PROPERTIES
+from headgate.language.servicebus.system_properties import SYSTEM_PROPERTIES
 from headgate.language.tree import ValueRules
 
 PAGES = Path(__file__).parent.parent / "docs" / "languages"

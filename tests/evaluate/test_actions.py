@@ -15,7 +15,7 @@ from headgate.errors import ConfigError, FilterError, FilterLimitError, FilterSy
 from headgate.evaluate.actions import Action
 from headgate.evaluate.verdict import EvaluationFailed
 from headgate.language import Limits
-from headgate.language.servicebus_values import DATE_TIME_OFFSET, EPOCH_TICKS, URI, time_span
+from headgate.language.servicebus.values import DATE_TIME_OFFSET, EPOCH_TICKS, URI, time_span
 from headgate.message import AmqpType, AmqpValue, Message, Section
 from headgate.message.decimals import decimal_of
 from headgate.message.fields import FieldReference

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, FilterSyntaxError, FilterTypeError
 from headgate.evaluate import Engine, Filter, Verdict
-from headgate.language.filter_set import FilterEntry, read_filter_set
+from headgate.language.amqp.filter_set import FilterEntry, read_filter_set
 from headgate.message import AmqpType, AmqpValue, EncodedMessages, Message
 from headgate.message.fields import FieldReference, Section
 from strategies import damaged_messages, encoded_messages, expressions

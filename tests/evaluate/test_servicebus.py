@@ -15,7 +15,7 @@ from headgate.evaluate.filter import Filter
 from headgate.evaluate.prune import wanted_values
 from headgate.evaluate.verdict import Verdict
 from headgate.language import Limits
-from headgate.language.servicebus_values import DATE_TIME_OFFSET, EPOCH_TICKS, URI, equals, text_of, time_span, value_of
+from headgate.language.servicebus.values import DATE_TIME_OFFSET, EPOCH_TICKS, URI, equals, text_of, time_span, value_of
 from headgate.language.values import Value
 from headgate.message import AmqpArray, AmqpType, AmqpValue, Message
 from headgate.message.decimals import decimal_of

@@ -13,12 +13,12 @@ import pytest
 
 from headgate.errors import ConfigError, FilterError, FilterLimitError
 from headgate.language import DEFAULT_DIALECT, dialect_named
-from headgate.language.amqp import AMQP
+from headgate.language.amqp.dialect import AMQP
+from headgate.language.amqp.rabbitmq import RABBITMQ, TOKENS
 from headgate.language.dialect import Dialect, Infix, Level, Prefix, TokenKind, TokenRule
 from headgate.language.lexer import Token
 from headgate.language.parser import Parser, comparison, group, is_null, junction, negation, parse, sign
 from headgate.language.printer import print_tree
-from headgate.language.rabbitmq import RABBITMQ, TOKENS
 from headgate.language.registry import BUILT_IN
 from headgate.language.tree import And, Compare, CompareOperator, Node, Not, Or
 

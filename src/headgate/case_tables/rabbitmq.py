@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from headgate.errors import FilterError
 from headgate.evaluate.filter import Engine, Filter
-from headgate.language.filter_set import (
+from headgate.language.amqp.filter_set import (
     PRECONDITION_FAILED,
     FilterEntry,
     FilterSet,

@@ -18,8 +18,8 @@ from headgate.evaluate.filter import Engine, Filter
 from headgate.evaluate.verdict import Verdict
 from headgate.language.bind import bind
 from headgate.language.parser import parse
-from headgate.language.rocketmq import ROCKETMQ, ROCKETMQ_MAP
-from headgate.language.tags import parse_tags, tag_hash
+from headgate.language.rocketmq.dialect import ROCKETMQ, ROCKETMQ_MAP
+from headgate.language.rocketmq.tags import parse_tags, tag_hash
 from headgate.message import AmqpType, AmqpValue, EncodedMessages
 from headgate.message.rocketmq import stored_message
 

@@ -19,8 +19,8 @@ from headgate.evaluate.copies import copies_of
 from headgate.evaluate.filter import Engine, Filter
 from headgate.evaluate.semantics import servicebus
 from headgate.evaluate.verdict import EvaluationFailed, Verdict
-from headgate.language.servicebus_values import Kind, kind_of, number_of, text_of, time_span, value_of
-from headgate.language.system_properties import system_property
+from headgate.language.servicebus.system_properties import system_property
+from headgate.language.servicebus.values import Kind, kind_of, number_of, text_of, time_span, value_of
 from headgate.message import AmqpType, AmqpValue, EncodedMessages, Message, Section
 from headgate.message.fields import FieldReference
 from headgate.message.types import NULL, timestamp_ms

@@ -11,9 +11,10 @@ from typing import TypeAlias
 from headgate.errors import MessageError
 from headgate.evaluate.reference import evaluate
 from headgate.evaluate.verdict import EvaluationFailed
-from headgate.language.actions import RemoveProperty, Statement, Target, parse_action
-from headgate.language.servicebus_limits import DEFAULT_LIMITS, Limits
-from headgate.language.servicebus_values import (
+from headgate.language.servicebus.actions import RemoveProperty, Statement, Target, parse_action
+from headgate.language.servicebus.limits import DEFAULT_LIMITS, Limits
+from headgate.language.servicebus.system_properties import SystemProperty, SystemType
+from headgate.language.servicebus.values import (
     DATE_TIME_OFFSET,
     TICKS_PER_MS,
     Kind,
@@ -26,7 +27,6 @@ from headgate.language.servicebus_values import (
     typed_value,
     value_of,
 )
-from headgate.language.system_properties import SystemProperty, SystemType
 from headgate.language.tree import Constant, Field, MessageSize, NewId, Node, PropertyOf, walk, with_leaves
 from headgate.language.values import Value
 from headgate.message import AmqpType, AmqpValue, Message, Section, encode_value

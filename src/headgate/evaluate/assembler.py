@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from headgate.evaluate import layout
 from headgate.evaluate.kinds import KINDS, reading
-from headgate.language.servicebus_values import Kind, kind_of, ticks_of
+from headgate.language.servicebus.values import Kind, kind_of, ticks_of
 from headgate.language.tree import ValueRules
 from headgate.language.values import Value
 from headgate.message.constructors import CONSTRUCTOR_WIDTHS, WIDTH_DESCRIBED, WIDTH_INVALID, WIDTH_SIZE8, AmqpType

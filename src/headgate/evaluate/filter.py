@@ -20,17 +20,17 @@ from headgate.evaluate.program import Program, compile_program
 from headgate.evaluate.semantics import semantics_of
 from headgate.evaluate.verdict import UNDECIDED, Verdict
 from headgate.language import DEFAULT_DIALECT, Limits, bind, dialect_named, parse
-from headgate.language.convert import Assumption, Conversion, convert
-from headgate.language.correlation import correlation_filter
-from headgate.language.filter_set import FilterSet
-from headgate.language.properties import (
+from headgate.language.amqp.filter_set import FilterSet
+from headgate.language.amqp.properties import (
     application_properties_entries,
     application_properties_filter,
     joined,
     properties_entries,
     properties_filter,
 )
-from headgate.language.tags import parse_tags
+from headgate.language.convert import Assumption, Conversion, convert
+from headgate.language.rocketmq.tags import parse_tags
+from headgate.language.servicebus.correlation import correlation_filter
 from headgate.language.tree import Field, NewId, Node, Now, own_rules, walk
 from headgate.message import EncodedMessages, Message
 from headgate.message.fields import FieldReference
@@ -104,9 +104,9 @@ class Filter:
         """The correlation filter of Service Bus with these conditions, ANDed: `label="red", properties={"size": 5}`.
 
         Conditions on system properties are strings under the names of `CORRELATION_FIELDS`
-        (`headgate.language.system_properties`); those on application properties are plain Python values or `AmqpValue`,
-        by name, under `properties`. None is no condition. Raises ConfigError for names and values, FilterError for a
-        filter that could never match or has no condition.
+        (`headgate.language.servicebus.system_properties`); those on application properties are plain Python values or
+        `AmqpValue`, by name, under `properties`. None is no condition. Raises ConfigError for names and values,
+        FilterError for a filter that could never match or has no condition.
         """
         text, tree = correlation_filter(conditions)
         return cls(tree, text, None)

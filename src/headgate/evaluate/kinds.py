@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headgate.evaluate import layout
-from headgate.language.system_properties import SystemType, system_type
+from headgate.language.servicebus.system_properties import SystemType, system_type
 from headgate.language.tree import Rules, ValueRules
 from headgate.message.constructors import CONSTRUCTORS, DESCRIBED, AmqpType
 from headgate.message.fields import FieldReference, Section

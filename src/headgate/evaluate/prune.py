@@ -11,7 +11,7 @@ flipped: a negated leaf says nothing.
 
 from __future__ import annotations
 
-from headgate.language.system_properties import SystemType, system_type
+from headgate.language.servicebus.system_properties import SystemType, system_type
 from headgate.language.tree import (
     And,
     Compare,

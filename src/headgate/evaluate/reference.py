@@ -13,7 +13,7 @@ from headgate.evaluate.semantics import rabbitmq, semantics_of, servicebus
 from headgate.evaluate.semantics.rabbitmq import value_of
 from headgate.evaluate.verdict import EvaluationFailed, Verdict
 from headgate.language.functions import called, concatenated
-from headgate.language.servicebus_values import new_id
+from headgate.language.servicebus.values import new_id
 from headgate.language.tree import (
     And,
     Arithmetic,

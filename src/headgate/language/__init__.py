@@ -2,7 +2,7 @@
 
 Hides tokens, grammars and the differences between the languages. `parse` gives the unbound tree of a text, `bind`
 resolves its names to fields of a message; only bound trees are evaluated. Property filters and the filter map of an
-AMQP receiver (`properties.py`, `filter_set.py`) yield bound trees of the same nodes.
+AMQP receiver (`amqp/`) yield bound trees of the same nodes. What one system alone has is in the folder of its name.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from headgate.errors import ConfigError
-from headgate.language.amqp import AMQP
+from headgate.language.amqp.dialect import AMQP
 from headgate.language.bind import bind as _bind
 from headgate.language.dialect import Dialect, Unspellable
 from headgate.language.parser import parse as _parse
 from headgate.language.printer import print_tree
 from headgate.language.registry import dialect_named, dialect_names
-from headgate.language.servicebus import parameter_values
-from headgate.language.servicebus_limits import Limits
+from headgate.language.servicebus.dialect import parameter_values
+from headgate.language.servicebus.limits import Limits
 from headgate.language.tree import Node
 from headgate.language.warnings import FilterWarning
 from headgate.language.warnings import warnings_of as _warnings_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from headgate.language.amqp import AMQP
+from headgate.language.amqp.dialect import AMQP
 from headgate.language.dialect import Level
 from headgate.language.like import like_text
 from headgate.language.tree import (

@@ -18,9 +18,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from headgate.language import printer, servicebus_printer
+from headgate.language import printer
 from headgate.language.dialect import Dialect
-from headgate.language.system_properties import SystemType, system_name, system_type
+from headgate.language.servicebus import printer as servicebus_printer
+from headgate.language.servicebus.system_properties import SystemType, system_name, system_type
 from headgate.language.tree import (
     And,
     BooleanCast,

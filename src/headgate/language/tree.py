@@ -126,7 +126,7 @@ class PropertyOf:
 class NewId:
     """`newid()`: a uuid made of who evaluates and `occurrence`, the number of this call in the text.
 
-    See `headgate.language.servicebus_values.new_id`; in a filter the identity of who evaluates is empty.
+    See `headgate.language.servicebus.values.new_id`; in a filter the identity of who evaluates is empty.
     """
 
     occurrence: int = 0

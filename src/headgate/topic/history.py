@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from headgate.errors import LogError, OffsetOutOfRangeError, RuleNotFoundError
-from headgate.language.servicebus_limits import Limits
+from headgate.language.servicebus.limits import Limits
 from headgate.log.stream import Stream
 from headgate.topic.journal import JOURNAL_NAME, read_lines
 from headgate.topic.model import FilterCounts, Subscription, Topic, folded

@@ -23,7 +23,7 @@ import msgspec
 from headgate.errors import ConfigError, FilterError, RuleError
 from headgate.evaluate.filter import Filter
 from headgate.language import dialect_named
-from headgate.language.servicebus_limits import DEFAULT_LIMITS, Limits
+from headgate.language.servicebus.limits import DEFAULT_LIMITS, Limits
 from headgate.message.typed_json import from_plain_or_typed, to_json
 from headgate.message.types import amqp_value
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from headgate.evaluate.semantics.servicebus import field
-from headgate.language.servicebus_values import equals
+from headgate.language.servicebus.values import equals
 from headgate.language.tree import ArithmeticOperator, CompareOperator, LikePattern
 from headgate.language.values import Value
 

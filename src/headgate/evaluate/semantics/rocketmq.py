@@ -1,6 +1,6 @@
 """RocketMQ: strings, typed numbers, booleans and NULL; a string is parsed as the type that it meets, or is an error.
 
-Values are those of `headgate.language.rocketmq_values`, where comparison and negation are; the language has neither
+Values are those of `headgate.language.rocketmq.values`, where comparison and negation are; the language has neither
 LIKE nor arithmetic. Source: rocketmq_filters, sections 6 and 13.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NoReturn
 
-from headgate.language.rocketmq_values import NUMBERS, signed
-from headgate.language.rocketmq_values import compared as compare
+from headgate.language.rocketmq.values import NUMBERS, signed
+from headgate.language.rocketmq.values import compared as compare
 from headgate.language.tree import ArithmeticOperator, LikePattern
 from headgate.language.values import Value
 from headgate.message import AmqpType, AmqpValue, Message

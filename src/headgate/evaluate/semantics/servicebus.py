@@ -1,4 +1,4 @@
-"""Service Bus: the kinds of values of `headgate.language.servicebus_values`; unlike kinds are an error.
+"""Service Bus: the kinds of values of `headgate.language.servicebus.values`; unlike kinds are an error.
 
 Source: servicebus_filters, sections 2.3 and 3; what it leaves open: docs/reference/servicebus-open-points.md.
 """
@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from headgate.evaluate.semantics.wildcards import wildcard_match
 from headgate.language.like import LikeRefused, compile_any_like
-from headgate.language.servicebus_values import (
+from headgate.language.servicebus.system_properties import SystemType, system_type
+from headgate.language.servicebus.values import (
     INTEGER_LIMIT,
     INTEGER_MIN,
     INTEGERS,
@@ -21,7 +22,6 @@ from headgate.language.servicebus_values import (
     time_span,
     value_of,
 )
-from headgate.language.system_properties import SystemType, system_type
 from headgate.language.tree import CompareOperator, LikePattern, LikeShape
 from headgate.language.values import EvaluationFailed, Value
 from headgate.message import AmqpType, AmqpValue, Message

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from headgate.language.amqp.rabbitmq import RABBITMQ
 from headgate.language.dialect import Infix, Level
 from headgate.language.parser import comparison
-from headgate.language.rabbitmq import RABBITMQ
 from headgate.language.tree import CompareOperator, OwnRules
 
 SHOUT = replace(

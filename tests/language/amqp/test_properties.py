@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from headgate.errors import ConfigError, FilterLimitError, FilterTypeError
-from headgate.language.properties import (
+from headgate.language.amqp.properties import (
     application_properties_entries,
     application_properties_filter,
     joined,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import reduce
 
-from headgate.language.java import double_text, string_hash
+from headgate.language.rocketmq.java import double_text, string_hash
 from headgate.language.tree import (
     And,
     BooleanCast,

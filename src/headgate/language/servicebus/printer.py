@@ -7,8 +7,8 @@ import re
 
 from headgate.language.dialect import Level, Unspellable
 from headgate.language.like import like_text
-from headgate.language.servicebus_values import INTEGER_LIMIT, INTEGER_MIN, kind_of, text_of
-from headgate.language.system_properties import system_name
+from headgate.language.servicebus.system_properties import system_name
+from headgate.language.servicebus.values import INTEGER_LIMIT, INTEGER_MIN, kind_of, text_of
 from headgate.language.tree import (
     And,
     Arithmetic,

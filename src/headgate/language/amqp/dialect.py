@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
+from headgate.language.amqp.rabbitmq import COMPARISONS, RABBITMQ, TOKENS, delimited_name, quoted_text
 from headgate.language.dialect import (
     Infix,
     InfixForm,
@@ -23,7 +24,6 @@ from headgate.language.dialect import (
 )
 from headgate.language.lexer import Token
 from headgate.language.parser import Parser, arguments, comparison, named_field, sign
-from headgate.language.rabbitmq import COMPARISONS, RABBITMQ, TOKENS, delimited_name, quoted_text
 from headgate.language.tree import (
     Call,
     Compare,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from headgate.errors import FilterError
 from headgate.language import DEFAULT_DIALECT, bind, parse
-from headgate.language.properties import (
+from headgate.language.amqp.properties import (
     PropertyFilter,
     application_properties_filter,
     joined,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.errors import FilterSyntaxError
-from headgate.language.java import string_hash, trimmed
+from headgate.language.rocketmq.java import string_hash, trimmed
 from headgate.language.tree import Constant, Field, In, Node, ValueRules
 from headgate.message.rocketmq import TAG
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headgate.language.rocketmq_printer import print_tree
+from headgate.language.rocketmq.printer import print_tree
 from headgate.language.tree import (
     BooleanCast,
     Compare,

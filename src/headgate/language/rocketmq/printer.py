@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from headgate.language.dialect import Level, Unspellable
-from headgate.language.java import double_text
+from headgate.language.rocketmq.java import double_text
 from headgate.language.tree import (
     And,
     BooleanCast,

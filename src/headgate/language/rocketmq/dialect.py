@@ -20,10 +20,10 @@ from headgate.language.dialect import Dialect, Infix, InfixForm, Level, Prefix, 
 from headgate.language.lexer import Token
 from headgate.language.like import compile_like
 from headgate.language.parser import Parser, constant, group, is_null
-from headgate.language.rocketmq_printer import KEYWORDS, print_tree
-from headgate.language.rocketmq_text import expression_text, plain_text
-from headgate.language.rocketmq_values import compare, signed
-from headgate.language.rocketmq_warnings import warnings
+from headgate.language.rocketmq.printer import KEYWORDS, print_tree
+from headgate.language.rocketmq.text import expression_text, plain_text
+from headgate.language.rocketmq.values import compare, signed
+from headgate.language.rocketmq.warnings import warnings
 from headgate.language.tree import (
     And,
     BooleanCast,

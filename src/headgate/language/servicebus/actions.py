@@ -16,16 +16,16 @@ from headgate.errors import FilterLimitError, FilterTypeError
 from headgate.language.bind import Binder
 from headgate.language.dialect import Level, TokenKind
 from headgate.language.parser import Parser
-from headgate.language.servicebus import (
+from headgate.language.servicebus.dialect import (
     SERVICE_BUS,
     check_kinds,
     lexical_rules,
     parameter_values,
     property_name,
 )
-from headgate.language.servicebus_limits import DEFAULT_LIMITS, Limits
-from headgate.language.servicebus_printer import KEYWORDS
-from headgate.language.system_properties import SystemProperty, missing_system_property, system_property
+from headgate.language.servicebus.limits import DEFAULT_LIMITS, Limits
+from headgate.language.servicebus.printer import KEYWORDS
+from headgate.language.servicebus.system_properties import SystemProperty, missing_system_property, system_property
 from headgate.language.tree import Name, Node, Span
 from headgate.message.fields import FieldReference, Section
 

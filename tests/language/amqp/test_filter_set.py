@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.language.filter_set import (
+from headgate.language.amqp.filter_set import (
     FilterEntry,
     OffsetRequest,
     OffsetRequestKind,

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, FilterError, FilterLimitError, FilterSyntaxError, FilterTypeError
 from headgate.language import Limits, bind, parse, spelled
-from headgate.language.servicebus import parsing_error_text
-from headgate.language.servicebus_values import time_span
-from headgate.language.system_properties import SYSTEM_PROPERTIES
+from headgate.language.servicebus.dialect import parsing_error_text
+from headgate.language.servicebus.system_properties import SYSTEM_PROPERTIES
+from headgate.language.servicebus.values import time_span
 from headgate.language.tree import Constant, Field, MessageSize, NewId, Node, walk
 from headgate.message import AmqpType, AmqpValue
 from headgate.message.fields import FieldReference, Section

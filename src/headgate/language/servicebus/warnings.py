@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headgate.language.servicebus_printer import constant_text, property_text
-from headgate.language.servicebus_values import Kind, kind_of, number_of
-from headgate.language.system_properties import CORRELATION_FIELDS, system_property
+from headgate.language.servicebus.printer import constant_text, property_text
+from headgate.language.servicebus.system_properties import CORRELATION_FIELDS, system_property
+from headgate.language.servicebus.values import Kind, kind_of, number_of
 from headgate.language.tree import (
     And,
     Compare,

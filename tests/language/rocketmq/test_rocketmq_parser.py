@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from headgate.errors import FilterError, FilterLimitError, FilterSyntaxError, FilterTypeError
 from headgate.evaluate import Filter
 from headgate.language import bind, parse, spelled
-from headgate.language.rocketmq_printer import Unspellable, print_tree
-from headgate.language.rocketmq_text import expression_text
+from headgate.language.rocketmq.printer import Unspellable, print_tree
+from headgate.language.rocketmq.text import expression_text
 from headgate.language.tree import Arithmetic, ArithmeticOperator, Constant, Field, Node, Or, walk
 from headgate.message import AmqpType, AmqpValue
 from headgate.message.fields import FieldReference, Section
 from rocketmq_strategies import expressions, token_soups
 from spans import without_spans
 
-VECTORS = Path(__file__).parent.parent / "vectors"
+VECTORS = Path(__file__).parents[2] / "vectors"
 
 
 def understood(text: str) -> str:

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterable, Mapping
 
 from headgate.errors import ConfigError, FilterSyntaxError, FilterTypeError
-from headgate.language.servicebus import constant_value
-from headgate.language.servicebus_printer import constant_text, property_text
-from headgate.language.system_properties import CORRELATION_FIELDS, system_property
+from headgate.language.servicebus.dialect import constant_value
+from headgate.language.servicebus.printer import constant_text, property_text
+from headgate.language.servicebus.system_properties import CORRELATION_FIELDS, system_property
 from headgate.language.tree import And, Compare, CompareOperator, Constant, Field, Node, Span, ValueRules
 from headgate.language.values import Value
 from headgate.message.fields import FieldReference, Section

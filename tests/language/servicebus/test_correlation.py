@@ -13,7 +13,7 @@ import pytest
 from headgate.errors import ConfigError, FilterError
 from headgate.evaluate.filter import Filter
 from headgate.evaluate.verdict import Verdict
-from headgate.language.system_properties import CORRELATION_FIELDS, system_property
+from headgate.language.servicebus.system_properties import CORRELATION_FIELDS, system_property
 from headgate.language.tree import And, Compare, CompareOperator, Constant, Field, ValueRules, walk
 from headgate.message import AmqpType, AmqpValue, Message
 from headgate.message.fields import FieldReference, Section

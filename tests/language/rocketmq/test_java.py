@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.language.java import (
+from headgate.language.rocketmq.java import (
     NumberFormat,
     double_text,
     parse_double,

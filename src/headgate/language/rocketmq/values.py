@@ -10,7 +10,7 @@ import math
 import struct
 from typing import TypeAlias
 
-from headgate.language.java import NumberFormat, parse_double, parse_float, parse_integer, to_float, units
+from headgate.language.rocketmq.java import NumberFormat, parse_double, parse_float, parse_integer, to_float, units
 from headgate.language.tree import CompareOperator
 from headgate.language.values import EvaluationFailed, Value
 from headgate.message.constructors import AmqpType

@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Mapping
 
 from headgate.errors import ConfigError, FilterError
+from headgate.language.amqp.rabbitmq import COMPARISONS, quoted_text
 from headgate.language.dialect import (
     Dialect,
     Infix,
@@ -39,15 +40,14 @@ from headgate.language.parser import (
     negation,
     sign,
 )
-from headgate.language.rabbitmq import COMPARISONS, quoted_text
-from headgate.language.servicebus_limits import DEFAULT_LIMITS
-from headgate.language.servicebus_printer import KEYWORDS, print_tree
-from headgate.language.servicebus_values import INTEGER_LIMIT, TICKS_PER_MS, Kind, kind_of, time_span, value_of
-from headgate.language.servicebus_values import arithmetic as calculated
-from headgate.language.servicebus_values import compare as compared
-from headgate.language.servicebus_values import signed as with_sign
-from headgate.language.servicebus_warnings import warnings
-from headgate.language.system_properties import missing_system_property, system_property
+from headgate.language.servicebus.limits import DEFAULT_LIMITS
+from headgate.language.servicebus.printer import KEYWORDS, print_tree
+from headgate.language.servicebus.system_properties import missing_system_property, system_property
+from headgate.language.servicebus.values import INTEGER_LIMIT, TICKS_PER_MS, Kind, kind_of, time_span, value_of
+from headgate.language.servicebus.values import arithmetic as calculated
+from headgate.language.servicebus.values import compare as compared
+from headgate.language.servicebus.values import signed as with_sign
+from headgate.language.servicebus.warnings import warnings
 from headgate.language.tree import (
     And,
     ArithmeticOperator,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headgate.errors import FilterSyntaxError
 from headgate.evaluate import Filter, Verdict
-from headgate.language.tags import parse_tags, tag_hash
+from headgate.language.rocketmq.tags import parse_tags, tag_hash
 from headgate.message import AmqpType, AmqpValue, Message
 from headgate.message.rocketmq import TAG_ANNOTATION, stored_message
 

@@ -79,8 +79,6 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
     except (ssl.SSLError, OSError) as error:
         raise ConfigError(f"tls.certificate, tls.key: {tls.certificate} and {tls.key} do not serve: {error}") from error
     if tls.verify_client != "no":
-        if tls.ca is None:
-            raise ConfigError("tls.verify_client needs tls.ca, the authorities whose certificates are believed")
         context.verify_mode = ssl.CERT_REQUIRED if tls.verify_client == "required" else ssl.CERT_OPTIONAL
     if tls.ca is not None:
         try:

@@ -5,12 +5,17 @@ Handlers of protocols read limits and timeouts from here; nothing else of the se
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
-Port = int | Literal["off"]
+Port = Annotated[int, Meta(ge=0, le=65535)] | Literal["off"]
 """A TCP port; 0 takes a free one, `off` opens none."""
+
+
+Count = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0)]
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,9 +45,9 @@ class Advertised(_Table, frozen=True):
 
     host: str | None = None
     """Default: `localhost` for a client on this machine, else the address by which the client came."""
-    port: int | None = None
+    port: Annotated[int, Meta(ge=1, le=65535)] | None = None
     """Default: the port that is listened on."""
-    tls_port: int | None = None
+    tls_port: Annotated[int, Meta(ge=1, le=65535)] | None = None
     """The same for clients with TLS."""
 
 
@@ -61,48 +66,48 @@ class Tls(_Table, frozen=True):
 class Limits(_Table, frozen=True):
     """What one client, and all together, may take."""
 
-    connections: int = 10_000
+    connections: Count = 10_000
     """Of all protocols together, HTTP left out."""
-    channels: int = 2047
+    channels: Count = 2047
     """AMQP 0.9.1 channels of a connection."""
-    sessions: int = 64
+    sessions: Count = 64
     """AMQP 1.0 sessions of a connection."""
-    links: int = 256
+    links: Count = 256
     """AMQP 1.0 links of a session."""
-    publishers: int = 256
+    publishers: Count = 256
     """Stream protocol publishers of a connection: the protocol numbers them with a byte."""
-    consumers: int = 256
+    consumers: Count = 256
     """Consumers of a connection."""
-    frame_size_bytes: int = 262_144
+    frame_size_bytes: Count = 262_144
     """AMQP 1.0: the largest frame in either direction."""
-    frame_size_bytes_091: int = 131_072
+    frame_size_bytes_091: Count = 131_072
     """AMQP 0.9.1: the largest frame in either direction."""
-    stream_frame_size_bytes: int = 1_048_576
+    stream_frame_size_bytes: Count = 1_048_576
     """Stream protocol: the largest frame that a client may send."""
-    message_size_bytes: int = 16_777_216
+    message_size_bytes: Count = 16_777_216
     """The largest message, whatever the protocol."""
-    unconfirmed_messages: int = 50_000
+    unconfirmed_messages: Count = 50_000
     """A publishing connection with more is not read from until a quarter of it is left."""
-    sub_batch_expansion_bytes: int = 67_108_864
+    sub_batch_expansion_bytes: Count = 67_108_864
     """The largest sub-batch, uncompressed."""
-    filter_bytes: int = 4096
+    filter_bytes: Count = 4096
     """The longest filter expression."""
-    login_failures_a_minute: int = 30
+    login_failures_a_minute: Count = 30
     """From one address; further attempts are refused unseen until the minute is over."""
 
 
 class Timeouts(_Table, frozen=True):
     """Durations in seconds."""
 
-    handshake_s: float = 10.0
+    handshake_s: Seconds = 10.0
     """From accepting a connection to a user that is known."""
-    heartbeat_s: int = 60
+    heartbeat_s: Count = 60
     """What is proposed to clients; AMQP and the stream protocol."""
-    login_failure_s: float = 1.0
+    login_failure_s: Seconds = 1.0
     """How long the answer to wrong credentials is held back."""
-    linger_s: float = 3.0
+    linger_s: Seconds = 3.0
     """How long a closed connection may take to receive what was written."""
-    shutdown_s: float = 10.0
+    shutdown_s: Seconds = 10.0
     """How long clients may take to leave when the server stops."""
 
 
@@ -112,7 +117,9 @@ class Authentication(_Table, frozen=True):
     users_file: str | None = None
     """Users with hashed passwords and permissions; default: `.headgate/users.json` under the root."""
     default_user: str = "guest"
-    """Made with its name as the password when there is no users file yet; works from this machine only."""
+    """Made with all permissions when there is no users file yet."""
+    default_password: str | None = None
+    """Its first password. Without one its name is the password, and it may come from this machine only."""
     anonymous: bool = True
     """Whether ANONYMOUS is offered to clients on this machine: they are the default user."""
 
@@ -171,7 +178,7 @@ class SuperStreamEntry(_Table, frozen=True):
     """A super stream that is declared at start: its number of partitions, or one binding key per partition."""
 
     name: str
-    partitions: int | None = None
+    partitions: Count | None = None
     binding_keys: list[str] = []
     arguments: dict[str, ArgumentValue] = {}
 

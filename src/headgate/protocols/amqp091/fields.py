@@ -4,7 +4,7 @@
     array   size uint32, then per value: type octet, value
 
 What `Field.value` holds, by type: bool; int for integers and `timestamp` (seconds since 1970); float; bytes for
-`longstr` and `binary`; (scale, unscaled) for `decimal`; None for `void`; a tuple of fields for `array`; a dictionary for
+`longstr` and `binary`; (scale, unscaled) for `decimal`; None for `void`; a tuple of fields for `array`, a `Table` for
 `table`. Names are text; bytes that are no UTF-8 are surrogate escapes. Decoding keeps the exact types, so that what was
 published is what is delivered.
 
@@ -177,7 +177,7 @@ def _syntax_error(reason: str) -> RemoteProtocolError:
 
 
 def encode_table(fields: Mapping[str, Field]) -> bytes:
-    """The table with its size. Names longer than 255 bytes and values out of the range of their type raise ValueError."""
+    """The table with its size. Names longer than 255 bytes and values out of their type's range are errors of ours."""
     parts: list[bytes] = []
     for name, value in fields.items():
         encoded = name.encode("utf-8", "surrogateescape")

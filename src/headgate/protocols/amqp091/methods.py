@@ -1,0 +1,669 @@
+"""The methods of AMQP 0.9.1: one class each, whose fields are its layout, and the codec that reads the layout off.
+
+    class uint16, method uint16, then the fields; bits that stand side by side share octets, the first lowest
+
+`reserved` fields have no meaning. Source: AMQP 0-9-1 with the extensions of RabbitMQ (publisher confirms, nack,
+bindings between exchanges, update-secret).
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import struct
+from typing import Annotated, Any, ClassVar, get_args, get_type_hints
+
+import msgspec
+
+from headgate.errors import RemoteProtocolError
+from headgate.protocols.amqp091.codes import ReplyCode
+from headgate.protocols.amqp091.fields import Table, decode_table, encode_table
+
+
+class Form(enum.Enum):
+    """How a field is laid out."""
+
+    BIT = "bit"
+    OCTET = ">B"
+    SHORT = ">H"
+    LONG = ">I"
+    LONG_LONG = ">Q"
+    SHORT_STRING = "shortstr"
+    LONG_STRING = "longstr"
+    TABLE = "table"
+
+
+Bit = Annotated[bool, Form.BIT]
+Octet = Annotated[int, Form.OCTET]
+Short = Annotated[int, Form.SHORT]
+Long = Annotated[int, Form.LONG]
+LongLong = Annotated[int, Form.LONG_LONG]
+ShortString = Annotated[str, Form.SHORT_STRING]
+LongString = Annotated[bytes, Form.LONG_STRING]
+Arguments = Annotated[Table, Form.TABLE]
+
+
+class Method(msgspec.Struct, frozen=True):
+    """A method; `CODE` is its class and its number."""
+
+    CODE: ClassVar[tuple[int, int]] = (0, 0)
+
+
+class ConnectionStart(Method, frozen=True):
+    """Server: how a connection may be opened."""
+
+    CODE = (10, 10)
+    version_major: Octet = 0
+    version_minor: Octet = 9
+    server_properties: Arguments = {}
+    mechanisms: LongString = b"PLAIN"
+    locales: LongString = b"en_US"
+
+
+class ConnectionStartOk(Method, frozen=True):
+    """Client: who it is."""
+
+    CODE = (10, 11)
+    client_properties: Arguments = {}
+    mechanism: ShortString = "PLAIN"
+    response: LongString = b""
+    locale: ShortString = "en_US"
+
+
+class ConnectionSecure(Method, frozen=True):
+    """Server: a challenge."""
+
+    CODE = (10, 20)
+    challenge: LongString = b""
+
+
+class ConnectionSecureOk(Method, frozen=True):
+    """Client: the answer to a challenge."""
+
+    CODE = (10, 21)
+    response: LongString = b""
+
+
+class ConnectionTune(Method, frozen=True):
+    """Server: limits that it proposes."""
+
+    CODE = (10, 30)
+    channel_max: Short = 0
+    frame_max: Long = 0
+    heartbeat: Short = 0
+
+
+class ConnectionTuneOk(Method, frozen=True):
+    """Client: limits that hold; heartbeat in seconds, 0 = none."""
+
+    CODE = (10, 31)
+    channel_max: Short = 0
+    frame_max: Long = 0
+    heartbeat: Short = 0
+
+
+class ConnectionOpen(Method, frozen=True):
+    """Client: the virtual host it wants."""
+
+    CODE = (10, 40)
+    virtual_host: ShortString = "/"
+    reserved_1: ShortString = ""
+    reserved_2: Bit = False
+
+
+class ConnectionOpenOk(Method, frozen=True):
+    """Server: the connection is open."""
+
+    CODE = (10, 41)
+    reserved: ShortString = ""
+
+
+class ConnectionClose(Method, frozen=True):
+    """Either: the connection ends, and why; class and method of what caused it, or 0."""
+
+    CODE = (10, 50)
+    reply_code: Short = 200
+    reply_text: ShortString = ""
+    class_id: Short = 0
+    method_id: Short = 0
+
+
+class ConnectionCloseOk(Method, frozen=True):
+    """Either: the connection has ended."""
+
+    CODE = (10, 51)
+
+
+class ConnectionBlocked(Method, frozen=True):
+    """Server: publishing is held up."""
+
+    CODE = (10, 60)
+    reason: ShortString = ""
+
+
+class ConnectionUnblocked(Method, frozen=True):
+    """Server: publishing goes on."""
+
+    CODE = (10, 61)
+
+
+class ConnectionUpdateSecret(Method, frozen=True):
+    """Client: new credentials for a connection that is open."""
+
+    CODE = (10, 70)
+    new_secret: LongString = b""
+    reason: ShortString = ""
+
+
+class ConnectionUpdateSecretOk(Method, frozen=True):
+    """Server: they are taken."""
+
+    CODE = (10, 71)
+
+
+class ChannelOpen(Method, frozen=True):
+    """Client: open a channel."""
+
+    CODE = (20, 10)
+    reserved: ShortString = ""
+
+
+class ChannelOpenOk(Method, frozen=True):
+    """Server: the channel is open."""
+
+    CODE = (20, 11)
+    reserved: LongString = b""
+
+
+class ChannelFlow(Method, frozen=True):
+    """Either: stop or go on sending contents."""
+
+    CODE = (20, 20)
+    active: Bit = True
+
+
+class ChannelFlowOk(Method, frozen=True):
+    """Either: how it is now."""
+
+    CODE = (20, 21)
+    active: Bit = True
+
+
+class ChannelClose(Method, frozen=True):
+    """Either: the channel ends, and why; class and method of what caused it, or 0."""
+
+    CODE = (20, 40)
+    reply_code: Short = 200
+    reply_text: ShortString = ""
+    class_id: Short = 0
+    method_id: Short = 0
+
+
+class ChannelCloseOk(Method, frozen=True):
+    """Either: the channel has ended."""
+
+    CODE = (20, 41)
+
+
+class ExchangeDeclare(Method, frozen=True):
+    """Client: an exchange that shall be there."""
+
+    CODE = (40, 10)
+    reserved: Short = 0
+    exchange: ShortString = ""
+    type: ShortString = "direct"
+    passive: Bit = False
+    durable: Bit = False
+    auto_delete: Bit = False
+    internal: Bit = False
+    nowait: Bit = False
+    arguments: Arguments = {}
+
+
+class ExchangeDeclareOk(Method, frozen=True):
+    """Server: it is there."""
+
+    CODE = (40, 11)
+
+
+class ExchangeDelete(Method, frozen=True):
+    """Client: an exchange that shall go."""
+
+    CODE = (40, 20)
+    reserved: Short = 0
+    exchange: ShortString = ""
+    if_unused: Bit = False
+    nowait: Bit = False
+
+
+class ExchangeDeleteOk(Method, frozen=True):
+    """Server: it is gone."""
+
+    CODE = (40, 21)
+
+
+class ExchangeBind(Method, frozen=True):
+    """Client: bind an exchange to an exchange."""
+
+    CODE = (40, 30)
+    reserved: Short = 0
+    destination: ShortString = ""
+    source: ShortString = ""
+    routing_key: ShortString = ""
+    nowait: Bit = False
+    arguments: Arguments = {}
+
+
+class ExchangeBindOk(Method, frozen=True):
+    """Server: it is bound."""
+
+    CODE = (40, 31)
+
+
+class ExchangeUnbind(Method, frozen=True):
+    """Client: take a binding between exchanges away."""
+
+    CODE = (40, 40)
+    reserved: Short = 0
+    destination: ShortString = ""
+    source: ShortString = ""
+    routing_key: ShortString = ""
+    nowait: Bit = False
+    arguments: Arguments = {}
+
+
+class ExchangeUnbindOk(Method, frozen=True):
+    """Server: it is gone."""
+
+    CODE = (40, 51)
+
+
+class QueueDeclare(Method, frozen=True):
+    """Client: a queue that shall be there."""
+
+    CODE = (50, 10)
+    reserved: Short = 0
+    queue: ShortString = ""
+    passive: Bit = False
+    durable: Bit = False
+    exclusive: Bit = False
+    auto_delete: Bit = False
+    nowait: Bit = False
+    arguments: Arguments = {}
+
+
+class QueueDeclareOk(Method, frozen=True):
+    """Server: it is there."""
+
+    CODE = (50, 11)
+    queue: ShortString = ""
+    message_count: Long = 0
+    consumer_count: Long = 0
+
+
+class QueueBind(Method, frozen=True):
+    """Client: bind a queue to an exchange."""
+
+    CODE = (50, 20)
+    reserved: Short = 0
+    queue: ShortString = ""
+    exchange: ShortString = ""
+    routing_key: ShortString = ""
+    nowait: Bit = False
+    arguments: Arguments = {}
+
+
+class QueueBindOk(Method, frozen=True):
+    """Server: it is bound."""
+
+    CODE = (50, 21)
+
+
+class QueuePurge(Method, frozen=True):
+    """Client: remove all messages."""
+
+    CODE = (50, 30)
+    reserved: Short = 0
+    queue: ShortString = ""
+    nowait: Bit = False
+
+
+class QueuePurgeOk(Method, frozen=True):
+    """Server: how many there were."""
+
+    CODE = (50, 31)
+    message_count: Long = 0
+
+
+class QueueDelete(Method, frozen=True):
+    """Client: a queue that shall go."""
+
+    CODE = (50, 40)
+    reserved: Short = 0
+    queue: ShortString = ""
+    if_unused: Bit = False
+    if_empty: Bit = False
+    nowait: Bit = False
+
+
+class QueueDeleteOk(Method, frozen=True):
+    """Server: how many messages it had."""
+
+    CODE = (50, 41)
+    message_count: Long = 0
+
+
+class QueueUnbind(Method, frozen=True):
+    """Client: take a binding away."""
+
+    CODE = (50, 50)
+    reserved: Short = 0
+    queue: ShortString = ""
+    exchange: ShortString = ""
+    routing_key: ShortString = ""
+    arguments: Arguments = {}
+
+
+class QueueUnbindOk(Method, frozen=True):
+    """Server: it is gone."""
+
+    CODE = (50, 51)
+
+
+class BasicQos(Method, frozen=True):
+    """Client: how many messages may be unacknowledged."""
+
+    CODE = (60, 10)
+    prefetch_size: Long = 0
+    prefetch_count: Short = 0
+    is_global: Bit = False
+
+
+class BasicQosOk(Method, frozen=True):
+    """Server: so it is."""
+
+    CODE = (60, 11)
+
+
+class BasicConsume(Method, frozen=True):
+    """Client: start a consumer."""
+
+    CODE = (60, 20)
+    reserved: Short = 0
+    queue: ShortString = ""
+    consumer_tag: ShortString = ""
+    no_local: Bit = False
+    no_ack: Bit = False
+    exclusive: Bit = False
+    nowait: Bit = False
+    arguments: Arguments = {}
+
+
+class BasicConsumeOk(Method, frozen=True):
+    """Server: it runs."""
+
+    CODE = (60, 21)
+    consumer_tag: ShortString = ""
+
+
+class BasicCancel(Method, frozen=True):
+    """Either: end a consumer; from the server when its queue is gone."""
+
+    CODE = (60, 30)
+    consumer_tag: ShortString = ""
+    nowait: Bit = False
+
+
+class BasicCancelOk(Method, frozen=True):
+    """Either: it has ended."""
+
+    CODE = (60, 31)
+    consumer_tag: ShortString = ""
+
+
+class BasicPublish(Method, frozen=True):
+    """Client: a message follows."""
+
+    CODE = (60, 40)
+    reserved: Short = 0
+    exchange: ShortString = ""
+    routing_key: ShortString = ""
+    mandatory: Bit = False
+    immediate: Bit = False
+
+
+class BasicReturn(Method, frozen=True):
+    """Server: a message that went nowhere follows."""
+
+    CODE = (60, 50)
+    reply_code: Short = 0
+    reply_text: ShortString = ""
+    exchange: ShortString = ""
+    routing_key: ShortString = ""
+
+
+class BasicDeliver(Method, frozen=True):
+    """Server: a message for a consumer follows."""
+
+    CODE = (60, 60)
+    consumer_tag: ShortString = ""
+    delivery_tag: LongLong = 0
+    redelivered: Bit = False
+    exchange: ShortString = ""
+    routing_key: ShortString = ""
+
+
+class BasicGet(Method, frozen=True):
+    """Client: one message, if there is one."""
+
+    CODE = (60, 70)
+    reserved: Short = 0
+    queue: ShortString = ""
+    no_ack: Bit = False
+
+
+class BasicGetOk(Method, frozen=True):
+    """Server: it follows."""
+
+    CODE = (60, 71)
+    delivery_tag: LongLong = 0
+    redelivered: Bit = False
+    exchange: ShortString = ""
+    routing_key: ShortString = ""
+    message_count: Long = 0
+
+
+class BasicGetEmpty(Method, frozen=True):
+    """Server: there is none."""
+
+    CODE = (60, 72)
+    reserved: ShortString = ""
+
+
+class BasicAck(Method, frozen=True):
+    """Client: a message is done with; server: it is kept. `multiple`: all up to it."""
+
+    CODE = (60, 80)
+    delivery_tag: LongLong = 0
+    multiple: Bit = False
+
+
+class BasicReject(Method, frozen=True):
+    """Client: a message is refused."""
+
+    CODE = (60, 90)
+    delivery_tag: LongLong = 0
+    requeue: Bit = False
+
+
+class BasicRecoverAsync(Method, frozen=True):
+    """Client: deliver again what is unacknowledged."""
+
+    CODE = (60, 100)
+    requeue: Bit = False
+
+
+class BasicRecover(Method, frozen=True):
+    """Client: deliver again what is unacknowledged."""
+
+    CODE = (60, 110)
+    requeue: Bit = False
+
+
+class BasicRecoverOk(Method, frozen=True):
+    """Server: so it is done."""
+
+    CODE = (60, 111)
+
+
+class BasicNack(Method, frozen=True):
+    """Client: messages are refused; server: they are not kept."""
+
+    CODE = (60, 120)
+    delivery_tag: LongLong = 0
+    multiple: Bit = False
+    requeue: Bit = False
+
+
+class ConfirmSelect(Method, frozen=True):
+    """Client: acknowledge what is published on this channel."""
+
+    CODE = (85, 10)
+    nowait: Bit = False
+
+
+class ConfirmSelectOk(Method, frozen=True):
+    """Server: so it is."""
+
+    CODE = (85, 11)
+
+
+class TxSelect(Method, frozen=True):
+    """Client: use transactions."""
+
+    CODE = (90, 10)
+
+
+class TxCommit(Method, frozen=True):
+    """Client: end a transaction."""
+
+    CODE = (90, 20)
+
+
+class TxRollback(Method, frozen=True):
+    """Client: undo a transaction."""
+
+    CODE = (90, 30)
+
+
+_HEAD = struct.Struct(">HH")
+_NUMBERS = {form: struct.Struct(form.value) for form in Form if form.value.startswith(">")}
+
+
+def _layout(method: type[Method]) -> tuple[tuple[str, Form], ...]:
+    hints = get_type_hints(method, include_extras=True)
+    return tuple((name, get_args(hints[name])[1]) for name in method.__struct_fields__)
+
+
+METHODS: dict[tuple[int, int], type[Method]] = {method.CODE: method for method in Method.__subclasses__()}
+"""All methods by class and number."""
+
+_LAYOUTS: dict[type[Method], tuple[tuple[str, Form], ...]] = {method: _layout(method) for method in METHODS.values()}
+_CACHED_BYTES = 128
+_ACK = struct.Struct(">HHQB")
+
+
+def decode_method(payload: bytes) -> Method:
+    """The method of a method frame's payload.
+
+    Raises `RemoteProtocolError`: 540 for a method that does not exist, 502 for fields that do not decode.
+    """
+    if len(payload) == _ACK.size and payload.startswith(b"\x00\x3c\x00\x50"):
+        _, _, delivery_tag, bits = _ACK.unpack(payload)
+        return BasicAck(delivery_tag, bool(bits & 1))
+    # A publisher says the same again and again.
+    if len(payload) <= _CACHED_BYTES and payload.startswith(b"\x00\x3c\x00\x28"):
+        return _decode_cached(payload)
+    return _decode(payload)
+
+
+def _decode(payload: bytes) -> Method:
+    stop = len(payload)
+    if stop < _HEAD.size:
+        raise RemoteProtocolError(f"a method frame of {stop} bytes", code=ReplyCode.FRAME_ERROR)
+    method = METHODS.get(_HEAD.unpack_from(payload))
+    if method is None:
+        class_id, method_id = _HEAD.unpack_from(payload)
+        raise RemoteProtocolError(f"no method {method_id} of class {class_id}", code=ReplyCode.NOT_IMPLEMENTED)
+    position = _HEAD.size
+    values: list[Any] = []
+    bit = 8
+    for _, form in _LAYOUTS[method]:
+        if form is Form.BIT:
+            if bit == 8:
+                position, bit = _within(method, position, 1, stop), 0
+            values.append(bool(payload[position - 1] >> bit & 1))
+            bit += 1
+            continue
+        bit = 8
+        if form is Form.TABLE:
+            value, position = decode_table(payload, position, stop)
+            values.append(value)
+            continue
+        if form is Form.SHORT_STRING or form is Form.LONG_STRING:
+            width = 1 if form is Form.SHORT_STRING else 4
+            start = _within(method, position, width, stop)
+            position = _within(method, start, int.from_bytes(payload[position:start], "big"), stop)
+            octets = payload[start:position]
+            values.append(octets if width == 4 else octets.decode("utf-8", "surrogateescape"))
+            continue
+        numbers = _NUMBERS[form]
+        end = _within(method, position, numbers.size, stop)
+        values.append(numbers.unpack_from(payload, position)[0])
+        position = end
+    if position != stop:
+        raise RemoteProtocolError(
+            f"{stop - position} bytes behind the fields of {method.__name__}", code=ReplyCode.SYNTAX_ERROR
+        )
+    return method(*values)
+
+
+_decode_cached = functools.lru_cache(maxsize=1024)(_decode)
+
+
+def _within(method: type[Method], position: int, length: int, stop: int) -> int:
+    if length > stop - position:
+        raise RemoteProtocolError(f"{method.__name__} ends within its fields", code=ReplyCode.SYNTAX_ERROR)
+    return position + length
+
+
+def encode_method(method: Method) -> bytes:
+    """The payload of a method frame. A value that does not fit its field is an error of our own."""
+    parts = [_HEAD.pack(*method.CODE)]
+    bits, count = 0, 0
+    for name, form in _LAYOUTS[type(method)]:
+        value = getattr(method, name)
+        if form is Form.BIT:
+            bits |= value << count
+            count += 1
+            continue
+        if count:
+            parts.append(bytes([bits]))
+            bits, count = 0, 0
+        if form is Form.TABLE:
+            parts.append(encode_table(value))
+        elif form is Form.SHORT_STRING:
+            parts.append(encode_short_string(value))
+        elif form is Form.LONG_STRING:
+            parts += (len(value).to_bytes(4, "big"), value)
+        else:
+            parts.append(_NUMBERS[form].pack(value))
+    if count:
+        parts.append(bytes([bits]))
+    return b"".join(parts)
+
+
+def encode_short_string(text: str) -> bytes:
+    """A text of at most 255 bytes with its length in front."""
+    octets = text.encode("utf-8", "surrogateescape")
+    return b"%c%b" % (len(octets), octets)

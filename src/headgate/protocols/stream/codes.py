@@ -1,0 +1,143 @@
+"""Numbers of the stream protocol: commands (stream_protocol.md section 2), response codes (section 7), and which
+error of Headgate has which code.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from headgate.errors import (
+    AccessRefusedError,
+    AuthenticationError,
+    ConfigError,
+    FilterError,
+    HeadgateError,
+    LimitExceededError,
+    LogError,
+    OffsetOutOfRangeError,
+    PreconditionFailedError,
+    ProtocolError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+    StreamExistsError,
+    StreamLockedError,
+    StreamNotFoundError,
+    StreamReadOnlyError,
+    UnsupportedError,
+)
+
+REPLY_BIT = 0x8000
+"""Set in the key of a reply."""
+
+
+class Command(IntEnum):
+    """Keys of frames, without the bit of replies."""
+
+    DECLARE_PUBLISHER = 1
+    PUBLISH = 2
+    PUBLISH_CONFIRM = 3
+    PUBLISH_ERROR = 4
+    QUERY_PUBLISHER_SEQUENCE = 5
+    DELETE_PUBLISHER = 6
+    SUBSCRIBE = 7
+    DELIVER = 8
+    CREDIT = 9
+    STORE_OFFSET = 10
+    QUERY_OFFSET = 11
+    UNSUBSCRIBE = 12
+    CREATE = 13
+    DELETE = 14
+    METADATA = 15
+    METADATA_UPDATE = 16
+    PEER_PROPERTIES = 17
+    SASL_HANDSHAKE = 18
+    SASL_AUTHENTICATE = 19
+    TUNE = 20
+    OPEN = 21
+    CLOSE = 22
+    HEARTBEAT = 23
+    ROUTE = 24
+    PARTITIONS = 25
+    CONSUMER_UPDATE = 26
+    EXCHANGE_COMMAND_VERSIONS = 27
+    STREAM_STATS = 28
+    CREATE_SUPER_STREAM = 29
+    DELETE_SUPER_STREAM = 30
+    RESOLVE_OFFSET_SPECIFICATION = 31
+
+
+class ResponseCode(IntEnum):
+    """What a reply, an error of a publisher, a metadata update or a Close says."""
+
+    OK = 0x01
+    STREAM_DOES_NOT_EXIST = 0x02
+    SUBSCRIPTION_ID_EXISTS = 0x03
+    SUBSCRIPTION_ID_UNKNOWN = 0x04
+    STREAM_EXISTS = 0x05
+    STREAM_NOT_AVAILABLE = 0x06
+    SASL_MECHANISM_UNSUPPORTED = 0x07
+    AUTHENTICATION_FAILURE = 0x08
+    SASL_ERROR = 0x09
+    SASL_CHALLENGE = 0x0A
+    LOOPBACK_ONLY = 0x0B
+    VIRTUAL_HOST_ACCESS_FAILURE = 0x0C
+    UNKNOWN_FRAME = 0x0D
+    FRAME_TOO_LARGE = 0x0E
+    INTERNAL_ERROR = 0x0F
+    ACCESS_REFUSED = 0x10
+    PRECONDITION_FAILED = 0x11
+    PUBLISHER_DOES_NOT_EXIST = 0x12
+    NO_OFFSET = 0x13
+    SASL_MECHANISM_MAY_NOT_CHANGE = 0x14
+    SASL_USER_MAY_NOT_CHANGE = 0x15
+
+
+SERVER_VERSIONS: tuple[tuple[int, int, int], ...] = tuple(
+    (key, 1, 2 if key == Command.PUBLISH else 1)
+    for key in (1, 2, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15, 22, 23, 24, 25, 28, 29, 30, 31)
+)
+"""What a server says to ExchangeCommandVersions: (key, lowest, highest version), in the order clients rely on."""
+
+CLIENT_VERSIONS: tuple[tuple[int, int, int], ...] = (
+    (Command.PUBLISH_CONFIRM, 1, 1),
+    (Command.PUBLISH_ERROR, 1, 1),
+    (Command.DELIVER, 1, 2),
+    (Command.METADATA_UPDATE, 1, 1),
+    (Command.CONSUMER_UPDATE, 1, 1),
+)
+"""What our client can receive."""
+
+RESPONSE_CODES: dict[type[HeadgateError], ResponseCode] = {
+    ResourceNotFoundError: ResponseCode.STREAM_DOES_NOT_EXIST,
+    ResourceExistsError: ResponseCode.PRECONDITION_FAILED,
+    PreconditionFailedError: ResponseCode.PRECONDITION_FAILED,
+    AccessRefusedError: ResponseCode.ACCESS_REFUSED,
+    AuthenticationError: ResponseCode.AUTHENTICATION_FAILURE,
+    UnsupportedError: ResponseCode.PRECONDITION_FAILED,
+    LimitExceededError: ResponseCode.PRECONDITION_FAILED,
+    FilterError: ResponseCode.PRECONDITION_FAILED,
+    ConfigError: ResponseCode.PRECONDITION_FAILED,
+    StreamNotFoundError: ResponseCode.STREAM_DOES_NOT_EXIST,
+    StreamExistsError: ResponseCode.STREAM_EXISTS,
+    StreamLockedError: ResponseCode.STREAM_NOT_AVAILABLE,
+    StreamReadOnlyError: ResponseCode.ACCESS_REFUSED,
+    OffsetOutOfRangeError: ResponseCode.NO_OFFSET,
+    LogError: ResponseCode.INTERNAL_ERROR,
+    HeadgateError: ResponseCode.INTERNAL_ERROR,
+}
+"""An error has the code of its class, or of the nearest class above it."""
+
+
+def response_code(error: HeadgateError) -> ResponseCode:
+    """The code that says an error; an error of the protocol has its own."""
+    if isinstance(error, ProtocolError) and error.code in ResponseCode.__members__.values():
+        return ResponseCode(int(error.code))
+    return next(RESPONSE_CODES[kind] for kind in type(error).__mro__ if kind in RESPONSE_CODES)
+
+
+def name_of_code(code: int) -> str:
+    """A response code in words, for messages: `precondition failed (0x11)`."""
+    try:
+        return f"{ResponseCode(code).name.lower().replace('_', ' ')} (0x{code:02x})"
+    except ValueError:
+        return f"unknown code 0x{code:02x}"

@@ -1,0 +1,347 @@
+"""The server's side of a connection: what a client may say when, and how it is answered (stream_protocol.md, 3)."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.errors import LocalProtocolError, RemoteProtocolError
+from headgate.protocols.stream import frames as f
+from headgate.protocols.stream.codec import decode_from_client, encode
+from headgate.protocols.stream.codes import Command, ResponseCode
+from headgate.protocols.stream.delivery import encode_deliver
+from headgate.protocols.stream.framing import FrameAssembler, ProtocolViolation
+from headgate.protocols.stream.publishing import (
+    DEFAULT_EXPANSION_LIMIT_BYTES,
+    Publish,
+    encode_confirms,
+    encode_publish_errors,
+    parse_publish_run,
+)
+from headgate.protocols.stream.wire import malformed
+
+UInt64Array = NDArray[np.uint64]
+Int64Array = NDArray[np.int64]
+
+
+class ServerState(Enum):
+    """How far a connection is."""
+
+    CONNECTED = "connected"
+    GREETED = "greeted"
+    HANDSHAKEN = "mechanisms listed"
+    AUTHENTICATING = "authenticating"
+    TUNING = "tuning"
+    TUNED = "tuned"
+    OPENING = "opening"
+    OPENED = "open"
+    CLOSING = "closing"
+    LEAVING = "closed by the client"
+    CLOSED = "closed"
+
+
+_STEADY = (
+    f.Heartbeat,
+    f.ExchangeCommandVersions,
+    f.DeclarePublisher,
+    f.DeletePublisher,
+    f.QueryPublisherSequence,
+    f.Subscribe,
+    f.Unsubscribe,
+    f.Credit,
+    f.StoreOffset,
+    f.QueryOffset,
+    f.Create,
+    f.Delete,
+    f.Metadata,
+    f.Route,
+    f.Partitions,
+    f.ConsumerUpdateReply,
+    f.StreamStats,
+    f.CreateSuperStream,
+    f.DeleteSuperStream,
+    f.ResolveOffsetSpecification,
+    f.SaslAuthenticate,
+)
+
+_NEXT: Mapping[ServerState, Mapping[type[f.Frame], ServerState]] = {
+    ServerState.CONNECTED: {f.PeerProperties: ServerState.GREETED},
+    ServerState.GREETED: {f.SaslHandshake: ServerState.HANDSHAKEN},
+    ServerState.HANDSHAKEN: {f.SaslAuthenticate: ServerState.AUTHENTICATING},
+    ServerState.AUTHENTICATING: {},
+    ServerState.TUNING: {
+        f.Tune: ServerState.TUNED,
+        f.TuneReply: ServerState.TUNED,
+        f.Heartbeat: ServerState.TUNING,
+    },
+    ServerState.TUNED: {f.Open: ServerState.OPENING, f.Heartbeat: ServerState.TUNED},
+    ServerState.OPENING: {},
+    ServerState.OPENED: {**dict.fromkeys(_STEADY, ServerState.OPENED), f.Close: ServerState.LEAVING},
+    ServerState.CLOSING: {f.CloseReply: ServerState.CLOSED, f.Close: ServerState.LEAVING},
+    ServerState.LEAVING: {},
+    ServerState.CLOSED: {},
+}
+"""What may come in a state, and the state after it; `Publish`, too, may come when the connection is open."""
+
+_DECIDED_BY_REPLY = {
+    ServerState.AUTHENTICATING: (f.SaslAuthenticateReply, ServerState.TUNING),
+    ServerState.OPENING: (f.OpenReply, ServerState.OPENED),
+}
+"""States that end with our reply: with code OK in the state given, else closed."""
+
+_WAITS_FOR_REPLY = (f.SaslAuthenticate, f.Open)
+"""Nothing is read behind them before they are answered."""
+
+_DEAF = (ServerState.LEAVING, ServerState.CLOSED)
+"""What still comes in these states is not looked at."""
+
+FRAME_MAX_BEFORE_OPEN = 8192
+_HELD_MAX = 4 << 20
+_SIZE = struct.Struct(">I")
+_KEY = struct.Struct(">H")
+_CLOSE_CORRELATION = 1
+_REASONS = {ResponseCode.UNKNOWN_FRAME: "unknown frame", ResponseCode.FRAME_TOO_LARGE: "frame too large"}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """What a server proposes and bounds: frame size in bytes, heartbeat in seconds, 0 is none; sub-batch expansion."""
+
+    frame_max: int = 1 << 20
+    heartbeat_s: int = 60
+    expansion_limit_bytes: int = DEFAULT_EXPANSION_LIMIT_BYTES
+
+
+ServerEvent = f.Frame | Publish | ProtocolViolation
+
+
+class ServerConnection:
+    """Bytes of a client in, events out; replies in, bytes out.
+
+    Requests, `Close` among them, are answered in their order with `send(reply)`. `SaslAuthenticate`, `Open` and a
+    ProtocolViolation halt reading until they are answered (the last with `fail`); then `go_on` gives what came behind.
+    When the state is CLOSED and the output is taken, the socket is closed.
+    """
+
+    def __init__(self, limits: ServerLimits | None = None) -> None:
+        self.limits = limits or ServerLimits()
+        self.state = ServerState.CONNECTED
+        self.frame_max = self.limits.frame_max
+        """The largest frame, without its size, that either side sends once it is tuned; 0 is no limit."""
+        self.heartbeat_s = self.limits.heartbeat_s
+        self.deliver_version = 1
+        self._frames = FrameAssembler(self._walk)
+        self._events: list[ServerEvent] = []
+        self._output = bytearray()
+        self._unanswered: deque[tuple[Command, int]] = deque()
+        self._asked: set[int] = set()
+        self._last_correlation = _CLOSE_CORRELATION
+        self._violation: ProtocolViolation | None = None
+
+    def receive(self, data: bytes | bytearray | memoryview) -> list[ServerEvent]:
+        """What the bytes, together with those before, say. `data` is not kept. Never raises."""
+        if self.state not in _DEAF:
+            self._frames.receive(data)
+            limit = _HELD_MAX if self.state is ServerState.OPENED else FRAME_MAX_BEFORE_OPEN
+            if self._frames.is_halted and self._frames.held_bytes > limit and self._violation is None:
+                self._violated("more behind a request than may wait for its reply", ResponseCode.FRAME_TOO_LARGE)
+        return self._taken_events()
+
+    def go_on(self) -> list[ServerEvent]:
+        """What came while reading was halted; empty as long as it is."""
+        if self._frames.is_halted and self._violation is None and not self._waits():
+            self._frames.go_on()
+        return self._taken_events()
+
+    def send(self, frame: f.Frame) -> None:
+        """Say something; a reply must belong to the oldest unanswered request. Raises LocalProtocolError."""
+        if self.state is ServerState.CLOSED:
+            raise LocalProtocolError(f"{type(frame).__name__} on a closed connection")
+        if isinstance(frame, f.Reply | f.MetadataReply):
+            asked = (frame.command, frame.correlation_id)
+            if not self._unanswered or self._unanswered[0] != asked:
+                raise LocalProtocolError(f"{type(frame).__name__} {frame.correlation_id} answers no request in turn")
+            self._unanswered.popleft()
+        else:
+            self._check_open(type(frame).__name__)
+        self._output += encode(frame)
+        if isinstance(frame, f.CloseReply):
+            self.state = ServerState.CLOSED
+        elif self.state in _DECIDED_BY_REPLY:
+            self._decided(frame)
+
+    def reply(self, request: f.Request, code: int = ResponseCode.OK) -> None:
+        """Answer a request with nothing but a code."""
+        self.send(f.REPLY_OF[request.command](correlation_id=request.correlation_id, code=code))
+
+    def ask_consumer(self, subscription_id: int, *, active: bool) -> int:
+        """Send a ConsumerUpdate; gives the correlation id that its reply will have."""
+        self._last_correlation = self._last_correlation % (2**32 - 1) + 1
+        correlation = self._last_correlation
+        self._asked.add(correlation)
+        self.send(f.ConsumerUpdate(subscription_id, int(active), correlation_id=correlation))
+        return correlation
+
+    def confirm(self, publisher_id: int, publishing_ids: UInt64Array) -> None:
+        """The entries of these publishing ids are in the stream."""
+        self._check_open("PublishConfirm")
+        self._output += encode_confirms(publisher_id, publishing_ids, frame_max=self.frame_max)
+
+    def refuse(self, publisher_id: int, publishing_ids: UInt64Array, code: ResponseCode) -> None:
+        """The entries of these publishing ids are not in the stream."""
+        self._check_open("PublishError")
+        self._output += encode_publish_errors(publisher_id, publishing_ids, code, frame_max=self.frame_max)
+
+    def deliver(
+        self,
+        subscription_id: int,
+        data: NDArray[np.uint8],
+        *,
+        header_starts: Int64Array,
+        data_starts: Int64Array,
+        data_lengths: Int64Array,
+        committed_chunk_id: int,
+    ) -> bytearray | memoryview:
+        """Deliver frames for chunks, in a buffer that goes out behind `take_output`; arguments as `encode_deliver`."""
+        self._check_open("Deliver")
+        return encode_deliver(
+            subscription_id,
+            data,
+            header_starts=header_starts,
+            data_starts=data_starts,
+            data_lengths=data_lengths,
+            committed_chunk_id=committed_chunk_id,
+            version=self.deliver_version,
+        )
+
+    def close(self, code: ResponseCode, reason: str) -> None:
+        """End an open connection from our side: Close, then the client's reply is waited for."""
+        self._check_open("Close")
+        self._output += encode(f.Close(code, reason, correlation_id=_CLOSE_CORRELATION))
+        self._unanswered.clear()
+        self._frames.is_halted = False
+        self.state = ServerState.CLOSING
+
+    def fail(self, violation: ProtocolViolation) -> None:
+        """Answer a violation: with a Close where the protocol has one for it, else the connection is CLOSED at once."""
+        self._violation = None
+        if violation.is_answered and self.state is ServerState.OPENED:
+            self.close(ResponseCode(int(violation.error.code)), _REASONS[ResponseCode(int(violation.error.code))])
+        else:
+            self.state = ServerState.CLOSED
+
+    def take_output(self) -> bytes:
+        """What is to be written to the client, once."""
+        output = bytes(self._output)
+        self._output.clear()
+        return output
+
+    def _taken_events(self) -> list[ServerEvent]:
+        events, self._events = self._events, []
+        return events
+
+    def _waits(self) -> bool:
+        return bool(self._unanswered) and self._unanswered[-1][0] in (Command.SASL_AUTHENTICATE, Command.OPEN)
+
+    def _frame_limit(self) -> int:
+        if self.state in (ServerState.OPENED, ServerState.CLOSING):
+            return self.frame_max or 2**32
+        return FRAME_MAX_BEFORE_OPEN
+
+    def _walk(self, view: memoryview, position: int) -> int:
+        while not self._frames.is_halted:
+            if self.state in _DEAF:
+                return len(view)
+            left = len(view) - position
+            if left < _SIZE.size:
+                return position
+            if self.state is ServerState.OPENED and left >= 6 and _KEY.unpack_from(view, position + 4)[0] == 2:
+                published, position = parse_publish_run(
+                    view,
+                    position,
+                    frame_max=self._frame_limit(),
+                    expansion_limit_bytes=self.limits.expansion_limit_bytes,
+                )
+                self._events += published
+                left = len(view) - position
+                if left < _SIZE.size:
+                    return position
+            size = _SIZE.unpack_from(view, position)[0]
+            if size > self._frame_limit():
+                self._frames.skip(_SIZE.size + size)
+                if self.state is not ServerState.CLOSING:
+                    self._violated(f"a frame of {size} bytes", ResponseCode.FRAME_TOO_LARGE)
+                return position
+            if left < _SIZE.size + size:
+                return position
+            body = bytes(view[position + _SIZE.size : position + _SIZE.size + size])
+            position += _SIZE.size + size
+            self._receive_frame(body)
+        return position
+
+    def _receive_frame(self, body: bytes) -> None:
+        if self.state is ServerState.OPENED and len(body) >= 2 and _KEY.unpack_from(body)[0] == Command.PUBLISH:
+            # A whole one that was not read in bulk. The original closes without a word.
+            self._violated("malformed frame: Publish", ResponseCode.UNKNOWN_FRAME, is_answered=False)
+            return
+        try:
+            frame = decode_from_client(body)
+            following = _NEXT[self.state].get(type(frame))
+            if following is None or not self._is_expected(frame):
+                malformed(f"{type(frame).__name__} while the connection is {self.state.value}")
+        except RemoteProtocolError as error:
+            # What still comes when we have sent Close was sent before the client read it.
+            if self.state is not ServerState.CLOSING:
+                self._violated(error.reason, ResponseCode.UNKNOWN_FRAME)
+            return
+        self.state = following
+        self._events.append(frame)
+        self._take_in(frame)
+
+    def _is_expected(self, frame: f.Frame) -> bool:
+        if isinstance(frame, f.ConsumerUpdateReply):
+            return frame.correlation_id in self._asked
+        return True
+
+    def _take_in(self, frame: f.Frame) -> None:
+        if isinstance(frame, f.Request):
+            self._unanswered.append((frame.command, frame.correlation_id))
+            self._frames.is_halted = isinstance(frame, _WAITS_FOR_REPLY)
+        elif isinstance(frame, f.ConsumerUpdateReply):
+            self._asked.discard(frame.correlation_id)
+        elif isinstance(frame, f.Tune | f.TuneReply):
+            self.frame_max = _smaller(self.limits.frame_max, frame.frame_max)
+            self.heartbeat_s = _smaller(self.limits.heartbeat_s, frame.heartbeat_s)
+        if isinstance(frame, f.ExchangeCommandVersions):
+            deliver = [highest for key, _, highest in frame.versions if key == Command.DELIVER]
+            self.deliver_version = 2 if deliver and max(deliver) >= 2 else 1
+
+    def _decided(self, frame: f.Frame) -> None:
+        reply, following = _DECIDED_BY_REPLY[self.state]
+        if isinstance(frame, reply):
+            self.state = following if frame.code == ResponseCode.OK else ServerState.CLOSED
+            if self.state is ServerState.TUNING:
+                self._output += encode(f.Tune(self.limits.frame_max, self.limits.heartbeat_s))
+
+    def _violated(self, reason: str, code: ResponseCode, *, is_answered: bool = True) -> None:
+        self._violation = ProtocolViolation(
+            RemoteProtocolError(reason, code=code), is_answered and self.state is ServerState.OPENED
+        )
+        self._events.append(self._violation)
+        self._frames.is_halted = True
+
+    def _check_open(self, what: str) -> None:
+        # Until its Close is answered a client may be told what happened before.
+        if self.state not in (ServerState.OPENED, ServerState.LEAVING):
+            raise LocalProtocolError(f"{what} while the connection is {self.state.value}")
+
+
+def _smaller(left: int, right: int) -> int:
+    """The smaller of two limits, where 0 is none."""
+    return min(left, right) if left and right else left or right

@@ -1,0 +1,335 @@
+"""A server as a program sees it: its streams, and publishers and consumers of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from headgate.client.address import ServerAddress, Tls
+from headgate.client.connection import Connection
+from headgate.client.consumer import Consumer
+from headgate.client.places import resolve_by_reading
+from headgate.client.publisher import MOST_UNCONFIRMED, FilterValueOf, Publisher
+from headgate.client.refusals import refusal
+from headgate.client.retry import Retry
+from headgate.client.subscription import DEFAULT_CREDIT, ServedFilter, Subscription, SubscriptionOptions
+from headgate.errors import ConfigError, ConnectionLostError, ResourceExistsError
+from headgate.evaluate.filter import Filter
+from headgate.language import DEFAULT_DIALECT
+from headgate.log import OffsetKind, OffsetSpecification
+from headgate.message import Message
+from headgate.protocols.stream.codes import ResponseCode
+from headgate.protocols.stream.frames import (
+    Create,
+    CreateSuperStream,
+    Delete,
+    DeleteSuperStream,
+    Partitions,
+    PartitionsReply,
+    Route,
+    RouteReply,
+    StoreOffset,
+    StreamStats,
+    StreamStatsReply,
+)
+
+T = TypeVar("T")
+
+NO_BROKER = 0xFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatistics:
+    """Ids of the first chunk, the last one, and the last one that is safe; None while the stream is empty."""
+
+    first_chunk_id: int | None
+    last_chunk_id: int | None
+    committed_chunk_id: int | None
+
+
+class Client:
+    """One user at one server, over the stream protocol. Not for several threads.
+
+    Publishers and consumers have connections of their own, to the server that leads their stream. Commands raise the
+    BrokerError that the answer of the server stands for; after a lost connection they are made once more.
+    """
+
+    def __init__(self, address: ServerAddress, *, timeout_s: float, heartbeat_s: int, retry: Retry) -> None:
+        self.address = address
+        self.retry = retry
+        self._timeout_s = timeout_s
+        self._heartbeat_s = heartbeat_s
+        self._connection: Connection | None = None
+        self._connection = self._connect(address)
+
+    @classmethod
+    def connect(
+        cls,
+        server: str | ServerAddress,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        tls: Tls | None = None,
+        timeout_s: float = 10.0,
+        heartbeat_s: int = 60,
+        retry: Retry | None = None,
+    ) -> Client:
+        """A client of the server at `host:port` or `headgate-stream://user:password@host:port`.
+
+        `timeout_s` is the longest wait for an answer, `heartbeat_s` how often a side that waits shows that it is there,
+        `retry` how a lost connection is made again. Raises ConnectionLostError where no server answers,
+        AuthenticationError, ConfigError for the address.
+        """
+        if isinstance(server, str):
+            server = ServerAddress.parse(server, user=user, password=password, tls=tls)
+        elif (user, password, tls) != (None, None, None):
+            raise ConfigError("user, password and tls stand in the address that is given")
+        return cls(server, timeout_s=timeout_s, heartbeat_s=heartbeat_s, retry=retry or Retry())
+
+    def close(self) -> None:
+        """Give the connection back; publishers and consumers have their own."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def server_properties(self) -> Mapping[str, str]:
+        """What the server says of itself: `product`, `version`, …"""
+        return self._open_connection().properties
+
+    @property
+    def is_headgate(self) -> bool:
+        """Whether the server is a Headgate: it evaluates filter expressions."""
+        return self._open_connection().is_headgate
+
+    @property
+    def can_resolve_offsets(self) -> bool:
+        """Whether the server says what offset a place is."""
+        return self._open_connection().can_resolve_offsets
+
+    def create_stream(self, name: str, arguments: Mapping[str, object] | None = None) -> bool:
+        """Make a stream; False if it is there already with the same arguments.
+
+        `arguments` are RabbitMQ's without `x-`: `max-length-bytes`, `max-age`, `stream-max-segment-size-bytes`,
+        `stream-filter-size-bytes`. Raises PreconditionFailedError for wrong arguments, or others than it was made with.
+        """
+        texts = {key: str(value) for key, value in (arguments or {}).items()}
+        try:
+            self._do(lambda connection: connection.request(Create(name, texts), name))
+        except ResourceExistsError:
+            return False
+        return True
+
+    def delete_stream(self, name: str) -> None:
+        """Delete a stream and all that is in it."""
+        self._do(lambda connection: connection.request(Delete(name), name))
+
+    def create_super_stream(
+        self, name: str, keys: Sequence[str], arguments: Mapping[str, object] | None = None
+    ) -> list[str]:
+        """Make a super stream with a partition `name-key` for each binding key; gives the names of the partitions."""
+        partitions = [f"{name}-{key}" for key in keys]
+        texts = {key: str(value) for key, value in (arguments or {}).items()}
+        frame = CreateSuperStream(name, partitions, tuple(keys), texts)
+        self._do(lambda connection: connection.request(frame, name))
+        return partitions
+
+    def delete_super_stream(self, name: str) -> None:
+        """Delete a super stream and its partitions."""
+        self._do(lambda connection: connection.request(DeleteSuperStream(name), name))
+
+    def partitions(self, super_stream: str) -> list[str]:
+        """The streams that a super stream is made of, in order."""
+        reply = self._do(lambda connection: connection.request(Partitions(super_stream), super_stream))
+        assert isinstance(reply, PartitionsReply)
+        return list(reply.streams)
+
+    def route(self, super_stream: str, routing_key: str) -> list[str]:
+        """The partitions that are bound with exactly that key."""
+        reply = self._do(lambda connection: connection.request(Route(routing_key, super_stream), super_stream))
+        assert isinstance(reply, RouteReply)
+        return list(reply.streams)
+
+    def has_stream(self, name: str) -> bool:
+        """Whether there is a stream of that name."""
+        return self._place_of(name)[1] != ResponseCode.STREAM_DOES_NOT_EXIST
+
+    def statistics(self, stream: str) -> StreamStatistics:
+        """Which chunks a stream has."""
+        reply = self._do(lambda connection: connection.request(StreamStats(stream), stream))
+        assert isinstance(reply, StreamStatsReply)
+        found = dict(reply.statistics)
+        first, last, committed = (
+            None if found.get(name, -1) < 0 else found[name]
+            for name in ("first_chunk_id", "last_chunk_id", "committed_chunk_id")
+        )
+        return StreamStatistics(first, last, committed)
+
+    def resolve_offset(self, stream: str, place: OffsetSpecification) -> int:
+        """The offset that a place is now: `next` is the one that the next message gets, an offset is itself.
+
+        A server that has no command for it is asked for chunks instead.
+        """
+        if place.kind is OffsetKind.OFFSET:
+            return place.value
+        place = place.resolve(time.time_ns() // 1_000_000)
+        if self.can_resolve_offsets:
+            return self._do(lambda connection: connection.resolve_offset(stream, place))
+        return resolve_by_reading(self, stream, place)
+
+    def store_offset(self, stream: str, name: str, offset: int) -> None:
+        """Keep the offset of the last message that was processed as the bookmark of a name."""
+        self._do(lambda connection: connection.send(StoreOffset(name, stream, offset)))
+
+    def query_offset(self, stream: str, name: str) -> int | None:
+        """The bookmark of a name; None if there is none."""
+        return self._do(lambda connection: connection.stored_offset(name, stream))
+
+    def last_sequence(self, stream: str, name: str) -> int:
+        """The highest publishing id of a named publisher that is in the stream; 0 for none."""
+        return self._do(lambda connection: connection.last_sequence(name, stream))
+
+    def publisher(
+        self,
+        stream: str,
+        *,
+        name: str | None = None,
+        filter_value: FilterValueOf | None = None,
+        most_unconfirmed: int = MOST_UNCONFIRMED,
+    ) -> Publisher:
+        """A publisher of a stream; with a name, what was published before is not published again.
+
+        `filter_value` gives the filter value of a message.
+        """
+        return Publisher(
+            partial(self.connect_to_leader, stream),
+            stream,
+            name=name,
+            filter_value=filter_value,
+            most_unconfirmed=most_unconfirmed,
+            timeout_s=self._timeout_s,
+            retry=self.retry,
+        )
+
+    def consumer(
+        self,
+        stream: str,
+        *,
+        start: str | int | OffsetSpecification | None = None,
+        filter_values: Sequence[str | bytes] | None = None,
+        match_unfiltered: bool = False,
+        filter: str | None = None,
+        dialect: str | None = None,
+        post_filter: Callable[[Message], bool] | None = None,
+        name: str | None = None,
+        single_active: bool = False,
+        super_stream: str | None = None,
+        credit: int = DEFAULT_CREDIT,
+        on_active: Callable[[bool], None] | None = None,
+    ) -> Consumer:
+        """A consumer of a stream, from `start` on: `first`, `last`, `next`, an offset, an interval, a time.
+
+        Without `start` it goes on behind the bookmark of its `name` if there is one, else with `next`. `filter_values`
+        and `match_unfiltered` skip chunks (stage 1), `filter` in its `dialect` leaves messages out on the server (stage
+        2), `post_filter` here (stage 3). A filter that the server would not apply is an UnsupportedError, a wrong one a
+        FilterError: none is ever dropped. With `single_active` only one consumer of the same `name` gets messages at a
+        time; `on_active` is told when that changes. `credit` chunks may be on their way.
+        """
+        options = SubscriptionOptions(
+            stream,
+            start=self._start(stream, start, name),
+            filter_values=_wanted(filter_values),
+            match_unfiltered=match_unfiltered,
+            served=_served(filter, dialect),
+            name=name,
+            single_active=single_active,
+            super_stream=super_stream,
+            credit=credit,
+        )
+        subscription = self.subscription(options)
+        subscription.on_active = on_active
+        return Consumer(subscription, post_filter=post_filter)
+
+    def subscription(self, options: SubscriptionOptions) -> Subscription:
+        """What a consumer is made over: whole batches of encoded messages."""
+        return Subscription(partial(self.connect_to_leader, options.stream), options, retry=self.retry)
+
+    def connect_to_leader(self, stream: str) -> Connection:
+        """A connection to the server that leads a stream, or to this one if that cannot be reached.
+
+        Servers behind a proxy often advertise a place that only they know.
+        """
+        place, code = self._place_of(stream)
+        if code != ResponseCode.OK:
+            raise refusal(code, stream, server=self.address.place)
+        if place is not None and place != (self.address.host, self.address.port):
+            try:
+                return self._connect(self.address.at(*place))
+            except ConnectionLostError:
+                pass
+        return self._connect(self.address)
+
+    def _place_of(self, stream: str) -> tuple[tuple[str, int] | None, int]:
+        reply = self._do(lambda connection: connection.metadata(stream))
+        brokers = {number: (host, port) for number, host, port in reply.brokers}
+        for name, code, leader, _replicas in reply.streams:
+            if name == stream:
+                return brokers.get(leader), code
+        return None, ResponseCode.STREAM_DOES_NOT_EXIST
+
+    def _start(
+        self, stream: str, start: str | int | OffsetSpecification | None, name: str | None
+    ) -> OffsetSpecification:
+        if isinstance(start, int):
+            return OffsetSpecification.offset(start)
+        if isinstance(start, str):
+            return OffsetSpecification.parse(start)
+        if start is not None:
+            return start
+        stored = None if name is None else self.query_offset(stream, name)
+        return OffsetSpecification.next() if stored is None else OffsetSpecification.offset(stored + 1)
+
+    def _connect(self, address: ServerAddress) -> Connection:
+        return Connection(address, timeout_s=self._timeout_s, heartbeat_s=self._heartbeat_s)
+
+    def _open_connection(self) -> Connection:
+        if self._connection is None:
+            raise ConfigError(f"the client of {self.address.place} is closed")
+        return self._connection
+
+    def _do(self, work: Callable[[Connection], T]) -> T:
+        """What `work` gives; once more over a new connection if this one is lost."""
+        connection = self._open_connection()
+        try:
+            return work(connection)
+        except ConnectionLostError:
+            connection.close()
+            self._connection = self._connect(self.address)
+            return work(self._connection)
+
+
+def _wanted(values: Sequence[str | bytes] | None) -> tuple[bytes, ...]:
+    if values is None:
+        return ()
+    if isinstance(values, str | bytes) or not values:
+        raise ConfigError(f"filter_values: found {values!r}, expected a list of one value or more")
+    return tuple(value.encode() if isinstance(value, str) else value for value in values)
+
+
+def _served(text: str | None, dialect: str | None) -> ServedFilter | None:
+    if text is None:
+        if dialect is not None:
+            raise ConfigError("a dialect without a filter says nothing")
+        return None
+    # Parsed here too: the server says that it refuses a filter, but has no room to say where and why.
+    parsed = Filter.parse(text, dialect or DEFAULT_DIALECT)
+    return ServedFilter(text, parsed.dialect or DEFAULT_DIALECT)

@@ -1,0 +1,317 @@
+"""One connection to one server: a blocking socket under the core of the protocol."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.client.address import ServerAddress
+from headgate.client.refusals import refusal
+from headgate.errors import ConnectionLostError, HeadgateError, RemoteProtocolError
+from headgate.log import OffsetSpecification
+from headgate.log.build import FilterValues
+from headgate.message import EncodedMessages
+from headgate.protocols.sasl import Mechanism
+from headgate.protocols.stream.client import ClientConnection, ClientEvent, ClientState, Opened
+from headgate.protocols.stream.codes import Command, ResponseCode, name_of_code
+from headgate.protocols.stream.frames import (
+    Close,
+    Frame,
+    Heartbeat,
+    Metadata,
+    MetadataReply,
+    QueryOffset,
+    QueryOffsetReply,
+    QueryPublisherSequence,
+    QueryPublisherSequenceReply,
+    Reply,
+    Request,
+    ResolveOffsetSpecification,
+    ResolveOffsetSpecificationReply,
+    StreamStats,
+    StreamStatsReply,
+)
+from headgate.protocols.stream.framing import ProtocolViolation
+
+Event: TypeAlias = ClientEvent
+
+_READ_BYTES = 1 << 18
+_HANDSHAKE_CODES = {
+    ResponseCode.SASL_MECHANISM_UNSUPPORTED,
+    ResponseCode.AUTHENTICATION_FAILURE,
+    ResponseCode.SASL_ERROR,
+    ResponseCode.SASL_CHALLENGE,
+    ResponseCode.LOOPBACK_ONLY,
+    ResponseCode.VIRTUAL_HOST_ACCESS_FAILURE,
+}
+
+
+class Connection:
+    """Speaks to one server. Everything that waits ends with an error after `timeout_s` without a word.
+
+    ConnectionLostError where the server is not there, is gone, or says nothing; then the connection is of no use any
+    more. Errors of the handshake: AuthenticationError, AccessRefusedError.
+    """
+
+    def __init__(self, address: ServerAddress, *, timeout_s: float, heartbeat_s: int) -> None:
+        self.server = address.place
+        self._user = address.user
+        self._timeout_s = timeout_s
+        self._events: deque[Event] = deque()
+        self._broken: ConnectionLostError | None = None
+        self._core = ClientConnection(
+            user=address.user,
+            password=address.password,
+            virtual_host=address.virtual_host,
+            properties={"product": "headgate client", "version": version("headgate"), "platform": "Python"},
+            heartbeat_s=heartbeat_s,
+            mechanism=Mechanism.PLAIN if address.user else Mechanism.EXTERNAL,
+        )
+        self._socket = self._connected(address)
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+        self._sent_at = self._received_at = self._waiting_since = time.monotonic()
+        try:
+            self._write(self._core.take_output())
+            self._await_opening()
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def _connected(self, address: ServerAddress) -> socket.socket:
+        try:
+            made = socket.create_connection((address.host, address.port), self._timeout_s)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # A program may be busy with a message for longer than a heartbeat; the kernel still finds a dead peer.
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            return (
+                made if address.tls is None else address.tls.context().wrap_socket(made, server_hostname=address.host)
+            )
+        except OSError as error:
+            raise ConnectionLostError(f"no connection: {error}", server=address.place) from error
+
+    def _await_opening(self) -> None:
+        until = time.monotonic() + self._timeout_s
+        while True:
+            for event in self._receive(max(0.0, until - time.monotonic())):
+                if isinstance(event, Opened):
+                    return
+            if time.monotonic() >= until:
+                raise self._lost(f"no answer within {self._timeout_s} s while {self._core.state.value}")
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """What the server says of itself."""
+        return self._core.server.properties
+
+    @property
+    def product(self) -> str:
+        """Name and version of the server, for messages."""
+        return f"{self.properties.get('product', 'the server')} {self.properties.get('version', '')}".rstrip()
+
+    @property
+    def is_headgate(self) -> bool:
+        """Whether the server is a Headgate."""
+        return self._core.server.headgate_version is not None
+
+    @property
+    def has_filter_values(self) -> bool:
+        """Whether the server takes filter values and skips chunks by them."""
+        return self._core.server.versions.get(Command.PUBLISH, 1) >= 2
+
+    @property
+    def can_resolve_offsets(self) -> bool:
+        """Whether the server says what offset a place is."""
+        return Command.RESOLVE_OFFSET_SPECIFICATION in self._core.server.versions
+
+    def request(self, frame: Request, subject: str) -> Reply:
+        """The reply to a request; `subject` is what it is about. Raises the error that a refusal stands for."""
+        reply = self._answer_to(self._ask(frame))
+        assert isinstance(reply, Reply)
+        if reply.code != ResponseCode.OK:
+            raise refusal(reply.code, subject, server=self.server)
+        return reply
+
+    def ask(self, frame: Request) -> int:
+        """Send a request without waiting; its reply is among the events, with the correlation id given here."""
+        return self._ask(frame)
+
+    def send(self, frame: Frame) -> None:
+        """Send a frame that has no reply."""
+        self._check()
+        self._core.send(frame)
+        self._write(self._core.take_output())
+
+    def publish(
+        self, publisher_id: int, ids: NDArray[np.uint64], messages: EncodedMessages, values: FilterValues | None
+    ) -> None:
+        """Send messages."""
+        self._check()
+        self._write(
+            self._core.publish(
+                publisher_id, ids, messages.data, messages.starts, messages.lengths, filter_values=values
+            )
+        )
+
+    def events(self, timeout_s: float | None) -> list[Event]:
+        """What the server said unasked since the last call; waits for it if that is nothing. Empty when time is up.
+
+        `timeout_s` None: wait for ever. Heartbeats are sent while it waits, and expected.
+        """
+        self._check()
+        # What the server says while nobody listens waits in the socket: its silence counts from now on.
+        self._waiting_since = time.monotonic()
+        until = None if timeout_s is None else self._waiting_since + timeout_s
+        while not self._events:
+            left_s = None if until is None else max(0.0, until - time.monotonic())
+            self._events.extend(self._receive(self._at_most_a_beat(left_s)))
+            if until is not None and time.monotonic() >= until:
+                break
+        found = list(self._events)
+        self._events.clear()
+        return found
+
+    def metadata(self, stream: str) -> MetadataReply:
+        """Which servers have a stream."""
+        reply = self._answer_to(self._ask(Metadata((stream,))))
+        assert isinstance(reply, MetadataReply)
+        return reply
+
+    def resolve_offset(self, stream: str, place: OffsetSpecification) -> int:
+        """The offset that a place is now."""
+        reply = self.request(ResolveOffsetSpecification(stream, place), stream)
+        if not isinstance(reply, ResolveOffsetSpecificationReply) or reply.offset is None:
+            raise RemoteProtocolError(f"{self.server} resolves an offset without saying one")
+        return reply.offset.value
+
+    def first_chunk_id(self, stream: str) -> int | None:
+        """The first chunk that a stream still has; None while it is empty."""
+        reply = self.request(StreamStats(stream), stream)
+        assert isinstance(reply, StreamStatsReply)
+        found = dict(reply.statistics).get("first_chunk_id", -1)
+        return None if found < 0 else found
+
+    def stored_offset(self, name: str, stream: str) -> int | None:
+        """The bookmark of a name; None if there is none."""
+        reply = self._answer_to(self._ask(QueryOffset(name, stream)))
+        assert isinstance(reply, QueryOffsetReply)
+        if reply.code == ResponseCode.NO_OFFSET:
+            return None
+        if reply.code != ResponseCode.OK:
+            raise refusal(reply.code, stream, server=self.server)
+        return reply.offset
+
+    def last_sequence(self, name: str, stream: str) -> int:
+        """The highest publishing id of a name; 0 for none."""
+        reply = self.request(QueryPublisherSequence(name, stream), stream)
+        assert isinstance(reply, QueryPublisherSequenceReply)
+        return reply.sequence
+
+    def close(self) -> None:
+        """Say goodbye where the server still listens, and close the socket. Never raises for a lost connection."""
+        if self._broken is not None:
+            self._socket.close()
+            return
+        try:
+            if self._core.state is ClientState.OPENED:
+                self._core.close()
+                self._write(self._core.take_output())
+        except ConnectionLostError:
+            # It is closed already, by the other side.
+            return
+        finally:
+            self._broken = ConnectionLostError("the connection was closed on this side", server=self.server)
+            self._socket.close()
+
+    def _ask(self, frame: Request) -> int:
+        self._check()
+        correlation_id = self._core.request(frame)
+        self._write(self._core.take_output())
+        return correlation_id
+
+    def _answer_to(self, correlation_id: int) -> Frame:
+        until = time.monotonic() + self._timeout_s
+        while True:
+            found: Frame | None = None
+            for event in self._receive(max(0.0, until - time.monotonic())):
+                if isinstance(event, Reply | MetadataReply) and event.correlation_id == correlation_id:
+                    found = event
+                else:
+                    self._events.append(event)
+            if found is not None:
+                return found
+            if time.monotonic() >= until:
+                raise self._lost(f"no answer within {self._timeout_s} s")
+
+    def _receive(self, timeout_s: float | None) -> list[Event]:
+        """What one read of the socket gives, heartbeats left out; empty when nothing comes in time."""
+        if not self._is_readable(timeout_s):
+            return []
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except OSError as error:
+            raise self._lost(str(error)) from error
+        if not data:
+            raise self._lost("the server closed the connection")
+        self._received_at = time.monotonic()
+        events = self._core.receive(data)
+        self._write(self._core.take_output())
+        for event in events:
+            if isinstance(event, ProtocolViolation):
+                raise self._refused(event.error)
+            if isinstance(event, Close):
+                reason = f"the server closed the connection: {event.reason} ({name_of_code(event.closing_code)})"
+                raise self._lost(reason)
+        return [event for event in events if not isinstance(event, Heartbeat)]
+
+    def _is_readable(self, timeout_s: float | None) -> bool:
+        pending = getattr(self._socket, "pending", None)
+        if pending is not None and pending():
+            return True
+        return bool(self._poll.poll(None if timeout_s is None else 1000 * timeout_s))
+
+    def _refused(self, error: RemoteProtocolError) -> HeadgateError:
+        """The error for what ends the connection: a refusal of the handshake, or bytes that are not the protocol's."""
+        self._lost(error.reason)
+        if error.code in _HANDSHAKE_CODES:
+            return refusal(int(error.code), f"user {self._user!r} at {self.server}", server=self.server)
+        return error
+
+    def _write(self, data: bytes) -> None:
+        if not data:
+            return
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise self._lost(str(error)) from error
+        self._sent_at = time.monotonic()
+
+    def _at_most_a_beat(self, timeout_s: float | None) -> float | None:
+        """So long may be waited before a heartbeat is due; sends one that is."""
+        beat_s = self._core.heartbeat_s
+        if not beat_s:
+            return timeout_s
+        now = time.monotonic()
+        if now - max(self._received_at, self._waiting_since) > 2 * beat_s:
+            raise self._lost(f"no word from the server for {2 * beat_s} s")
+        if now - self._sent_at >= beat_s / 2:
+            self.send(Heartbeat())
+        due_s = beat_s / 2
+        return due_s if timeout_s is None else min(due_s, timeout_s)
+
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    def _lost(self, reason: str) -> ConnectionLostError:
+        self._broken = ConnectionLostError(reason, server=self.server)
+        self._socket.close()
+        return self._broken

@@ -1,0 +1,314 @@
+"""One subscription: chunks by credit, decoded in batches, over as many connections as it takes."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headgate.client.chunks import NO_END, ChunkReader
+from headgate.errors import ConfigError, ConnectionLostError, UnsupportedError
+from headgate.log import OffsetKind, OffsetSpecification
+from headgate.protocols.stream.codes import name_of_code
+from headgate.protocols.stream.delivery import Deliver
+from headgate.protocols.stream.frames import (
+    ConsumerUpdate,
+    ConsumerUpdateReply,
+    Credit,
+    CreditReply,
+    MetadataUpdate,
+    StoreOffset,
+    StreamStats,
+    StreamStatsReply,
+    Subscribe,
+    Unsubscribe,
+)
+from headgate.scan import OffsetRange, ScanBatch, ScanCounters, ScanRequest
+
+if TYPE_CHECKING:
+    from headgate.client.connection import Connection, Event
+    from headgate.client.retry import Retry
+
+DEFAULT_CREDIT = 10
+
+FILTER_PROPERTY = "x-headgate-sql"
+DIALECT_PROPERTY = "x-headgate-dialect"
+END_PROPERTY = "x-headgate-end"
+"""Asks for an empty chunk once everything before this offset was looked at; with a filter nothing else says so."""
+
+_SUBSCRIPTION_ID = 0
+_NUM_RECORDS = slice(4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedFilter:
+    """A filter expression for the server to evaluate."""
+
+    text: str
+    dialect: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionOptions:
+    """What is read of one stream.
+
+    `start` is where to begin, `stop` the offset to end before (None: never); `stop_is_written` says that the stream
+    reaches up to it already. The server skips chunks by
+    `filter_values` and `match_unfiltered` (stage 1) and messages by `served` (stage 2); `request` has what this side
+    does: the checking of checksums, and a filter that is evaluated here.
+    """
+
+    stream: str
+    start: OffsetSpecification
+    stop: int | None = None
+    stop_is_written: bool = True
+    filter_values: tuple[bytes, ...] = ()
+    match_unfiltered: bool = False
+    served: ServedFilter | None = None
+    request: ScanRequest = field(default_factory=ScanRequest)
+    name: str | None = None
+    single_active: bool = False
+    super_stream: str | None = None
+    credit: int = DEFAULT_CREDIT
+    properties: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.match_unfiltered and not self.filter_values:
+            raise ConfigError("match_unfiltered has no effect without filter_values")
+        if self.single_active and self.name is None:
+            raise ConfigError("a single active consumer needs a name: that of its group")
+        if not 1 <= self.credit <= 32_767:
+            raise ConfigError(f"credit is {self.credit}; expected 1 to 32767")
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether the server leaves anything out."""
+        return bool(self.filter_values) or self.served is not None
+
+
+class Subscription:
+    """Reads a stream in batches. Not for several threads.
+
+    When the connection breaks it is made again, and reading goes on behind the last chunk. Memory: the chunks that
+    credit allows, and as many that were taken from them.
+    """
+
+    def __init__(self, connect: Callable[[], Connection], options: SubscriptionOptions, *, retry: Retry) -> None:
+        self.options = options
+        self.is_active = not options.single_active
+        self.on_active: Callable[[bool], None] | None = None
+        self.first_chunk_id: int | None = None
+        """The stream's first chunk when the subscription was made; None where it had none."""
+        self._connect = connect
+        self._retry = retry
+        self._start = options.start
+        begin = options.start.value if options.start.kind is OffsetKind.OFFSET else 0
+        within = OffsetRange(begin, NO_END if options.stop is None else options.stop)
+        self._reader = ChunkReader(options.stream, options.request, within)
+        self._chunks: deque[bytes] = deque()
+        self._batches: Iterator[ScanBatch] = iter(())
+        self._behind_end = False
+        self._since_question = 0
+        self._question: int | None = None
+        self._connection: Connection | None = retry.run(self._open)
+
+    @property
+    def counters(self) -> ScanCounters:
+        """What this side received and evaluated."""
+        return self._reader.counters
+
+    @property
+    def position(self) -> int | None:
+        """The offset behind everything that was read; None before the first chunk."""
+        return self._reader.position
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether everything before the stop was read."""
+        stop = self.options.stop
+        if stop is None:
+            return False
+        return self._behind_end or (self.position is not None and self.position >= stop)
+
+    def read(self, timeout_s: float | None = None) -> ScanBatch | None:
+        """The next batch of messages, possibly empty; None when nothing came in time, or nothing more will come.
+
+        `timeout_s` None: wait for ever. Raises CorruptChunkError, ResourceNotFoundError for a stream that was deleted,
+        and ConnectionLostError when the server does not come back.
+        """
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            batch = next(self._batches, None)
+            if batch is not None:
+                return batch
+            if self._chunks and not self._is_over:
+                self._batches = self._reader.read(self._taken_chunks())
+                continue
+            if self.is_finished:
+                return None
+            left_s = None if until is None else until - time.monotonic()
+            if left_s is not None and left_s < 0:
+                return None
+            self._guarded(left_s)
+
+    def store_offset(self, offset: int) -> None:
+        """Keep an offset as the bookmark of the subscription's name; nothing says that it has arrived."""
+        if self.options.name is None:
+            raise ConfigError("a consumer without a name has no bookmark")
+        self._open_connection().send(StoreOffset(self.options.name, self.options.stream, offset))
+
+    def close(self) -> None:
+        """End the subscription and give the connection back."""
+        if self._connection is None:
+            return
+        try:
+            self._connection.request(Unsubscribe(_SUBSCRIPTION_ID), self.options.stream)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Give the connection back at once."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _open_connection(self) -> Connection:
+        if self._connection is None:
+            raise ConfigError(f"the consumer of stream {self.options.stream!r} is closed")
+        return self._connection
+
+    def _open(self) -> Connection:
+        connection = self._connect()
+        try:
+            self._subscribe(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _subscribe(self, connection: Connection) -> None:
+        options = self.options
+        properties = self._properties(connection)
+        start = self._start.resolve(time.time_ns() // 1_000_000)
+        if self._reader.position is not None:
+            start = OffsetSpecification.offset(self._reader.position)
+        elif start.kind is OffsetKind.NEXT and connection.can_resolve_offsets:
+            # As an offset it stays the same place when the connection has to be made again.
+            start = OffsetSpecification.offset(connection.resolve_offset(options.stream, start))
+        self._start = start
+        self._chunks.clear()
+        self._question, self._since_question = None, 0
+        connection.request(
+            Subscribe(_SUBSCRIPTION_ID, options.stream, start, options.credit, properties), options.stream
+        )
+        if options.stop is not None and self._reader.position is None:
+            self.first_chunk_id = connection.first_chunk_id(options.stream)
+
+    def _properties(self, connection: Connection) -> dict[str, str]:
+        options = self.options
+        properties = dict(options.properties)
+        if options.filter_values:
+            if not connection.has_filter_values:
+                raise UnsupportedError(
+                    f"{connection.product} knows no filter values: the filter would not be in force",
+                    subject=options.stream,
+                )
+            for number, value in enumerate(options.filter_values):
+                properties[f"filter.{number}"] = value.decode(errors="surrogateescape")
+            if options.match_unfiltered:
+                properties["match-unfiltered"] = "true"
+        if options.served is not None:
+            if not connection.is_headgate:
+                raise UnsupportedError(
+                    f"{connection.product} evaluates no filter expressions for this protocol: the filter would not be "
+                    "in force",
+                    subject=options.stream,
+                )
+            properties[FILTER_PROPERTY] = options.served.text
+            properties[DIALECT_PROPERTY] = options.served.dialect
+        if options.stop is not None and options.is_filtered and connection.is_headgate:
+            properties[END_PROPERTY] = str(options.stop)
+        if options.name is not None:
+            properties["name"] = options.name
+        if options.single_active:
+            properties["single-active-consumer"] = "true"
+        if options.super_stream is not None:
+            properties["super-stream"] = options.super_stream
+        return properties
+
+    @property
+    def _is_over(self) -> bool:
+        stop, position = self.options.stop, self.position
+        return stop is not None and position is not None and position >= stop
+
+    def _taken_chunks(self) -> list[bytes]:
+        chunks = list(self._chunks)
+        self._chunks.clear()
+        with contextlib.suppress(ConnectionLostError):
+            # What was received counts all the same; the next wait finds the connection broken and makes it again.
+            self._open_connection().send(Credit(_SUBSCRIPTION_ID, len(chunks)))
+        return chunks
+
+    def _guarded(self, timeout_s: float | None) -> None:
+        connection = self._open_connection()
+        try:
+            self._ask_for_end(connection)
+            for event in connection.events(timeout_s):
+                self._handle(event, connection)
+        except ConnectionLostError:
+            connection.close()
+            self._connection = self._retry.run(self._open)
+
+    def _ask_for_end(self, connection: Connection) -> None:
+        """With a filter the server does not say that nothing more will come; RabbitMQ can be asked.
+
+        It handles one command after another, and each Credit by sending chunks until the credit or the stream is at
+        its end (rabbit_stream_reader). So when all credit was given back before a question, and no chunk comes before
+        its answer, everything was looked at.
+        """
+        options = self.options
+        if (
+            options.stop is None
+            or not options.is_filtered
+            or not options.stop_is_written
+            or connection.is_headgate
+            or self._question is not None
+        ):
+            return
+        self._since_question = 0
+        self._question = connection.ask(StreamStats(options.stream))
+
+    def _handle(self, event: Event, connection: Connection) -> None:
+        if isinstance(event, Deliver):
+            self._since_question += 1
+            if any(event.chunk[_NUM_RECORDS]):
+                self._chunks.append(event.chunk)
+            else:
+                self._behind_end = True
+        elif isinstance(event, StreamStatsReply) and event.correlation_id == self._question:
+            self._question = None
+            self._behind_end = self._since_question == 0
+        elif isinstance(event, ConsumerUpdate):
+            self._set_active(event, connection)
+        elif isinstance(event, MetadataUpdate) and event.stream == self.options.stream:
+            raise ConnectionLostError(f"stream {event.stream!r} was deleted or moved", server=connection.server)
+        elif isinstance(event, CreditReply) and self.is_active:
+            raise ConnectionLostError(f"credit refused: {name_of_code(event.code)}", server=connection.server)
+
+    def _set_active(self, update: ConsumerUpdate, connection: Connection) -> None:
+        """Answer where to go on: behind the bookmark of the group, else where this member was, else at the start."""
+        self.is_active = bool(update.active)
+        start = None
+        if self.is_active and self.options.name is not None:
+            stored = connection.stored_offset(self.options.name, self.options.stream)
+            begin = self.position if stored is None else stored + 1
+            start = None if begin is None else OffsetSpecification.offset(begin)
+        else:
+            # The next active member begins behind the bookmark, so it reads these again.
+            self._chunks.clear()
+        connection.send(ConsumerUpdateReply(offset=start, correlation_id=update.correlation_id))
+        if self.on_active is not None:
+            self.on_active(self.is_active)

@@ -159,3 +159,35 @@ def test_the_filter_kernel_releases_the_interpreter_lock(monkeypatch: pytest.Mon
 def test_the_address_of_an_array_is_that_of_its_first_element() -> None:
     array = np.arange(4, dtype=np.int64)
     assert address_of(array[1:]) == address_of(array) + 8
+
+
+LOAD_IN_BACKGROUND = """
+import threading
+from headgate.kernels import load, load_in_background
+from headgate.kernels import loading
+may_go_on = threading.Event()
+real = loading._self_test
+def waiting_self_test():
+    may_go_on.wait(60)
+    real()
+loading._self_test = waiting_self_test
+loader = load_in_background(["headgate.kernels.checksum", "headgate.message.lookup.kernel"])
+print(load("headgate.kernels.checksum"), load("headgate.message.lookup.kernel"))
+may_go_on.set()
+loader.join()
+print(load("headgate.kernels.checksum").__name__, load("headgate.message.lookup.kernel").__name__)
+"""
+
+
+@needs_kernels
+def test_while_kernels_load_in_the_background_there_are_none_and_then_all() -> None:
+    ended = run_python(LOAD_IN_BACKGROUND)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == ["None None", "headgate.kernels.checksum headgate.message.lookup.kernel"]
+    assert ended.stderr == ""
+
+
+def test_every_module_with_kernels_is_listed() -> None:
+    from headgate.kernels import kernel_modules
+
+    assert {"headgate.kernels.checksum", "headgate.evaluate.kernel", "headgate.log.kernel"} <= set(kernel_modules())

@@ -5,6 +5,6 @@ module `kernel.py` of the package they belong to, take integers only (addresses,
 so that importing a package neither imports numba nor fails where numba cannot be used.
 """
 
-from headgate.kernels.loading import KernelUnavailableWarning, address_of, load
+from headgate.kernels.loading import KernelUnavailableWarning, address_of, kernel_modules, load, load_in_background
 
-__all__ = ["KernelUnavailableWarning", "address_of", "load"]
+__all__ = ["KernelUnavailableWarning", "address_of", "kernel_modules", "load", "load_in_background"]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import threading
 import warnings
+from collections.abc import Iterable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -24,13 +27,52 @@ def address_of(array: NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-@functools.cache
+_modules: dict[str, ModuleType | None] = {}
+_loader: threading.Thread | None = None
+"""The thread that loads kernels in the background, while it does."""
+
+
 def load(module: str) -> ModuleType | None:
     """The module of that dotted name with its kernels compiled or read from the cache; None where they cannot be used.
 
     The first None of a process warns once with the reason, unless kernels were switched off on purpose. Cost of the
-    first call: a fraction of a second from the disk cache, seconds to compile.
+    first call: a fraction of a second from the disk cache, seconds to compile; while `load_in_background` is at work it
+    is None instead.
     """
+    try:
+        return _modules[module]
+    except KeyError:
+        if _loader is not None:
+            return None
+        return _modules.setdefault(module, _load(module))
+
+
+def kernel_modules() -> list[str]:
+    """The dotted names of all modules with kernels in this package."""
+    package = Path(__file__).parent.parent
+    found = (source.relative_to(package).with_suffix("").parts for source in package.rglob("kernel.py"))
+    return ["headgate.kernels.checksum", *sorted(".".join(("headgate", *parts)) for parts in found)]
+
+
+def load_in_background(modules: Iterable[str]) -> threading.Thread:
+    """Load kernels in a thread, which is given back; until all of them are there, `load` gives None at once.
+
+    They become available together, so that a caller that was given one of them is given the others, too.
+    """
+    global _loader
+
+    def run() -> None:
+        global _loader
+        loaded = {module: _load(module) for module in modules}
+        _modules.update(loaded)
+        _loader = None
+
+    _loader = threading.Thread(target=run, name="headgate-kernels", daemon=True)
+    _loader.start()
+    return _loader
+
+
+def _load(module: str) -> ModuleType | None:
     if os.environ.get(SWITCH, "").lower() == "off":
         return None
     try:

@@ -103,9 +103,8 @@ def register(spark: SparkSession) -> None:
 
 def warm_kernels() -> None:
     """Load every compiled kernel once: the first time on a machine this compiles them into the cache workers read."""
-    package = Path(kernels.__file__).parent.parent
-    for source in sorted(package.rglob("kernel.py")):
-        kernels.load(".".join(["headgate", *source.relative_to(package).with_suffix("").parts]))
+    for module in kernels.kernel_modules():
+        kernels.load(module)
 
 
 def _remote_address(master: str | None) -> str | None:

@@ -205,7 +205,7 @@ def test_stamped_chunks_follow_each_other_and_carry_their_sequence() -> None:
     built = build_chunks(data, starts, lengths, None, limits)
     ids = 1000 + np.cumsum(built.num_records) - built.num_records
     patch_headers(built.data, built.positions, chunk_ids=ids, timestamp_ms=-5, epoch=3)
-    stamp_sequences(built.data, built.positions, first_sequence=(7 << 20) + 1)
+    stamp_sequences(built.data, built.positions, np.arange(len(built), dtype=np.uint64) + (7 << 20) + 1)
     chunks = parsed(built)
     assert [chunk[0].chunk_id for chunk in chunks] == [1000, 1010, 1020]
     assert {(chunk[0].timestamp_ms, chunk[0].epoch) for chunk in chunks} == {(-5, 3)}

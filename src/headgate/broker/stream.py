@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from headgate.errors import BrokerError, LogError, OffsetOutOfRangeError, ResourceNotFoundError, StreamNotFoundError
+from headgate.broker.refusals import RefusedSequences
+from headgate.errors import OffsetOutOfRangeError, ResourceNotFoundError, StreamNotFoundError
 from headgate.log import Durability, Stream, Writer
 from headgate.log.tail import StreamTail, read_tail
 from headgate.log.tracking import TrackingState, read_tracking
@@ -65,11 +66,11 @@ class BrokerStream:
     job: WriteJob | None = None
     queue: list[Queued] = field(default_factory=list)
     publishers: list[Publisher] = field(default_factory=list)
-    readers: dict[StreamReader, None] = field(default_factory=dict)
+    readers: dict[StreamReader, Callable[[], None] | None] = field(default_factory=dict)
+    """Consumers, in order of their coming, and what is called when one is gone."""
     offsets: dict[bytes, int] = field(default_factory=dict)
-    """Stored offsets that are in no chunk yet."""
-    refused: dict[bytes, list[tuple[int, int]]] = field(default_factory=dict)
-    """Per publisher reference the ranges of sequences that could not be written, first and last."""
+    """Stored offsets that the writer was not told of yet."""
+    refused: RefusedSequences = field(default_factory=RefusedSequences)
     next_offset: int = 0
     last_chunk_id: int = -1
     is_deleted: bool = False
@@ -93,7 +94,13 @@ class BrokerStream:
 
     def remove_reader(self, reader: StreamReader) -> None:
         """Tell a consumer of nothing more; again is harmless."""
-        self.readers.pop(reader, None)
+        gone = self.readers.pop(reader, None)
+        if gone is not None:
+            gone()
+
+    def when_removed(self, reader: StreamReader, gone: Callable[[], None]) -> None:
+        """Call `gone` when that consumer ended."""
+        self.readers[reader] = gone
 
     @property
     def first_offset(self) -> int:
@@ -128,6 +135,8 @@ class BrokerStream:
         if self.writer is not None:
             writer, self.writer = self.writer, None
             self.idle_since_ms = None
+            # What no chunk carries yet is not kept by the writer.
+            self.offsets = {**writer.pending_offsets, **self.offsets}
             writer.close()
             if not self.is_deleted:
                 self.refresh()
@@ -183,6 +192,19 @@ class BrokerStream:
         if self.writer is not None:
             for reference, offset in self.offsets.items():
                 self.writer.store_offset(reference, offset)
+            self.offsets.clear()
+
+    @property
+    def has_pending_offsets(self) -> bool:
+        """Whether stored offsets wait to be written."""
+        return bool(self.offsets) or (self.writer is not None and bool(self.writer.pending_offsets))
+
+    def flush_offsets(self, *, now_ms: int) -> None:
+        """Write stored offsets that no chunk took along; takes the writer if nobody has it. Raises LogError."""
+        writer = self.open_writer(now_ms=now_ms)
+        self.hand_offsets_to_writer()
+        writer.flush_offsets(now_ms=now_ms)
+        self.refresh()
 
     def stored_offset(self, reference: bytes) -> int | None:
         """The offset that a consumer stored last, None if it did not."""
@@ -204,13 +226,3 @@ class BrokerStream:
         if self._tracking is None or self._tracking[0] != self.next_offset:
             self._tracking = (self.next_offset, read_tracking(self.stream))
         return self._tracking[1]
-
-
-def close_all(readers: list[StreamReader]) -> None:
-    """End consumers, whichever of them end others in turn."""
-    for reader in readers:
-        reader.close()
-
-
-Watcher = Callable[[BrokerStream], None]
-StreamError = BrokerError | LogError

@@ -153,18 +153,19 @@ def build_chunks(
     for messages outside `data` or another number of filter values than messages.
     """
     boundaries = chunk_boundaries(lengths, limits)
-    _check_ranges(data, starts, lengths)
+    check_ranges(data, starts, lengths)
     if filter_values is not None:
         if len(filter_values) != len(starts):
             raise ValueError(f"{len(filter_values)} filter values for {len(starts)} messages")
-        _check_ranges(filter_values.data, filter_values.starts, filter_values.lengths)
+        check_ranges(filter_values.data, filter_values.starts, filter_values.lengths)
         if not len(filter_values) or int(filter_values.lengths.max()) <= 0:
             filter_values = None
     build = _build_in_python if kernels.load("headgate.log.kernel") is None else _build_in_kernel
     return build(data, starts, lengths, filter_values, limits, boundaries)
 
 
-def _check_ranges(data: Bytes, starts: Int64Array, lengths: Int64Array) -> None:
+def check_ranges(data: Bytes, starts: Int64Array, lengths: Int64Array) -> None:
+    """Raise ValueError for byte ranges outside of `data`; a range may be of no bytes, or of −1 for none."""
     if not len(starts) == len(lengths):
         raise ValueError(f"{len(starts)} starts, {len(lengths)} lengths")
     if len(starts) and (int(starts.min()) < 0 or int((starts + lengths).max()) > len(data)):
@@ -179,29 +180,65 @@ def _build_in_kernel(
     limits: ChunkLimits,
     boundaries: Int64Array,
 ) -> BuiltChunks:
-    kernel = kernels.load("headgate.log.kernel")
-    checksum = kernels.load("headgate.kernels.checksum")
-    assert kernel is not None and checksum is not None
     chunk_count = len(boundaries) - 1
-    trailer = np.frombuffer(limits.trailer or b"\0", dtype=np.uint8)
     bloom_size = 0 if filter_values is None else limits.filter_size_bytes
     fixed = CHUNK_HEADER_BYTES + bloom_size + len(limits.trailer)
     target = np.empty(int(lengths.sum()) + ENTRY_HEAD_BYTES * len(lengths) + fixed * chunk_count, dtype=np.uint8)
     positions = np.empty(chunk_count, dtype=np.int64)
-    cache = np.full(kernel.CACHE_SLOTS * kernel.CACHE_WORDS, -1, dtype=np.int64)
     # A column may come in with strides; the kernel reads words side by side.
     columns = [np.ascontiguousarray(column, dtype=np.int64) for column in (starts, lengths, boundaries)]
     address = kernels.address_of
-    values = [0, 0, 0]
+    values = (0, 0, 0)
     if filter_values is not None:
         value_columns = [
             np.ascontiguousarray(column, dtype=np.int64) for column in (filter_values.starts, filter_values.lengths)
         ]
-        values = [address(filter_values.data), *(address(column) for column in value_columns)]
-    table = address(checksum.byte_table()) if checksum.HAS_CARRYLESS_MULTIPLY else 0
-    written = kernel.build_chunks(
+        values = (address(filter_values.data), address(value_columns[0]), address(value_columns[1]))
+    written = fill_chunks(
         address(data),
-        *(address(column) for column in columns),
+        address(columns[0]),
+        address(columns[1]),
+        0,
+        address(columns[2]),
+        chunk_count,
+        values,
+        limits,
+        target,
+        positions,
+    )
+    return BuiltChunks(target[:written], positions, np.diff(boundaries))
+
+
+def fill_chunks(
+    data: int,
+    starts: int,
+    lengths: int,
+    records: int,
+    boundaries: int,
+    chunk_count: int,
+    values: tuple[int, int, int],
+    limits: ChunkLimits,
+    target: Bytes,
+    positions: Int64Array,
+) -> int:
+    """`build_chunks` of the kernel, CRCs included, into `target`; gives the bytes written. Only with kernels.
+
+    Integers are addresses of int64 columns, checked by the caller; `values` those of the bytes, starts and lengths of
+    filter values, zeros for none. `positions` gets where each chunk starts in `target`.
+    """
+    kernel = kernels.load("headgate.log.kernel")
+    checksum = kernels.load("headgate.kernels.checksum")
+    assert kernel is not None and checksum is not None
+    address = kernels.address_of
+    trailer = np.frombuffer(limits.trailer or b"\0", dtype=np.uint8)
+    cache = np.full(kernel.CACHE_SLOTS * kernel.CACHE_WORDS, -1, dtype=np.int64)
+    table = address(checksum.byte_table()) if checksum.HAS_CARRYLESS_MULTIPLY else 0
+    written: int = kernel.build_chunks(
+        data,
+        starts,
+        lengths,
+        records,
+        boundaries,
         chunk_count,
         *values,
         limits.filter_size_bytes,
@@ -212,19 +249,16 @@ def _build_in_kernel(
         address(target),
         address(positions),
     )
-    built = BuiltChunks(target[:written], positions, np.diff(boundaries))
     if not table:
-        _fill_checksums(built)
-    return built
+        _fill_checksums(target[:written], positions)
+    return written
 
 
-def _fill_checksums(built: BuiltChunks) -> None:
-    view = built.data.data
-    headers = decode_headers(built.data, built.positions)
-    starts = built.positions + CHUNK_HEADER_BYTES + headers.bloom_length
-    for header, start, size in zip(
-        built.positions.tolist(), starts.tolist(), headers.data_length.tolist(), strict=True
-    ):
+def _fill_checksums(data: Bytes, positions: Int64Array) -> None:
+    view = data.data
+    headers = decode_headers(data, positions)
+    starts = positions + CHUNK_HEADER_BYTES + headers.bloom_length
+    for header, start, size in zip(positions.tolist(), starts.tolist(), headers.data_length.tolist(), strict=True):
         view[header + 32 : header + 36] = zlib.crc32(view[start : start + size]).to_bytes(4, "big")
 
 
@@ -269,14 +303,13 @@ def _build_in_python(
     return BuiltChunks(joined, np.array(positions, dtype=np.int64), np.diff(boundaries))
 
 
-def stamp_sequences(data: Bytes, positions: Int64Array, *, first_sequence: int) -> None:
-    """Number the chunks at `positions`: write the sequence into each trailer, counting up from `first_sequence`.
+def stamp_sequences(data: Bytes, positions: Int64Array, sequences: NDArray[np.uint64]) -> None:
+    """Write a publisher sequence into the trailer of each chunk at `positions`: `sequences` `(chunks,)`.
 
     The trailer ends with it, as `ChunkLimits.trailer` lays it out. `data` is changed in place.
     """
     ends = positions + decode_headers(data, positions).size_bytes
-    sequences = np.arange(first_sequence, first_sequence + len(positions), dtype=">i8")
-    windows(data, np.dtype([("sequence", ">i8")]))["sequence"][ends - 8] = sequences
+    windows(data, np.dtype([("sequence", ">u8")]))["sequence"][ends - 8] = sequences
 
 
 class ChunkBuilder:
@@ -368,7 +401,7 @@ def _joined_values(parts: list[FilterValues]) -> FilterValues:
 
 def gather(data: Bytes, starts: Int64Array, lengths: Int64Array) -> Bytes:
     """Byte ranges of `data` copied side by side into a new array; lengths ≤ 0 give nothing."""
-    _check_ranges(data, starts, lengths)
+    check_ranges(data, starts, lengths)
     target = np.empty(int(np.maximum(lengths, 0).sum()), dtype=np.uint8)
     kernel = kernels.load("headgate.log.kernel")
     begins = np.ascontiguousarray(starts, dtype=np.int64)

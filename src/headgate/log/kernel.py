@@ -211,12 +211,14 @@ def _fill_bloom(
 
 
 @kernel(
-    "int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)"
+    "int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64,"
+    " int64)"
 )
 def build_chunks(
     data: int,
     starts: int,
     lengths: int,
+    records: int,
     boundaries: int,
     chunk_count: int,
     values: int,
@@ -232,9 +234,11 @@ def build_chunks(
 ) -> int:
     """Write `chunk_count` chunks one after another at `target`; gives the bytes written.
 
-    Chunk i holds the messages `boundaries[i]` … `boundaries[i + 1]`. `value_lengths` 0: no message has a filter value;
-    else a length ≤ 0 says so of one message. `trailer` bytes are copied behind each chunk. Timestamp, epoch and chunk
-    id are zero; so is the CRC with a `crc_table` of 0. `positions[i]` gets where chunk i starts.
+    Chunk i holds the entries `boundaries[i]` … `boundaries[i + 1]`. `records` 0: all of them are messages; else
+    `records[i]` above 0 says that entry i is a sub-batch of so many messages, copied as it is, and no chunk holds both.
+    `value_lengths` 0: no message has a filter value; else a length ≤ 0 says so of one message. `trailer` bytes are
+    copied behind each chunk. Timestamp, epoch and chunk id are zero; so is the CRC with a `crc_table` of 0.
+    `positions[i]` gets where chunk i starts.
     """
     position = target
     for chunk in range(chunk_count):
@@ -244,7 +248,8 @@ def build_chunks(
         header = position
         position += _HEADER_BYTES
         bloom_size = 0
-        if value_lengths != 0:
+        is_sub_batched = records != 0 and load_i64(records + (first << 3)) > 0
+        if value_lengths != 0 and not is_sub_batched:
             for message in range(first, end):
                 if load_i64(value_lengths + (message << 3)) > 0:
                     bloom_size = filter_size
@@ -253,16 +258,25 @@ def build_chunks(
             _fill_bloom(position, bloom_size, values, value_starts, value_lengths, first, end, cache)
             position += bloom_size
         entries = position
-        for message in range(first, end):
-            length = load_i64(lengths + (message << 3))
-            store_be_u32(position, length)
-            copy_bytes(position + 4, data + load_i64(starts + (message << 3)), length)
-            position += 4 + length
+        record_count = end - first
+        if is_sub_batched:
+            record_count = 0
+            for entry in range(first, end):
+                length = load_i64(lengths + (entry << 3))
+                copy_bytes(position, data + load_i64(starts + (entry << 3)), length)
+                position += length
+                record_count += load_i64(records + (entry << 3))
+        else:
+            for message in range(first, end):
+                length = load_i64(lengths + (message << 3))
+                store_be_u32(position, length)
+                copy_bytes(position + 4, data + load_i64(starts + (message << 3)), length)
+                position += 4 + length
         data_size = position - entries
         store_u8(header, 0x50)
         store_u8(header + 1, 0)
         store_be_u16(header + 2, end - first)
-        store_be_u32(header + 4, end - first)
+        store_be_u32(header + 4, record_count)
         store_i64(header + 8, 0)
         store_i64(header + 16, 0)
         store_i64(header + 24, 0)

@@ -99,7 +99,8 @@ def _finish_output(
             continue
         for block, positions in _blocks(part, part.check(root), first_chunk=skipped):
             reached(CommitStep.APPENDING)
-            stamp_sequences(block, positions, first_sequence=manifest.first_sequence + number)
+            first = manifest.first_sequence + number
+            stamp_sequences(block, positions, np.arange(first, first + len(positions), dtype=np.uint64))
             appender.append_chunks(block, positions, now_ms=manifest.timestamp_ms, filter_source=output.filter_source)
             number += len(positions)
         skipped = 0

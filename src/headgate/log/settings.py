@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -59,7 +60,8 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `filter_source` is the field that filter values come from now, None for no declaration; `declared` the offset ranges
     written under a declaration, the last one possibly ahead of what is written. `sequences` keeps, per query that
-    commits to this stream, the last publisher sequence.
+    commits to this stream, the last publisher sequence. `declaration` are the arguments that a client declared the
+    stream with, by their AMQP names without `x-`; None for a stream that was made otherwise.
     """
 
     name: str
@@ -68,6 +70,7 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     filter_source: str | None = None
     declared: tuple[DeclaredRange, ...] = ()
     sequences: dict[str, int] = {}
+    declaration: dict[str, Any] | None = None
     format: int = SETTINGS_FORMAT
 
     def declared_mask(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,15 +76,22 @@ class Stream:
         now_ms: int,
         arguments: StreamArguments | None = None,
         filter_source: str | None = None,
+        declaration: Mapping[str, object] | None = None,
     ) -> Stream:
         """Make a new, empty stream; `filter_source` declares the field that its filter values come from.
+
+        `declaration` are the arguments as a client gave them, kept as they are.
 
         Raises ConfigError for a wrong argument, StreamExistsError, and StorageFullError or StreamReadOnlyError where
         the folder cannot be made.
         """
         folder = Path(path)
         settings = StreamSettings(
-            name=name, created_ms=now_ms, arguments=arguments or StreamArguments(), filter_source=filter_source
+            name=name,
+            created_ms=now_ms,
+            arguments=arguments or StreamArguments(),
+            filter_source=filter_source,
+            declaration=None if declaration is None else dict(declaration),
         )
         settings.arguments.check()
         try:

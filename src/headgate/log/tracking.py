@@ -7,7 +7,7 @@ state of a stream is that of its last segment with chunks.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -52,6 +52,11 @@ class TrackingRecord:
 def encode_records(records: Iterable[TrackingRecord]) -> bytes:
     """Records one behind the other: a trailer, or the body of a delta's or snapshot's one entry."""
     return b"".join(record.encode() for record in records)
+
+
+def encode_offsets(offsets: Mapping[bytes, int]) -> bytes:
+    """Stored offsets as the records of a trailer."""
+    return encode_records(TrackingRecord(TrackingKind.OFFSET, name, offset) for name, offset in offsets.items())
 
 
 def decode_records(data: bytes, *, in_snapshot: bool, path: str | Path, position: int) -> Iterator[TrackingRecord]:

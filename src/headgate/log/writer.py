@@ -174,6 +174,21 @@ class Writer:
         """Offset of the next record; a new segment's snapshot may take it."""
         return self._next_offset
 
+    @property
+    def first_offset(self) -> int:
+        """The first offset that is kept."""
+        return self._first_chunk_ids[0]
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether a write failed and could not be taken back: only a new writer, with its recovery, may go on."""
+        return self._broken
+
+    @property
+    def pending_offsets(self) -> dict[bytes, int]:
+        """Stored offsets that no chunk carries yet, by the names of their consumers."""
+        return dict(self._pending_offsets)
+
     def last_sequence(self, reference: str | bytes) -> int | None:
         """The highest sequence written for a publisher reference or query, None if none is known."""
         name = _as_bytes(reference)

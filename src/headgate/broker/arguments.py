@@ -1,0 +1,168 @@
+"""The arguments that a stream is declared with: what each may be, and what it means for the log.
+
+Names are without `x-`, so that AMQP (`x-max-age`) and the stream protocol (`max-age`) mean the same. Sources:
+rabbitmq_filters.md section 7, stream_protocol.md section 4, amqp10_rabbit.md section 3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from headgate.errors import ConfigError, PreconditionFailedError, UnsuitableArgumentError
+from headgate.log import StreamArguments
+
+FILTER_SIZE = "stream-filter-size-bytes"
+SEGMENT_SIZE = "stream-max-segment-size-bytes"
+MAX_LENGTH = "max-length-bytes"
+MAX_AGE = "max-age"
+CLUSTER_SIZE = "initial-cluster-size"
+LEADER_LOCATOR = "queue-leader-locator"
+QUEUE_TYPE = "queue-type"
+
+_NUMBERS = {
+    FILTER_SIZE: (16, 255),
+    SEGMENT_SIZE: (0, 3_000_000_000),
+    MAX_LENGTH: (0, 2**63 - 1),
+    CLUSTER_SIZE: (1, 2**31 - 1),
+}
+_LOCATORS = ("client-local", "balanced", "least-leaders", "random")
+_AGE = re.compile(r"([0-9]+)([YMDhms])")
+_AGE_UNIT_S = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
+_MAX_AGE_MS = 2**63 - 1
+
+OF_OTHER_QUEUES = frozenset(
+    {
+        "consumer-timeout",
+        "dead-letter-exchange",
+        "dead-letter-routing-key",
+        "dead-letter-strategy",
+        "delivery-limit",
+        "expires",
+        "max-in-memory-bytes",
+        "max-in-memory-length",
+        "max-length",
+        "max-priority",
+        "message-ttl",
+        "overflow",
+        "queue-master-locator",
+        "queue-mode",
+        "queue-version",
+        "quorum-initial-group-size",
+        "quorum-target-group-size",
+        "single-active-consumer",
+    }
+)
+"""Arguments that RabbitMQ knows from its other types of queues, and refuses for a stream."""
+
+
+def check_arguments(
+    arguments: Mapping[str, object], *, stream: str, numbers_as_text: bool
+) -> tuple[dict[str, object], StreamArguments]:
+    """A declaration in one form, numbers as int and without `queue-type`, and what it means for the log.
+
+    Arguments that nobody knows are kept. `numbers_as_text`: the protocol has no other way to say them. Raises
+    UnsuitableArgumentError for one of another type of queue, PreconditionFailedError for a wrong value.
+    """
+    declared: dict[str, object] = {}
+    for name, value in arguments.items():
+        if name == QUEUE_TYPE:
+            if value != "stream":
+                raise PreconditionFailedError(f"x-queue-type is {value!r}; only streams are served", subject=stream)
+        elif name in OF_OTHER_QUEUES:
+            raise UnsuitableArgumentError(f"x-{name} is an argument of other queues, not of streams", subject=stream)
+        elif name in _NUMBERS:
+            declared[name] = _number(name, value, stream, as_text=numbers_as_text)
+        else:
+            declared[name] = value
+    age_ms = _age_ms(declared[MAX_AGE], stream) if MAX_AGE in declared else None
+    locator = declared.get(LEADER_LOCATOR)
+    if locator is not None and locator not in _LOCATORS:
+        raise _wrong(LEADER_LOCATOR, locator, f"one of {', '.join(_LOCATORS)}", stream)
+    _check_storable(declared, stream)
+    return declared, _meaning(declared, age_ms, stream)
+
+
+def arguments_of(stored: StreamArguments, declaration: Mapping[str, object] | None) -> dict[str, object]:
+    """The declaration of a stream; of one that was made without the broker, what its settings amount to."""
+    if declaration is not None:
+        return dict(declaration)
+    default = StreamArguments()
+    arguments: dict[str, object] = {}
+    if stored.max_age_ms is not None:
+        arguments[MAX_AGE] = f"{max(1, stored.max_age_ms // 1000)}s"
+    for name, field in (
+        (MAX_LENGTH, "max_length_bytes"),
+        (SEGMENT_SIZE, "max_segment_size_bytes"),
+        (FILTER_SIZE, "filter_size_bytes"),
+    ):
+        value = getattr(stored, field)
+        if value != getattr(default, field):
+            arguments[name] = value
+    return arguments
+
+
+def _meaning(declared: Mapping[str, object], age_ms: int | None, stream: str) -> StreamArguments:
+    default = StreamArguments()
+
+    def number(name: str, otherwise: int) -> int:
+        value = declared.get(name)
+        return value if isinstance(value, int) else otherwise
+
+    # A limit of nothing keeps what must be kept: one segment; a segment of nothing holds one chunk.
+    length = max(1, number(MAX_LENGTH, 1)) if MAX_LENGTH in declared else None
+    meaning = StreamArguments(
+        filter_size_bytes=number(FILTER_SIZE, default.filter_size_bytes),
+        max_segment_size_bytes=max(1, number(SEGMENT_SIZE, default.max_segment_size_bytes)),
+        max_length_bytes=length,
+        max_age_ms=age_ms,
+    )
+    try:
+        meaning.check()
+    except ConfigError as error:
+        raise PreconditionFailedError(str(error), subject=stream) from error
+    return meaning
+
+
+def _number(name: str, value: object, stream: str, *, as_text: bool) -> int:
+    lowest, highest = _NUMBERS[name]
+    number = value
+    if as_text and isinstance(value, str) and re.fullmatch(r"[0-9]{1,19}", value):
+        number = int(value)
+    if isinstance(number, bool) or not isinstance(number, int) or not lowest <= number <= highest:
+        raise _wrong(name, value, f"a number from {lowest} to {highest}", stream)
+    return number
+
+
+def _age_ms(value: object, stream: str) -> int:
+    match = _AGE.fullmatch(value) if isinstance(value, str) else None
+    age_ms = 0 if match is None else int(match[1][:20]) * _AGE_UNIT_S[match[2]] * 1000
+    if not 0 < age_ms <= _MAX_AGE_MS:
+        raise _wrong(MAX_AGE, value, "a number above 0 and one of the units Y M D h m s, such as 7D", stream)
+    return age_ms
+
+
+def _check_storable(declared: Mapping[str, object], stream: str) -> None:
+    for name, value in declared.items():
+        if not is_storable(value):
+            raise PreconditionFailedError(
+                f"x-{name} is of a kind that is not kept ({type(value).__name__}); expected text, numbers, booleans, "
+                "or lists and maps of them",
+                subject=stream,
+            )
+
+
+def is_storable(value: object) -> bool:
+    """Whether a value comes back as itself from a file in JSON."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return False
+    try:
+        return bool(msgspec.json.decode(msgspec.json.encode(value)) == value)
+    except (TypeError, ValueError, msgspec.MsgspecError, RecursionError, OverflowError):
+        return False
+
+
+def _wrong(name: str, value: object, expected: str, stream: str) -> PreconditionFailedError:
+    return PreconditionFailedError(f"x-{name} is {value!r}; expected {expected}", subject=stream)

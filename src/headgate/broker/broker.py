@@ -1,0 +1,318 @@
+"""The broker: one root, its streams, exchanges and users, and the work that is done between commands.
+
+Everything happens in one thread, except what `run_in_worker` was given. Commands come through sessions; what they queue
+is written by `write_queued`, which the caller makes soon after `wake` was called.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headgate.broker.catalogue import Catalogue
+from headgate.broker.exchanges import Exchanges
+from headgate.broker.groups import Group
+from headgate.broker.publishing import Publisher, WriteJob, refuse
+from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream
+from headgate.broker.users import Users
+from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
+from headgate.log import Durability
+from headgate.log.staging import PRIVATE_FOLDER
+
+if TYPE_CHECKING:
+    from headgate.broker.session import Session
+
+RETENTION_MS = 3_600_000
+FLUSH_MS = 1_000
+"""Stored offsets that no chunk took along are written after so long at most."""
+
+RunInWorker = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
+"""Runs its first argument in another thread, and calls the second in the broker's with None or the error."""
+
+logger = logging.getLogger("headgate.broker")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """How a broker stores and whom it knows; `users_file` None: `.headgate/users.json` under the root."""
+
+    durability: Durability = Durability.PROCESS
+    users_file: Path | None = None
+    default_user: str = "guest"
+
+
+@dataclass(slots=True)
+class BrokerCounters:
+    """Commands since the broker began."""
+
+    streams_created: int = 0
+    streams_deleted: int = 0
+    publishers_opened: int = 0
+    publishers_closed: int = 0
+    consumers_opened: int = 0
+    consumers_closed: int = 0
+    offsets_stored: int = 0
+
+
+class Broker:
+    """One broker over one root folder, from its making to `close`."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        now_ms: Callable[[], int],
+        settings: BrokerSettings | None = None,
+        wake: Callable[[], None] = lambda: None,
+        run_in_worker: RunInWorker | None = None,
+    ) -> None:
+        """Read catalogue, exchanges and users. With `Durability.DISK`, appends run through `run_in_worker` if given.
+
+        Raises LogError, ConfigError for files that are wrong.
+        """
+        self.root = Path(root)
+        self.settings = settings or BrokerSettings()
+        self.now_ms = now_ms
+        self.catalogue = Catalogue(self.root, durability=self.settings.durability)
+        private = self.root / PRIVATE_FOLDER
+        self.exchanges = Exchanges(private / "exchanges.json")
+        self.users = Users(self.settings.users_file or private / "users.json", default_user=self.settings.default_user)
+        self.counters = BrokerCounters()
+        self.sessions: dict[Session, None] = {}
+        self.groups: dict[tuple[str, str], Group] = {}
+        self._wake = wake
+        self._run_in_worker = run_in_worker if self.settings.durability is Durability.DISK else None
+        self._unwritten: dict[BrokerStream, None] = {}
+        self._watched: dict[BrokerStream, None] = {}
+        self._calls: list[Callable[[], None]] = []
+        self._flushed_ms = now_ms()
+        self._retained_ms = now_ms()
+
+    # sessions
+
+    def open_session(self, user: str, *, protocol: str, connection: str) -> Session:
+        """The view of one connection, whose user was authenticated."""
+        from headgate.broker.session import Session
+
+        session = Session(self, user, protocol=protocol, connection=connection)
+        self.sessions[session] = None
+        return session
+
+    # streams
+
+    def watch(self, stream: BrokerStream) -> None:
+        """Look after a stream at every tick: it has readers, a writer or offsets to write."""
+        self._watched[stream] = None
+
+    def open_publisher(
+        self, stream: BrokerStream, reference: str | None, closed: Callable[[Publisher], None]
+    ) -> Publisher:
+        """A publisher of a stream, whose writer is taken. Raises StreamLockedError and other LogErrors."""
+        stream.open_writer(now_ms=self.now_ms())
+
+        def ended(_stream: BrokerStream, publisher: Publisher) -> None:
+            stream.publishers.remove(publisher)
+            self.counters.publishers_closed += 1
+            closed(publisher)
+
+        publisher = Publisher(stream, reference=reference, queued=self._queued, closed=ended)
+        stream.publishers.append(publisher)
+        self.counters.publishers_opened += 1
+        self.watch(stream)
+        return publisher
+
+    def delete_stream(self, stream: BrokerStream) -> int:
+        """Delete a stream: its publishers and consumers end, then sessions are told. Gives its number of messages.
+
+        Sessions are told at the next `write_queued`, so that whoever asked for it gets the answer first.
+        """
+        messages = stream.next_offset - stream.first_offset
+        touched = [session for session in self.sessions if session.uses(stream)]
+        self._end(stream)
+        self.catalogue.delete(stream)
+        self.exchanges.forget_queue(stream.name)
+        self.counters.streams_deleted += 1
+        self._tell(stream.name, touched)
+        return messages
+
+    def _end(self, stream: BrokerStream) -> None:
+        """Nobody uses a stream any more: what is queued is refused."""
+        self._finish_job(stream)
+        stream.is_deleted = True
+        queue, stream.queue = stream.queue, []
+        refuse(stream, queue, ResourceNotFoundError("the stream was deleted", subject=stream.name))
+        for publisher in list(stream.publishers):
+            publisher.close()
+        for reader in list(stream.readers):
+            reader.close()
+        stream.close_writer()
+        stream.offsets.clear()
+        self._watched.pop(stream, None)
+        self._unwritten.pop(stream, None)
+
+    def _tell(self, name: str, sessions: list[Session]) -> None:
+        for session in sessions:
+            self.later(functools.partial(session.tell_deleted, name))
+
+    def later(self, call: Callable[[], None]) -> None:
+        """Make a call in the next `write_queued`: after whatever the command that is going on is answered with."""
+        self._calls.append(call)
+        self._wake()
+
+    def group(self, stream: BrokerStream, name: str, *, partition: int | None) -> Group:
+        """The group of consumers of that name on a stream, made if it is not there."""
+        key = (stream.name, name)
+        group = self.groups.get(key)
+        if group is None or not group.members:
+            group = self.groups[key] = Group(partition=partition)
+        return group
+
+    def drop_empty_group(self, stream: BrokerStream, name: str) -> None:
+        """Forget a group whose last member left."""
+        group = self.groups.get((stream.name, name))
+        if group is not None and not group.members:
+            del self.groups[stream.name, name]
+
+    # writing
+
+    def _queued(self, stream: BrokerStream) -> None:
+        if not self._unwritten:
+            self._wake()
+        self._unwritten[stream] = None
+
+    def write_queued(self) -> None:
+        """Append what publishers queued, stream by stream, and call their `written`; tell sessions what is due.
+
+        With a worker and `Durability.DISK` the appends go on in the background; what is queued meanwhile follows them
+        as one append.
+        """
+        calls, self._calls = self._calls, []
+        for call in calls:
+            call()
+        unwritten, self._unwritten = self._unwritten, {}
+        for stream in unwritten:
+            self._write(stream)
+
+    def _write(self, stream: BrokerStream) -> None:
+        if stream.job is not None:
+            return
+        job = WriteJob.begin(stream, now_ms=self.now_ms())
+        if job is None:
+            return
+        self.watch(stream)
+        if self._run_in_worker is None:
+            try:
+                job.run()
+            except BaseException:
+                job.abandon()
+                raise
+            job.finish()
+            return
+        stream.job = job
+        job.done = threading.Event()
+        self._run_in_worker(job.run, lambda error: self._written(stream, job, error))
+
+    def _written(self, stream: BrokerStream, job: WriteJob, error: BaseException | None) -> None:
+        """A worker is done with a job, unless somebody waited for it meanwhile."""
+        if stream.job is not job:
+            return
+        stream.job = None
+        if isinstance(error, BaseException):
+            job.abandon()
+            raise error
+        job.finish()
+        if stream.queue:
+            self._write(stream)
+
+    def _finish_job(self, stream: BrokerStream) -> None:
+        """Wait for what a worker is writing."""
+        if stream.job is not None:
+            job, stream.job = stream.job, None
+            if job.done is not None:
+                job.done.wait()
+            job.finish()
+
+    # regular work
+
+    def tick(self, now_ms: int) -> None:
+        """Look after the streams in use; to be called every 50 to 100 ms.
+
+        Notices what other processes write, writes stored offsets within a second, gives back writers that nobody has
+        used for ten seconds, applies retention once an hour.
+        """
+        flush_is_due = now_ms - self._flushed_ms >= FLUSH_MS
+        if flush_is_due:
+            self._flushed_ms = now_ms
+            self.users.reload()
+        for stream in list(self._watched):
+            if stream.job is None:
+                self._look_after(stream, now_ms, flush_is_due)
+        if now_ms - self._retained_ms >= RETENTION_MS:
+            self._retained_ms = now_ms
+            self._retain(now_ms)
+
+    def _look_after(self, stream: BrokerStream, now_ms: int, flush_is_due: bool) -> None:
+        if stream.writer is None and not stream.look():
+            touched = [session for session in self.sessions if session.uses(stream)]
+            self._end(stream)
+            self.catalogue.forget(stream)
+            self._tell(stream.name, touched)
+            return
+        if flush_is_due and stream.has_pending_offsets:
+            self._flush(stream, now_ms)
+        if stream.writer is not None and not stream.publishers and not stream.queue:
+            if stream.idle_since_ms is None:
+                stream.idle_since_ms = now_ms
+            elif now_ms - stream.idle_since_ms >= WRITER_IDLE_MS:
+                self._flush(stream, now_ms)
+                stream.close_writer()
+        if stream.writer is None and not stream.readers and not stream.publishers and not stream.offsets:
+            del self._watched[stream]
+
+    def _flush(self, stream: BrokerStream, now_ms: int) -> None:
+        if not stream.has_pending_offsets:
+            return
+        try:
+            stream.flush_offsets(now_ms=now_ms)
+        except (LogError, BrokerError) as error:
+            # They stay where they are; the next round tries again.
+            logger.warning("stored offsets of stream %r cannot be written yet: %s", stream.name, error)
+            if stream.writer is not None and stream.writer.is_broken:
+                stream.close_writer()
+
+    def _retain(self, now_ms: int) -> None:
+        """Age counts while nothing is written, too; a stream that another process writes is left to it."""
+        for name in self.catalogue.names():
+            try:
+                stream = self.catalogue.find(name)
+                if stream is None or stream.job is not None:
+                    continue
+                settings = stream.stream.settings
+                if settings is None or settings.arguments.max_age_ms is None:
+                    continue
+                if stream.writer is not None:
+                    stream.writer.apply_retention(now_ms=now_ms)
+                else:
+                    stream.open_writer(now_ms=now_ms)
+                    self.watch(stream)
+            except HeadgateError as error:
+                logger.warning("retention of stream %r was not applied: %s", name, error)
+
+    def close(self) -> None:
+        """Write what is queued, confirm it, write stored offsets, give all locks back."""
+        self.write_queued()
+        for stream in self.catalogue:
+            while stream.job is not None or stream.queue:
+                self._finish_job(stream)
+                if stream.queue:
+                    self._write(stream)
+            self._flush(stream, self.now_ms())
+        for session in list(self.sessions):
+            session.close()
+        for stream in self.catalogue:
+            stream.close_writer()

@@ -1,0 +1,160 @@
+"""Which streams there are: the folders under a root, those that clients declare and those that other processes make."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+
+from headgate.broker.arguments import arguments_of, check_arguments
+from headgate.broker.stream import BrokerStream
+from headgate.errors import (
+    ConfigError,
+    PreconditionFailedError,
+    ReservedNameError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+    StreamExistsError,
+    StreamNotFoundError,
+)
+from headgate.log import Durability, Stream, list_streams, stream_folder
+from headgate.log.files import storage_error, sync_folder
+from headgate.log.staging import PRIVATE_FOLDER
+
+_DELETED_FOLDER = "deleted"
+_MAX_NAME_BYTES = 255
+
+
+class Declared(Enum):
+    """What a declaration found."""
+
+    CREATED = "created"
+    EXISTS = "exists"
+
+
+class Catalogue:
+    """The streams of one root; each is opened when it is first asked for."""
+
+    def __init__(self, root: Path, *, durability: Durability) -> None:
+        """Remove what an interrupted deletion left."""
+        self.root = root
+        self._durability = durability
+        self._opened: dict[str, BrokerStream] = {}
+        shutil.rmtree(root / PRIVATE_FOLDER / _DELETED_FOLDER, ignore_errors=True)
+
+    def __iter__(self) -> Iterator[BrokerStream]:
+        """The streams that are open."""
+        return iter(list(self._opened.values()))
+
+    def names(self) -> list[str]:
+        """The names of all streams, in order. Reads every `stream.json`."""
+        return [stream.name for stream in list_streams(self.root)]
+
+    def get(self, name: str) -> BrokerStream:
+        """One stream, as it is now; ResourceNotFoundError, LogError."""
+        stream = self.find(name)
+        if stream is None:
+            raise ResourceNotFoundError("no such stream", subject=name)
+        return stream
+
+    def find(self, name: str) -> BrokerStream | None:
+        """One stream, as it is now; None if there is none. Raises LogError."""
+        opened = self._opened.get(name)
+        if opened is not None:
+            if opened.writer is not None or opened.look():
+                return opened
+            return None
+        stream = self._on_disk(name)
+        if stream is None:
+            return None
+        opened = BrokerStream.open(stream, durability=self._durability)
+        self._opened[name] = opened
+        return opened
+
+    def declare(self, name: str, arguments: Mapping[str, object], *, now_ms: int, numbers_as_text: bool) -> Declared:
+        """Make a stream, or find it with equal arguments. `name` is clean (`clean_name`).
+
+        Raises ResourceExistsError for other arguments, UnsuitableArgumentError, ReservedNameError,
+        PreconditionFailedError, LogError.
+        """
+        declaration, meaning = check_arguments(arguments, stream=name, numbers_as_text=numbers_as_text)
+        existing = self.find(name)
+        if existing is not None:
+            _check_equal(existing, declaration)
+            return Declared.EXISTS
+        check_name(name)
+        try:
+            path = stream_folder(self.root, name)
+            Stream.create(path, name=name, now_ms=now_ms, arguments=meaning, declaration=declaration)
+        except ConfigError as error:
+            raise PreconditionFailedError(str(error), subject=name) from error
+        except StreamExistsError:
+            # Another process was faster.
+            _check_equal(self.get(name), declaration)
+            return Declared.EXISTS
+        return Declared.CREATED
+
+    def forget(self, stream: BrokerStream) -> None:
+        """A stream is gone, or is about to go: the next question looks at the disk."""
+        stream.is_deleted = True
+        self._opened.pop(stream.name, None)
+
+    def delete(self, stream: BrokerStream) -> None:
+        """Take a stream's folder away at once, then its files. Nobody writes it any more. Raises LogError."""
+        self.forget(stream)
+        target = self.root / PRIVATE_FOLDER / _DELETED_FOLDER / secrets.token_hex(8)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(stream.stream.path, target)
+            sync_folder(stream.stream.path.parent)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise storage_error(error, stream.stream.path) from error
+        shutil.rmtree(target, ignore_errors=True)
+
+    def _on_disk(self, name: str) -> Stream | None:
+        try:
+            return Stream.open(stream_folder(self.root, name))
+        except ConfigError:
+            return None
+        except StreamNotFoundError:
+            # A folder of the original's is not called after its stream.
+            named = [stream for stream in list_streams(self.root) if stream.is_foreign and stream.name == name]
+            return named[0] if named else None
+
+
+def arguments_declared(stream: BrokerStream) -> dict[str, object]:
+    """The arguments of a stream as a client would have to declare them, without `x-`; a foreign one has none."""
+    settings = stream.stream.settings
+    return {} if settings is None else arguments_of(settings.arguments, settings.declaration)
+
+
+def clean_name(name: str) -> str:
+    """A name as it counts: without CR and LF (stream_protocol, section 4)."""
+    return name.replace("\r", "").replace("\n", "")
+
+
+def check_name(name: str) -> None:
+    """Raise ReservedNameError or PreconditionFailedError for a name that no stream may have."""
+    if not name or name.startswith("amq."):
+        raise ReservedNameError("names that are empty or begin with amq. belong to the broker", subject=name)
+    if len(name.encode("utf-8", "surrogatepass")) > _MAX_NAME_BYTES:
+        raise PreconditionFailedError(f"a name has at most {_MAX_NAME_BYTES} bytes", subject=name[:40])
+
+
+def _check_equal(stream: BrokerStream, declaration: Mapping[str, object]) -> None:
+    existing = arguments_declared(stream)
+    different = sorted(
+        name for name in existing.keys() | declaration.keys() if existing.get(name) != declaration.get(name)
+    )
+    if different:
+        name = different[0]
+        raise ResourceExistsError(
+            f"the stream is there with other arguments: x-{name} is {existing.get(name)!r}, "
+            f"declared with {declaration.get(name)!r}",
+            subject=stream.name,
+        )

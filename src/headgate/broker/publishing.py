@@ -1,0 +1,280 @@
+"""Publishing: what publishers queued becomes chunks, is appended at once, and is confirmed behind the write.
+
+Entries of publishers without a name share chunks. Those of a named publisher get chunks of their own whose trailers say
+its last sequence; an entry whose sequence is not above the last one is in the stream already: left out and confirmed.
+No timer: whatever is queued when the stream is written goes out together, so chunks grow with the load.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.broker.batches import PublishBatch
+from headgate.broker.sources import fill_from_source
+from headgate.broker.stream import BrokerStream
+from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError, ResourceNotFoundError
+from headgate.log import Appended, Writer
+from headgate.log.build import MAX_MESSAGES
+from headgate.log.runs import Entries, Run, build_runs
+from headgate.log.tracking import encode_offsets
+from headgate.message.fields import parse_field
+
+MAX_CHUNK_BYTES = 1_000_000
+"""Data bytes of a chunk, unless one entry is larger: a chunk and its frame fit the 1 MiB of common frame limits."""
+
+
+class Publisher:
+    """One publisher of one stream, from `Session.publisher` to `close`; `reference` is the name that deduplicates."""
+
+    __slots__ = ("_closed", "_queued", "_stream", "is_closed", "reference")
+
+    def __init__(
+        self,
+        stream: BrokerStream,
+        *,
+        reference: str | None,
+        queued: Callable[[BrokerStream], None],
+        closed: Callable[[BrokerStream, Publisher], None],
+    ) -> None:
+        self.reference = reference
+        self.is_closed = False
+        self._stream = stream
+        self._queued = queued
+        self._closed = closed
+
+    @property
+    def stream(self) -> str:
+        """Name of the stream."""
+        return self._stream.name
+
+    def publish(self, batch: PublishBatch) -> None:
+        """Queue a batch; its `written` is called once, later. Raises ValueError for columns that do not fit."""
+        entries = Entries(batch.data, batch.starts, batch.lengths, batch.filter_values, batch.sub_batch_records)
+        entries.check()
+        if (self.reference is None) != (batch.sequences is None):
+            raise ValueError("a publisher with a reference gives sequences, another none")
+        if batch.sequences is not None and len(batch.sequences) != len(entries):
+            raise ValueError(f"{len(batch.sequences)} sequences for {len(entries)} entries")
+        reference = None if self.reference is None else self.reference.encode()
+        queued = Queued(self, reference, batch, entries)
+        if self.is_closed:
+            refuse(self._stream, [queued], ResourceNotFoundError("the publisher was closed", subject=self.stream))
+            return
+        self._stream.queue.append(queued)
+        self._queued(self._stream)
+
+    def close(self) -> None:
+        """No more is published; what is queued is still written. Again is harmless."""
+        if not self.is_closed:
+            self.is_closed = True
+            self._closed(self._stream, self)
+
+
+@dataclass(slots=True)
+class Queued:
+    """One batch on its way; `entries` and `sequences` are what is left of it to write."""
+
+    publisher: Publisher
+    reference: bytes | None
+    batch: PublishBatch
+    entries: Entries
+    sequences: NDArray[np.uint64] | None = None
+
+
+class WriteJob:
+    """Everything that was queued for one stream, appended with one call.
+
+    `begin` and `finish` belong to the broker's thread; `run` may be in a worker, with nobody else at the writer.
+    """
+
+    __slots__ = (
+        "_appended",
+        "_batches",
+        "_error",
+        "_now_ms",
+        "_runs",
+        "_size_bytes",
+        "_source",
+        "_stream",
+        "_writer",
+        "done",
+    )
+
+    def __init__(self, stream: BrokerStream, writer: Writer, batches: list[Queued], *, now_ms: int) -> None:
+        self._stream = stream
+        self._writer = writer
+        self._batches = batches
+        self._now_ms = now_ms
+        self._runs = _runs(batches)
+        self._source = writer.settings.filter_source
+        self._appended: Appended | None = None
+        self._error: LogError | None = None
+        self._size_bytes = 0
+        self.done: threading.Event | None = None
+        """Set when `run` is over, where it is there: for a job that a worker has."""
+
+    @staticmethod
+    def begin(stream: BrokerStream, *, now_ms: int) -> WriteJob | None:
+        """Take what is queued; None if nothing of it is to be written: duplicates are confirmed, what cannot be is
+        refused.
+        """
+        queue, stream.queue = stream.queue, []
+        try:
+            writer = stream.open_writer(now_ms=now_ms)
+        except (BrokerError, LogError) as error:
+            stream.counters.write_errors += 1
+            refuse(stream, queue, error)
+            return None
+        if stream.offsets:
+            stream.hand_offsets_to_writer()
+        batches = _prepared(stream, writer, queue)
+        return WriteJob(stream, writer, batches, now_ms=now_ms) if batches else None
+
+    def run(self) -> None:
+        """Build the chunks and append them. Errors wait for `finish`."""
+        try:
+            if self._runs:
+                self._append()
+        except LogError as error:
+            self._error = error
+        finally:
+            if self.done is not None:
+                self.done.set()
+
+    def _append(self) -> None:
+        built = build_runs(
+            self._runs,
+            filter_size_bytes=self._writer.settings.arguments.filter_size_bytes,
+            max_messages=MAX_MESSAGES,
+            max_bytes=MAX_CHUNK_BYTES,
+            last_trailer=encode_offsets(self._writer.pending_offsets),
+        )
+        self._size_bytes = len(built.data)
+        self._appended = self._writer.append_chunks(
+            built.data, built.positions, now_ms=self._now_ms, filter_source=self._source
+        )
+
+    def abandon(self) -> None:
+        """The write broke down with an error that is none of storage: nothing was confirmed, so all is refused."""
+        self._stream.close_writer()
+        refuse(
+            self._stream, self._batches, LogError("writing failed inside of the broker", path=self._stream.stream.path)
+        )
+
+    def finish(self) -> None:
+        """Tell publishers and readers. A writer that is broken is given back; the next job takes a new one."""
+        stream, error = self._stream, self._error
+        if error is None:
+            self._count()
+            if self._appended is not None:
+                stream.appended(self._appended.next_offset, int(self._appended.chunk_ids[-1]))
+            for queued in self._batches:
+                if queued.reference is not None and queued.sequences is not None and stream.refused:
+                    stream.refused.written(queued.reference, queued.sequences)
+                queued.batch.written(None)
+            return
+        stream.counters.write_errors += 1
+        for queued in self._batches:
+            if queued.reference is not None and queued.sequences is not None:
+                last = self._writer.last_sequence(queued.reference)
+                stream.refused.add(queued.reference, queued.sequences, written=last)
+        if self._writer.is_broken:
+            stream.close_writer()
+        else:
+            stream.refresh()
+        refuse(stream, self._batches, error)
+
+    def _count(self) -> None:
+        counters = self._stream.counters
+        for run in self._runs:
+            counters.messages_published += len(run)
+            counters.bytes_published += sum(int(part.lengths.sum()) for part in run.parts)
+        counters.messages_confirmed += sum(len(queued.batch) for queued in self._batches)
+        if self._appended is not None:
+            counters.chunks_written += len(self._appended.chunk_ids)
+            counters.bytes_written += self._size_bytes
+
+
+def refuse(stream: BrokerStream, batches: Iterable[Queued], error: HeadgateError) -> None:
+    """Tell the publishers of these batches that nothing of them will be written."""
+    for queued in batches:
+        stream.counters.messages_refused += len(queued.batch)
+        queued.batch.written(error)
+
+
+def _prepared(stream: BrokerStream, writer: Writer, queue: list[Queued]) -> list[Queued]:
+    """The batches that are to be answered by this write; those that cannot be written are refused at once."""
+    source = writer.settings.filter_source
+    field_reference = None if source is None else parse_field(source)
+    lasts: dict[bytes, int | None] = {}
+    accepted = []
+    for queued in queue:
+        try:
+            if queued.reference is not None:
+                _leave_out_duplicates(stream, writer, queued, lasts)
+            if field_reference is not None and len(queued.entries):
+                filled = fill_from_source(queued.entries, field_reference, stream=stream.name)
+                queued.entries = filled.entries
+                if filled.rows is not None and queued.sequences is not None:
+                    queued.sequences = queued.sequences[filled.rows]
+        except PreconditionFailedError as error:
+            refuse(stream, [queued], error)
+            continue
+        if queued.reference is not None and queued.sequences is not None and len(queued.sequences):
+            lasts[queued.reference] = int(queued.sequences[-1])
+        accepted.append(queued)
+    return accepted
+
+
+def _leave_out_duplicates(stream: BrokerStream, writer: Writer, queued: Queued, lasts: dict[bytes, int | None]) -> None:
+    """Keep the entries whose sequence is above the last one of their publisher.
+
+    Raises PreconditionFailedError for sequences that could not be written before and are overtaken by now: to confirm
+    them would be a lie, to write them out of order.
+    """
+    assert queued.reference is not None and queued.batch.sequences is not None
+    sequences = queued.batch.sequences
+    last = lasts[queued.reference] if queued.reference in lasts else writer.last_sequence(queued.reference)
+    new = above(sequences, last)
+    duplicates = len(sequences) - int(np.count_nonzero(new))
+    if duplicates:
+        if stream.refused.holds(queued.reference, sequences[~new]):
+            raise PreconditionFailedError(
+                f"publisher {queued.reference.decode(errors='replace')!r} sends again what was refused, after newer "
+                "messages were written; give it a new sequence",
+                subject=stream.name,
+            )
+        stream.counters.messages_duplicate += duplicates
+        queued.entries = queued.entries.take(new)
+        sequences = sequences[new]
+    queued.sequences = sequences
+
+
+def above(sequences: NDArray[np.uint64], last: int | None) -> NDArray[np.bool_]:
+    """`(entries,)`: which sequences are above `last` and above all before them."""
+    new = np.ones(len(sequences), dtype=np.bool_)
+    if len(sequences) > 1:
+        new[1:] = sequences[1:] > np.maximum.accumulate(sequences)[:-1]
+    if last is not None:
+        new &= sequences > np.uint64(last)
+    return new
+
+
+def _runs(batches: list[Queued]) -> list[Run]:
+    """One run for all publishers without a name, one for each reference, in order of their first entries."""
+    runs: dict[bytes | None, Run] = {}
+    for queued in batches:
+        if not len(queued.entries):
+            continue
+        run = runs.get(queued.reference)
+        if run is None:
+            run = runs[queued.reference] = Run([], queued.reference, None if queued.reference is None else [])
+        run.parts.append(queued.entries)
+        if run.sequences is not None and queued.sequences is not None:
+            run.sequences.append(queued.sequences)
+    return list(runs.values())

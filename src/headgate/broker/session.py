@@ -1,0 +1,411 @@
+"""What one connection can ask of the broker, as its user: every command, with the user's permissions checked.
+
+declare, delete a stream or exchange    configure on it
+publish to a stream or exchange         write on it
+consume, store and query offsets        read on the stream
+bind, unbind                            write on the stream, read on the exchange
+query a publisher's sequence            write on the stream
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from headgate.broker.catalogue import Declared, arguments_declared, check_name, clean_name
+from headgate.broker.exchanges import Binding, Exchange
+from headgate.broker.groups import Group
+from headgate.broker.publishing import Publisher
+from headgate.broker.stream import BrokerStream
+from headgate.broker.users import Permission
+from headgate.errors import (
+    HeadgateError,
+    PreconditionFailedError,
+    ResourceExistsError,
+)
+from headgate.log.tracking import MAX_REFERENCE_BYTES
+
+if TYPE_CHECKING:
+    from headgate.broker.broker import Broker
+    from headgate.broker.consumers import ChunkConsumer, ConsumerOptions, MessageConsumer
+
+    Consumer: TypeAlias = ChunkConsumer | MessageConsumer
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """A stream as clients see it; `arguments` without `x-`. Chunk ids are −1 while there is no chunk."""
+
+    name: str
+    arguments: dict[str, object]
+    first_offset: int
+    next_offset: int
+    first_chunk_id: int
+    last_chunk_id: int
+    committed_chunk_id: int
+    message_count: int
+    publisher_count: int
+    consumer_count: int
+
+
+class Session:
+    """One connection's commands, from `Broker.open_session` to `close`.
+
+    `on_stream_deleted` is called with the name of a stream that this session published to or consumed from, after its
+    publishers and consumers were closed and the command that deleted it was answered.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_broker",
+        "_closed",
+        "_consumers",
+        "_publishers",
+        "connection",
+        "on_stream_deleted",
+        "protocol",
+        "user",
+    )
+
+    def __init__(self, broker: Broker, user: str, *, protocol: str, connection: str) -> None:
+        self.user = user
+        self.protocol = protocol
+        self.connection = connection
+        self.on_stream_deleted: Callable[[str], None] | None = None
+        self._broker = broker
+        self._publishers: dict[Publisher, BrokerStream] = {}
+        self._consumers: dict[Consumer, BrokerStream] = {}
+        self._closed = False
+
+    # streams
+
+    def declare_stream(
+        self, name: str, arguments: Mapping[str, object], *, passive: bool = False, numbers_as_text: bool = True
+    ) -> Declared:
+        """Make a stream, or find it with equal arguments (without `x-`); `passive`: only find it.
+
+        `numbers_as_text`: a number may be given as text, as in the stream protocol and STOMP; AMQP says False. Raises
+        ResourceExistsError (other arguments), ResourceNotFoundError (passive), UnsuitableArgumentError,
+        ReservedNameError and PreconditionFailedError, AccessRefusedError, LogError.
+        """
+        name = clean_name(name)
+        if passive:
+            self._broker.catalogue.get(name)
+            return Declared.EXISTS
+        self._check(Permission.CONFIGURE, name)
+        declared = self._broker.catalogue.declare(
+            name, arguments, now_ms=self._broker.now_ms(), numbers_as_text=numbers_as_text
+        )
+        if declared is Declared.CREATED:
+            self._broker.counters.streams_created += 1
+        return declared
+
+    def delete_stream(self, name: str) -> int:
+        """Delete a stream with all that publishes to it or consumes from it; gives how many messages it had.
+
+        Raises ResourceNotFoundError, AccessRefusedError, LogError.
+        """
+        name = clean_name(name)
+        self._check(Permission.CONFIGURE, name)
+        return self._broker.delete_stream(self._broker.catalogue.get(name))
+
+    def stream_info(self, name: str) -> StreamInfo:
+        """A stream as it is now; ResourceNotFoundError, LogError."""
+        stream = self._broker.catalogue.get(clean_name(name))
+        first = stream.first_offset
+        is_empty = stream.last_chunk_id < 0
+        return StreamInfo(
+            name=stream.name,
+            arguments=arguments_declared(stream),
+            first_offset=first,
+            next_offset=stream.next_offset,
+            first_chunk_id=-1 if is_empty else first,
+            last_chunk_id=stream.last_chunk_id,
+            committed_chunk_id=stream.last_chunk_id,
+            message_count=stream.next_offset - first,
+            publisher_count=len(stream.publishers),
+            consumer_count=len(stream.readers),
+        )
+
+    def streams(self) -> list[str]:
+        """The names of all streams, in order."""
+        return self._broker.catalogue.names()
+
+    # publishing
+
+    def publisher(self, stream: str, *, reference: str | None = None, exchange: str | None = None) -> Publisher:
+        """A publisher of a stream; a `reference` (not empty) names it, and what it wrote before is left out.
+
+        With `exchange` the user's permission for that exchange counts instead of the one for the stream, as where
+        messages come through a route. Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError for a
+        reference that is too long, StreamLockedError where another process writes the stream, LogError.
+        """
+        self._check(Permission.WRITE, stream if exchange is None else exchange)
+        found = self._broker.catalogue.get(stream)
+        if reference is not None:
+            _reference(reference, stream)
+        publisher = self._broker.open_publisher(found, reference, self._publisher_closed)
+        self._publishers[publisher] = found
+        return publisher
+
+    def last_sequence(self, stream: str, reference: str) -> int | None:
+        """The highest sequence that a publisher wrote, None if none is known; errors as `publisher`."""
+        self._check(Permission.WRITE, stream)
+        return self._broker.catalogue.get(stream).last_sequence(_reference(reference, stream))
+
+    def _publisher_closed(self, publisher: Publisher) -> None:
+        self._publishers.pop(publisher, None)
+
+    # consuming
+
+    def chunk_consumer(self, stream: str, options: ConsumerOptions) -> ChunkConsumer:
+        """A consumer that takes whole chunks; one of a group is told later whether it is the active one.
+
+        Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError, LogError.
+        """
+        from headgate.broker.consumers import ChunkConsumer
+
+        found = self._readable(stream, options)
+        consumer = ChunkConsumer(found, options, now_ms=self._broker.now_ms())
+        self._started(consumer, found, options)
+        return consumer
+
+    def message_consumer(self, stream: str, options: ConsumerOptions) -> MessageConsumer:
+        """A consumer that takes messages; errors as `chunk_consumer`."""
+        from headgate.broker.consumers import MessageConsumer
+
+        found = self._readable(stream, options)
+        consumer = MessageConsumer(found, options, now_ms=self._broker.now_ms())
+        self._started(consumer, found, options)
+        return consumer
+
+    def _started(self, consumer: Consumer, stream: BrokerStream, options: ConsumerOptions) -> None:
+        """Keep a consumer until it ends; one that shares a name joins its group once the subscription was answered."""
+        broker = self._broker
+        self._consumers[consumer] = stream
+        broker.counters.consumers_opened += 1
+        broker.watch(stream)
+        group: Group | None = None
+        if options.single_active and options.name:
+            group = broker.group(stream, options.name, partition=self._partition(stream, options))
+            consumer.group = group
+
+        def gone() -> None:
+            self._consumers.pop(consumer, None)
+            broker.counters.consumers_closed += 1
+            if group is not None and options.name:
+                group.leave(consumer)
+                broker.drop_empty_group(stream, options.name)
+
+        stream.when_removed(consumer, gone)
+        if group is not None:
+            joined = group
+            broker.later(lambda: joined.join(consumer) if consumer in self._consumers else None)
+
+    def _partition(self, stream: BrokerStream, options: ConsumerOptions) -> int | None:
+        if options.super_stream is None:
+            return None
+        partitions = self._broker.exchanges.partitions(options.super_stream)
+        if stream.name not in partitions:
+            raise PreconditionFailedError(f"no partition of super stream {options.super_stream!r}", subject=stream.name)
+        return partitions.index(stream.name)
+
+    # offsets
+
+    def store_offset(self, stream: str, reference: str, offset: int) -> None:
+        """Keep a consumer's offset: visible at once, on disk within a second.
+
+        Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError.
+        """
+        self._check(Permission.READ, stream)
+        found = self._broker.catalogue.get(stream)
+        name = _reference(reference, stream)
+        if not 0 <= offset < 2**64:
+            raise PreconditionFailedError(f"stored offset {offset}; expected 0 to 2^64 - 1", subject=stream)
+        if found.stream.is_foreign:
+            raise PreconditionFailedError("a foreign stream that was not adopted keeps no offsets", subject=stream)
+        found.store_offset(name, offset)
+        self._broker.counters.offsets_stored += 1
+        self._broker.watch(found)
+
+    def stored_offset(self, stream: str, reference: str) -> int | None:
+        """The offset that a consumer stored last, None if it did not; errors as `store_offset`."""
+        self._check(Permission.READ, stream)
+        return self._broker.catalogue.get(stream).stored_offset(_reference(reference, stream))
+
+    # exchanges
+
+    def declare_exchange(
+        self,
+        name: str,
+        *,
+        kind: str = "direct",
+        durable: bool = True,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Mapping[str, object] | None = None,
+        passive: bool = False,
+    ) -> Declared:
+        """Make a direct exchange, or find it with equal properties; `passive`: only find it.
+
+        Raises ResourceExistsError (other properties), ResourceNotFoundError (passive), UnsupportedError (fanout, topic,
+        headers), PreconditionFailedError (unknown kind), ReservedNameError, AccessRefusedError, LogError.
+        """
+        exchanges = self._broker.exchanges
+        name = clean_name(name)
+        if passive:
+            exchanges.get(name)
+            return Declared.EXISTS
+        self._check(Permission.CONFIGURE, name)
+        wanted = Exchange(name, kind, durable, auto_delete, internal, dict(arguments or {}))
+        return Declared.CREATED if exchanges.declare(wanted) else Declared.EXISTS
+
+    def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
+        """Delete an exchange with its bindings; one that is not there is no error.
+
+        Raises ReservedNameError, PreconditionFailedError (`if_unused` and it has bindings), AccessRefusedError.
+        """
+        self._check(Permission.CONFIGURE, name)
+        self._broker.exchanges.delete(name, if_unused=if_unused)
+
+    def exchange(self, name: str) -> Exchange:
+        """One exchange; ResourceNotFoundError."""
+        return self._broker.exchanges.get(name)
+
+    def bind(self, source: str, queue: str, key: str, arguments: Mapping[str, object] | None = None) -> None:
+        """Bind a stream to an exchange; the same again changes nothing.
+
+        Raises ResourceNotFoundError for either end, ReservedNameError for the exchange without a name,
+        AccessRefusedError, LogError.
+        """
+        self._check_binding(source, queue)
+        self._broker.catalogue.get(queue)
+        self._broker.exchanges.bind(Binding(source, queue, key, dict(arguments or {})))
+
+    def unbind(self, source: str, queue: str, key: str, arguments: Mapping[str, object] | None = None) -> None:
+        """Undo a binding; one that is not there is no error. Raises ReservedNameError, AccessRefusedError, LogError."""
+        self._check_binding(source, queue)
+        self._broker.exchanges.unbind(Binding(source, queue, key, dict(arguments or {})))
+
+    def bindings(self, source: str | None = None, queue: str | None = None, key: str | None = None) -> list[Binding]:
+        """The bindings with these ends and key, None for any, in order of binding."""
+        return self._broker.exchanges.bindings(source=source, queue=queue, key=key)
+
+    def route(self, exchange: str, routing_key: str) -> list[str]:
+        """Names of the streams that a message goes to; empty if none matches.
+
+        Raises ResourceNotFoundError for the exchange, AccessRefusedError, PreconditionFailedError for an internal one.
+        """
+        self._check(Permission.WRITE, exchange)
+        found = self._broker.exchanges.get(exchange)
+        if found.internal:
+            raise PreconditionFailedError("an internal exchange takes no messages of clients", subject=exchange)
+        names = self._broker.exchanges.route(exchange, routing_key)
+        return [name for name in names if self._broker.catalogue.find(name) is not None]
+
+    # super streams
+
+    def create_super_stream(
+        self, name: str, partitions: Sequence[str], binding_keys: Sequence[str], arguments: Mapping[str, object]
+    ) -> None:
+        """Make the partitions, each with the arguments, and bind them with their keys, pairwise and in order.
+
+        Raises ResourceExistsError where the name or a partition is there, PreconditionFailedError for counts that
+        differ, duplicates or bad names, AccessRefusedError, LogError; then nothing was made.
+        """
+        name = clean_name(name)
+        partitions = [clean_name(partition) for partition in partitions]
+        if len(partitions) != len(binding_keys) or not partitions:
+            raise PreconditionFailedError(
+                f"{len(partitions)} partitions and {len(binding_keys)} binding keys; expected as many, one at least",
+                subject=name,
+            )
+        if len(set(partitions)) < len(partitions) or len(set(binding_keys)) < len(binding_keys):
+            raise PreconditionFailedError("two partitions or binding keys are the same", subject=name)
+        for resource in (name, *partitions):
+            check_name(resource)
+            self._check(Permission.CONFIGURE, resource)
+        for resource in (name, *partitions):
+            if resource in self._broker.exchanges and resource == name:
+                raise ResourceExistsError("there is an exchange or a super stream of that name", subject=name)
+            if self._broker.catalogue.find(resource) is not None:
+                raise ResourceExistsError("there is a stream of that name", subject=resource)
+        made: list[str] = []
+        try:
+            for partition in partitions:
+                self.declare_stream(partition, arguments)
+                made.append(partition)
+            self._broker.exchanges.create_super_stream(name, list(zip(partitions, binding_keys, strict=True)))
+        except HeadgateError:
+            for partition in made:
+                self._broker.delete_stream(self._broker.catalogue.get(partition))
+            raise
+
+    def delete_super_stream(self, name: str) -> None:
+        """Delete a super stream and its partitions; ResourceNotFoundError, AccessRefusedError, LogError."""
+        name = clean_name(name)
+        partitions = self._broker.exchanges.partitions(name)
+        for resource in (name, *partitions):
+            self._check(Permission.CONFIGURE, resource)
+        self._broker.exchanges.delete(name, if_unused=False)
+        for partition in partitions:
+            stream = self._broker.catalogue.find(partition)
+            if stream is not None:
+                self._broker.delete_stream(stream)
+
+    def partitions(self, name: str) -> list[str]:
+        """The partitions of a super stream, in order; ResourceNotFoundError."""
+        return self._broker.exchanges.partitions(clean_name(name))
+
+    def route_super_stream(self, name: str, key: str) -> list[str]:
+        """The partitions bound with exactly that key, none if there is none; ResourceNotFoundError."""
+        self._broker.exchanges.partitions(name)
+        return self._broker.exchanges.route(name, key)
+
+    # ending
+
+    def uses(self, stream: BrokerStream) -> bool:
+        """Whether this session has a publisher or a consumer on a stream."""
+        return any(used is stream for used in (*self._publishers.values(), *self._consumers.values()))
+
+    def tell_deleted(self, name: str) -> None:
+        """A stream that this session used was deleted."""
+        if self.on_stream_deleted is not None and not self._closed:
+            self.on_stream_deleted(name)
+
+    def close(self) -> None:
+        """End its publishers and consumers; what is queued is still written. Again is harmless."""
+        self._closed = True
+        for publisher in list(self._publishers):
+            publisher.close()
+        for consumer in list(self._consumers):
+            consumer.close()
+        self._broker.sessions.pop(self, None)
+
+    # inside
+
+    def _check(self, permission: Permission, resource: str) -> None:
+        self._broker.users.check(self.user, permission, resource)
+
+    def _check_binding(self, source: str, queue: str) -> None:
+        self._check(Permission.WRITE, queue)
+        self._check(Permission.READ, source)
+
+    def _readable(self, stream: str, options: ConsumerOptions) -> BrokerStream:
+        self._check(Permission.READ, stream)
+        if options.single_active and not options.name:
+            raise PreconditionFailedError("a single active consumer needs a name", subject=stream)
+        if options.name is not None:
+            _reference(options.name, stream, may_be_empty=True)
+        return self._broker.catalogue.get(stream)
+
+
+def _reference(reference: str, stream: str, *, may_be_empty: bool = False) -> bytes:
+    """The bytes of a publisher's or consumer's name; PreconditionFailedError for one that the log cannot hold."""
+    encoded = reference.encode("utf-8", "surrogatepass")
+    if len(encoded) > MAX_REFERENCE_BYTES or not (encoded or may_be_empty):
+        raise PreconditionFailedError(
+            f"a reference has {len(encoded)} bytes; expected 1 to {MAX_REFERENCE_BYTES}", subject=stream
+        )
+    return encoded

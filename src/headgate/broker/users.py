@@ -1,0 +1,266 @@
+"""Who may use the broker, and for what: hashed passwords and permissions by pattern, in one file.
+
+    <root>/.headgate/users.json     {"format": 1, "users": {"guest": {"password_hash": …, "tags": …, "permissions": …}}}
+
+Passwords are kept as argon2id hashes only. Permissions are three patterns of resource names as in RabbitMQ: *configure*
+(declare, delete), *write* (publish; bind a queue), *read* (consume; bind to an exchange). A pattern is a regular
+expression that matches anywhere in the name; the empty pattern matches nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+
+import msgspec
+
+from headgate.errors import (
+    AccessRefusedError,
+    AuthenticationError,
+    ConfigError,
+    PreconditionFailedError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+)
+from headgate.log.files import replace_file, storage_error
+
+USERS_FORMAT = 1
+DEFAULT_EXCHANGE = "amq.default"
+"""The name of the exchange without a name where permissions are asked."""
+
+_TIME_COST = 2
+_MEMORY_KIB = 19_456
+_LANES = 1
+_VERIFIED_LOGINS = 1024
+
+
+class Permission(Enum):
+    """What a user may do with a resource."""
+
+    CONFIGURE = "configure"
+    WRITE = "write"
+    READ = "read"
+
+
+class Permissions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The three patterns of a user."""
+
+    configure: str = ""
+    write: str = ""
+    read: str = ""
+
+    def check(self) -> None:
+        """Raise PreconditionFailedError for a pattern that is no regular expression."""
+        for permission in Permission:
+            _pattern(self.pattern(permission))
+
+    def pattern(self, permission: Permission) -> str:
+        """The pattern of one permission."""
+        return str(getattr(self, permission.value))
+
+
+EVERYTHING = Permissions(".*", ".*", ".*")
+NOTHING = Permissions()
+
+
+class User(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One user as stored; a user without a hash cannot log in with a password."""
+
+    password_hash: str | None
+    permissions: Permissions
+    tags: tuple[str, ...] = ()
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    users: dict[str, User]
+    format: int = USERS_FORMAT
+
+
+class Users:
+    """The users of one file. `authenticate` may be called from any thread, the rest belongs to the broker's."""
+
+    def __init__(self, path: Path, *, default_user: str) -> None:
+        """Read the file; without one, make it with the default user, whose password is its name and who may do all.
+
+        Raises ConfigError for a file that is wrong, LogError where it cannot be written.
+        """
+        self.path = path
+        self._key = secrets.token_bytes(32)
+        self._verified: OrderedDict[str, bytes] = OrderedDict()
+        self._lock = threading.Lock()
+        self._users: dict[str, User] = {}
+        self._stamp: tuple[int, int] | None = None
+        if not self._load():
+            self.add(default_user, default_user, tags=("administrator",), permissions=EVERYTHING)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a user of that name."""
+        return name in self._users
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, in order."""
+        return iter(sorted(self._users))
+
+    def get(self, name: str) -> User:
+        """One user; ResourceNotFoundError."""
+        user = self._users.get(name)
+        if user is None:
+            raise ResourceNotFoundError("no such user", subject=name)
+        return user
+
+    # logging in
+
+    def authenticate(self, name: str, password: str) -> None:
+        """Raise AuthenticationError unless that is the user's password.
+
+        Takes tens of milliseconds; the same password again some microseconds: a keyed digest of it is remembered.
+        """
+        user = self._users.get(name)
+        digest = hmac.new(self._key, password.encode("utf-8", "surrogatepass"), hashlib.sha256).digest()
+        stored = None if user is None else user.password_hash
+        if stored is not None:
+            with self._lock:
+                known = self._verified.get(name)
+            expected = hmac.new(self._key, digest + stored.encode(), hashlib.sha256).digest()
+            if known is not None and hmac.compare_digest(known, expected):
+                return
+        # An unknown user costs as much as a wrong password: the time says nothing.
+        if not _verify(stored if stored is not None else _unknown_hash(), password) or stored is None:
+            raise AuthenticationError("no such user, or a wrong password")
+        with self._lock:
+            self._verified[name] = hmac.new(self._key, digest + stored.encode(), hashlib.sha256).digest()
+            self._verified.move_to_end(name)
+            if len(self._verified) > _VERIFIED_LOGINS:
+                self._verified.popitem(last=False)
+
+    # permissions
+
+    def check(self, name: str, permission: Permission, resource: str) -> None:
+        """Raise AccessRefusedError unless the user may do that with a stream or exchange of that name."""
+        user = self._users.get(name)
+        pattern = "" if user is None else user.permissions.pattern(permission)
+        if not _matches(pattern, resource or DEFAULT_EXCHANGE):
+            raise AccessRefusedError(f"user {name!r} has no {permission.value} permission for it", subject=resource)
+
+    # changing
+
+    def add(
+        self, name: str, password: str | None, *, tags: tuple[str, ...] = (), permissions: Permissions = NOTHING
+    ) -> None:
+        """A new user. Raises ResourceExistsError, PreconditionFailedError for an empty name or a wrong pattern."""
+        if not name:
+            raise PreconditionFailedError("a user needs a name")
+        if name in self._users:
+            raise ResourceExistsError("there is such a user already", subject=name)
+        permissions.check()
+        self._save({**self._users, name: User(_hash(password), permissions, tags)})
+
+    def remove(self, name: str) -> None:
+        """Delete a user; ResourceNotFoundError."""
+        self.get(name)
+        self._save({other: user for other, user in self._users.items() if other != name})
+
+    def set_password(self, name: str, password: str | None) -> None:
+        """Another password; None: the user cannot log in with one. ResourceNotFoundError."""
+        self._change(name, password_hash=_hash(password))
+
+    def set_tags(self, name: str, tags: tuple[str, ...]) -> None:
+        """Other tags; ResourceNotFoundError."""
+        self._change(name, tags=tags)
+
+    def permit(self, name: str, permissions: Permissions) -> None:
+        """Other permissions; ResourceNotFoundError, PreconditionFailedError for a wrong pattern."""
+        permissions.check()
+        self._change(name, permissions=permissions)
+
+    def reload(self) -> None:
+        """Take over what another process wrote into the file; one `stat` while it did not. Raises ConfigError."""
+        if _stamp(self.path) != self._stamp:
+            self._load()
+
+    # inside
+
+    def _change(self, name: str, **changes: object) -> None:
+        user: User = msgspec.structs.replace(self.get(name), **changes)
+        self._save({**self._users, name: user})
+
+    def _load(self) -> bool:
+        stamp = _stamp(self.path)
+        try:
+            raw = self.path.read_bytes()
+        except FileNotFoundError:
+            return False
+        try:
+            stored = msgspec.json.decode(raw, type=_File)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{self.path} is no file of users: {error}") from error
+        if stored.format != USERS_FORMAT:
+            raise ConfigError(f"{self.path} has format {stored.format}; expected {USERS_FORMAT}")
+        for user in stored.users.values():
+            user.permissions.check()
+        self._users, self._stamp = stored.users, stamp
+        return True
+
+    def _save(self, users: dict[str, User]) -> None:
+        encoded = msgspec.json.format(msgspec.json.encode(_File(users)), indent=1)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise storage_error(error, self.path.parent) from error
+        replace_file(self.path, encoded + b"\n")
+        os.chmod(self.path, 0o600)
+        self._users, self._stamp = users, _stamp(self.path)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_mtime_ns, status.st_ino
+
+
+def _hash(password: str | None) -> str | None:
+    if password is None:
+        return None
+    from argon2 import PasswordHasher
+
+    hasher = PasswordHasher(time_cost=_TIME_COST, memory_cost=_MEMORY_KIB, parallelism=_LANES)
+    return hasher.hash(password.encode("utf-8", "surrogatepass"))
+
+
+def _verify(stored: str, password: str) -> bool:
+    from argon2 import PasswordHasher
+    from argon2.exceptions import Argon2Error, InvalidHashError
+
+    try:
+        return PasswordHasher().verify(stored, password.encode("utf-8", "surrogatepass"))
+    except (Argon2Error, InvalidHashError):
+        return False
+
+
+@functools.cache
+def _unknown_hash() -> str:
+    return _hash(secrets.token_urlsafe()) or ""
+
+
+@functools.lru_cache(maxsize=1024)
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text or "^$")
+    except (re.error, RecursionError, OverflowError) as error:
+        raise PreconditionFailedError(f"{text!r} is no regular expression: {error}") from error
+
+
+@functools.lru_cache(maxsize=8192)
+def _matches(pattern: str, resource: str) -> bool:
+    return _pattern(pattern).search(resource) is not None

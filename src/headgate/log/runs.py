@@ -1,0 +1,278 @@
+"""Chunks out of what several publishers brought, without copying it together first.
+
+A run becomes chunks of its own: the entries of all publishers without a name, or those of one publisher with a name,
+whose chunks say its last sequence in their trailers. A chunk holds messages or sub-batches, never both: some clients
+decide from a chunk's first entry (stream_protocol, section 6).
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate import kernels
+from headgate.log.bloom import bloom_bytes
+from headgate.log.build import (
+    BuiltChunks,
+    Bytes,
+    ChunkLimits,
+    FilterValues,
+    Int64Array,
+    check_ranges,
+    chunk_boundaries,
+    fill_chunks,
+    stamp_sequences,
+)
+from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES, MAX_ENTRY_BYTES, ChunkHeader, ChunkType
+
+_FEW_ENTRIES = 8
+"""Up to so many entries plain Python is faster than preparing columns for the kernel."""
+
+_TRAILER_LENGTH_AT = 40
+_U32 = struct.Struct(">I")
+
+
+@dataclass(slots=True)
+class Entries:
+    """Entries of one publisher, in order: `starts[i] … starts[i] + lengths[i]` of `data`.
+
+    An entry is a message, or with `records[i]` above 0 a whole sub-batch of so many messages, its head included.
+    `records` None: there are only messages. All columns `(entries,)` int64; `filter_values` as for `build_chunks`.
+    """
+
+    data: Bytes
+    starts: Int64Array
+    lengths: Int64Array
+    filter_values: FilterValues | None = None
+    records: Int64Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def slice(self, first: int, stop: int) -> Entries:
+        """The entries `first` … `stop`, over the same bytes."""
+        values = None if self.filter_values is None else self.filter_values.slice(first, stop)
+        records = None if self.records is None else self.records[first:stop]
+        return Entries(self.data, self.starts[first:stop], self.lengths[first:stop], values, records)
+
+    def take(self, rows: NDArray[np.bool_]) -> Entries:
+        """The entries of a mask, over the same bytes."""
+        values = self.filter_values
+        taken = None if values is None else FilterValues(values.data, values.starts[rows], values.lengths[rows])
+        records = None if self.records is None else self.records[rows]
+        return Entries(self.data, self.starts[rows], self.lengths[rows], taken, records)
+
+    def check(self) -> None:
+        """Raise ValueError for entries outside of their bytes, or columns of different lengths."""
+        check_ranges(self.data, self.starts, self.lengths)
+        if len(self) and not 0 <= int(self.lengths.min()) <= int(self.lengths.max()) <= MAX_ENTRY_BYTES:
+            raise ValueError(f"an entry of {self.lengths.min()} to {self.lengths.max()} bytes")
+        values = self.filter_values
+        if values is not None:
+            check_ranges(values.data, values.starts, values.lengths)
+        for other in (values, self.records):
+            if other is not None and len(other) != len(self):
+                raise ValueError(f"{len(other)} values for {len(self)} entries")
+
+
+@dataclass(slots=True)
+class Run:
+    """Entries that become chunks of their own; `sequences` one rising number per entry of a `publisher` with a name."""
+
+    parts: list[Entries]
+    publisher: bytes | None = None
+    sequences: list[NDArray[np.uint64]] | None = None
+
+    def __len__(self) -> int:
+        return sum(len(part) for part in self.parts)
+
+
+def build_runs(
+    runs: Sequence[Run], *, filter_size_bytes: int, max_messages: int, max_bytes: int, last_trailer: bytes = b""
+) -> BuiltChunks:
+    """All runs as chunks, one behind the other; `last_trailer` is put behind the trailer of the last chunk.
+
+    Entries have been checked (`Entries.check`), and no run is empty. Raises ConfigError for an entry that is too long.
+    """
+    has_kernel = kernels.load("headgate.log.kernel") is not None
+    if has_kernel and sum(len(run) for run in runs) > _FEW_ENTRIES:
+        built = _build_in_kernel(runs, filter_size_bytes, max_messages, max_bytes, len(last_trailer))
+    else:
+        built = _build_in_python(runs, filter_size_bytes, max_messages, max_bytes, len(last_trailer))
+    if last_trailer:
+        at = int(built.positions[-1]) + _TRAILER_LENGTH_AT
+        (before,) = _U32.unpack_from(built.data.data, at)
+        _U32.pack_into(built.data.data, at, before + len(last_trailer))
+        built.data[-len(last_trailer) :] = np.frombuffer(last_trailer, dtype=np.uint8)
+    return built
+
+
+def _boundaries(lengths: Int64Array, records: Int64Array | None, limits: ChunkLimits) -> Int64Array:
+    """First entry of each chunk and, last, their number; a chunk ends where the form of the entries changes."""
+    if records is None:
+        return chunk_boundaries(lengths, limits)
+    changes = np.flatnonzero(np.diff(records > 0)) + 1
+    parts = [np.zeros(1, dtype=np.int64)]
+    for first, stop in itertools.pairwise([0, *changes.tolist(), len(lengths)]):
+        parts.append(chunk_boundaries(lengths[first:stop], limits)[1:] + first)
+    return np.concatenate(parts)
+
+
+def _columns(run: Run) -> tuple[Int64Array, Int64Array | None]:
+    """Lengths and records of all entries of a run."""
+    lengths = np.concatenate([part.lengths for part in run.parts], dtype=np.int64)
+    if all(part.records is None for part in run.parts):
+        return lengths, None
+    records = [np.zeros(len(part), np.int64) if part.records is None else part.records for part in run.parts]
+    joined = np.concatenate(records, dtype=np.int64)
+    return lengths, joined if bool((joined > 0).any()) else None
+
+
+def _build_in_kernel(
+    runs: Sequence[Run], filter_size_bytes: int, max_messages: int, max_bytes: int, spare_bytes: int
+) -> BuiltChunks:
+    plans = []
+    total = spare_bytes
+    for run in runs:
+        limits = ChunkLimits(filter_size_bytes, run.publisher, max_messages, max_bytes)
+        lengths, records = _columns(run)
+        boundaries = _boundaries(lengths, records, limits)
+        fixed = CHUNK_HEADER_BYTES + filter_size_bytes + len(limits.trailer)
+        total += int(lengths.sum()) + ENTRY_HEAD_BYTES * len(lengths) + fixed * (len(boundaries) - 1)
+        plans.append((run, limits, lengths, records, boundaries))
+    target = np.empty(total, dtype=np.uint8)
+    written = 0
+    positions, counts = [], []
+    for run, limits, lengths, records, boundaries in plans:
+        count = len(boundaries) - 1
+        starts_of_chunks = np.empty(count, dtype=np.int64)
+        size = _fill_run(run, limits, lengths, records, boundaries, target[written:], starts_of_chunks)
+        if run.sequences is not None:
+            stamp_sequences(
+                target[written : written + size], starts_of_chunks, np.concatenate(run.sequences)[boundaries[1:] - 1]
+            )
+        positions.append(starts_of_chunks + written)
+        counts.append(
+            np.diff(boundaries) if records is None else np.add.reduceat(np.maximum(records, 1), boundaries[:-1])
+        )
+        written += size
+    return BuiltChunks(target[: written + spare_bytes], np.concatenate(positions), np.concatenate(counts))
+
+
+def _fill_run(
+    run: Run,
+    limits: ChunkLimits,
+    lengths: Int64Array,
+    records: Int64Array | None,
+    boundaries: Int64Array,
+    target: Bytes,
+    positions: Int64Array,
+) -> int:
+    """Write the chunks of one run; the kernel finds the entries by their addresses, wherever their buffers are."""
+    address = kernels.address_of
+    starts = np.concatenate([part.starts + address(part.data) for part in run.parts], dtype=np.int64)
+    value_starts, value_lengths = _value_columns(run)
+    values = (0, 0, 0) if value_starts is None else (0, address(value_starts), address(value_lengths))
+    boundaries = np.ascontiguousarray(boundaries)
+    return fill_chunks(
+        0,
+        address(starts),
+        address(lengths),
+        0 if records is None else address(records),
+        address(boundaries),
+        len(positions),
+        values,
+        limits,
+        target,
+        positions,
+    )
+
+
+def _value_columns(run: Run) -> tuple[Int64Array | None, Int64Array]:
+    """Addresses and lengths of the filter values of a run's entries; None where no entry has one."""
+    lengths = [
+        np.full(len(part), -1, np.int64) if part.filter_values is None else part.filter_values.lengths
+        for part in run.parts
+    ]
+    if all(part.filter_values is None for part in run.parts):
+        return None, lengths[0]
+    starts = [
+        np.zeros(len(part), np.int64)
+        if part.filter_values is None
+        else part.filter_values.starts + kernels.address_of(part.filter_values.data)
+        for part in run.parts
+    ]
+    return np.concatenate(starts, dtype=np.int64), np.concatenate(lengths, dtype=np.int64)
+
+
+@dataclass(slots=True)
+class _Row:
+    """One entry in plain Python."""
+
+    stored: bytes
+    records: int
+    is_sub_batch: bool
+    filter_value: bytes | None
+
+
+def _rows(run: Run) -> Iterator[_Row]:
+    for part in run.parts:
+        view = part.data.data
+        records = None if part.records is None else part.records.tolist()
+        for row, (start, length) in enumerate(zip(part.starts.tolist(), part.lengths.tolist(), strict=True)):
+            body = bytes(view[start : start + length])
+            if records is not None and records[row] > 0:
+                yield _Row(body, records[row], True, None)
+            else:
+                value = None if part.filter_values is None else part.filter_values.value(row)
+                yield _Row(_U32.pack(length) + body, 1, False, value)
+
+
+def _build_in_python(
+    runs: Sequence[Run], filter_size_bytes: int, max_messages: int, max_bytes: int, spare_bytes: int
+) -> BuiltChunks:
+    written = bytearray()
+    positions, counts = [], []
+    for run in runs:
+        limits = ChunkLimits(filter_size_bytes, run.publisher, max_messages, max_bytes)
+        trailer_head = limits.trailer[:-8]
+        sequences = None if run.sequences is None else [int(number) for part in run.sequences for number in part]
+        rows = list(_rows(run))
+        boundaries = [0, len(rows)]
+        if len(rows) > 1:
+            boundaries = _boundaries(*_columns(run), limits).tolist()
+        for first, stop in itertools.pairwise(boundaries):
+            chunk = rows[first:stop]
+            trailer = b"" if sequences is None else trailer_head + sequences[stop - 1].to_bytes(8, "big")
+            positions.append(len(written))
+            counts.append(sum(row.records for row in chunk))
+            written += _chunk(chunk, trailer, filter_size_bytes)
+    written += bytes(spare_bytes)
+    return BuiltChunks(
+        np.frombuffer(written, dtype=np.uint8), np.array(positions, dtype=np.int64), np.array(counts, dtype=np.int64)
+    )
+
+
+def _chunk(rows: list[_Row], trailer: bytes, filter_size_bytes: int) -> bytes:
+    data = b"".join([row.stored for row in rows])
+    values = [row.filter_value for row in rows if not row.is_sub_batch]
+    bloom = bloom_bytes(values, filter_size_bytes)
+    header = ChunkHeader(
+        chunk_type=ChunkType.USER,
+        num_entries=len(rows),
+        num_records=sum(row.records for row in rows),
+        timestamp_ms=0,
+        epoch=0,
+        chunk_id=0,
+        crc=zlib.crc32(data),
+        data_length=len(data),
+        trailer_length=len(trailer),
+        bloom_length=len(bloom),
+    )
+    return b"".join((header.encode(), bloom, data, trailer))

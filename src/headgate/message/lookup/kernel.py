@@ -22,7 +22,7 @@ _WIDTH_DESCRIBED = -3
 
 
 @helper
-def _behind_element(position: int, stop: int, widths: int) -> int:
+def behind_element(position: int, stop: int, widths: int) -> int:
     """The address behind the element at `position`; −1 when it does not end within `stop` or is none."""
     pending = 1
     while pending > 0:
@@ -172,7 +172,7 @@ def _find_one(
             matches = 0
             while number < count:
                 begin = at
-                at = _behind_element(begin, end, widths)
+                at = behind_element(begin, end, widths)
                 if at == _FAIL:
                     break
                 if index >= 0:

@@ -1,0 +1,166 @@
+"""What a connection tells its handler, in the words of the standard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.protocols.amqp10.performatives import Attach, Begin, Open
+from headgate.protocols.amqp10.terminus import DeliveryState, Error
+
+if TYPE_CHECKING:
+    from headgate.protocols.amqp10.link import Link
+    from headgate.protocols.amqp10.session import Session
+
+Int64Array = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadersExchanged:
+    """A layer begins: a server offers its mechanisms in the SASL layer, a client opens in the other."""
+
+    is_sasl: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MechanismsOffered:
+    """To a client: how it may say who it is; answered by `send_init`."""
+
+    mechanisms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InitReceived:
+    """To a server: who the client says it is; answered by `send_outcome`, and nothing is read until then."""
+
+    mechanism: str
+    response: bytes
+    hostname: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeReceived:
+    """To a client: a `SaslCode`; after 0 the next layer begins."""
+
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The peer opened the connection; a server answers by `open`."""
+
+    open: Open
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The peer began a session, or answered ours; a server answers by `session.accept`."""
+
+    session: Session
+    begin: Begin
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """The peer attached a link, or answered ours; a server answers by `link.accept` or `link.refuse`."""
+
+    link: Link
+    attach: Attach
+
+
+@dataclass(frozen=True, slots=True)
+class CreditChanged:
+    """The peer set the credit of a link that we send on, or asked to drain it: see `link.credit`, `link.drain`."""
+
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class WindowOpened:
+    """Transfers that waited for the peer's window are out: links of the session may send again."""
+
+    session: Session
+
+
+@dataclass(slots=True)
+class Deliveries:
+    """Whole messages that the peer sent on one link, in order.
+
+    Message i is `starts[i] … starts[i] + lengths[i]` of `data` `(bytes,)` uint8; `ids` are its delivery ids, and where
+    `settled` no outcome is expected. `starts`, `lengths`, `ids` `(messages,)` int64, `settled` `(messages,)` boolean.
+    Valid until the next event is asked for.
+    """
+
+    link: Link
+    data: NDArray[np.uint8]
+    starts: Int64Array
+    lengths: Int64Array
+    ids: Int64Array
+    settled: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def message(self, row: int) -> bytes:
+        """The bytes of one message, copied."""
+        start = int(self.starts[row])
+        return self.data[start : start + int(self.lengths[row])].tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class StateChanged:
+    """The peer tells of deliveries `first` … `last`: those that it `received`, or those that it sent."""
+
+    session: Session
+    received: bool
+    first: int
+    last: int
+    settled: bool
+    state: DeliveryState | None
+
+
+@dataclass(frozen=True, slots=True)
+class Detached:
+    """The link is gone: the peer detached it (and got its answer), answered our detach, or made a fault (`failed`)."""
+
+    link: Link
+    closed: bool
+    error: Error | None
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The session is gone, and its links with it, in the ways that `Detached` names."""
+
+    session: Session
+    error: Error | None
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The peer closed the connection (and got its answer), or answered our close."""
+
+    error: Error | None
+
+
+Event = (
+    HeadersExchanged
+    | MechanismsOffered
+    | InitReceived
+    | OutcomeReceived
+    | Opened
+    | Began
+    | Attached
+    | CreditChanged
+    | WindowOpened
+    | Deliveries
+    | StateChanged
+    | Detached
+    | Ended
+    | Closed
+)

@@ -1,0 +1,233 @@
+"""One end of a link: its state, its credit, and what may be said on it.
+
+Source: OASIS AMQP 1.0 part 2 (transport), sections 2.6 and 2.7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headgate.errors import LocalProtocolError
+from headgate.message import EncodedMessages
+from headgate.protocols.amqp10.performatives import (
+    RECEIVER,
+    SENDER,
+    SETTLED,
+    Attach,
+    Detach,
+    Transfer,
+)
+from headgate.protocols.amqp10.states import LINK_SENT, LinkState, sent
+from headgate.protocols.amqp10.terminus import Error
+from headgate.protocols.amqp10.transfers import TAG, TransferRoom, frame_messages
+
+if TYPE_CHECKING:
+    from headgate.protocols.amqp10.events import Int64Array
+    from headgate.protocols.amqp10.session import Session
+
+_MASK = 0xFFFFFFFF
+
+
+class Link:
+    """An end of a link in a session; made by the session.
+
+    `role` is ours. `credit`: how many messages may still be sent by the end that sends. `drain`: the peer wants the
+    credit used up or given back. `max_message_size`: what we take, in bytes.
+    """
+
+    __slots__ = (
+        "_partial",
+        "_partial_id",
+        "_partial_settled",
+        "credit",
+        "delivery_count",
+        "drain",
+        "handle",
+        "max_message_size",
+        "name",
+        "peer",
+        "remote_handle",
+        "role",
+        "session",
+        "settled",
+        "state",
+    )
+
+    def __init__(self, session: Session, *, name: str, role: bool, handle: int, remote_handle: int | None) -> None:
+        self.session = session
+        self.name = name
+        self.role = role
+        self.handle = handle
+        self.remote_handle = remote_handle
+        self.state = LinkState.DETACHED
+        self.peer: Attach | None = None
+        self.settled = False
+        self.delivery_count = 0
+        self.credit = 0
+        self.drain = False
+        self.max_message_size = session.connection.settings.max_message_size
+        self._partial: bytearray | None = None
+        self._partial_id = 0
+        self._partial_settled = False
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether both ends have attached and none has detached."""
+        return self.state is LinkState.ATTACHED
+
+    @property
+    def attach(self) -> Attach:
+        """What the peer attached with."""
+        if self.peer is None:
+            raise LocalProtocolError("the peer has not attached yet")
+        return self.peer
+
+    def accept(self, attach: Attach) -> None:
+        """Answer the peer's attach; name, handle, role and delivery count of `attach` are filled in here."""
+        self.settled = self.role is SENDER and attach.snd_settle_mode == SETTLED
+        self._send_attach(attach)
+
+    def refuse(self, error: Error) -> None:
+        """Answer the peer's attach with an attach that has neither source nor target, and a detach with the error."""
+        peer = self.attach
+        self._send_attach(replace(peer, source=None, target=None, unsettled=None))
+        self.detach(error)
+
+    def _send_attach(self, attach: Attach) -> None:
+        self.state = sent(LINK_SENT, self.state, Attach)
+        is_receiver = self.role is RECEIVER
+        self.session.send(
+            replace(
+                attach,
+                name=self.name,
+                handle=self.handle,
+                role=self.role,
+                initial_delivery_count=None if is_receiver else self.delivery_count,
+                max_message_size=self.max_message_size if is_receiver else attach.max_message_size,
+            )
+        )
+
+    def start(self, attach: Attach) -> None:
+        """Attach to the peer: the first word of a client."""
+        self.settled = self.role is SENDER and attach.snd_settle_mode == SETTLED
+        self._send_attach(attach)
+
+    def detach(self, error: Error | None = None, *, closed: bool = True) -> None:
+        """End the link; transfers that wait for the window are dropped."""
+        self.state = sent(LINK_SENT, self.state, Detach)
+        self.session.forget_waiting(self)
+        self.drop_partial()
+        self.session.send(Detach(self.handle, closed, error))
+
+    def grant(self, credit: int, *, drain: bool = False) -> None:
+        """As the receiving end: let the peer send `credit` messages from now on."""
+        if self.role is not RECEIVER or not self.is_attached:
+            raise LocalProtocolError("credit is granted by the receiving end of an attached link")
+        self.credit = credit
+        self.session.send_flow(self, drain=drain)
+
+    def flow_received(self, delivery_count: int | None, credit: int, *, drain: bool) -> None:
+        """As the sending end: what the peer grants; `delivery_count` is what it had seen, None before it saw any."""
+        seen = self.delivery_count if delivery_count is None else delivery_count
+        outstanding = (self.delivery_count - seen) & _MASK
+        self.credit = max(0, credit - outstanding)
+        self.drain = drain
+
+    def use_up_credit(self) -> None:
+        """As the sending end of a link that is drained: there is nothing more, the credit goes back."""
+        self.delivery_count = (self.delivery_count + self.credit) & _MASK
+        self.credit = 0
+        self.drain = False
+        self.session.send_flow(self)
+
+    def send(self, message: bytes, *, settled: bool | None = None) -> int:
+        """Send one message, in as many frames as it needs; gives its delivery id."""
+        self._check_sending(1)
+        delivery_id = self.session.next_delivery_id
+        first = Transfer(
+            self.handle,
+            delivery_id,
+            TAG.pack(self.delivery_count),
+            0,
+            self.settled if settled is None else settled,
+        )
+        frames = self.session.connection.transfer_frames(self.session.channel, first, message)
+        self._count_sent(1)
+        self.session.send_transfers(self, b"".join(frames), len(frames))
+        return delivery_id
+
+    def send_messages(self, messages: EncodedMessages, offsets: Int64Array) -> int:
+        """Send messages of a stream, each with its offset as an annotation; gives the bytes of their frames.
+
+        One kernel call for all. Raises LocalProtocolError for more messages than there is credit.
+        """
+        count = len(messages)
+        self._check_sending(count)
+        room = TransferRoom(
+            channel=self.session.channel,
+            handle=self.handle,
+            delivery_id=self.session.next_delivery_id,
+            tag=self.delivery_count,
+            settled=self.settled,
+            max_frame_size=self.session.connection.remote_max_frame_size,
+        )
+        data, frames = frame_messages(messages, offsets, room)
+        self._count_sent(count)
+        self.session.send_transfers(self, data, frames)
+        return len(data)
+
+    def _check_sending(self, count: int) -> None:
+        if self.role is not SENDER:
+            raise LocalProtocolError("only the sending end sends messages")
+        sent(LINK_SENT, self.state, Transfer)
+        if count > self.credit:
+            raise LocalProtocolError(f"{count} messages to send with a credit of {self.credit}")
+
+    def _count_sent(self, count: int) -> None:
+        self.credit -= count
+        self.delivery_count = (self.delivery_count + count) & _MASK
+        self.session.next_delivery_id = (self.session.next_delivery_id + count) & _MASK
+
+    def count_received(self, count: int) -> None:
+        """As the receiving end: so many deliveries have begun to arrive."""
+        self.credit -= count
+        self.delivery_count = (self.delivery_count + count) & _MASK
+
+    @property
+    def has_partial(self) -> bool:
+        """Whether a message has arrived in part."""
+        return self._partial is not None
+
+    def add_part(self, transfer: Transfer, payload: memoryview) -> None:
+        """Keep one frame of a message; the delivery id and the settlement are those of the first that says them."""
+        if self._partial is None:
+            self._partial = bytearray()
+            self._partial_id = transfer.delivery_id or 0
+            self._partial_settled = False
+            self.session.connection.partial_links += 1
+        self._partial_settled = self._partial_settled or bool(transfer.settled)
+        self._partial += payload
+        self.session.connection.partial_bytes += len(payload)
+
+    @property
+    def partial_bytes(self) -> int:
+        """How much of a message has arrived so far."""
+        return len(self._partial) if self._partial is not None else 0
+
+    def take_partial(self) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], int, bool]:
+        """The message that is complete now, its delivery id, and whether it is settled."""
+        assert self._partial is not None
+        data = np.frombuffer(bytes(self._partial), dtype=np.uint8)
+        delivery_id, settled = self._partial_id, self._partial_settled
+        self.drop_partial()
+        return data, delivery_id, settled
+
+    def drop_partial(self) -> None:
+        """Forget what has arrived of a message."""
+        if self._partial is not None:
+            self.session.connection.partial_links -= 1
+            self.session.connection.partial_bytes -= len(self._partial)
+            self._partial = None

@@ -1,0 +1,281 @@
+"""The two forms of a message: as a publisher sends it and it is stored, as it is stored and a consumer gets it.
+
+Stored: a header, the publisher's message annotations with `x-exchange` and `x-routing-key`, then properties,
+application properties, body and footer byte for byte; delivery annotations are dropped. Delivered: the same, with the
+annotation `x-stream-offset` (long). Bytes in a stream that are no message are delivered as the data of one.
+Source: amqp10_rabbit, sections 4 and 5; OASIS AMQP 1.0 part 3 (messaging), section 3.2.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate import kernels
+from headgate.errors import AccessRefusedError, HeadgateError, MessageError, PreconditionFailedError
+from headgate.log.build import FilterValues
+from headgate.message import (
+    CONSTRUCTOR_WIDTHS,
+    SLACK_BYTES,
+    AmqpType,
+    AmqpValue,
+    EncodedMessages,
+    Section,
+    decode_value,
+    encode_value,
+)
+from headgate.message.framing import SectionSpan, read_descriptor, section_spans, skip_value
+
+KERNEL = "headgate.protocols.amqp10.kernel"
+
+FILTER_VALUE = "x-stream-filter-value"
+OFFSET = "x-stream-offset"
+EXCHANGE = "x-exchange"
+ROUTING_KEY = "x-routing-key"
+
+_NULL = b"\x40"
+_TRUE = b"\x41"
+_DEFAULT_HEADER = (_TRUE, _NULL, _NULL)
+_HEADER_TAIL = b"\x41\x43"
+"""First acquirer true, delivery count 0."""
+
+_LONG = struct.Struct(">Bq")
+_DATA_CONSTRUCTORS = frozenset({0xA0, 0xB0})
+_SEQUENCE_CONSTRUCTORS = frozenset({0x45, 0xC0, 0xD0})
+_MAP_CONSTRUCTORS = frozenset({0xC1, 0xD1})
+_BODY_CONSTRUCTORS: dict[Section, frozenset[int]] = {
+    Section.DATA: _DATA_CONSTRUCTORS,
+    Section.AMQP_SEQUENCE: _SEQUENCE_CONSTRUCTORS,
+    Section.FOOTER: _MAP_CONSTRUCTORS,
+}
+_USER_ID_POSITION = 1
+
+Int64Array = NDArray[np.int64]
+
+
+def symbol(text: str) -> bytes:
+    """The bytes of a symbol."""
+    return encode_value(AmqpValue(AmqpType.SYMBOL, text))
+
+
+@functools.lru_cache(maxsize=1024)
+def routing_annotations(exchange: str, routing_key: str) -> bytes:
+    """The pairs of annotations that say how a message got into its stream."""
+    values = ((EXCHANGE, exchange), (ROUTING_KEY, routing_key))
+    return b"".join(symbol(name) + encode_value(AmqpValue(AmqpType.STRING, value)) for name, value in values)
+
+
+_OFFSET_KEY = symbol(OFFSET)
+_ROUTING_KEYS = frozenset({symbol(EXCHANGE), symbol(ROUTING_KEY)})
+_FILTER_VALUE_KEY = symbol(FILTER_VALUE)
+
+
+@dataclass(slots=True)
+class StoredMessages:
+    """Messages in the form they are stored in, row by row as they came.
+
+    `refused` holds the rows that cannot be stored, with the reason; their lengths are 0. `filter_values` is None where
+    no message has one.
+    """
+
+    messages: EncodedMessages
+    filter_values: FilterValues | None
+    refused: Mapping[int, HeadgateError]
+
+
+def stored_message(data: bytes, *, exchange: str, routing_key: str, user: str) -> tuple[bytes, bytes | None]:
+    """The stored form of one message, and its filter value.
+
+    Raises MessageError for bytes that are no message with a body, AccessRefusedError for another user's id, and
+    PreconditionFailedError for a filter value that is no string.
+    """
+    spans, body = section_spans(data)
+    _check_body(data, body)
+    if Section.PROPERTIES in spans:
+        _check_user(data, spans[Section.PROPERTIES], user)
+    pairs = _pairs(data, spans.get(Section.MESSAGE_ANNOTATIONS))
+    filter_value = None
+    for key, value in pairs:
+        if key == _FILTER_VALUE_KEY:
+            found = decode_value(value)
+            if found.type is not AmqpType.STRING:
+                raise PreconditionFailedError(f"{FILTER_VALUE} is a string, found {found.type.value}")
+            filter_value = found.octets() if filter_value is None else filter_value
+    kept = [key + value for key, value in pairs if key not in _ROUTING_KEYS and key != _OFFSET_KEY]
+    content = b"".join(kept) + routing_annotations(exchange, routing_key)
+    durable, priority, ttl = _header_fields(data, spans.get(Section.HEADER))
+    header = _header(_TRUE if durable == _NULL else durable, priority, ttl)
+    return header + _annotations(content, 2 * len(kept) + 4) + data[_bare_position(spans) :], filter_value
+
+
+def delivered_message(data: bytes, offset: int) -> bytes:
+    """What a consumer gets of a stored message, or of any bytes in a stream."""
+    try:
+        spans, body = section_spans(data)
+        if body == len(data) and not spans:
+            raise MessageError("a message without any section", position=0)
+        pairs = _pairs(data, spans.get(Section.MESSAGE_ANNOTATIONS))
+        fields = _header_fields(data, spans.get(Section.HEADER))
+        bare = data[_bare_position(spans) :]
+    except MessageError:
+        pairs = []
+        fields = _DEFAULT_HEADER
+        bare = bytes([0x00, 0x53, Section.DATA]) + encode_value(AmqpValue(AmqpType.BINARY, data))
+    kept = [key + value for key, value in pairs if key != _OFFSET_KEY]
+    content = b"".join(kept) + _OFFSET_KEY + _LONG.pack(0x81, offset)
+    return _header(*fields) + _annotations(content, 2 * len(kept) + 2) + bare
+
+
+def _bare_position(spans: Mapping[Section, SectionSpan]) -> int:
+    """Where properties, or what comes instead of them, begin."""
+    before = (Section.HEADER, Section.DELIVERY_ANNOTATIONS, Section.MESSAGE_ANNOTATIONS)
+    return max((spans[section].stop for section in before if section in spans), default=0)
+
+
+def _elements(data: bytes, span: SectionSpan) -> list[bytes]:
+    elements = []
+    position = span.elements
+    for _ in range(span.count):
+        behind = skip_value(data, position, span.stop)
+        elements.append(data[position:behind])
+        position = behind
+    if position != span.stop:
+        raise MessageError(f"{span.stop - position} bytes behind the elements of a section", position=position)
+    return elements
+
+
+def _pairs(data: bytes, span: SectionSpan | None) -> list[tuple[bytes, bytes]]:
+    if span is None:
+        return []
+    elements = _elements(data, span)
+    if len(elements) % 2:
+        raise MessageError(f"a map of {len(elements)} keys and values", position=span.position)
+    # Keys are compared as bytes, so a symbol in the wide form is brought to the small one.
+    keys = [symbol(decode_value(key).value) if key[0] == 0xB3 else key for key in elements[::2]]
+    return list(zip(keys, elements[1::2], strict=True))
+
+
+def _header_fields(data: bytes, span: SectionSpan | None) -> tuple[bytes, bytes, bytes]:
+    if span is None:
+        return _DEFAULT_HEADER
+    elements = _elements(data, span)
+    if len(elements) > 5 or any(len(element) > 5 for element in elements[:3]):
+        raise MessageError("a header of other fields than the standard's", position=span.position)
+    durable, priority, ttl = [*elements[:3], _NULL, _NULL, _NULL][:3]
+    return durable, priority, ttl
+
+
+def _header(durable: bytes, priority: bytes, ttl: bytes) -> bytes:
+    content = durable + priority + ttl + _HEADER_TAIL
+    return bytes([0x00, 0x53, Section.HEADER, 0xC0, len(content) + 1, 5]) + content
+
+
+def _annotations(content: bytes, count: int) -> bytes:
+    head = bytes([0x00, 0x53, Section.MESSAGE_ANNOTATIONS])
+    if len(content) + 1 <= 0xFF and count <= 0xFF:
+        return head + bytes([0xC1, len(content) + 1, count]) + content
+    return head + b"\xd1" + (len(content) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + content
+
+
+def _check_user(data: bytes, span: SectionSpan, user: str) -> None:
+    elements = _elements(data, span)
+    if len(elements) <= _USER_ID_POSITION:
+        return
+    found = decode_value(elements[_USER_ID_POSITION])
+    if found.type is not AmqpType.NULL and (found.type is not AmqpType.BINARY or found.value != user.encode()):
+        raise AccessRefusedError(f"user-id {found.value!r} of a message is not the authenticated user {user!r}")
+
+
+def _check_body(data: bytes, position: int) -> None:
+    """Raise MessageError unless data sections, sequences or one value, and perhaps a footer, fill the rest."""
+    previous: Section | None = None
+    while position < len(data):
+        section, value = read_descriptor(data, position)
+        is_footer = section is Section.FOOTER
+        if section < Section.DATA or previous is Section.FOOTER or (is_footer and previous is None):
+            raise MessageError(f"section {section:#x} in the body", position=position)
+        if previous is not None and not is_footer and (section is not previous or section is Section.AMQP_VALUE):
+            raise MessageError(f"section {section:#x} behind section {previous:#x}", position=position)
+        behind = skip_value(data, value, len(data))
+        if data[value] not in _BODY_CONSTRUCTORS.get(section, (data[value],)):
+            raise MessageError(f"section {section:#x} with constructor {data[value]:#04x}", position=value)
+        position = behind
+        previous = section
+    if previous is None:
+        raise MessageError("a message without a body", position=position)
+
+
+@functools.cache
+def widths() -> Int64Array:
+    """The table of constructor widths, for kernels."""
+    return np.array(CONSTRUCTOR_WIDTHS, dtype=np.int64)
+
+
+@functools.cache
+def names(*listed: str) -> NDArray[np.uint8]:
+    """Names as kernels compare them: rows of 32 bytes, the length in front."""
+    rows = np.zeros((len(listed), 32), dtype=np.uint8)
+    for row, name in zip(rows, listed, strict=True):
+        row[0] = len(name)
+        row[1 : 1 + len(name)] = np.frombuffer(name.encode(), dtype=np.uint8)
+    return rows
+
+
+def store_messages(messages: EncodedMessages, *, exchange: str, routing_key: str, user: str) -> StoredMessages:
+    """The stored form of many messages, in a buffer of its own: one kernel call, and Python for what it leaves open."""
+    count = len(messages)
+    routing = np.frombuffer(routing_annotations(exchange, routing_key), dtype=np.uint8)
+    capacity = int(messages.lengths.sum()) + count * (64 + len(routing)) + SLACK_BYTES
+    target = np.empty(capacity, dtype=np.uint8)
+    columns = np.zeros((5, count), dtype=np.int64)
+    starts, lengths, value_starts, value_lengths, status = columns
+    written = 0
+    status[:] = 1
+    value_lengths[:] = -1
+    kernel = kernels.load(KERNEL)
+    if kernel is not None:
+        user_octets = np.frombuffer(user.encode() or b"\0", dtype=np.uint8)
+        known = names(FILTER_VALUE, EXCHANGE, ROUTING_KEY, OFFSET)
+        source_starts = np.ascontiguousarray(messages.starts)
+        source_lengths = np.ascontiguousarray(messages.lengths)
+        scratch = np.zeros(8, dtype=np.int64)
+        address = kernels.address_of
+        block = np.array(
+            (
+                *(address(messages.data), address(source_starts), address(source_lengths), count),
+                *(address(routing), len(routing), 4, address(user_octets), len(user.encode()), address(widths())),
+                *(address(known), len(known), address(target), address(starts), address(lengths)),
+                *(address(value_starts), address(value_lengths), address(status), address(scratch)),
+            ),
+            dtype=np.int64,
+        )
+        written = kernel.store_messages(address(block))
+    refused: dict[int, HeadgateError] = {}
+    parts: list[bytes] = []
+    for row in np.flatnonzero(status).tolist():
+        try:
+            stored, value = stored_message(messages.message(row), exchange=exchange, routing_key=routing_key, user=user)
+        except (MessageError, AccessRefusedError, PreconditionFailedError) as error:
+            refused[row] = error
+            continue
+        starts[row], lengths[row] = written, len(stored)
+        parts.append(stored)
+        written += len(stored)
+        if value is not None:
+            value_starts[row], value_lengths[row] = written, len(value)
+            parts.append(value)
+            written += len(value)
+    if parts:
+        joined = b"".join(parts)
+        target = np.concatenate((target[: written - len(joined)], np.frombuffer(joined + bytes(SLACK_BYTES), np.uint8)))
+    has_values = bool((value_lengths >= 0).any())
+    return StoredMessages(
+        EncodedMessages(target, starts, lengths),
+        FilterValues(target, value_starts, value_lengths) if has_values else None,
+        refused,
+    )

@@ -1,0 +1,426 @@
+"""A session: two windows of transfers, and the links in it.
+
+Faults of a session or a link end that alone: it is answered with its error, told to the handler as an event, and the
+connection goes on. Source: OASIS AMQP 1.0 part 2 (transport), section 2.5.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headgate.errors import LocalProtocolError, RemoteProtocolError
+from headgate.protocols.amqp10.codes import Condition
+from headgate.protocols.amqp10.composites import Composite
+from headgate.protocols.amqp10.events import (
+    Attached,
+    CreditChanged,
+    Deliveries,
+    Detached,
+    Ended,
+    Event,
+    StateChanged,
+    WindowOpened,
+)
+from headgate.protocols.amqp10.link import Link
+from headgate.protocols.amqp10.performatives import (
+    RECEIVER,
+    SENDER,
+    Attach,
+    Begin,
+    Detach,
+    Disposition,
+    End,
+    Flow,
+    Transfer,
+)
+from headgate.protocols.amqp10.states import (
+    DISCARDING,
+    LINK_RECEIVED,
+    SESSION_SENT,
+    LinkState,
+    SessionState,
+    received,
+    sent,
+)
+from headgate.protocols.amqp10.terminus import DeliveryState, Error
+from headgate.protocols.amqp10.transfers import skip_frames
+
+if TYPE_CHECKING:
+    from headgate.protocols.amqp10.connection import Connection
+    from headgate.protocols.amqp10.transfers import TransferRun
+
+_MASK = 0xFFFFFFFF
+_OUTGOING_WINDOW = 0x7FFFFFFF
+Bytes = bytes | memoryview
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Frames of transfers of one link that the peer's window does not take yet."""
+
+    link: Link
+    data: Bytes
+    frames: int
+
+
+class SessionFault(Exception):  # noqa: N818 - ends the session, never leaves the core
+    """The peer may not do that in a session."""
+
+    def __init__(self, condition: Condition, reason: str) -> None:
+        super().__init__(reason)
+        self.error = Error(condition, reason)
+
+
+class Session:
+    """A session on a channel; made by the connection."""
+
+    def __init__(self, connection: Connection, *, channel: int, remote_channel: int | None) -> None:
+        self.connection = connection
+        self.channel = channel
+        self.remote_channel = remote_channel
+        self.state = SessionState.UNMAPPED
+        self.next_delivery_id = 0
+        self.incoming_window = connection.settings.incoming_window
+        self.remote_incoming_window = 0
+        self._next_incoming_id = 0
+        self._next_outgoing_id = 0
+        self._remote_handle_max = 0xFFFFFFFF
+        self._by_handle: dict[int, Link] = {}
+        self._by_remote_handle: dict[int, Link] = {}
+        self._waiting: deque[_Waiting] = deque()
+
+    @property
+    def links(self) -> list[Link]:
+        """The links that are attached or on their way to be."""
+        return list(self._by_handle.values())
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether both ends have begun and none has ended."""
+        return self.state is SessionState.MAPPED
+
+    @property
+    def may_send(self) -> bool:
+        """Whether the peer's window takes a transfer now."""
+        return self.remote_incoming_window > 0 and not self._waiting
+
+    # What this side says
+
+    def send(self, performative: Composite, payload: bytes = b"") -> None:
+        """Say something in the session. Raises LocalProtocolError where the state does not allow it."""
+        self.state = sent(SESSION_SENT, self.state, type(performative))
+        self.connection.send(self.channel, performative, payload)
+
+    def start(self) -> None:
+        """Begin the session: the first word of a client."""
+        self.send(self._begin(None))
+
+    def accept(self) -> None:
+        """Answer the peer's begin."""
+        self.send(self._begin(self.remote_channel))
+
+    def _begin(self, remote_channel: int | None) -> Begin:
+        settings = self.connection.settings
+        return Begin(
+            remote_channel,
+            self._next_outgoing_id,
+            settings.incoming_window,
+            _OUTGOING_WINDOW,
+            settings.handle_max,
+        )
+
+    def end(self, error: Error | None = None) -> None:
+        """End the session, and its links with it."""
+        self.send(End(error))
+        self._drop_links()
+
+    def new_link(self, name: str, role: bool) -> Link:
+        """A link that this side is about to attach (`Link.start`)."""
+        handle = next(number for number in range(len(self._by_handle) + 1) if number not in self._by_handle)
+        if handle > self._remote_handle_max:
+            raise LocalProtocolError(f"the peer takes handles up to {self._remote_handle_max}")
+        link = Link(self, name=name, role=role, handle=handle, remote_handle=None)
+        self._by_handle[handle] = link
+        return link
+
+    def settle(self, first: int, last: int, state: DeliveryState | None, *, role: bool = RECEIVER) -> None:
+        """Say the outcome of deliveries that we received, or sent if `role` is the sender's: they are settled."""
+        self.send(Disposition(role, first, last, True, state))
+
+    def send_flow(self, link: Link | None = None, *, drain: bool = False) -> None:
+        """Tell the windows, and with a link its credit."""
+        flow = Flow(self._next_incoming_id, self.incoming_window, self._next_outgoing_id, _OUTGOING_WINDOW)
+        if link is not None:
+            flow.handle = link.handle
+            flow.delivery_count = link.delivery_count
+            flow.link_credit = link.credit
+            flow.drain = drain if link.role is RECEIVER else link.drain
+        self.send(flow)
+
+    def send_transfers(self, link: Link, data: Bytes, frames: int) -> None:
+        """Write frames of transfers as far as the peer's window goes; the rest waits for it."""
+        if self._waiting or frames > self.remote_incoming_window:
+            self._waiting.append(_Waiting(link, data, frames))
+            self._write_waiting()
+            return
+        self._count_out(frames)
+        self.connection.write(data)
+
+    def _count_out(self, frames: int) -> None:
+        self.remote_incoming_window -= frames
+        self._next_outgoing_id = (self._next_outgoing_id + frames) & _MASK
+
+    def _write_waiting(self) -> None:
+        while self._waiting and self.remote_incoming_window > 0:
+            first = self._waiting[0]
+            frames = min(first.frames, self.remote_incoming_window)
+            self._count_out(frames)
+            if frames == first.frames:
+                self.connection.write(first.data)
+                self._waiting.popleft()
+            else:
+                cut = skip_frames(first.data, frames)
+                self.connection.write(first.data[:cut])
+                first.data = first.data[cut:]
+                first.frames -= frames
+
+    def forget_waiting(self, link: Link) -> None:
+        """Drop the transfers of a link that are not out yet."""
+        self._waiting = deque(waiting for waiting in self._waiting if waiting.link is not link)
+
+    # What the peer says; `Begin` and `End` belong to the connection, which maps channels
+
+    def begun(self, begin: Begin) -> None:
+        """Take over the peer's windows."""
+        self._next_incoming_id = begin.next_outgoing_id
+        self.remote_incoming_window = begin.incoming_window
+        self._remote_handle_max = begin.handle_max
+
+    def ended(self) -> None:
+        """The peer ended the session."""
+        self._drop_links()
+
+    def _drop_links(self) -> None:
+        for link in self._by_handle.values():
+            link.drop_partial()
+            link.state = LinkState.DETACHED
+        self._by_handle.clear()
+        self._by_remote_handle.clear()
+        self._waiting.clear()
+
+    def heard(self, performative: Composite, payload: memoryview) -> Iterator[Event]:
+        """The events that a performative of the peer brings; a fault ends the session with its error."""
+        try:
+            match performative:
+                case Attach():
+                    yield from self._on_attach(performative)
+                case Flow():
+                    yield from self._on_flow(performative)
+                case Transfer():
+                    yield from self._on_transfer(performative, payload)
+                case Disposition():
+                    yield self._on_disposition(performative)
+                case Detach():
+                    yield from self._on_detach(performative)
+        except SessionFault as fault:
+            yield self.fail(fault.error)
+
+    def fail(self, error: Error) -> Ended:
+        """End the session because of a fault of the peer."""
+        self.end(error)
+        return Ended(self, error, failed=True)
+
+    def _on_attach(self, attach: Attach) -> Iterator[Event]:
+        if attach.handle > self.connection.settings.handle_max:
+            # The standard makes this a fault of the connection (section 2.7.2).
+            reason = f"handle {attach.handle}; at most {self.connection.settings.handle_max} was agreed"
+            raise RemoteProtocolError(reason, code=Condition.FRAMING_ERROR)
+        if attach.handle in self._by_remote_handle:
+            raise SessionFault(Condition.HANDLE_IN_USE, f"handle {attach.handle} is attached already")
+        link = self._asked_for(attach)
+        if link is None:
+            role = not attach.role
+            if any(other.name == attach.name and other.role is role for other in self._by_handle.values()):
+                raise SessionFault(Condition.HANDLE_IN_USE, f"the link {attach.name!r} is attached already")
+            link = Link(self, name=attach.name, role=role, handle=attach.handle, remote_handle=attach.handle)
+            if link.handle in self._by_handle:
+                link.handle = next(
+                    number for number in range(len(self._by_handle) + 1) if number not in self._by_handle
+                )
+            self._by_handle[link.handle] = link
+        link.remote_handle = attach.handle
+        self._by_remote_handle[attach.handle] = link
+        link.state = received(LINK_RECEIVED, link.state, Attach)
+        link.peer = attach
+        if link.role is RECEIVER:
+            if attach.initial_delivery_count is None:
+                raise SessionFault(Condition.INVALID_FIELD, "a sender attaches with an initial delivery count")
+            link.delivery_count = attach.initial_delivery_count
+        if link.state in DISCARDING:
+            return
+        yield Attached(link, attach)
+
+    def _asked_for(self, attach: Attach) -> Link | None:
+        """The link that we attached and the peer answers."""
+        for link in self._by_handle.values():
+            if link.name == attach.name and link.role is not attach.role and link.state is LinkState.ATTACH_SENT:
+                return link
+        return None
+
+    def _link(self, handle: int, kind: type[Composite]) -> Link | None:
+        """The link of a handle of the peer; None if we have detached it. Unattached handles are a fault."""
+        link = self._by_remote_handle.get(handle)
+        if link is None:
+            raise SessionFault(
+                Condition.UNATTACHED_HANDLE, f"{kind.__name__} for handle {handle}, which is not attached"
+            )
+        try:
+            link.state = received(LINK_RECEIVED, link.state, kind)
+        except RemoteProtocolError as error:
+            raise SessionFault(Condition.ILLEGAL_STATE, error.reason) from None
+        return None if link.state in DISCARDING else link
+
+    def _on_flow(self, flow: Flow) -> Iterator[Event]:
+        next_incoming_id = 0 if flow.next_incoming_id is None else flow.next_incoming_id
+        in_flight = (self._next_outgoing_id - next_incoming_id) & _MASK
+        self.remote_incoming_window = max(0, flow.incoming_window - in_flight)
+        had_waiting = bool(self._waiting)
+        self._write_waiting()
+        if flow.handle is not None:
+            link = self._link(flow.handle, Flow)
+            if link is not None:
+                if link.role is SENDER:
+                    link.flow_received(flow.delivery_count, flow.link_credit or 0, drain=flow.drain)
+                    yield CreditChanged(link)
+                elif flow.delivery_count is not None:
+                    # The peer gives credit back: it had nothing to send while it was drained.
+                    given_back = (flow.delivery_count - link.delivery_count) & _MASK
+                    link.count_received(min(given_back, link.credit))
+                    link.drain = flow.drain
+                    yield CreditChanged(link)
+                if flow.echo and link.is_attached:
+                    self.send_flow(link)
+        elif flow.echo:
+            self.send_flow()
+        if had_waiting and self.may_send:
+            yield WindowOpened(self)
+
+    def _on_transfer(self, transfer: Transfer, payload: memoryview) -> Iterator[Event]:
+        self._count_in(1)
+        link = self._link(transfer.handle, Transfer)
+        if link is None:
+            return
+        if link.role is SENDER:
+            raise SessionFault(Condition.NOT_ALLOWED, "a transfer on a link that we send on")
+        if not link.has_partial:
+            if transfer.delivery_id is None:
+                raise SessionFault(Condition.INVALID_FIELD, "the first transfer of a delivery has a delivery id")
+            if link.credit <= 0:
+                yield self._fail_link(
+                    link, Condition.TRANSFER_LIMIT_EXCEEDED, "more messages than there was credit for"
+                )
+                return
+            link.count_received(1)
+        if transfer.resume:
+            yield self._fail_link(link, Condition.NOT_IMPLEMENTED, "deliveries are not resumed")
+            return
+        if link.partial_bytes + len(payload) > link.max_message_size:
+            reason = f"a message of more than {link.max_message_size} bytes"
+            yield self._fail_link(link, Condition.MESSAGE_SIZE_EXCEEDED, reason)
+            return
+        link.add_part(transfer, payload)
+        self.connection.check_partial_bytes()
+        if transfer.aborted:
+            link.drop_partial()
+        elif not transfer.more:
+            data, delivery_id, settled = link.take_partial()
+            yield Deliveries(
+                link,
+                data,
+                np.zeros(1, np.int64),
+                np.array([len(data)], np.int64),
+                np.array([delivery_id], np.int64),
+                np.array([settled]),
+            )
+        self._refill()
+
+    def heard_run(self, run: TransferRun) -> Iterator[Event]:
+        """The events of many transfers, each a whole message, on one link."""
+        try:
+            yield from self._on_run(run)
+        except SessionFault as fault:
+            yield self.fail(fault.error)
+
+    def _on_run(self, run: TransferRun) -> Iterator[Event]:
+        self._count_in(len(run))
+        link = self._link(run.handle, Transfer)
+        if link is None:
+            return
+        if link.role is SENDER:
+            raise SessionFault(Condition.NOT_ALLOWED, "a transfer on a link that we send on")
+        count = len(run)
+        fault: tuple[Condition, str] | None = None
+        too_long = np.flatnonzero(run.lengths > link.max_message_size)
+        if len(too_long):
+            count = int(too_long[0])
+            fault = Condition.MESSAGE_SIZE_EXCEEDED, f"a message of more than {link.max_message_size} bytes"
+        if count > link.credit or (fault and link.credit == count):
+            count = link.credit
+            fault = Condition.TRANSFER_LIMIT_EXCEEDED, "more messages than there was credit for"
+        link.count_received(count)
+        if count:
+            yield Deliveries(
+                link, run.data, run.starts[:count], run.lengths[:count], run.ids[:count], run.settled[:count]
+            )
+        if fault is not None and link.is_attached:
+            yield self._fail_link(link, *fault)
+        self._refill()
+
+    def _count_in(self, transfers: int) -> None:
+        if transfers > self.incoming_window:
+            reason = f"{transfers} transfers into a window of {self.incoming_window}"
+            raise SessionFault(Condition.WINDOW_VIOLATION, reason)
+        self.incoming_window -= transfers
+        self._next_incoming_id = (self._next_incoming_id + transfers) & _MASK
+
+    def _refill(self) -> None:
+        full = self.connection.settings.incoming_window
+        if self.is_mapped and self.incoming_window <= full // 2:
+            self.incoming_window = full
+            self.send_flow()
+
+    def _fail_link(self, link: Link, condition: Condition, reason: str) -> Detached:
+        error = Error(condition, reason)
+        link.detach(error)
+        return Detached(link, True, error, failed=True)
+
+    def _on_disposition(self, disposition: Disposition) -> StateChanged:
+        last = disposition.first if disposition.last is None else disposition.last
+        if (last - disposition.first) & _MASK > _MASK // 2:
+            raise SessionFault(Condition.INVALID_FIELD, f"deliveries {disposition.first} to {last}")
+        return StateChanged(
+            self, disposition.role is RECEIVER, disposition.first, last, disposition.settled, disposition.state
+        )
+
+    def _on_detach(self, detach: Detach) -> Iterator[Event]:
+        link = self._by_remote_handle.get(detach.handle)
+        if link is None:
+            raise SessionFault(Condition.UNATTACHED_HANDLE, f"Detach for handle {detach.handle}, which is not attached")
+        was_ours = link.state is LinkState.DETACH_SENT
+        try:
+            link.state = received(LINK_RECEIVED, link.state, Detach)
+        except RemoteProtocolError as error:
+            raise SessionFault(Condition.ILLEGAL_STATE, error.reason) from None
+        del self._by_remote_handle[detach.handle]
+        self._by_handle.pop(link.handle, None)
+        link.drop_partial()
+        if not was_ours:
+            self.forget_waiting(link)
+            link.state = LinkState.DETACHED
+            self.send(Detach(link.handle, detach.closed))
+        yield Detached(link, detach.closed, detach.error)

@@ -1,0 +1,173 @@
+"""Runs of transfers in a buffer of frames, and messages of a stream as transfers: whole batches, one kernel call each.
+
+What a kernel leaves open goes frame by frame through the records of `performatives`, with the same result.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate import kernels
+from headgate.message import EncodedMessages
+from headgate.protocols.amqp10.frames import FRAME_HEAD_BYTES, encode_frame
+from headgate.protocols.amqp10.messages import KERNEL, OFFSET, delivered_message, names, symbol, widths
+from headgate.protocols.amqp10.performatives import Transfer
+
+TAG = struct.Struct(">Q")
+"""A delivery tag: the delivery count of its link."""
+
+_MASK = 0xFFFFFFFF
+_SIZE = struct.Struct(">I")
+_ROOM_PER_MESSAGE = 96
+_SMALLEST_FRAME_BYTES = 24
+_MAX_RUN = 16_384
+
+Int64Array = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class TransferRun:
+    """Transfers that follow each other in a buffer, each with a whole message, on one link of the peer's `handle`."""
+
+    handle: int
+    data: NDArray[np.uint8]
+    starts: Int64Array
+    lengths: Int64Array
+    ids: Int64Array
+    settled: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+def parse_run(
+    data: NDArray[np.uint8], position: int, max_frame_size: int, channel: int, *, skip_settled: bool
+) -> tuple[TransferRun | None, int]:
+    """The transfers on `channel` at `position`, and the position behind them; None if there are none to take at once.
+
+    With `skip_settled` dispositions by which a receiver settles are passed over. Always None without kernels.
+    """
+    kernel = kernels.load(KERNEL)
+    if kernel is None:
+        return None, position
+    room = min(_MAX_RUN, (len(data) - position) // _SMALLEST_FRAME_BYTES + 1)
+    columns = np.empty((4, room), dtype=np.int64)
+    state = np.zeros(3, dtype=np.int64)
+    count = kernel.parse_transfers(
+        kernels.address_of(data),
+        position,
+        len(data),
+        max_frame_size,
+        channel,
+        int(skip_settled),
+        kernels.address_of(columns),
+        room,
+        kernels.address_of(state),
+    )
+    behind = int(state[0])
+    if count == 0:
+        return None, behind
+    starts, lengths, ids, settled = columns[:, :count]
+    return TransferRun(int(state[1]), data, starts, lengths, ids, settled != 0), behind
+
+
+@dataclass(slots=True)
+class TransferRoom:
+    """Where messages go: the first delivery id and tag, and how large a frame the peer takes."""
+
+    channel: int
+    handle: int
+    delivery_id: int
+    tag: int
+    settled: bool
+    max_frame_size: int
+
+
+def frame_messages(messages: EncodedMessages, offsets: Int64Array, room: TransferRoom) -> tuple[memoryview, int]:
+    """Messages of a stream as frames of transfers, in a buffer of their own, and the number of frames."""
+    kernel = kernels.load(KERNEL)
+    count = len(messages)
+    if kernel is None or room.handle > 0xFF:
+        parts: list[bytes] = []
+        for row in range(count):
+            parts += _framed(messages, offsets, row, room)
+        return memoryview(b"".join(parts)), len(parts)
+    starts = np.ascontiguousarray(messages.starts)
+    lengths = np.ascontiguousarray(messages.lengths)
+    offsets = np.ascontiguousarray(offsets)
+    target = np.empty(int(lengths.sum()) + count * _ROOM_PER_MESSAGE, dtype=np.uint8)
+    scratch = np.zeros(8, dtype=np.int64)
+    key = np.frombuffer(symbol(OFFSET), dtype=np.uint8)
+    address = kernels.address_of
+    block = np.array(
+        (
+            *(address(messages.data), address(starts), address(lengths), address(offsets), 0, count, room.channel),
+            *(room.handle, room.delivery_id, room.tag, int(room.settled), room.max_frame_size, address(widths())),
+            *(address(names(OFFSET)), address(key), address(target), address(scratch), 0),
+        ),
+        dtype=np.int64,
+    )
+    done = kernel.frame_messages(address(block))
+    written = int(block[17])
+    if done == count:
+        return target[:written].data, count
+    pieces: list[bytes | memoryview] = [target[:written].data]
+    frames = done
+    while done < count:
+        framed = _framed(messages, offsets, done, room)
+        pieces += framed
+        frames += len(framed)
+        done += 1
+        block[[4, 8, 9]] = done, (room.delivery_id + done) & _MASK, (room.tag + done) & _MASK
+        rest = target[written:]
+        block[15] = address(target) + written
+        if not len(rest):
+            continue
+        taken = kernel.frame_messages(address(block))
+        size = int(block[17])
+        pieces.append(rest[:size].data)
+        written += size
+        done += taken
+        frames += taken
+    return memoryview(b"".join(pieces)), frames
+
+
+def _framed(messages: EncodedMessages, offsets: Int64Array, row: int, room: TransferRoom) -> list[bytes]:
+    transfer = Transfer(
+        room.handle,
+        (room.delivery_id + row) & _MASK,
+        TAG.pack((room.tag + row) & _MASK),
+        0,
+        room.settled,
+    )
+    message = delivered_message(messages.message(row), int(offsets[row]))
+    return split_message(room.channel, transfer, message, room.max_frame_size)
+
+
+def split_message(channel: int, transfer: Transfer, message: bytes, max_frame_size: int) -> list[bytes]:
+    """The frames of one delivery, as few as the peer's largest frame allows."""
+    whole = transfer.encode()
+    if FRAME_HEAD_BYTES + len(whole) + len(message) <= max_frame_size:
+        return [encode_frame(channel, whole + message)]
+    begun = replace(transfer, more=True).encode()
+    frames = []
+    position = 0
+    while True:
+        part = max_frame_size - FRAME_HEAD_BYTES - len(begun)
+        if len(message) - position <= part:
+            frames.append(encode_frame(channel, whole + message[position:]))
+            return frames
+        frames.append(encode_frame(channel, begun + message[position : position + part]))
+        position += part
+
+
+def skip_frames(data: bytes | memoryview, count: int) -> int:
+    """The position behind the first `count` frames."""
+    position = 0
+    for _ in range(count):
+        position += _SIZE.unpack_from(data, position)[0]
+    return position

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from headgate.errors import ConfigError, CorruptChunkError
 from headgate.log.bloom import bloom_bytes
+from headgate.log.build import MAX_BYTES, MAX_MESSAGES
 from headgate.log.compression import compress, decompress
 from headgate.log.format import (
     ENTRY_HEAD_BYTES,
@@ -220,3 +221,22 @@ def encode_chunk(
         bloom_length=len(bloom),
     )
     return header.encode() + bloom + data + trailer
+
+
+def chunk_groups(messages: Sequence[tuple[bytes, bytes | None] | SubBatch]) -> list[range]:
+    """Runs of messages, each (body, filter value or None), and sub-batches that make a chunk each."""
+    groups, start, data_bytes = [], 0, 0
+    for row, message in enumerate(messages):
+        if isinstance(message, SubBatch):
+            body, size = message.body, SUB_BATCH_HEAD_BYTES + len(message.body)
+        else:
+            body, size = message[0], ENTRY_HEAD_BYTES + len(message[0])
+        if len(body) > MAX_ENTRY_BYTES:
+            raise ConfigError(f"a message of {len(body)} bytes; the limit is {MAX_ENTRY_BYTES}")
+        if row > start and (row - start >= MAX_MESSAGES or data_bytes + size > MAX_BYTES):
+            groups.append(range(start, row))
+            start, data_bytes = row, 0
+        data_bytes += size
+    if start < len(messages):
+        groups.append(range(start, len(messages)))
+    return groups

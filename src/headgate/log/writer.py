@@ -9,7 +9,7 @@ reader can have seen it; the stream stays readable and, when there is room again
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -20,19 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import ConfigError, CorruptChunkError, LogError, StreamReadOnlyError
-from headgate.log.build import MAX_BYTES, MAX_MESSAGES
-from headgate.log.entries import SubBatch, encode_chunk
+from headgate.log.declaration import ranges_covering, trimmed
+from headgate.log.entries import SubBatch, chunk_groups, encode_chunk
 from headgate.log.files import DiskFile, OpenFile, WritableFile, storage_error, sync_folder
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
-    ENTRY_HEAD_BYTES,
     FILE_HEAD_BYTES,
     INDEX_DTYPE,
     INDEX_RECORD_BYTES,
-    MAX_ENTRY_BYTES,
-    SUB_BATCH_HEAD_BYTES,
+    ChunkHeader,
     ChunkType,
     decode_headers,
+    encode_index_record,
     index_name,
     patch_headers,
     segment_name,
@@ -42,7 +41,7 @@ from headgate.log.pairs import create_pair, delete_pair
 from headgate.log.pending import finish_pending
 from headgate.log.recovery import recover
 from headgate.log.retention import apply_retention
-from headgate.log.settings import DeclaredRange, StreamArguments, StreamSettings, load_settings, save_settings
+from headgate.log.settings import StreamArguments, StreamSettings, load_settings, save_settings
 from headgate.log.stream import Stream
 from headgate.log.tracking import (
     TrackingKind,
@@ -52,9 +51,6 @@ from headgate.log.tracking import (
     encode_records,
     read_tracking,
 )
-
-_DECLARATION_AHEAD = 1_000_000
-_MAX_DECLARED_RANGES = 1000
 
 
 class Durability(Enum):
@@ -241,7 +237,7 @@ class Writer:
             return Appended(np.empty(0, np.int64), np.empty(0, np.int64), self._next_offset, duplicates)
         offsets = self._pending_records()
         chunks: list[bytes] = []
-        for group in _groups([messages[row] for row in kept]):
+        for group in chunk_groups([messages[row] for row in kept]):
             records = list(offsets) if not chunks else []
             if reference is not None and sequences is not None:
                 records.append(TrackingRecord(TrackingKind.SEQUENCE, reference, sequences[kept[group.stop - 1]]))
@@ -275,6 +271,8 @@ class Writer:
         CorruptChunkError, before anything is written, for bytes that are no such chunks.
         """
         self._check_usable()
+        if len(positions) == 1:
+            return self._append_one(data, int(positions[0]), now_ms=now_ms, filter_source=filter_source)
         positions = np.ascontiguousarray(positions, dtype=np.int64)
         sizes, num_records = self._check_chunks(data, positions)
         chunk_ids = np.empty(len(positions), dtype=np.int64)
@@ -291,6 +289,36 @@ class Writer:
             self._write(data[first_byte:last_byte], positions[row:stop] - first_byte, now_ms)
             row = stop
         return Appended(chunk_ids, num_records, self._next_offset)
+
+    def _append_one(
+        self, data: NDArray[np.uint8], position: int, *, now_ms: int, filter_source: str | None
+    ) -> Appended:
+        """`append_chunks` of a single chunk, in a fifth of the time: what a message that comes alone waits for."""
+        view = data.data
+        if not 0 <= position <= len(view) - CHUNK_HEADER_BYTES:
+            raise CorruptChunkError("a chunk to append lies outside its buffer", path=self._folder)
+        header = ChunkHeader.decode(
+            view[position : position + CHUNK_HEADER_BYTES], path=self._folder, position=position
+        )
+        stop = position + header.size_bytes
+        if header.chunk_type != ChunkType.USER or header.num_records < 1 or stop > len(view):
+            raise CorruptChunkError("what is to be appended is no whole user chunk", path=self._folder)
+        self._begin_segment(now_ms)
+        self._cover(filter_source, self._next_offset + header.num_records)
+        header.chunk_id, header.timestamp_ms, header.epoch = self._next_offset, now_ms, self._epoch
+        view[position : position + CHUNK_HEADER_BYTES] = header.encode()
+        record = encode_index_record(header.chunk_id, now_ms, self._epoch, self._segment_size, ChunkType.USER)
+        trailer = bytes(view[stop - header.trailer_length : stop])
+
+        def accept(count: int) -> None:
+            if count:
+                self._take_trailer(trailer, chunk_id=header.chunk_id, position=stop - header.trailer_length)
+                self._move_end(stop - position, 1, header.next_chunk_id)
+
+        self._put(view[position:stop], record, accept)
+        return Appended(
+            np.array([header.chunk_id], dtype=np.int64), np.array([header.num_records], np.int64), self._next_offset
+        )
 
     def store_offset(self, reference: str | bytes, offset: int) -> None:
         """Keep a consumer's offset: it rides in the next chunk of `append`, or call `flush_offsets`."""
@@ -442,9 +470,6 @@ class Writer:
 
     def _write(self, data: NDArray[np.uint8], positions: NDArray[np.int64], now_ms: int) -> None:
         """Chunks that fit the segment: bytes, then index records; on an error what no reader saw is taken back."""
-        segment, index = self._segment, self._index
-        if segment is None or index is None:
-            raise LogError("the writer is closed", path=self._folder)
         headers = decode_headers(data, positions)
         records = np.empty(len(positions), dtype=INDEX_DTYPE)
         records["chunk_id"] = headers.records["chunk_id"]
@@ -452,19 +477,34 @@ class Writer:
         records["epoch"] = self._epoch
         records["position"] = positions + self._segment_size
         records["type"] = headers.records["chunk_type"]
+        self._put(data.data, records.tobytes(), lambda count: self._accept(data, positions, count))
+
+    def _put(self, data: memoryview, records: bytes, accept: Callable[[int], None]) -> None:
+        """Write the bytes of chunks, then their index records; `accept` is told how many of the chunks are there."""
+        segment, index = self._segment, self._index
+        if segment is None or index is None:
+            raise LogError("the writer is closed", path=self._folder)
         index_size = FILE_HEAD_BYTES + self._num_chunks * INDEX_RECORD_BYTES
+        count = len(records) // INDEX_RECORD_BYTES
         try:
-            segment.write(data.data, self._segment_size)
+            segment.write(data, self._segment_size)
             self._sync(segment)
-            index.write(records.tobytes(), index_size)
+            index.write(records, index_size)
             self._sync(index)
         except OSError as error:
-            self._take_back(data, positions, index_size)
+            self._broken = True
+            with contextlib.suppress(OSError):
+                visible = max(0, index.size() - index_size) // INDEX_RECORD_BYTES
+                accept(min(visible, count))
+                index.truncate(FILE_HEAD_BYTES + self._num_chunks * INDEX_RECORD_BYTES)
+                segment.truncate(self._segment_size)
+                # After a failed flush nobody knows what the device has: only recovery may go on.
+                self._broken = self._sync_failed
             raise storage_error(error, self._folder / segment_name(self._first_chunk_ids[-1])) from error
         except BaseException:
             self._broken = True
             raise
-        self._accept(data, positions, len(positions))
+        accept(count)
 
     def _accept(self, data: NDArray[np.uint8], positions: NDArray[np.int64], count: int) -> None:
         """The first `count` of these chunks are in the stream: move the end behind them, take their trailers over."""
@@ -475,35 +515,26 @@ class Writer:
         stops = positions[:count] + headers.size_bytes
         for row in np.flatnonzero(trailers).tolist():
             start, stop = int(stops[row] - trailers[row]), int(stops[row])
-            for record in decode_records(
-                data[start:stop].tobytes(), in_snapshot=False, path=self._folder, position=start
-            ):
-                self._tracking.apply(record, chunk_id=int(headers.records["chunk_id"][row]))
-                if record.kind is TrackingKind.OFFSET:
-                    self._settle_offset(record)
+            chunk_id = int(headers.records["chunk_id"][row])
+            self._take_trailer(data[start:stop].tobytes(), chunk_id=chunk_id, position=start)
         if headers.records["chunk_type"][0] != ChunkType.USER:
             self._pending_offsets.clear()
-        self._segment_size += int(stops[-1] - positions[0])
-        self._num_chunks += count
-        self._next_offset = int(headers.chunk_id[-1] + headers.num_records[-1])
+        self._move_end(int(stops[-1] - positions[0]), count, int(headers.chunk_id[-1] + headers.num_records[-1]))
+
+    def _take_trailer(self, trailer: bytes, *, chunk_id: int, position: int) -> None:
+        for record in decode_records(trailer, in_snapshot=False, path=self._folder, position=position):
+            self._tracking.apply(record, chunk_id=chunk_id)
+            if record.kind is TrackingKind.OFFSET:
+                self._settle_offset(record)
+
+    def _move_end(self, size_bytes: int, num_chunks: int, next_offset: int) -> None:
+        self._segment_size += size_bytes
+        self._num_chunks += num_chunks
+        self._next_offset = next_offset
 
     def _settle_offset(self, record: TrackingRecord) -> None:
         if self._pending_offsets.get(record.reference) == record.value:
             del self._pending_offsets[record.reference]
-
-    def _take_back(self, data: NDArray[np.uint8], positions: NDArray[np.int64], index_size: int) -> None:
-        """After a failed write: keep chunks with a complete index record (readers may have them), cut the rest."""
-        segment, index = self._segment, self._index
-        if segment is None or index is None:
-            return
-        self._broken = True
-        with contextlib.suppress(OSError):
-            visible = max(0, index.size() - index_size) // INDEX_RECORD_BYTES
-            self._accept(data, positions, min(visible, len(positions)))
-            index.truncate(FILE_HEAD_BYTES + self._num_chunks * INDEX_RECORD_BYTES)
-            segment.truncate(self._segment_size)
-            # After a failed flush nobody knows what the device has: only recovery may go on.
-            self._broken = self._sync_failed
 
     def _sync(self, file: WritableFile) -> None:
         if self._durability is Durability.DISK:
@@ -534,32 +565,13 @@ class Writer:
 
     def _cover(self, filter_source: str | None, stop: int) -> None:
         """Before offsets up to `stop` are written: the declaration covers them, or does not, in `stream.json` first."""
-        declared = list(self._settings.declared)
-        covered = filter_source is not None and filter_source == self._settings.filter_source
-        last = declared[-1] if declared else None
-        if not covered:
-            if last is not None and last.stop > self._next_offset:
-                self._trim_declaration()
-            return
-        if last is not None and last.field == filter_source and last.stop >= self._next_offset:
-            if last.stop >= stop:
-                return
-            declared.pop()
-            start = last.start
-        else:
-            start = self._next_offset
-        if filter_source is not None:
-            declared.append(DeclaredRange(filter_source, start, stop + _DECLARATION_AHEAD))
-        # The oldest ranges may be forgotten: without one a reader skips less, never too much.
-        self._save(declared=tuple(declared[-_MAX_DECLARED_RANGES:]))
+        if filter_source is not None or self._settings.declared:
+            settings, next_offset = self._settings, self._next_offset
+            self._save(declared=ranges_covering(settings, filter_source, next_offset=next_offset, stop=stop))
 
     def _trim_declaration(self) -> None:
         """Let no declared range reach beyond what is written."""
-        trimmed = (
-            msgspec.structs.replace(declared, stop=min(declared.stop, self._next_offset))
-            for declared in self._settings.declared
-        )
-        self._save(declared=tuple(declared for declared in trimmed if declared.start < declared.stop))
+        self._save(declared=trimmed(self._settings, self._next_offset))
 
 
 def _own_settings(folder: Path) -> StreamSettings:
@@ -573,22 +585,3 @@ def _own_settings(folder: Path) -> StreamSettings:
 
 def _as_bytes(reference: str | bytes) -> bytes:
     return reference.encode() if isinstance(reference, str) else reference
-
-
-def _groups(messages: Sequence[tuple[bytes, bytes | None] | SubBatch]) -> list[range]:
-    """Runs of messages that make a chunk each."""
-    groups, start, data_bytes = [], 0, 0
-    for row, message in enumerate(messages):
-        if isinstance(message, SubBatch):
-            body, size = message.body, SUB_BATCH_HEAD_BYTES + len(message.body)
-        else:
-            body, size = message[0], ENTRY_HEAD_BYTES + len(message[0])
-        if len(body) > MAX_ENTRY_BYTES:
-            raise ConfigError(f"a message of {len(body)} bytes; the limit is {MAX_ENTRY_BYTES}")
-        if row > start and (row - start >= MAX_MESSAGES or data_bytes + size > MAX_BYTES):
-            groups.append(range(start, row))
-            start, data_bytes = row, 0
-        data_bytes += size
-    if start < len(messages):
-        groups.append(range(start, len(messages)))
-    return groups

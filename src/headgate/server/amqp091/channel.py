@@ -1,0 +1,334 @@
+"""One channel: what its methods mean for the broker. What cannot be is raised, the handler answers it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from headgate.errors import (
+    AccessRefusedError,
+    PreconditionFailedError,
+    RemoteProtocolError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+    UnsupportedError,
+)
+from headgate.protocols.amqp091 import methods as m
+from headgate.protocols.amqp091.codes import ReplyCode
+from headgate.protocols.amqp091.events import Published
+from headgate.protocols.amqp091.fields import Field, FieldType, Table
+from headgate.protocols.amqp091.publication import read_publication
+from headgate.protocols.amqp091.tags import Confirms, Unacknowledged
+from headgate.server.amqp091.consumer import ChannelConsumer
+from headgate.server.amqp091.options import consumer_options
+
+if TYPE_CHECKING:
+    from headgate.server.amqp091.handler import Amqp091Handler
+
+_EXCHANGE_KINDS = frozenset({"direct", "fanout", "topic", "headers"})
+
+
+class Channel:
+    """The server's side of a channel, from channel.open until it ends."""
+
+    __slots__ = ("_handler", "_last_queue", "_prefetch", "_unacknowledged", "confirms", "consumers", "number")
+
+    def __init__(self, handler: Amqp091Handler, number: int) -> None:
+        self.number = number
+        self.confirms: Confirms | None = None
+        self.consumers: dict[str, ChannelConsumer] = {}
+        self._handler = handler
+        self._unacknowledged: Unacknowledged[ChannelConsumer] = Unacknowledged()
+        self._prefetch = 0
+        self._last_queue = ""
+
+    def handle(self, method: m.Method) -> None:
+        """Do what a method says and answer it. Raises BrokerError, LogError, FilterError, RemoteProtocolError."""
+        _METHODS[type(method)](self, method)
+
+    def close(self) -> None:
+        """The channel is gone: end its consumers."""
+        for consumer in list(self.consumers.values()):
+            self._handler.end_consumer(consumer)
+        self.consumers.clear()
+        self.confirms = None
+
+    def _send(self, method: m.Method) -> None:
+        self._handler.core.send(self.number, method)
+
+    def _answer(self, method: Any, answer: m.Method) -> None:
+        """Send the answer, unless the client does not want one."""
+        if not method.nowait:
+            self._send(answer)
+
+    # publishing
+
+    def publish(self, event: Published) -> None:
+        """Take a message in; errors as `handle`."""
+        method = event.method
+        if method.immediate:
+            raise UnsupportedError("immediate=true")
+        handler = self._handler
+        publication = read_publication(method.exchange, method.routing_key, event.header)
+        if publication.user_id is not None and publication.user_id != handler.session.user:
+            raise PreconditionFailedError(
+                f"user_id property set to {publication.user_id!r} but authenticated user was {handler.session.user!r}"
+            )
+        streams = handler.route(method.exchange, method.routing_key)
+        for key in publication.routing_keys:
+            streams = streams + [name for name in handler.route(method.exchange, key) if name not in streams]
+        tag = 0 if self.confirms is None else self.confirms.published()
+        if streams:
+            message = publication.stored(event.body)
+            handler.publish(method.exchange, streams, message, publication.filter_value, self, tag)
+            return
+        if method.mandatory:
+            returned = m.BasicReturn(ReplyCode.NO_ROUTE, "NO_ROUTE", method.exchange, method.routing_key)
+            handler.core.send_content(self.number, m.encode_method(returned), event.header, event.body)
+        if self.confirms is not None:
+            self.confirms.settle([tag], is_kept=True)
+            handler.has_confirms(self)
+
+    def _confirm_select(self, method: m.ConfirmSelect) -> None:
+        if self.confirms is None:
+            self.confirms = Confirms()
+        self._answer(method, m.ConfirmSelectOk())
+
+    def send_confirms(self) -> None:
+        """Tell the client what became of its messages."""
+        if self.confirms is None:
+            return
+        for confirm in self.confirms.take():
+            tag, multiple = confirm.delivery_tag, confirm.multiple
+            self._send(m.BasicAck(tag, multiple) if confirm.is_kept else m.BasicNack(tag, multiple))
+
+    # queues
+
+    def _queue_name(self, name: str) -> str:
+        """The queue that a method names; without a name the last one declared on the channel."""
+        if not name and not self._last_queue:
+            raise ResourceNotFoundError("no previously declared queue")
+        return name or self._last_queue
+
+    def _queue_declare(self, method: m.QueueDeclare) -> None:
+        session, name = self._handler.session, method.queue
+        if method.passive:
+            name = self._queue_name(name)
+            session.declare_stream(name, {}, passive=True)
+        else:
+            self._declare(method)
+        self._last_queue = name
+        if not method.nowait:
+            info = session.stream_info(name)
+            self._send(m.QueueDeclareOk(info.name, min(info.message_count, 2**32 - 1), info.consumer_count))
+
+    def _declare(self, method: m.QueueDeclare) -> None:
+        session, name, arguments = self._handler.session, method.queue, method.arguments
+        kind = arguments.get("x-queue-type")
+        if kind != Field(FieldType.LONG_STRING, b"stream"):
+            if name in session.streams():
+                raise ResourceExistsError("inequivalent arg 'x-queue-type': it is a stream", subject=_queue(name))
+            raise UnsupportedError("only streams are served; declare with x-queue-type = stream", subject=_queue(name))
+        if not name:
+            raise PreconditionFailedError("a stream has a name; the server gives none")
+        if not method.durable or method.exclusive or method.auto_delete:
+            raise PreconditionFailedError(
+                "a stream is durable, not exclusive and not auto-delete", subject=_queue(name)
+            )
+        session.declare_stream(name, stream_arguments(arguments), numbers_as_text=False)
+
+    def _queue_delete(self, method: m.QueueDelete) -> None:
+        session, name = self._handler.session, self._queue_name(method.queue)
+        messages = 0
+        try:
+            if method.if_unused or method.if_empty:
+                info = session.stream_info(name)
+                if method.if_unused and info.consumer_count:
+                    raise PreconditionFailedError(f"in use by {info.consumer_count} consumers", subject=_queue(name))
+                if method.if_empty and info.message_count:
+                    raise PreconditionFailedError(f"not empty: {info.message_count} messages", subject=_queue(name))
+            messages = session.delete_stream(name)
+        except ResourceNotFoundError:
+            if method.if_unused or method.if_empty:
+                raise
+        self._answer(method, m.QueueDeleteOk(min(messages, 2**32 - 1)))
+
+    def _queue_purge(self, method: m.QueuePurge) -> None:
+        raise UnsupportedError("queue.purge is not supported by streams", subject=_queue(method.queue))
+
+    def _queue_bind(self, method: m.QueueBind) -> None:
+        queue = self._queue_name(method.queue)
+        # A binding without queue and key has the queue's name as its key, as the standard says.
+        key = queue if not method.queue and not method.routing_key else method.routing_key
+        self._handler.session.bind(method.exchange, queue, key, plain_table(method.arguments))
+        self._answer(method, m.QueueBindOk())
+
+    def _queue_unbind(self, method: m.QueueUnbind) -> None:
+        queue = self._queue_name(method.queue)
+        key = queue if not method.queue and not method.routing_key else method.routing_key
+        self._handler.session.unbind(method.exchange, queue, key, plain_table(method.arguments))
+        self._send(m.QueueUnbindOk())
+
+    # exchanges
+
+    def _exchange_declare(self, method: m.ExchangeDeclare) -> None:
+        if not method.passive and method.type not in _EXCHANGE_KINDS:
+            raise RemoteProtocolError(f"unknown exchange type {method.type!r}", code=ReplyCode.COMMAND_INVALID)
+        self._handler.session.declare_exchange(
+            method.exchange,
+            kind=method.type,
+            durable=method.durable,
+            auto_delete=method.auto_delete,
+            internal=method.internal,
+            arguments=plain_table(method.arguments),
+            passive=method.passive,
+        )
+        self._answer(method, m.ExchangeDeclareOk())
+
+    def _exchange_delete(self, method: m.ExchangeDelete) -> None:
+        self._handler.session.delete_exchange(method.exchange, if_unused=method.if_unused)
+        self._answer(method, m.ExchangeDeleteOk())
+
+    # consuming
+
+    def _qos(self, method: m.BasicQos) -> None:
+        if method.prefetch_size:
+            raise UnsupportedError(f"prefetch_size!=0 ({method.prefetch_size})")
+        self._prefetch = method.prefetch_count
+        self._send(m.BasicQosOk())
+
+    def _consume(self, method: m.BasicConsume) -> None:
+        handler, stream = self._handler, self._queue_name(method.queue)
+        tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
+        if tag in self.consumers:
+            raise RemoteProtocolError(f"attempt to reuse consumer tag {tag!r}", code=ReplyCode.NOT_ALLOWED)
+        if handler.consumer_count >= handler.settings.limits.consumers:
+            raise RemoteProtocolError(
+                f"reached maximum ({handler.settings.limits.consumers}) of consumers", code=ReplyCode.NOT_ALLOWED
+            )
+        handler.session.declare_stream(stream, {}, passive=True)
+        if not self._prefetch:
+            raise PreconditionFailedError(f"consumer prefetch count is not set for {_queue(stream)}")
+        if method.no_ack:
+            raise UnsupportedError(f"automatic acknowledgement not supported by {_queue(stream)}")
+        if method.exclusive:
+            raise AccessRefusedError("streams have no exclusive consumers", subject=_queue(stream))
+        options = consumer_options(method.arguments, tag=tag, settings=handler.settings)
+        consumer = ChannelConsumer(
+            handler.core,
+            handler.session.message_consumer(stream, options),
+            self._unacknowledged,
+            handler.flush,
+            channel=self.number,
+            stream=stream,
+            tag=tag,
+        )
+        self.consumers[tag] = consumer
+        self._answer(method, m.BasicConsumeOk(tag))
+        consumer.consumer.set_credit(self._prefetch)
+        handler.start_consumer(consumer)
+
+    def _cancel(self, method: m.BasicCancel) -> None:
+        consumer = self.consumers.pop(method.consumer_tag, None)
+        if consumer is not None:
+            self._handler.end_consumer(consumer)
+        self._answer(method, m.BasicCancelOk(method.consumer_tag))
+
+    def _get(self, method: m.BasicGet) -> None:
+        raise UnsupportedError("basic.get is not supported by streams", subject=_queue(method.queue))
+
+    def _ack(self, method: m.BasicAck) -> None:
+        self._settle(method.delivery_tag, multiple=method.multiple)
+
+    def _nack(self, method: m.BasicNack) -> None:
+        self._settle(method.delivery_tag, multiple=method.multiple)
+
+    def _reject(self, method: m.BasicReject) -> None:
+        self._settle(method.delivery_tag, multiple=False)
+
+    def _settle(self, delivery_tag: int, *, multiple: bool) -> None:
+        settled = self._unacknowledged.settle(delivery_tag, multiple=multiple)
+        if settled is None:
+            raise PreconditionFailedError(f"unknown delivery tag {delivery_tag}")
+        for consumer, count in settled.items():
+            consumer.settled(count)
+
+    def cancel_consumers(self, stream: str, *, notify: bool) -> None:
+        """The stream is gone, and so are the consumers of it; the client is told if it wants to be."""
+        for tag, consumer in list(self.consumers.items()):
+            if consumer.stream == stream:
+                del self.consumers[tag]
+                self._handler.end_consumer(consumer)
+                if notify:
+                    self._send(m.BasicCancel(tag, nowait=True))
+
+    # the rest
+
+    def _flow(self, method: m.ChannelFlow) -> None:
+        if not method.active:
+            raise UnsupportedError("active=false")
+        self._send(m.ChannelFlowOk(True))
+
+    def _unsupported(self, method: m.Method) -> None:
+        raise UnsupportedError(f"{type(method).__name__} is not served")
+
+
+def stream_arguments(arguments: Table) -> dict[str, object]:
+    """Arguments of a declaration without `x-`. Names that do not begin so mean nothing and are not compared."""
+    plain = plain_table(arguments)
+    return {name.removeprefix("x-"): value for name, value in plain.items() if name.startswith("x-")}
+
+
+def plain_table(arguments: Table) -> dict[str, object]:
+    """Arguments as plain values: texts, numbers, booleans, lists, dictionaries; bytes where they are no text."""
+    return {name: _plain(field) for name, field in arguments.items()}
+
+
+def _plain(field: Field) -> object:
+    value = field.value
+    if field.type is FieldType.LONG_STRING:
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value
+    if field.type is FieldType.TABLE:
+        return plain_table(value)
+    if field.type is FieldType.ARRAY:
+        return [_plain(member) for member in value]
+    if field.type is FieldType.DECIMAL:
+        scale, unscaled = value
+        return unscaled / 10**scale
+    return value
+
+
+def _queue(name: str) -> str:
+    return f"queue {name!r} in vhost '/'"
+
+
+_METHODS: Mapping[type[m.Method], Callable[[Channel, Any], None]] = {
+    m.ChannelFlow: Channel._flow,
+    m.ExchangeDeclare: Channel._exchange_declare,
+    m.ExchangeDelete: Channel._exchange_delete,
+    m.ExchangeBind: Channel._unsupported,
+    m.ExchangeUnbind: Channel._unsupported,
+    m.QueueDeclare: Channel._queue_declare,
+    m.QueueBind: Channel._queue_bind,
+    m.QueuePurge: Channel._queue_purge,
+    m.QueueDelete: Channel._queue_delete,
+    m.QueueUnbind: Channel._queue_unbind,
+    m.BasicQos: Channel._qos,
+    m.BasicConsume: Channel._consume,
+    m.BasicCancel: Channel._cancel,
+    m.BasicGet: Channel._get,
+    m.BasicAck: Channel._ack,
+    m.BasicReject: Channel._reject,
+    m.BasicNack: Channel._nack,
+    m.BasicRecover: Channel._unsupported,
+    m.BasicRecoverAsync: Channel._unsupported,
+    m.ConfirmSelect: Channel._confirm_select,
+    m.TxSelect: Channel._unsupported,
+    m.TxCommit: Channel._unsupported,
+    m.TxRollback: Channel._unsupported,
+}
+"""What each method that a client may send on a channel does."""

@@ -1,0 +1,380 @@
+"""AMQP 0.9.1 on one connection: events of the core become commands of the broker, and the other way round."""
+
+from __future__ import annotations
+
+import logging
+
+from headgate.broker.session import Session
+from headgate.errors import (
+    AuthenticationError,
+    BrokerError,
+    FilterError,
+    HeadgateError,
+    LogError,
+    RemoteProtocolError,
+)
+from headgate.protocols import sasl
+from headgate.protocols.amqp091 import methods as m
+from headgate.protocols.amqp091.codes import ReplyCode, reply_code
+from headgate.protocols.amqp091.connection import ConnectionLimits, ConnectionState, ServerConnection
+from headgate.protocols.amqp091.events import (
+    Authenticate,
+    ChannelClosed,
+    ChannelFailed,
+    ChannelOpened,
+    ConnectionClosed,
+    ConnectionFailed,
+    Event,
+    MethodReceived,
+    Published,
+)
+from headgate.protocols.amqp091.fields import FieldType, Table, boolean, long_string, table
+from headgate.server.amqp091.channel import Channel
+from headgate.server.amqp091.consumer import ChannelConsumer
+from headgate.server.amqp091.options import shown_refusal
+from headgate.server.amqp091.publishing import Outbox
+from headgate.server.context import ServerContext
+from headgate.server.link import Link
+from headgate.server.pump import Pump
+
+PRODUCT = "RabbitMQ"
+VERSION = "4.3.6"
+"""What clients look at to know what a server can do; the behaviour is that of this version."""
+
+CAPABILITIES = (
+    "publisher_confirms",
+    "exchange_exchange_bindings",
+    "basic.nack",
+    "consumer_cancel_notify",
+    "connection.blocked",
+    "consumer_priorities",
+    "authentication_failure_close",
+    "per_consumer_qos",
+    "direct_reply_to",
+)
+_LOGIN_REFUSED = "Login was refused using authentication mechanism {}. For details see the broker logfile."
+_CLIENT_PROPERTIES = ("product", "version", "platform", "connection_name")
+
+logger = logging.getLogger("headgate.server.amqp091")
+
+
+class Amqp091Handler:
+    """One connection. `core` is its protocol, `session` its view of the broker, there once the client is known."""
+
+    def __init__(self, link: Link, context: ServerContext) -> None:
+        self.settings = context.settings
+        self.session: Session
+        self.core = ServerConnection(
+            server_properties=_server_properties(),
+            mechanisms=context.authenticator.mechanisms(link),
+            limits=ConnectionLimits(
+                channel_max=self.settings.limits.channels,
+                frame_max_bytes=self.settings.limits.frame_size_bytes_091,
+                heartbeat_s=self.settings.timeouts.heartbeat_s,
+                message_bytes=self.settings.limits.message_size_bytes,
+                unfinished_bytes=4 * self.settings.limits.message_size_bytes,
+            ),
+        )
+        self.consumer_count = 0
+        self._link = link
+        self._context = context
+        self._pump = Pump(link)
+        self._channels: dict[int, Channel] = {}
+        self._outbox: Outbox[tuple[Channel, int, int]] | None = None
+        self._message_number = 0
+        self._confirming: dict[Channel, None] = {}
+        self._routes: dict[tuple[str, str], list[str]] = {}
+        self._paused: set[str] = set()
+        self._received_s = self._sent_s = context.clock.monotonic_s()
+
+    # what the link calls
+
+    def received(self, data: memoryview) -> None:
+        """Bytes of the client."""
+        self._received_s = self._context.clock.monotonic_s()
+        self._receive(data)
+
+    def _receive(self, data: bytes | memoryview) -> None:
+        for event in self.core.receive(data):
+            self._handle(event)
+        self._routes.clear()
+        if self._outbox is not None:
+            self._outbox.flush(self._context.clock.now_ms())
+            self._pause("unwritten", self._outbox.unwritten > self.settings.limits.unconfirmed_messages)
+        self._send_confirms()
+        self.flush()
+        # A client that does not take its answers is not asked for more.
+        self._pause("slow", not self._link.is_writable)
+        if self.core.state is ConnectionState.FINISHED:
+            self._end()
+            self._link.close()
+
+    def writable(self) -> None:
+        """The link takes more."""
+        self._pause("slow", False)
+        self._pump.wake()
+
+    def tick(self, now_ms: int) -> None:
+        """Heartbeats in both directions; publishers that nobody uses are given back."""
+        if self._outbox is not None:
+            self._outbox.tick(now_ms)
+        interval_s = self.core.heartbeat_s
+        if not interval_s or self.core.state is not ConnectionState.OPEN:
+            return
+        now_s = self._context.clock.monotonic_s()
+        if now_s - self._received_s > 2 * interval_s and not self._paused:
+            logger.info("missed heartbeats from client, timeout: %ds", interval_s)
+            self._link.abort()
+        elif now_s - self._sent_s >= interval_s / 2:
+            self.core.send_heartbeat()
+            self.flush()
+
+    def lost(self, reason: Exception | None) -> None:
+        """The connection is gone."""
+        self.core.finish()
+        self._end()
+
+    def shut_down(self) -> None:
+        """The server stops."""
+        self._send_confirms()
+        self._close(ReplyCode.CONNECTION_FORCED, "broker forced connection closure with reason 'shutdown'")
+        self.flush()
+
+    # events
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, Published):
+            channel = self._channels[event.channel]
+            try:
+                channel.publish(event)
+            except (BrokerError, LogError, RemoteProtocolError) as error:
+                self._refuse(event.channel, error, event.method)
+        elif isinstance(event, MethodReceived):
+            self._method(event)
+        elif isinstance(event, ChannelOpened):
+            self._channels[event.channel] = Channel(self, event.channel)
+        elif isinstance(event, ChannelClosed | ChannelFailed):
+            self._drop_channel(event.channel)
+            if isinstance(event, ChannelFailed):
+                logger.warning("channel %d closed: %s", event.channel, event.error.reason)
+        elif isinstance(event, Authenticate):
+            self._authenticate(event)
+        elif isinstance(event, ConnectionFailed):
+            logger.warning("connection closed: %s", event.error.reason)
+            self._closing()
+        elif isinstance(event, ConnectionClosed):
+            self._end()
+
+    def _method(self, event: MethodReceived) -> None:
+        if event.channel == 0:
+            reason = "connection.update-secret is not served: credentials do not expire"
+            self._refuse(0, RemoteProtocolError(reason, code=ReplyCode.NOT_IMPLEMENTED), event.method)
+            return
+        try:
+            # What was published before counts before it.
+            if not isinstance(event.method, m.BasicAck):
+                self._flush_outbox()
+            self._channels[event.channel].handle(event.method)
+        except (BrokerError, LogError, FilterError, RemoteProtocolError) as error:
+            self._refuse(event.channel, error, event.method)
+
+    def _flush_outbox(self) -> None:
+        if self._outbox is not None:
+            self._outbox.flush(self._context.clock.now_ms())
+        self._routes.clear()
+
+    def _authenticate(self, event: Authenticate) -> None:
+        record = self._context.connections.of(self._link)
+        record.protocol = "AMQP 0.9.1"
+        record.client = _texts(event.client_properties)
+        if not sasl.is_known(event.mechanism) or event.mechanism not in self._context.authenticator.mechanisms(
+            self._link
+        ):
+            reason = f"unknown authentication mechanism '{event.mechanism[:40]}'"
+            self._refuse(0, RemoteProtocolError(reason, code=ReplyCode.COMMAND_INVALID), None)
+            return
+        try:
+            credentials = sasl.parse_initial(event.mechanism, event.response)
+        except RemoteProtocolError as error:
+            self._refuse(0, RemoteProtocolError(error.reason, code=ReplyCode.SYNTAX_ERROR), None)
+            return
+        self._pause("login", True)
+        self._context.authenticator.authenticate(
+            self._link, credentials, lambda result: self._authenticated(event.mechanism, result)
+        )
+
+    def _authenticated(self, mechanism: str, result: str | AuthenticationError) -> None:
+        if self.core.state is not ConnectionState.AUTHENTICATING:
+            return
+        self._pause("login", False)
+        if isinstance(result, AuthenticationError):
+            if self.core.client_can("authentication_failure_close"):
+                self.core.refuse(0, ReplyCode.ACCESS_REFUSED, _LOGIN_REFUSED.format(mechanism))
+                self._closing()
+                self.flush()
+            else:
+                self._link.close()
+            return
+        name = self._context.connections.of(self._link).name
+        self.session = self._context.broker.open_session(result, protocol="AMQP 0.9.1", connection=name)
+        self.session.on_stream_deleted = self._stream_deleted
+        self._outbox = Outbox(self.session, max_publishers=self.settings.limits.publishers, settled=self._published)
+        self.core.authenticated()
+        self._receive(b"")
+
+    def _stream_deleted(self, stream: str) -> None:
+        notify = self.core.client_can("consumer_cancel_notify")
+        for channel in self._channels.values():
+            channel.cancel_consumers(stream, notify=notify)
+        self.flush()
+
+    # publishing
+
+    def route(self, exchange: str, routing_key: str) -> list[str]:
+        """Names of the streams that a message goes to; errors as `Session.route`."""
+        key = (exchange, routing_key)
+        streams = self._routes.get(key)
+        if streams is None:
+            streams = self._routes[key] = self.session.route(exchange, routing_key)
+        return streams
+
+    def publish(
+        self,
+        exchange: str,
+        streams: list[str],
+        message: bytes,
+        filter_value: bytes | None,
+        channel: Channel,
+        tag: int,
+    ) -> None:
+        """Publish with the next flush; `tag` is 0 on a channel without confirms."""
+        assert self._outbox is not None
+        self._message_number += 1
+        self._outbox.add(exchange, streams, message, filter_value, (channel, tag, self._message_number))
+
+    def has_confirms(self, channel: Channel) -> None:
+        """A channel has something to tell of its messages."""
+        self._confirming[channel] = None
+
+    def _published(self, tickets: list[tuple[Channel, int, int]], error: HeadgateError | None) -> None:
+        by_channel: dict[Channel, list[int]] = {}
+        for channel, tag, _ in tickets:
+            by_channel.setdefault(channel, []).append(tag)
+        if error is not None:
+            logger.warning("%d messages were not kept: %s", len(tickets), error)
+        for channel, tags in by_channel.items():
+            if channel.confirms is not None:
+                channel.confirms.settle([tag for tag in tags if tag], is_kept=error is None)
+                self._confirming[channel] = None
+            if error is not None and not all(tags) and self.core.is_open(channel.number):
+                # Nobody waits for a confirm: the channel's end is the only way to say it.
+                self._refuse(channel.number, error, None)
+        self._send_confirms()
+        self.flush()
+        if self._outbox is not None and self._outbox.unwritten <= self.settings.limits.unconfirmed_messages // 4:
+            self._pause("unwritten", False)
+
+    def _send_confirms(self) -> None:
+        confirming, self._confirming = self._confirming, {}
+        for channel in confirming:
+            if self._channels.get(channel.number) is channel and self.core.is_open(channel.number):
+                channel.send_confirms()
+
+    # consuming
+
+    def start_consumer(self, consumer: ChannelConsumer) -> None:
+        """Deliver to a consumer from now on."""
+        self.consumer_count += 1
+        self._pump.add(consumer.consumer, consumer.deliver, lambda error: self._scan_failed(consumer, error))
+
+    def end_consumer(self, consumer: ChannelConsumer) -> None:
+        """Deliver to it no more; again is harmless."""
+        if consumer.is_open:
+            self.consumer_count -= 1
+            self._pump.remove(consumer.consumer)
+            consumer.close()
+
+    def _scan_failed(self, consumer: ChannelConsumer, error: Exception) -> None:
+        if not isinstance(error, HeadgateError):
+            raise error
+        if consumer.is_open and self.core.is_open(consumer.channel):
+            self._refuse(consumer.channel, error, None)
+            self.flush()
+
+    # ends
+
+    def _refuse(self, channel: int, error: HeadgateError, cause: m.Method | None) -> None:
+        """Answer what cannot be: the channel ends, or the connection with all of them."""
+        if isinstance(error, RemoteProtocolError):
+            code, reason = ReplyCode(int(error.code)), error.reason
+        else:
+            code, reason = reply_code(error), shown_refusal(error) if isinstance(error, FilterError) else str(error)
+        logger.warning("channel %d refused, %s: %s", channel, code.name, error)
+        self.core.refuse(channel, code, reason, cause=cause)
+        if self.core.state is ConnectionState.CLOSING:
+            self._closing()
+        else:
+            self._drop_channel(channel)
+
+    def _close(self, code: ReplyCode, reason: str) -> None:
+        self.core.close(code, reason)
+        if self.core.state is ConnectionState.FINISHED:
+            self._end()
+            self._link.close()
+        else:
+            self._closing()
+
+    def _closing(self) -> None:
+        """The end was said; the client has a while to agree."""
+        self._end()
+        self._paused.clear()
+        self._link.resume_reading()
+        self._link.call_later(self.settings.timeouts.linger_s, self._link.close)
+
+    def _drop_channel(self, number: int) -> None:
+        channel = self._channels.pop(number, None)
+        if channel is not None:
+            channel.close()
+
+    def _end(self) -> None:
+        """End everything that the connection has in the broker; again is harmless."""
+        for number in list(self._channels):
+            self._drop_channel(number)
+        if self._outbox is not None:
+            self._outbox.flush(self._context.clock.now_ms())
+            self._outbox = None
+            self.session.close()
+
+    def flush(self) -> None:
+        """Send what was said."""
+        output = self.core.take_output()
+        if output:
+            self._sent_s = self._context.clock.monotonic_s()
+            self._link.write(output)
+
+    def _pause(self, reason: str, on: bool) -> None:
+        """Read nothing while there is a reason not to."""
+        before = bool(self._paused)
+        (self._paused.add if on else self._paused.discard)(reason)
+        if before != bool(self._paused):
+            (self._link.pause_reading if self._paused else self._link.resume_reading)()
+
+
+def _server_properties() -> Table:
+    return {
+        "capabilities": table({name: boolean(True) for name in CAPABILITIES}),
+        "product": long_string(PRODUCT),
+        "version": long_string(VERSION),
+        "cluster_name": long_string("headgate"),
+        "platform": long_string("Headgate"),
+        "information": long_string("Headgate serves streams; other queues are refused."),
+    }
+
+
+def _texts(properties: Table) -> dict[str, str]:
+    """What the client says of itself."""
+    return {
+        name: properties[name].value.decode("utf-8", "replace")
+        for name in _CLIENT_PROPERTIES
+        if name in properties and properties[name].type is FieldType.LONG_STRING
+    }

@@ -1,0 +1,137 @@
+"""Messages of one connection on their way into streams: collected while frames are read, published together.
+
+AMQP 0.9.1 and STOMP publish message by message; what one read of the socket brought goes to the broker as one batch per
+stream. A message may go to several streams; whoever published it hears of it once, when it is in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from headgate.broker.batches import PublishBatch
+from headgate.broker.publishing import Publisher
+from headgate.broker.session import Session
+from headgate.errors import BrokerError, HeadgateError, LogError
+from headgate.log.build import FilterValues
+
+IDLE_MS = 60_000
+"""A publisher that was not used for so long is given back."""
+
+T = TypeVar("T")
+Settled = Callable[[list[T], HeadgateError | None], None]
+"""Called with what was given along with messages: they are in their streams, or the error says why not."""
+
+
+class _Pending(Generic[T]):
+    __slots__ = ("filter_values", "messages", "tickets")
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+        self.filter_values: list[bytes | None] = []
+        self.tickets: list[T] = []
+
+
+class Outbox(Generic[T]):
+    """What a connection publishes. `tickets` stand for messages; they are hashable and different from each other."""
+
+    __slots__ = (
+        "_errors",
+        "_max_publishers",
+        "_pending",
+        "_publishers",
+        "_session",
+        "_settled",
+        "_several",
+        "unwritten",
+    )
+
+    def __init__(self, session: Session, *, max_publishers: int, settled: Settled[T]) -> None:
+        self.unwritten = 0
+        """Messages that are not in their streams yet."""
+        self._session = session
+        self._max_publishers = max_publishers
+        self._settled = settled
+        self._pending: dict[tuple[str, str], _Pending[T]] = {}
+        self._publishers: dict[str, tuple[Publisher, int]] = {}
+        self._several: dict[T, int] = {}
+        self._errors: dict[T, HeadgateError] = {}
+
+    def add(self, exchange: str, streams: list[str], message: bytes, filter_value: bytes | None, ticket: T) -> None:
+        """Publish a message to one or more streams with the next `flush`."""
+        if len(streams) > 1:
+            self._several[ticket] = len(streams)
+        for stream in streams:
+            pending = self._pending.get((stream, exchange))
+            if pending is None:
+                pending = self._pending[stream, exchange] = _Pending()
+            pending.messages.append(message)
+            pending.filter_values.append(filter_value)
+            pending.tickets.append(ticket)
+        self.unwritten += len(streams)
+
+    def flush(self, now_ms: int) -> None:
+        """Hand everything to the broker."""
+        if not self._pending:
+            return
+        collected, self._pending = self._pending, {}
+        for (stream, exchange), pending in collected.items():
+            try:
+                publisher = self._publisher(stream, exchange, now_ms)
+            except (BrokerError, LogError) as error:
+                self._written(pending.tickets, error)
+                continue
+            publisher.publish(self._batch(pending))
+
+    def _batch(self, pending: _Pending[T]) -> PublishBatch:
+        lengths = np.fromiter(map(len, pending.messages), dtype=np.int64, count=len(pending.messages))
+        values = None
+        if any(pending.filter_values):
+            values = FilterValues.of(pending.filter_values)
+        tickets = pending.tickets
+        return PublishBatch(
+            data=np.frombuffer(b"".join(pending.messages), dtype=np.uint8),
+            starts=np.cumsum(lengths) - lengths,
+            lengths=lengths,
+            filter_values=values,
+            written=lambda error: self._written(tickets, error),
+        )
+
+    def _written(self, tickets: list[T], error: HeadgateError | None) -> None:
+        self.unwritten -= len(tickets)
+        if not self._several:
+            self._settled(tickets, error)
+            return
+        done: dict[HeadgateError | None, list[T]] = {}
+        for ticket in tickets:
+            left = self._several.get(ticket, 1) - 1
+            if error is not None and ticket in self._several:
+                self._errors[ticket] = error
+            if left:
+                self._several[ticket] = left
+            else:
+                self._several.pop(ticket, None)
+                done.setdefault(self._errors.pop(ticket, error), []).append(ticket)
+        for found, settled in done.items():
+            self._settled(settled, found)
+
+    def _publisher(self, stream: str, exchange: str, now_ms: int) -> Publisher:
+        known = self._publishers.pop(stream, None)
+        publisher = known[0] if known is not None and not known[0].is_closed else None
+        if publisher is None:
+            while len(self._publishers) >= self._max_publishers:
+                self._publishers.pop(next(iter(self._publishers)))[0].close()
+            publisher = self._session.publisher(stream, exchange=exchange)
+        # The one used last stands last.
+        self._publishers[stream] = (publisher, now_ms)
+        return publisher
+
+    def tick(self, now_ms: int) -> None:
+        """Give back publishers that were not used for a while."""
+        for stream, (publisher, used_ms) in list(self._publishers.items()):
+            if now_ms - used_ms < IDLE_MS:
+                break
+            publisher.close()
+            del self._publishers[stream]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.broker.catalogue import Catalogue
+from headgate.broker.consumers import Consumers
 from headgate.broker.exchanges import Exchanges
 from headgate.broker.groups import Group
 from headgate.broker.publishing import Publisher, WriteJob, refuse
@@ -82,6 +83,7 @@ class Broker:
         private = self.root / PRIVATE_FOLDER
         self.exchanges = Exchanges(private / "exchanges.json")
         self.users = Users(self.settings.users_file or private / "users.json", default_user=self.settings.default_user)
+        self.consumers = Consumers(now_ms=now_ms)
         self.counters = BrokerCounters()
         self.sessions: dict[Session, None] = {}
         self.groups: dict[tuple[str, str], Group] = {}
@@ -245,6 +247,7 @@ class Broker:
         Notices what other processes write, writes stored offsets within a second, gives back writers that nobody has
         used for ten seconds, applies retention once an hour.
         """
+        self.consumers.tick(now_ms)
         flush_is_due = now_ms - self._flushed_ms >= FLUSH_MS
         if flush_is_due:
             self._flushed_ms = now_ms

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from headgate.broker.catalogue import Declared, arguments_declared, check_name, clean_name
+from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
 from headgate.broker.exchanges import Binding, Exchange
 from headgate.broker.groups import Group
 from headgate.broker.publishing import Publisher
@@ -28,9 +29,6 @@ from headgate.log.tracking import MAX_REFERENCE_BYTES
 
 if TYPE_CHECKING:
     from headgate.broker.broker import Broker
-    from headgate.broker.consumers import ChunkConsumer, ConsumerOptions, MessageConsumer
-
-    Consumer: TypeAlias = ChunkConsumer | MessageConsumer
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,19 +162,15 @@ class Session:
 
         Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError, LogError.
         """
-        from headgate.broker.consumers import ChunkConsumer
-
         found = self._readable(stream, options)
-        consumer = ChunkConsumer(found, options, now_ms=self._broker.now_ms())
+        consumer = self._broker.consumers.chunk_consumer(found, options)
         self._started(consumer, found, options)
         return consumer
 
     def message_consumer(self, stream: str, options: ConsumerOptions) -> MessageConsumer:
         """A consumer that takes messages; errors as `chunk_consumer`."""
-        from headgate.broker.consumers import MessageConsumer
-
         found = self._readable(stream, options)
-        consumer = MessageConsumer(found, options, now_ms=self._broker.now_ms())
+        consumer = self._broker.consumers.message_consumer(found, options)
         self._started(consumer, found, options)
         return consumer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -171,7 +172,9 @@ class Publisher:
             return
         try:
             self.flush()
-            self._connection.request(DeletePublisher(_PUBLISHER_ID), self.stream)
+            # Everything is confirmed: a connection that is lost now took nothing along.
+            with contextlib.suppress(ConnectionLostError):
+                self._connection.request(DeletePublisher(_PUBLISHER_ID), self.stream)
         finally:
             self.abandon()
 

@@ -165,7 +165,9 @@ class Subscription:
         if self._connection is None:
             return
         try:
-            self._connection.request(Unsubscribe(_SUBSCRIPTION_ID), self.options.stream)
+            # On a connection that is lost there is nothing to end.
+            with contextlib.suppress(ConnectionLostError):
+                self._connection.request(Unsubscribe(_SUBSCRIPTION_ID), self.options.stream)
         finally:
             self.abandon()
 

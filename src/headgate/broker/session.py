@@ -143,6 +143,10 @@ class Session:
         found = self._broker.catalogue.get(stream)
         if reference is not None:
             _reference(reference, stream)
+            if any(other.reference == reference and used is found for other, used in self._publishers.items()):
+                raise PreconditionFailedError(
+                    f"this connection has a publisher {reference!r} of the stream already", subject=stream
+                )
         publisher = self._broker.open_publisher(found, reference, self._publisher_closed)
         self._publishers[publisher] = found
         return publisher
@@ -188,6 +192,7 @@ class Session:
         def gone() -> None:
             self._consumers.pop(consumer, None)
             broker.counters.consumers_closed += 1
+            stream.ended.add(consumer)
             if group is not None and options.name:
                 group.leave(consumer)
                 broker.drop_empty_group(stream, options.name)
@@ -359,6 +364,16 @@ class Session:
 
     # ending
 
+    @property
+    def publishers(self) -> tuple[Publisher, ...]:
+        """Those that are open."""
+        return tuple(self._publishers)
+
+    @property
+    def consumers(self) -> tuple[Consumer, ...]:
+        """Those that are open."""
+        return tuple(self._consumers)
+
     def uses(self, stream: BrokerStream) -> bool:
         """Whether this session has a publisher or a consumer on a stream."""
         return any(used is stream for used in (*self._publishers.values(), *self._consumers.values()))
@@ -373,6 +388,12 @@ class Session:
         self._closed = True
         for publisher in list(self._publishers):
             publisher.close()
+        groups: dict[Group, list[Consumer]] = {}
+        for consumer in self._consumers:
+            if consumer.group is not None:
+                groups.setdefault(consumer.group, []).append(consumer)
+        for group, members in groups.items():
+            group.leave(*members)
         for consumer in list(self._consumers):
             consumer.close()
         self._broker.sessions.pop(self, None)

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 from headgate.broker.refusals import RefusedSequences
 from headgate.errors import OffsetOutOfRangeError, ResourceNotFoundError, StreamNotFoundError
 from headgate.log import Durability, Stream, Writer
+from headgate.log.settings import SETTINGS_NAME
 from headgate.log.tail import StreamTail, read_tail
 from headgate.log.tracking import TrackingState, read_tracking
+from headgate.scan import ScanCounters
 
 if TYPE_CHECKING:
+    from headgate.broker.consumers import Consumer
     from headgate.broker.publishing import Publisher, Queued, WriteJob
 
 WRITER_IDLE_MS = 10_000
@@ -36,16 +39,40 @@ class StreamCounters:
     """What went into a stream since the broker began."""
 
     messages_published: int = 0
+    """Messages written, those in sub-batches included."""
     messages_confirmed: int = 0
+    """Entries confirmed: messages and whole sub-batches, as publishers count them."""
     messages_duplicate: int = 0
-    """Left out because their publisher had written them before; they are confirmed as well."""
+    """Entries left out because their publisher had written them before; they are confirmed as well."""
     messages_refused: int = 0
+    """Entries answered with an error."""
     bytes_published: int = 0
-    """Bytes of the encoded messages that were written."""
+    """Bytes of the entries that were written."""
     chunks_written: int = 0
     bytes_written: int = 0
     """Bytes of whole chunks."""
     write_errors: int = 0
+
+
+@dataclass(slots=True)
+class ReadingCounters:
+    """What consumers took from a stream."""
+
+    consumers: int = 0
+    delivered_messages: int = 0
+    """By consumers that take messages."""
+    delivered_chunks: int = 0
+    """By consumers that take chunks."""
+    delivered_bytes: int = 0
+    scan: ScanCounters = field(default_factory=ScanCounters)
+
+    def add(self, consumer: Consumer) -> None:
+        """Add what one consumer took so far."""
+        self.consumers += 1
+        self.delivered_messages += getattr(consumer, "delivered_messages", 0)
+        self.delivered_chunks += getattr(consumer, "delivered_chunks", 0)
+        self.delivered_bytes += consumer.delivered_bytes
+        self.scan.add(consumer.counters)
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +89,8 @@ class BrokerStream:
     durability: Durability
     tail: StreamTail
     counters: StreamCounters = field(default_factory=StreamCounters)
+    ended: ReadingCounters = field(default_factory=ReadingCounters)
+    """Of consumers that are gone."""
     writer: Writer | None = None
     job: WriteJob | None = None
     queue: list[Queued] = field(default_factory=list)
@@ -173,10 +202,13 @@ class BrokerStream:
             folder_time_ns = os.stat(self.stream.path).st_mtime_ns
             if size == self.tail.index_size_bytes and folder_time_ns == self._folder_time_ns:
                 return True
-            self.stream = Stream.open(self.stream.path)
+            found = Stream.open(self.stream.path)
+            if _was_made_again(self.stream, found):
+                return False
+            self.stream = found
             self.refresh()
         except (StreamNotFoundError, OffsetOutOfRangeError, FileNotFoundError):
-            return (self.stream.path / "stream.json").exists()
+            return (self.stream.path / SETTINGS_NAME).exists()
         return True
 
     # tracking
@@ -226,3 +258,9 @@ class BrokerStream:
         if self._tracking is None or self._tracking[0] != self.next_offset:
             self._tracking = (self.next_offset, read_tracking(self.stream))
         return self._tracking[1]
+
+
+def _was_made_again(before: Stream, now: Stream) -> bool:
+    """Whether the stream was deleted, and another one of its name made since."""
+    old, new = before.settings, now.settings
+    return old is not None and new is not None and old.created_ms != new.created_ms

@@ -80,7 +80,7 @@ class CreditChanged:
 
 @dataclass(frozen=True, slots=True)
 class WindowOpened:
-    """Transfers that waited for the peer's window are out: links of the session may send again."""
+    """The peer's window takes transfers again: links of the session may send."""
 
     session: Session
 

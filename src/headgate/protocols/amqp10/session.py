@@ -289,7 +289,7 @@ class Session:
         next_incoming_id = 0 if flow.next_incoming_id is None else flow.next_incoming_id
         in_flight = (self._next_outgoing_id - next_incoming_id) & _MASK
         self.remote_incoming_window = max(0, flow.incoming_window - in_flight)
-        had_waiting = bool(self._waiting)
+        was_blocked = not self.may_send
         self._write_waiting()
         if flow.handle is not None:
             link = self._link(flow.handle, Flow)
@@ -307,7 +307,7 @@ class Session:
                     self.send_flow(link)
         elif flow.echo:
             self.send_flow()
-        if had_waiting and self.may_send:
+        if was_blocked and self.may_send:
             yield WindowOpened(self)
 
     def _on_transfer(self, transfer: Transfer, payload: memoryview) -> Iterator[Event]:

@@ -1,0 +1,74 @@
+"""The port of AMQP: the first eight bytes say which of the two protocols a client speaks.
+
+    AMQP 0 0 9 1              AMQP 0.9.1
+    AMQP 3 1 0 0              AMQP 1.0, its SASL layer
+    anything else             answered with `AMQP 3 1 0 0`, and the connection is closed
+
+Source: amqp10_rabbit, section 1; OASIS AMQP 1.0 part 2 (transport), section 2.2.
+"""
+
+from __future__ import annotations
+
+from headgate.protocols.amqp10.frames import SASL_HEADER
+from headgate.server.amqp091 import Amqp091Handler
+from headgate.server.amqp10 import Amqp10Handler
+from headgate.server.context import ServerContext
+from headgate.server.link import Handler, Link
+
+AMQP_091_HEADER = b"AMQP\x00\x00\x09\x01"
+_HEADER_BYTES = 8
+
+
+class AmqpHandler:
+    """Waits for the header, then is one of the two handlers."""
+
+    def __init__(self, link: Link, context: ServerContext) -> None:
+        self._link = link
+        self._context = context
+        self._head = b""
+        self._handler: Handler | None = None
+
+    def received(self, data: memoryview) -> None:
+        """Bytes from the peer; `data` is valid only during the call."""
+        if self._handler is not None:
+            self._handler.received(data)
+            return
+        self._head += bytes(data)
+        if len(self._head) < _HEADER_BYTES and self._might_be_header():
+            return
+        head = self._head[:_HEADER_BYTES]
+        if head == AMQP_091_HEADER:
+            self._handler = Amqp091Handler(self._link, self._context)
+        elif head == SASL_HEADER:
+            self._handler = Amqp10Handler(self._link, self._context)
+        else:
+            self._link.write(SASL_HEADER)
+            self._link.close()
+            return
+        begun, self._head = self._head, b""
+        self._handler.received(memoryview(begun))
+
+    def _might_be_header(self) -> bool:
+        return any(header.startswith(self._head) for header in (AMQP_091_HEADER, SASL_HEADER))
+
+    def writable(self) -> None:
+        """The link takes more again."""
+        if self._handler is not None:
+            self._handler.writable()
+
+    def tick(self, now_ms: int) -> None:
+        """Time passes."""
+        if self._handler is not None:
+            self._handler.tick(now_ms)
+
+    def lost(self, reason: Exception | None) -> None:
+        """The connection is gone."""
+        if self._handler is not None:
+            self._handler.lost(reason)
+
+    def shut_down(self) -> None:
+        """The server stops."""
+        if self._handler is not None:
+            self._handler.shut_down()
+        else:
+            self._link.close()

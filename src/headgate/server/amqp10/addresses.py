@@ -1,0 +1,75 @@
+"""Addresses of links and messages, version 2 of RabbitMQ: amqp10_rabbit, section 2.
+
+    /queues/<queue>                       publish to a stream, consume from it
+    /exchanges/<exchange>/<routing key>   publish through an exchange
+    /exchanges/<exchange>                 the same with an empty key
+    /management                           requests and responses
+    null                                  publish: each message says its address in `to`
+
+Names are percent-encoded UTF-8.
+"""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+from dataclasses import dataclass
+
+from headgate.errors import ConfigError
+
+MANAGEMENT = "/management"
+
+_ENCODED = re.compile(r"(?:[^%]|%[0-9A-Fa-f]{2})*")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where messages go: an exchange and a routing key; the exchange without a name leads to the queue of that name."""
+
+    exchange: str
+    key: str
+
+    @property
+    def is_queue(self) -> bool:
+        """Whether the address names a queue."""
+        return self.exchange == ""
+
+
+def decoded(name: str) -> str:
+    """A percent-encoded name. Raises ConfigError for what is none."""
+    if not _ENCODED.fullmatch(name):
+        raise ConfigError(f"{name!r} is not percent-encoded: a percent sign is followed by two hexadecimal digits")
+    try:
+        return urllib.parse.unquote(name, errors="strict")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{name!r} is not percent-encoded UTF-8") from None
+
+
+def encoded(name: str) -> str:
+    """A name as addresses have it: unreserved characters of RFC 3986 stay."""
+    return urllib.parse.quote(name, safe="", errors="surrogateescape")
+
+
+def queue_address(queue: str) -> str:
+    """The address of a queue."""
+    return f"/queues/{encoded(queue)}"
+
+
+def parse_route(address: str) -> Route:
+    """Where messages for an address go. Raises ConfigError for an address that is none."""
+    match address.split("/"):
+        case ["", "queues", name] if name:
+            return Route("", decoded(name))
+        case ["", "exchanges", exchange] if exchange:
+            return Route(decoded(exchange), "")
+        case ["", "exchanges", exchange, key] if exchange:
+            return Route(decoded(exchange), decoded(key))
+    raise ConfigError(f"bad address {address!r}; expected /queues/<queue>, /exchanges/<exchange>/<routing key> or null")
+
+
+def parse_queue(address: str) -> str:
+    """The queue that an address to consume from names. Raises ConfigError for any other address."""
+    match address.split("/"):
+        case ["", "queues", name] if name:
+            return decoded(name)
+    raise ConfigError(f"bad address {address!r} of a source; expected /queues/<queue>")

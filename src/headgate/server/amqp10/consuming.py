@@ -1,0 +1,111 @@
+"""Links that clients consume on: a consumer of the broker with the link's credit, its batches as transfers.
+
+Source: amqp10_rabbit, section 5; rabbitmq_filters, sections 1 and 6.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headgate.broker.consumers import ConsumerOptions, MessageConsumer
+from headgate.protocols.amqp10 import Condition
+from headgate.protocols.amqp10.link import Link
+from headgate.protocols.amqp10.performatives import Attach
+from headgate.protocols.amqp10.terminus import Error, Released
+from headgate.server.amqp10.filters import RequestedFilters
+
+if TYPE_CHECKING:
+    from headgate.server.amqp10.handler import Amqp10Handler
+
+CAPABILITIES = ("AMQP_FILTEX_PROP_V1_0", "AMQP_FILTEX_SQL_V1_0")
+"""What a source of a stream can do."""
+
+_OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
+_MAX_TAKEN = 16_384
+
+logger = logging.getLogger("headgate.server.amqp10")
+
+
+class ConsumingLink:
+    """One link of a consumer."""
+
+    def __init__(self, handler: Amqp10Handler, link: Link, stream: str, filters: RequestedFilters) -> None:
+        """Raises BrokerError and LogError where the user may not consume from the stream."""
+        self._handler = handler
+        self._link = link
+        self._stream = stream
+        self._consumer: MessageConsumer = handler.broker.message_consumer(
+            stream,
+            ConsumerOptions(
+                start=filters.start,
+                filter_values=filters.filter_values,
+                match_unfiltered=filters.match_unfiltered,
+                filter=filters.expression,
+                tag=link.name,
+            ),
+        )
+
+    def attached(self) -> None:
+        """The link is there: deliver from now on."""
+        self._handler.pump.add(self._consumer, self._deliver, self._failed)
+
+    def uses(self, stream: str) -> bool:
+        """Whether it consumes from that stream."""
+        return self._stream == stream
+
+    def close(self) -> None:
+        """The link is gone."""
+        self._handler.pump.remove(self._consumer)
+        self._consumer.close()
+
+    def credit_changed(self) -> None:
+        """The peer granted credit, or wants it used up."""
+        self._consumer.set_credit(self._link.credit)
+        self._handler.pump.wake()
+
+    def _deliver(self, budget_bytes: int) -> int | None:
+        """Send what is there; give credit back at the end of the stream where the peer drains."""
+        link = self._link
+        if not link.is_attached or not link.session.may_send:
+            return None
+        limit = min(link.credit, link.session.remote_incoming_window, _MAX_TAKEN)
+        batch = self._consumer.take(limit, budget_bytes) if limit > 0 else None
+        if batch is None or not len(batch):
+            if link.drain and (link.credit == 0 or self._consumer.at_end):
+                link.use_up_credit()
+                self._consumer.set_credit(0)
+                self._handler.flush()
+            return None
+        written = link.send_messages(batch.messages, batch.offsets)
+        self._handler.flush()
+        return written
+
+    def _failed(self, error: Exception) -> None:
+        """The stream cannot be read any further."""
+        logger.error("consumer %s of stream %s: %s", self._link.name, self._stream, error)
+        self._handler.detach(self._link, Error(Condition.INTERNAL_ERROR, str(error)))
+
+
+def confirmed_attach(attach: Attach, filters: RequestedFilters) -> Attach:
+    """The answer to a consumer's attach: the filters that are in force, and what the source can do."""
+    source = attach.source
+    assert source is not None
+    return replace(
+        attach,
+        snd_settle_mode=1 if attach.snd_settle_mode == 1 else 0,
+        rcv_settle_mode=0,
+        source=replace(
+            source,
+            distribution_mode="copy",
+            filter=None if source.filter is None else filters.in_force,
+            default_outcome=Released(),
+            outcomes=_OUTCOMES,
+            capabilities=CAPABILITIES,
+        ),
+        unsettled=None,
+        max_message_size=None,
+        offered_capabilities=CAPABILITIES,
+        desired_capabilities=None,
+    )

@@ -1,0 +1,454 @@
+"""One connection of AMQP 1.0: who the client is, its sessions and links, heartbeats, the end.
+
+Source: amqp10_rabbit, sections 1 to 6.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import replace
+from typing import TypeAlias
+
+from headgate.broker.session import Session as BrokerSession
+from headgate.errors import (
+    AuthenticationError,
+    BrokerError,
+    ConfigError,
+    HeadgateError,
+    LogError,
+    MessageError,
+    RemoteProtocolError,
+)
+from headgate.message import AmqpType, AmqpValue
+from headgate.protocols import sasl
+from headgate.protocols.amqp10 import Condition, Connection, ConnectionSettings, Link, SaslCode, condition_of
+from headgate.protocols.amqp10.events import (
+    Attached,
+    Began,
+    Closed,
+    CreditChanged,
+    Deliveries,
+    Detached,
+    Ended,
+    Event,
+    HeadersExchanged,
+    InitReceived,
+    Opened,
+    StateChanged,
+    WindowOpened,
+)
+from headgate.protocols.amqp10.performatives import RECEIVER, SECOND, SENDER, Attach, Open
+from headgate.protocols.amqp10.session import Session
+from headgate.protocols.amqp10.states import ConnectionState
+from headgate.protocols.amqp10.terminus import Accepted, Coordinator, Error, Source, address_text
+from headgate.server.amqp10.addresses import MANAGEMENT, parse_queue, parse_route
+from headgate.server.amqp10.consuming import ConsumingLink, confirmed_attach
+from headgate.server.amqp10.filters import read_filters
+from headgate.server.amqp10.management import respond
+from headgate.server.amqp10.publishing import PublishingLink
+from headgate.server.context import ServerContext
+from headgate.server.link import Link as NetworkLink
+from headgate.server.pump import Pump
+
+PRODUCT = "RabbitMQ"
+"""Clients ask for this product, and for features by its version."""
+
+VERSION = "4.3.6"
+NODE = "headgate@localhost"
+CAPABILITIES = ("LINK_PAIR_V1_0", "ANONYMOUS-RELAY")
+
+_MANAGEMENT_CREDIT = 8
+_PAIRED = "paired"
+_VHOST = "vhost:"
+
+logger = logging.getLogger("headgate.server.amqp10")
+
+
+class ManagementLink:
+    """The end of a link pair on which requests come, or the one on which responses go."""
+
+    def __init__(self, handler: Amqp10Handler, link: Link) -> None:
+        self._handler = handler
+        self._link = link
+        self._responses: deque[bytes] = deque()
+
+    def attached(self) -> None:
+        """The link is there: requests may come."""
+        if self._link.role is RECEIVER:
+            self._link.grant(_MANAGEMENT_CREDIT)
+        else:
+            self._send_responses()
+
+    def uses(self, stream: str) -> bool:
+        """It has to do with no single stream."""
+        return False
+
+    def close(self) -> None:
+        """The link is gone, and what it would have said."""
+        self._responses.clear()
+
+    def credit_changed(self) -> None:
+        """The peer takes responses."""
+        self._send_responses()
+        if self._link.drain and self._link.is_attached:
+            self._link.use_up_credit()
+
+    def take(self, deliveries: Deliveries) -> None:
+        """Do what requests ask for, in order."""
+        for row in range(len(deliveries)):
+            try:
+                response = respond(deliveries.message(row), self._handler.broker, node=NODE)
+            except MessageError as error:
+                self._handler.detach(self._link, Error(Condition.DECODE_ERROR, str(error)))
+                return
+            if not deliveries.settled[row]:
+                number = int(deliveries.ids[row])
+                self._link.session.settle(number, number, Accepted())
+            self._responses.append(response)
+        self._send_responses()
+
+    def _send_responses(self) -> None:
+        """Send what the other link of the pair has credit for, and take as many requests more."""
+        requests, responses = self._handler.pair(self._link)
+        if requests is None or responses is None:
+            return
+        waiting = requests._responses
+        while waiting and responses._link.is_attached and responses._link.credit:
+            responses._link.send(waiting.popleft(), settled=True)
+        granted = _MANAGEMENT_CREDIT - len(waiting)
+        if requests._link.is_attached and requests._link.credit <= granted // 2:
+            requests._link.grant(granted)
+
+
+ServedLink: TypeAlias = PublishingLink | ConsumingLink | ManagementLink
+
+
+class Amqp10Handler:
+    """The handler of one connection; `broker` is its session there once the user is known."""
+
+    def __init__(self, link: NetworkLink, context: ServerContext) -> None:
+        self.context = context
+        self.pump = Pump(link)
+        self.user = ""
+        self._link = link
+        limits = context.settings.limits
+        self._connection = Connection(
+            is_server=True,
+            settings=ConnectionSettings(
+                max_frame_size=limits.frame_size_bytes,
+                channel_max=limits.sessions - 1,
+                handle_max=limits.links - 1,
+                max_message_size=limits.message_size_bytes,
+                max_partial_bytes=max(64 << 20, limits.message_size_bytes),
+            ),
+        )
+        self._broker: BrokerSession | None = None
+        self._links: dict[Link, ServedLink] = {}
+        self._is_ended = False
+        self._heard_s = self._written_s = context.clock.monotonic_s()
+
+    @property
+    def broker(self) -> BrokerSession:
+        """The user's session at the broker."""
+        assert self._broker is not None
+        return self._broker
+
+    # What the driver calls
+
+    def received(self, data: memoryview) -> None:
+        """Bytes from the peer; `data` is valid only during the call."""
+        self._heard_s = self.context.clock.monotonic_s()
+        self._process(data)
+
+    def writable(self) -> None:
+        """The link takes more again."""
+        self.pump.wake()
+
+    def tick(self, now_ms: int) -> None:
+        """Show that this side lives, and end a connection whose peer does not."""
+        now_s = self.context.clock.monotonic_s()
+        heartbeat_s = self.context.settings.timeouts.heartbeat_s
+        if self._connection.is_opened:
+            asked_ms = self._connection.remote_idle_time_out
+            if asked_ms and (now_s - self._written_s) * 1000 >= asked_ms / 2 - 500:
+                self._connection.heartbeat()
+            if now_s - self._heard_s > heartbeat_s:
+                error = Error(Condition.RESOURCE_LIMIT_EXCEEDED, f"nothing was heard for {heartbeat_s} seconds")
+                self._close(error)
+            self.flush()
+
+    def lost(self, reason: Exception | None) -> None:
+        """The connection is gone."""
+        self._end()
+
+    def shut_down(self) -> None:
+        """The server stops."""
+        self._close(Error(Condition.CONNECTION_FORCED, "the server stops"))
+
+    # What links call
+
+    def flush(self) -> None:
+        """Hand what was said to the network."""
+        output = self._connection.take_output()
+        if output:
+            self._written_s = self.context.clock.monotonic_s()
+            self._link.write(output)
+
+    def detach(self, link: Link, error: Error) -> None:
+        """End a link because of an error."""
+        self._drop(link)
+        if link.is_attached:
+            link.detach(error)
+        self.flush()
+
+    def pair(self, link: Link) -> tuple[ManagementLink | None, ManagementLink | None]:
+        """Both ends of a link pair: for requests, for responses."""
+        found: dict[bool, ManagementLink] = {}
+        for other, served in self._links.items():
+            if isinstance(served, ManagementLink) and other.session is link.session and other.name == link.name:
+                found[other.role] = served
+        return found.get(RECEIVER), found.get(SENDER)
+
+    # Events
+
+    def _process(self, data: bytes | memoryview) -> None:
+        try:
+            for event in self._connection.receive(data):
+                self._on(event)
+                if self._is_ended:
+                    break
+        except RemoteProtocolError as error:
+            logger.info("%s: %s", self._name, error.reason)
+            self._close(Error(str(error.code), error.reason))
+        self.flush()
+
+    @property
+    def _name(self) -> str:
+        return self.context.connections.of(self._link).name
+
+    def _on(self, event: Event) -> None:
+        match event:
+            case Deliveries():
+                served = self._links.get(event.link)
+                if isinstance(served, PublishingLink | ManagementLink):
+                    served.take(event)
+            case CreditChanged():
+                served = self._links.get(event.link)
+                if isinstance(served, ConsumingLink | ManagementLink):
+                    served.credit_changed()
+            case WindowOpened():
+                self.pump.wake()
+            case StateChanged():
+                if event.received and not event.settled and event.state is not None:
+                    # A receiver that waits for the sender to settle first; nothing depends on it.
+                    event.session.settle(event.first, event.last, event.state, role=SENDER)
+            case Attached():
+                self._on_attach(event.link, event.attach)
+            case Detached():
+                self._drop(event.link)
+            case Ended():
+                self._drop_session(event.session)
+            case Began():
+                event.session.accept()
+            case Opened():
+                self._on_open(event.open)
+            case Closed():
+                self.flush()
+                self._end()
+                self._link.close()
+            case HeadersExchanged():
+                if event.is_sasl:
+                    self._connection.offer_mechanisms(self.context.authenticator.mechanisms(self._link))
+            case InitReceived():
+                self._on_init(event)
+
+    def _on_init(self, init: InitReceived) -> None:
+        try:
+            credentials = sasl.parse_initial(init.mechanism, init.response)
+        except RemoteProtocolError as error:
+            logger.info("%s: %s", self._name, error.reason)
+            self._refuse_login()
+            return
+        self._link.pause_reading()
+        self.context.authenticator.authenticate(self._link, credentials, self._authenticated)
+
+    def _authenticated(self, user: str | AuthenticationError) -> None:
+        if self._is_ended:
+            return
+        if isinstance(user, AuthenticationError):
+            self._refuse_login()
+            return
+        self.user = user
+        self._connection.send_outcome(SaslCode.OK)
+        self._link.resume_reading()
+        self._process(b"")
+
+    def _refuse_login(self) -> None:
+        self._connection.send_outcome(SaslCode.AUTH)
+        self.flush()
+        self._end()
+        self._link.close()
+
+    def _on_open(self, opened: Open) -> None:
+        record = self.context.connections.of(self._link)
+        record.protocol = "AMQP 1.0"
+        record.client = {"container_id": opened.container_id} | _texts(opened.properties)
+        hostname = opened.hostname or ""
+        vhost = hostname.removeprefix(_VHOST) if hostname.startswith(_VHOST) else "/"
+        if vhost != "/":
+            self._close(Error(Condition.NOT_FOUND, f"no vhost {vhost!r}; there is only /"))
+            return
+        self._broker = self.context.broker.open_session(self.user, protocol="AMQP 1.0", connection=record.name)
+        self._broker.on_stream_deleted = self._stream_deleted
+        self._connection.open(
+            Open(
+                container_id=NODE,
+                idle_time_out=self.context.settings.timeouts.heartbeat_s * 500,
+                offered_capabilities=CAPABILITIES,
+                properties=_server_properties(),
+            )
+        )
+
+    def _on_attach(self, link: Link, attach: Attach) -> None:
+        try:
+            served, answer = self._served(link, attach)
+        except _RefusedAttachError as refused:
+            error = Error(refused.condition, refused.reason)
+        except (BrokerError, LogError) as refused:
+            error = Error(condition_of(refused), str(refused))
+        except (ConfigError, MessageError) as refused:
+            error = Error(Condition.INVALID_FIELD, str(refused))
+        else:
+            self._links[link] = served
+            link.accept(answer)
+            served.attached()
+            return
+        logger.info("%s: link %r refused: %s", self._name, link.name, error.description)
+        link.refuse(error)
+
+    def _served(self, link: Link, attach: Attach) -> tuple[ServedLink, Attach]:
+        """What serves a link, and the answer to its attach. Raises what it is refused with."""
+        if isinstance(attach.target, Coordinator):
+            raise _RefusedAttachError(Condition.NOT_IMPLEMENTED, "transactions are not served")
+        if attach.unsettled is not None and attach.unsettled.value:
+            raise _RefusedAttachError(
+                Condition.NOT_IMPLEMENTED, "links are not recovered: unsettled deliveries were given"
+            )
+        if attach.rcv_settle_mode == SECOND:
+            raise _RefusedAttachError(Condition.NOT_IMPLEMENTED, "rcv-settle-mode second is not served")
+        terminus = attach.target if link.role is RECEIVER else attach.source
+        if terminus is None:
+            raise _RefusedAttachError(Condition.INVALID_FIELD, "a link has a target or a source to attach to")
+        if terminus.dynamic:
+            raise _RefusedAttachError(Condition.NOT_IMPLEMENTED, "nodes are not made for a link: dynamic")
+        address = address_text(terminus)
+        answer = replace(
+            attach, rcv_settle_mode=0, unsettled=None, desired_capabilities=None, offered_capabilities=None
+        )
+        if address == MANAGEMENT:
+            return self._management(link, attach), answer
+        if link.role is RECEIVER:
+            route = None if address is None else parse_route(address)
+            return PublishingLink(self, link, route), answer
+        assert isinstance(terminus, Source)
+        if address is None:
+            raise _RefusedAttachError(Condition.INVALID_FIELD, "a source has an address: /queues/<queue>")
+        return self._consuming(link, attach, parse_queue(address), terminus)
+
+    def _management(self, link: Link, attach: Attach) -> ManagementLink:
+        properties = (
+            {} if attach.properties is None else {key.value: value.value for key, value in attach.properties.value}
+        )
+        if properties.get(_PAIRED) is not True:
+            reason = "management needs a pair of links: two of the same name, both with the property paired"
+            raise _RefusedAttachError(Condition.PRECONDITION_FAILED, reason)
+        if link.role is SENDER and attach.snd_settle_mode == 0:
+            reason = "responses of the management are sent settled: snd-settle-mode 1"
+            raise _RefusedAttachError(Condition.INVALID_FIELD, reason)
+        return ManagementLink(self, link)
+
+    def _consuming(self, link: Link, attach: Attach, stream: str, source: Source) -> tuple[ConsumingLink, Attach]:
+        settings = self.context.settings.filters
+        filters = read_filters(source.filter or (), settings.dialect)
+        if filters.attach_refused is not None:
+            raise _RefusedAttachError(Condition.PRECONDITION_FAILED, filters.attach_refused)
+        for refused in filters.refused:
+            logger.warning(
+                "%s: link %r to stream %r: filter %d is left out: %s",
+                self._name,
+                link.name,
+                stream,
+                refused.index,
+                refused.reason,
+            )
+            if settings.on_bad_filter == "detach":
+                raise _RefusedAttachError(Condition.PRECONDITION_FAILED, refused.reason)
+        return ConsumingLink(self, link, stream, filters), confirmed_attach(attach, filters)
+
+    # Ends
+
+    def _stream_deleted(self, stream: str) -> None:
+        error = Error(Condition.RESOURCE_DELETED, f"stream {stream!r} was deleted")
+        for link, served in list(self._links.items()):
+            if served.uses(stream):
+                self.detach(link, error)
+
+    def _drop(self, link: Link) -> None:
+        served = self._links.pop(link, None)
+        if served is not None:
+            served.close()
+
+    def _drop_session(self, session: Session) -> None:
+        for link in [link for link in self._links if link.session is session]:
+            self._drop(link)
+
+    def _close(self, error: Error) -> None:
+        """Say why, and close."""
+        if self._is_ended:
+            return
+        if self._connection.state is not ConnectionState.CLOSED:
+            self._connection.close(error)
+        self.flush()
+        self._end()
+        self._link.close()
+
+    def _end(self) -> None:
+        self._is_ended = True
+        for link in list(self._links):
+            self._drop(link)
+        if self._broker is not None:
+            self._broker.close()
+
+
+class _RefusedAttachError(HeadgateError):
+    """An attach that is answered with a detach; never leaves this module."""
+
+    def __init__(self, condition: Condition, reason: str) -> None:
+        super().__init__(reason)
+        self.condition = condition
+        self.reason = reason
+
+
+def _texts(properties: AmqpValue | None) -> dict[str, str]:
+    """The entries of a map whose keys and values are texts."""
+    if properties is None:
+        return {}
+    return {key.value: value.value for key, value in properties.value if isinstance(value.value, str)}
+
+
+def _server_properties() -> AmqpValue:
+    """What clients ask a server for: symbols to strings."""
+    entries = {
+        "product": PRODUCT,
+        "version": VERSION,
+        "cluster_name": NODE,
+        "node": NODE,
+        "platform": "Headgate",
+        "copyright": "",
+        "information": "Headgate, a broker for streams",
+    }
+    return AmqpValue(
+        AmqpType.MAP,
+        tuple((AmqpValue(AmqpType.SYMBOL, key), AmqpValue(AmqpType.STRING, value)) for key, value in entries.items()),
+    )

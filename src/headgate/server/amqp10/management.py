@@ -1,0 +1,278 @@
+"""Management: requests over AMQP that declare, show and delete streams, exchanges and bindings.
+
+A request is a message: `subject` is the method, `to` the path, the body one value. The response has a status as its
+subject and the request's message id, in the same type, as its correlation id. Source: amqp10_rabbit, section 3.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from headgate.broker.arguments import QUEUE_TYPE
+from headgate.broker.catalogue import Declared
+from headgate.broker.exchanges import Binding
+from headgate.broker.session import Session
+from headgate.errors import (
+    HeadgateError,
+    PreconditionFailedError,
+    ResourceNotFoundError,
+    UnsupportedError,
+)
+from headgate.message import AmqpArray, AmqpType, AmqpValue, Body, Message, Section, amqp_value
+from headgate.protocols.amqp10 import status_of
+from headgate.server.amqp10.addresses import decoded, encoded
+
+_MAP = AmqpType.MAP
+_TEXTS = (AmqpType.STRING, AmqpType.SYMBOL)
+_PREFIX = "x-"
+
+Answer = tuple[int, object]
+
+
+def respond(data: bytes, session: Session, *, node: str) -> bytes:
+    """The response to a request. Raises MessageError for bytes that are no message."""
+    request = Message.decode(data)
+    properties = request.properties or {}
+    try:
+        status, body = _answer(request, properties, session, node)
+    except HeadgateError as error:
+        status, body = status_of(error), str(error)
+    return Message(
+        Body.value(body),
+        properties={"correlation-id": properties.get("message-id"), "subject": str(status)},
+        application_properties={"http:response": "1.1"},
+    ).encode()
+
+
+def _answer(request: Message, properties: Mapping[str, AmqpValue], session: Session, node: str) -> Answer:
+    method, path = _text(properties, "subject"), _text(properties, "to")
+    body = request.body
+    if body is None or body.section is not Section.AMQP_VALUE:
+        raise PreconditionFailedError("a request has a body of one value, null where there is nothing to say")
+    given = body.values()[0]
+    path, _, query = path.partition("?")
+    match path.split("/")[1:]:
+        case ["queues", name]:
+            handler = _QUEUES.get(method)
+            if handler is not None:
+                return handler(session, decoded(name), given, node)
+        case ["queues", name, "messages"] if method == "DELETE":
+            session.stream_info(decoded(name))
+            raise UnsupportedError("purge not supported by streams", subject=decoded(name))
+        case ["exchanges", name]:
+            handler = _EXCHANGES.get(method)
+            if handler is not None:
+                return handler(session, decoded(name), given, node)
+        case ["bindings"] if method == "POST":
+            return _bind(session, _map(given))
+        case ["bindings"] if method == "GET":
+            return _show_bindings(session, _query(query, "&"))
+        case ["bindings", location] if method == "DELETE":
+            return _unbind(session, _query(location, ";"))
+        case ["auth", "tokens"] if method == "PUT":
+            raise UnsupportedError("tokens are not served: users log in with a password or a certificate")
+    raise PreconditionFailedError(f"no request {method!r} for the path {path!r}")
+
+
+def _text(properties: Mapping[str, AmqpValue], name: str) -> str:
+    value = properties.get(name)
+    if value is None or value.type not in _TEXTS:
+        raise PreconditionFailedError(f"a request has a string in {name}")
+    text: str = value.value
+    return text
+
+
+def plain(value: AmqpValue) -> Any:
+    """An argument as plain Python. Raises PreconditionFailedError for a type that arguments do not have."""
+    if value.type is AmqpType.LIST:
+        return [plain(member) for member in value.value]
+    if value.type is _MAP:
+        return {str(plain(key)): plain(member) for key, member in value.value}
+    if isinstance(value.value, (str, int, float, bool)) or value.value is None:
+        return value.value
+    if value.type is AmqpType.ARRAY:
+        return [plain(member) for member in value.value.elements]
+    raise PreconditionFailedError(
+        f"an argument of type {value.type.value}; expected text, numbers, booleans, lists, maps"
+    )
+
+
+def _map(value: AmqpValue) -> dict[str, AmqpValue]:
+    if value.type is not _MAP:
+        raise PreconditionFailedError(f"the body of this request is a map, found {value.type.value}")
+    found: dict[str, AmqpValue] = {}
+    for key, member in value.value:
+        if key.type not in _TEXTS:
+            raise PreconditionFailedError(f"keys of the body are strings, found {key.type.value}")
+        found[key.value] = member
+    return found
+
+
+def _boolean(body: dict[str, AmqpValue], name: str, *, default: bool) -> bool:
+    value = body.pop(name, None)
+    if value is None or value.type is AmqpType.NULL:
+        return default
+    if value.type is not AmqpType.BOOLEAN:
+        raise PreconditionFailedError(f"{name} is a boolean, found {value.type.value}")
+    return bool(value.value)
+
+
+def _string(body: dict[str, AmqpValue], name: str, *, default: str | None = None) -> str:
+    value = body.pop(name, None)
+    if value is None and default is not None:
+        return default
+    if value is None or value.type not in _TEXTS:
+        raise PreconditionFailedError(f"{name} is a string and has to be there")
+    return str(value.value)
+
+
+def _arguments(body: dict[str, AmqpValue]) -> dict[str, Any]:
+    value = body.pop("arguments", None)
+    if value is None or value.type is AmqpType.NULL:
+        return {}
+    return {name: plain(member) for name, member in _map(value).items()}
+
+
+def _nothing_left(body: Mapping[str, AmqpValue]) -> None:
+    if body:
+        raise PreconditionFailedError(f"unknown keys in the body: {', '.join(sorted(body))}")
+
+
+def _declare_queue(session: Session, name: str, given: AmqpValue, node: str) -> Answer:
+    body = _map(given)
+    durable = _boolean(body, "durable", default=True)
+    exclusive = _boolean(body, "exclusive", default=False)
+    auto_delete = _boolean(body, "auto_delete", default=False)
+    arguments = _arguments(body)
+    _nothing_left(body)
+    if arguments.get(_PREFIX + QUEUE_TYPE) != "stream":
+        raise PreconditionFailedError("x-queue-type has to be stream: only streams are served", subject=name)
+    if not durable or exclusive or auto_delete:
+        raise PreconditionFailedError("a stream is durable, not exclusive, and not deleted by itself", subject=name)
+    wanted = {}
+    for key, value in arguments.items():
+        if not key.startswith(_PREFIX):
+            raise PreconditionFailedError(f"arguments begin with x-, found {key!r}", subject=name)
+        wanted[key.removeprefix(_PREFIX)] = value
+    declared = session.declare_stream(name, wanted, numbers_as_text=False)
+    return 201 if declared is Declared.CREATED else 200, _queue_map(session, name, node)
+
+
+def _queue_map(session: Session, name: str, node: str) -> dict[str, object]:
+    info = session.stream_info(name)
+    arguments = {_PREFIX + QUEUE_TYPE: "stream"} | {_PREFIX + key: value for key, value in info.arguments.items()}
+    return {
+        "name": info.name,
+        "vhost": "/",
+        "durable": True,
+        "auto_delete": False,
+        "exclusive": False,
+        "type": "stream",
+        "arguments": arguments,
+        "leader": node,
+        "replicas": AmqpValue(AmqpType.ARRAY, AmqpArray(AmqpType.STRING, (amqp_value(node),))),
+        "message_count": AmqpValue(AmqpType.ULONG, info.message_count),
+        "consumer_count": AmqpValue(AmqpType.UINT, info.consumer_count),
+    }
+
+
+def _show_queue(session: Session, name: str, given: AmqpValue, node: str) -> Answer:
+    return 200, _queue_map(session, name, node)
+
+
+def _delete_queue(session: Session, name: str, given: AmqpValue, node: str) -> Answer:
+    try:
+        messages = session.delete_stream(name)
+    except ResourceNotFoundError:
+        messages = 0
+    return 200, {"message_count": AmqpValue(AmqpType.ULONG, messages)}
+
+
+def _declare_exchange(session: Session, name: str, given: AmqpValue, node: str) -> Answer:
+    body = _map(given)
+    kind = _string(body, "type", default="direct")
+    durable = _boolean(body, "durable", default=True)
+    auto_delete = _boolean(body, "auto_delete", default=False)
+    internal = _boolean(body, "internal", default=False)
+    arguments = _arguments(body)
+    _nothing_left(body)
+    session.declare_exchange(
+        name, kind=kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments
+    )
+    return 204, None
+
+
+def _delete_exchange(session: Session, name: str, given: AmqpValue, node: str) -> Answer:
+    session.delete_exchange(name)
+    return 204, None
+
+
+def _bind(session: Session, body: dict[str, AmqpValue]) -> Answer:
+    source = _string(body, "source")
+    if "destination_exchange" in body:
+        raise UnsupportedError("exchanges are not bound to exchanges", subject=source)
+    queue = _string(body, "destination_queue")
+    key = _string(body, "binding_key", default="")
+    arguments = _arguments(body)
+    _nothing_left(body)
+    session.bind(source, queue, key, arguments)
+    return 204, None
+
+
+def _query(text: str, separator: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in text.split(separator):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise PreconditionFailedError(f"{part!r} in the path of a binding; expected name=value")
+        found[name] = decoded(value)
+    return found
+
+
+def _show_bindings(session: Session, query: Mapping[str, str]) -> Answer:
+    if "src" not in query or not ({"dstq", "dste"} & query.keys()):
+        raise PreconditionFailedError("bindings are asked for by src and dstq (or dste), and perhaps key")
+    if "dste" in query:
+        return 200, []
+    found = session.bindings(query["src"], query["dstq"], query.get("key"))
+    return 200, [
+        {
+            "source": binding.source,
+            "destination_queue": binding.queue,
+            "binding_key": binding.key,
+            "arguments": binding.arguments,
+            "location": _location(binding),
+        }
+        for binding in found
+    ]
+
+
+def _location(binding: Binding) -> str:
+    source, queue, key = encoded(binding.source), encoded(binding.queue), encoded(binding.key)
+    return f"/bindings/src={source};dstq={queue};key={key};args={_digest(binding.arguments)}"
+
+
+def _digest(arguments: Mapping[str, object]) -> str:
+    """Tells the bindings with equal ends and key apart; empty without arguments."""
+    if not arguments:
+        return ""
+    return f"{zlib.crc32(msgspec.json.encode(arguments, order='deterministic')):08x}"
+
+
+def _unbind(session: Session, parts: Mapping[str, str]) -> Answer:
+    if "src" not in parts or "key" not in parts or not ({"dstq", "dste"} & parts.keys()):
+        raise PreconditionFailedError("a binding is named by src, dstq (or dste), key and args")
+    if "dstq" in parts:
+        for binding in session.bindings(parts["src"], parts["dstq"], parts["key"]):
+            if _digest(binding.arguments) == parts.get("args", ""):
+                session.unbind(binding.source, binding.queue, binding.key, binding.arguments)
+    return 204, None
+
+
+_Handler = Callable[[Session, str, AmqpValue, str], Answer]
+_QUEUES: Mapping[str, _Handler] = {"PUT": _declare_queue, "GET": _show_queue, "DELETE": _delete_queue}
+_EXCHANGES: Mapping[str, _Handler] = {"PUT": _declare_exchange, "DELETE": _delete_exchange}

@@ -146,13 +146,17 @@ def build_chunks(
     lengths: Int64Array,
     filter_values: FilterValues | None,
     limits: ChunkLimits,
+    *,
+    boundaries: Int64Array | None = None,
 ) -> BuiltChunks:
     """The messages `starts[i] … starts[i] + lengths[i]` of `data` as chunks, in order.
 
-    `filter_values` None: no message has one. Raises ConfigError for a message longer than an entry can be, ValueError
-    for messages outside `data` or another number of filter values than messages.
+    `filter_values` None: no message has one. `boundaries`, in the form of `chunk_boundaries`, cuts elsewhere than the
+    limits say; no chunk may get more than MAX_CHUNK_ENTRIES messages. Raises ConfigError for a message longer than an
+    entry can be, ValueError for messages outside `data` or another number of filter values than messages.
     """
-    boundaries = chunk_boundaries(lengths, limits)
+    if boundaries is None:
+        boundaries = chunk_boundaries(lengths, limits)
     check_ranges(data, starts, lengths)
     if filter_values is not None:
         if len(filter_values) != len(starts):

@@ -70,32 +70,44 @@ class ChunkTable:
             records["type"].copy(),
         )
 
-    @property
-    def columns(self) -> tuple[NDArray[np.int64] | NDArray[np.uint8], ...]:
-        """The columns in their order."""
-        return self.chunk_id, self.timestamp_ms, self.epoch, self.position, self.type
+    @staticmethod
+    def room(rows: int) -> ChunkTable:
+        """A table of so many rows, to be filled."""
+        chunk_id, timestamp_ms, epoch, position = np.empty((4, rows), dtype=np.int64)
+        return ChunkTable(chunk_id, timestamp_ms, epoch, position, np.empty(rows, dtype=np.uint8))
+
+    def part(self, start: int, stop: int) -> ChunkTable:
+        """The rows `start … stop`, over the same memory."""
+        rows = slice(start, stop)
+        return ChunkTable(
+            self.chunk_id[rows], self.timestamp_ms[rows], self.epoch[rows], self.position[rows], self.type[rows]
+        )
+
+    def fill(self, start: int, rows: ChunkTable) -> None:
+        """Write rows into it from row `start` on."""
+        into = self.part(start, start + len(rows))
+        into.chunk_id[:] = rows.chunk_id
+        into.timestamp_ms[:] = rows.timestamp_ms
+        into.epoch[:] = rows.epoch
+        into.position[:] = rows.position
+        into.type[:] = rows.type
 
 
 class _GrowingTable:
     """Memory of a table that rows are added to: tables given before stay as they are, and rows are rarely copied."""
 
     def __init__(self, table: ChunkTable) -> None:
-        self.table = table
-        self._capacity = len(table)
-        self._memory = table
+        self.table = self._memory = table
 
     def extend(self, more: ChunkTable) -> None:
         """Add rows behind the last one."""
         known = len(self.table)
         used = known + len(more)
-        if used > self._capacity:
-            self._capacity = 2 * used
-            self._memory = ChunkTable(*(np.empty(self._capacity, column.dtype) for column in self.table.columns))
-            for memory, column in zip(self._memory.columns, self.table.columns, strict=True):
-                memory[:known] = column
-        for memory, column in zip(self._memory.columns, more.columns, strict=True):
-            memory[known:used] = column
-        self.table = ChunkTable(*(memory[:used] for memory in self._memory.columns))
+        if used > len(self._memory):
+            self._memory = ChunkTable.room(2 * used)
+            self._memory.fill(0, self.table)
+        self._memory.fill(known, more)
+        self.table = self._memory.part(0, used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +142,10 @@ class Segment:
 
 
 class SegmentReader:
-    """Reads one segment, beside a writer in any process. Unless `shared` not for several threads at once: `read`
-    reuses its buffer."""
+    """Reads one segment, beside a writer in any process.
+
+    Unless it is `shared`, `read` reuses its buffer: then it is not for several threads at once.
+    """
 
     def __init__(self, segment: Segment, *, shared: bool = False) -> None:
         self.segment = segment

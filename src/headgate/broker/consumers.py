@@ -1,0 +1,466 @@
+"""Consumers: who reads a stream, with which filters, and how much credit is left. What they share is in `scan.shared`.
+
+A consumer is an offset. It reads on (`scan`, in any thread) while it has credit and nothing pending; what was found is
+pending until it is taken (`take`), and each message or chunk that is taken uses credit. What a filter drops uses none.
+Everything but `scan` is called in the broker's thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.broker.batches import ChunkBatch
+from headgate.broker.pending import PendingChunks, PendingMessages, held_bytes
+from headgate.evaluate.filter import Filter
+from headgate.log import OffsetSpecification
+from headgate.scan import ScanBatch, ScanCounters, ScanRequest
+from headgate.scan.shared import ChunkPortion, Portion, SharedLog, SharedReader, SharedReads
+
+if TYPE_CHECKING:
+    from headgate.broker.groups import Group
+    from headgate.broker.stream import BrokerStream
+
+DROP_AFTER_MS = 2_000
+"""So long a consumer may leave what is pending; then it is dropped, and read again when it goes on."""
+
+PENDING_BYTES = 64 << 20
+"""Above so many bytes that are pending in memory, what consumers without credit leave is dropped at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """What a consumer asks for.
+
+    Stage 1 is `filter_values` and `match_unfiltered` (the value `b""` means the same), stage 2 is `filter`. `name` is
+    the consumer's reference, `tag` what its protocol calls it. A `single_active` consumer of a `super_stream`, or of
+    none, is told by `on_active` to begin or to stop; it answers with `activate` or `deactivated`.
+    """
+
+    start: OffsetSpecification
+    filter_values: tuple[bytes, ...] = ()
+    match_unfiltered: bool = False
+    filter: Filter | None = None
+    name: str | None = None
+    tag: str = ""
+    single_active: bool = False
+    super_stream: str | None = None
+    on_active: Callable[[bool], None] | None = None
+
+    def request(self) -> ScanRequest:
+        """What is asked of the stream; without a wanted value `match_unfiltered` has no effect."""
+        wanted = tuple(value for value in self.filter_values if value)
+        unfiltered = bool(self.filter_values) and (self.match_unfiltered or len(wanted) < len(self.filter_values))
+        return ScanRequest(
+            filter=self.filter, filter_values=wanted or ((b"",) if unfiltered else ()), match_unfiltered=unfiltered
+        )
+
+
+class Consumer:
+    """One consumer of one stream, from `Consumers` to `close`.
+
+    `on_ready` is called when there may be something to take or to scan: new chunks, credit, activation. `lost` counts
+    offsets that retention deleted before the consumer came to them; it goes on behind them, and `on_lost` is told.
+    """
+
+    __slots__ = (
+        "_arrived",
+        "_consumers",
+        "_generation",
+        "_is_closed",
+        "_is_scanning",
+        "_lock",
+        "_log",
+        "_looked_to",
+        "_pending",
+        "_reader",
+        "_scan_offset",
+        "_stream",
+        "_used_ms",
+        "counters",
+        "credit",
+        "delivered_bytes",
+        "group",
+        "is_active",
+        "lost",
+        "on_lost",
+        "on_ready",
+        "options",
+    )
+
+    _pending: PendingMessages | PendingChunks
+
+    def __init__(self, consumers: Consumers, stream: BrokerStream, log: SharedLog, options: ConsumerOptions) -> None:
+        self.options = options
+        self.credit = 0
+        self.is_active = False
+        self.group: Group | None = None
+        self.on_ready: Callable[[], None] = _nothing
+        self.on_lost: Callable[[int], None] | None = None
+        self.counters = ScanCounters()
+        self.delivered_bytes = 0
+        self.lost = 0
+        self._consumers = consumers
+        self._stream = stream
+        self._log = log
+        self._lock = threading.Lock()
+        self._is_closed = self._is_scanning = False
+        self._generation = 0
+        self._arrived: tuple[int, Portion | ChunkPortion | None, int] | None = None
+        self._looked_to = -1
+        self._scan_offset = 0
+        self._used_ms = consumers.time_ms
+        self._reader = SharedReader(log, options.request())
+        if not options.single_active:
+            try:
+                self._begin(options.start)
+            except BaseException:
+                self._reader.close()
+                raise
+
+    # what it may be sent
+
+    def add_credit(self, count: int) -> None:
+        """Let it take so many messages or chunks more."""
+        self.set_credit(self.credit + count)
+
+    def set_credit(self, count: int) -> None:
+        """Let it take so many messages or chunks from now on."""
+        before, self.credit = self.credit, count
+        self._reader.is_waiting = self.is_active and count > 0
+        if count > 0 >= before:
+            self.on_ready()
+
+    # reading
+
+    @property
+    def stream(self) -> str:
+        """Name of the stream."""
+        return self._stream.name
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether `take` gives something as soon as there is credit."""
+        self._collect()
+        return bool(self._pending)
+
+    @property
+    def needs_scan(self) -> bool:
+        """Whether it has credit, nothing pending, and something committed was not looked at yet."""
+        self._collect()
+        return (
+            self.credit > 0
+            and self.is_active
+            and not self._pending
+            and not self._is_scanning
+            and not self._is_closed
+            and not self._has_seen_all()
+        )
+
+    @property
+    def scan_is_small(self) -> bool:
+        """Whether the next scan is over in well under a millisecond: few new messages at the end of the stream."""
+        wanted = self.options.filter
+        if wanted is not None and wanted.program is None:
+            return False
+        return self._log.is_small(self._scan_offset, self._stream.next_offset)
+
+    @property
+    def at_end(self) -> bool:
+        """Whether nothing is pending and everything committed was looked at."""
+        self._collect()
+        return not self._pending and not self._is_scanning and self._has_seen_all()
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next message to take, or to look at."""
+        self._collect()
+        return self._pending.next_offset if self._pending else self._scan_offset
+
+    @property
+    def lag(self) -> int:
+        """How many offsets there are that it has neither taken nor passed over."""
+        return max(0, self._stream.next_offset - self.next_offset)
+
+    def scan(self) -> None:
+        """Read on: some mebibytes at most. In any thread, one call at a time.
+
+        Raises LogError, CorruptChunkError first of all: then the consumer cannot go on.
+        """
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_scanning = True
+            generation, offset, end = self._generation, self._scan_offset, self._stream.next_offset
+        try:
+            self._arrived = (generation, self._read(offset), end)
+        finally:
+            with self._lock:
+                self._is_scanning = False
+                if self._is_closed:
+                    self._release()
+
+    def appended(self) -> None:
+        """The stream grew."""
+        if self.credit > 0 and self.is_active:
+            self.on_ready()
+
+    def _read(self, offset: int) -> Portion | ChunkPortion | None:
+        raise NotImplementedError
+
+    def _has_seen_all(self) -> bool:
+        end = self._stream.next_offset
+        return self._scan_offset >= end or self._looked_to >= end
+
+    def _collect(self) -> None:
+        """Take over what the last scan found, if it is not about a place that was left meanwhile."""
+        arrived, self._arrived = self._arrived, None
+        if arrived is None or arrived[0] != self._generation:
+            return
+        _, portion, end = arrived
+        if portion is None:
+            self._looked_to = end
+            return
+        self.counters.add(portion.counters)
+        self._scan_offset = portion.next_offset
+        self._used_ms = self._consumers.time_ms
+        self._keep(portion)
+        if portion.lost:
+            self.lost += portion.lost
+            if self.on_lost is not None:
+                self.on_lost(portion.lost)
+
+    def _keep(self, portion: Portion | ChunkPortion) -> None:
+        raise NotImplementedError
+
+    def _used(self, count: int, size_bytes: int) -> None:
+        """So much was taken."""
+        self.credit -= count
+        self.delivered_bytes += size_bytes
+        self._used_ms = self._consumers.time_ms
+        self._reader.is_waiting = self.credit > 0
+
+    def _begin(self, start: OffsetSpecification) -> None:
+        """Read on from somewhere else."""
+        if self._stream.writer is None:
+            self._stream.look()
+        end = self._stream.next_offset
+        offset = self._log.attach(start, end=end, now_ms=self._consumers.now_ms())
+        self._generation += 1
+        self._looked_to = -1
+        self._scan_offset = self._reader.offset = offset
+        self._pending.clear()
+        self.is_active = True
+        self._reader.is_waiting = self.credit > 0
+
+    # memory
+
+    @property
+    def pending_buffers(self) -> list[NDArray[np.uint8]]:
+        """The memory that pending messages or chunks lie in."""
+        return self._pending.buffers
+
+    def drop_unused(self, used_before_ms: int) -> None:
+        """Forget what is pending if it was not touched since a time; it is read again when the consumer goes on."""
+        if self._pending and self._used_ms <= used_before_ms and not self._is_scanning:
+            self._collect()
+            self._scan_offset = self._pending.next_offset
+            self._pending.clear()
+
+    # who is active
+
+    def asked(self, active: bool) -> None:
+        """Its group wants it to begin or to stop; `on_active` is told, and without one it does so at once."""
+        if self.options.on_active is not None:
+            self.options.on_active(active)
+        elif active:
+            self.activate(None)
+        else:
+            self.deactivated()
+
+    def activate(self, start: OffsetSpecification | None) -> None:
+        """The answer to being asked to begin: from `start`, or from where its options say. Raises LogError."""
+        self._begin(self.options.start if start is None else start)
+        self._answer()
+        self.on_ready()
+
+    def deactivated(self) -> None:
+        """The answer to being asked to stop; what is pending is left to whoever comes next."""
+        self.is_active = self._reader.is_waiting = False
+        self._generation += 1
+        self._pending.clear()
+        self._answer()
+
+    def _answer(self) -> None:
+        if self.group is not None:
+            self.group.answered(self)
+
+    def close(self) -> None:
+        """It takes nothing more; again is harmless."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            if not self._is_scanning:
+                self._release()
+        self._pending.clear()
+        self.on_ready = _nothing
+        self._stream.remove_reader(self)
+
+    def _release(self) -> None:
+        self._reader.close()
+        self._consumers.left(self)
+
+
+class MessageConsumer(Consumer):
+    """Takes messages: one credit each."""
+
+    __slots__ = ("delivered_messages",)
+
+    _pending: PendingMessages
+
+    def __init__(self, consumers: Consumers, stream: BrokerStream, log: SharedLog, options: ConsumerOptions) -> None:
+        self._pending = PendingMessages()
+        self.delivered_messages = 0
+        super().__init__(consumers, stream, log, options)
+
+    def take(self, max_messages: int, max_bytes: int) -> ScanBatch | None:
+        """The next messages, as far as credit and both limits allow, but at least one; None if there is nothing now.
+
+        The bytes stay as they are as long as they are referenced.
+        """
+        self._collect()
+        if not self._pending or self.credit <= 0 or not self.is_active:
+            return None
+        batch = self._pending.take(min(max_messages, self.credit), max_bytes)
+        self.delivered_messages += len(batch)
+        self._used(len(batch), int(batch.messages.lengths.sum()))
+        return batch
+
+    def _read(self, offset: int) -> Portion | None:
+        return self._reader.read(offset, self._consumers.now_ms())
+
+    def _keep(self, portion: Portion | ChunkPortion) -> None:
+        assert isinstance(portion, Portion)
+        self._pending.add(portion)
+
+
+class ChunkConsumer(Consumer):
+    """Takes whole chunks: one credit each.
+
+    With a filter, messages that match and follow one another make a chunk of their own.
+    """
+
+    __slots__ = ("delivered_chunks",)
+
+    _pending: PendingChunks
+
+    def __init__(self, consumers: Consumers, stream: BrokerStream, log: SharedLog, options: ConsumerOptions) -> None:
+        self._pending = PendingChunks()
+        self.delivered_chunks = 0
+        super().__init__(consumers, stream, log, options)
+
+    def take(self, max_bytes: int) -> ChunkBatch | None:
+        """The next chunks, as far as credit and `max_bytes` of data allow, but at least one; None if there is nothing.
+
+        The bytes stay as they are as long as they are referenced.
+        """
+        self._collect()
+        if not self._pending or self.credit <= 0 or not self.is_active:
+            return None
+        batch = self._pending.take(self.credit, max_bytes, self._stream.last_chunk_id)
+        self.delivered_chunks += len(batch)
+        self._used(len(batch), int(batch.data_lengths.sum()))
+        return batch
+
+    def _read(self, offset: int) -> ChunkPortion | None:
+        if self.options.filter is None:
+            return self._reader.read_chunks(offset)
+        return self._reader.read_matching_chunks(offset, self._consumers.now_ms())
+
+    def _keep(self, portion: Portion | ChunkPortion) -> None:
+        assert isinstance(portion, ChunkPortion)
+        self._pending.add(portion)
+
+
+class Consumers:
+    """The consumers of a broker's streams, and what they share: windows, open files, bounds of memory."""
+
+    def __init__(self, *, now_ms: Callable[[], int], reads: SharedReads | None = None) -> None:
+        self.now_ms = now_ms
+        self.time_ms = now_ms()
+        self._reads = SharedReads() if reads is None else reads
+        self._logs: dict[BrokerStream, SharedLog] = {}
+        self._members: dict[Consumer, BrokerStream] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def message_consumer(self, stream: BrokerStream, options: ConsumerOptions) -> MessageConsumer:
+        """A consumer that takes messages. Raises LogError for what is wrong with the stream's files."""
+        with self._log_of(stream) as log:
+            consumer = MessageConsumer(self, stream, log, options)
+            self._joined(consumer, stream)
+        return consumer
+
+    def chunk_consumer(self, stream: BrokerStream, options: ConsumerOptions) -> ChunkConsumer:
+        """A consumer that takes whole chunks; errors as `message_consumer`."""
+        with self._log_of(stream) as log:
+            consumer = ChunkConsumer(self, stream, log, options)
+            self._joined(consumer, stream)
+        return consumer
+
+    def tick(self, now_ms: int) -> None:
+        """Time passes: what consumers left pending for long is dropped, at once where memory is short."""
+        self.time_ms = now_ms
+        waiting = []
+        held: dict[int, int] = {}
+        for consumer in list(self._members):
+            if consumer.has_pending:
+                consumer.drop_unused(now_ms - DROP_AFTER_MS)
+                buffers = held_bytes(consumer.pending_buffers)
+                held.update(buffers)
+                if buffers and consumer.credit <= 0:
+                    waiting.append(consumer)
+        if sum(held.values()) > PENDING_BYTES:
+            for consumer in waiting:
+                consumer.drop_unused(now_ms)
+
+    def left(self, consumer: Consumer) -> None:
+        """A consumer ended. In any thread."""
+        with self._lock:
+            stream = self._members.pop(consumer, None)
+            if stream is not None:
+                self._close_unused(stream)
+
+    @contextmanager
+    def _log_of(self, stream: BrokerStream) -> Iterator[SharedLog]:
+        with self._lock:
+            log = self._logs.get(stream)
+            if log is None:
+                log = self._logs[stream] = SharedLog(stream.stream, self._reads)
+        try:
+            yield log
+        finally:
+            with self._lock:
+                self._close_unused(stream)
+
+    def _joined(self, consumer: Consumer, stream: BrokerStream) -> None:
+        with self._lock:
+            self._members[consumer] = stream
+        stream.add_reader(consumer)
+
+    def _close_unused(self, stream: BrokerStream) -> None:
+        if stream in self._logs and stream not in self._members.values():
+            self._logs.pop(stream).close()
+
+
+def _nothing() -> None:
+    """What a consumer tells until somebody listens."""

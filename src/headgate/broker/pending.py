@@ -1,0 +1,124 @@
+"""What a consumer's reads found and nobody has taken yet: columns over shared buffers, given out piece by piece."""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.broker.batches import ChunkBatch
+from headgate.scan import ScanBatch
+from headgate.scan.shared import ChunkPortion, Portion
+
+
+class PendingMessages:
+    """Messages in stream order."""
+
+    __slots__ = ("_at", "_batches")
+
+    def __init__(self) -> None:
+        self._batches: deque[ScanBatch] = deque()
+        self._at = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._batches)
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the first one; there is one."""
+        return int(self._batches[0].offsets[self._at])
+
+    @property
+    def buffers(self) -> list[NDArray[np.uint8]]:
+        """The memory that they lie in."""
+        return [batch.messages.data for batch in self._batches]
+
+    def add(self, portion: Portion) -> None:
+        """Put what a read gave behind the rest."""
+        self._batches.extend(portion.batches)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._batches.clear()
+        self._at = 0
+
+    def take(self, max_messages: int, max_bytes: int) -> ScanBatch:
+        """The first ones, at most so many, at least one; of one buffer, so perhaps less than asked for."""
+        batch = self._batches[0]
+        stop = min(self._at + max_messages, len(batch))
+        ends = np.cumsum(batch.messages.lengths[self._at : stop])
+        count = max(1, int(np.searchsorted(ends, max_bytes, side="right")))
+        part = slice(self._at, self._at + count)
+        self._at += count
+        if self._at == len(batch):
+            self._batches.popleft()
+            self._at = 0
+        if count == len(batch):
+            return batch
+        return ScanBatch(batch.messages.take(part), batch.offsets[part], batch.timestamps_ms[part])
+
+
+class PendingChunks:
+    """Chunks in stream order."""
+
+    __slots__ = ("_at", "_portions")
+
+    def __init__(self) -> None:
+        self._portions: deque[ChunkPortion] = deque()
+        self._at = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._portions)
+
+    @property
+    def next_offset(self) -> int:
+        """The id of the first one; there is one."""
+        return int(self._portions[0].chunk_ids[self._at])
+
+    @property
+    def buffers(self) -> list[NDArray[np.uint8]]:
+        """The memory that they lie in."""
+        return [portion.data for portion in self._portions]
+
+    def add(self, portion: ChunkPortion) -> None:
+        """Put what a read gave behind the rest."""
+        if len(portion.chunk_ids):
+            self._portions.append(portion)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._portions.clear()
+        self._at = 0
+
+    def take(self, max_chunks: int, max_bytes: int, committed_chunk_id: int) -> ChunkBatch:
+        """The first ones, at most so many, at least one; `max_bytes` counts data parts."""
+        portion = self._portions[0]
+        stop = min(self._at + max_chunks, len(portion.chunk_ids))
+        ends = np.cumsum(portion.data_lengths[self._at : stop])
+        count = max(1, int(np.searchsorted(ends, max_bytes, side="right")))
+        part = slice(self._at, self._at + count)
+        self._at += count
+        if self._at == len(portion.chunk_ids):
+            self._portions.popleft()
+            self._at = 0
+        return ChunkBatch(
+            portion.data,
+            portion.header_starts[part],
+            portion.data_starts[part],
+            portion.data_lengths[part],
+            committed_chunk_id,
+        )
+
+
+def held_bytes(buffers: list[NDArray[np.uint8]]) -> dict[int, int]:
+    """The memory behind some arrays: its identity → bytes; none for mapped files."""
+    found: dict[int, int] = {}
+    for array in buffers:
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        if not isinstance(owner.base, mmap.mmap):
+            found[id(owner)] = owner.nbytes
+    return found

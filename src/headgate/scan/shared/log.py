@@ -1,0 +1,237 @@
+"""One stream as its readers share it: its open segments, where an offset lies in them, and windows of its chunks."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from headgate.errors import OffsetOutOfRangeError
+from headgate.log import OffsetKind, OffsetSpecification, Segment, Stream
+from headgate.scan.shared.filters import SharedFilters
+from headgate.scan.shared.reads import SharedReads
+from headgate.scan.shared.segments import OpenSegment, SegmentView
+from headgate.scan.shared.window import SharedWindow
+
+MOST_WINDOW_RECORDS = 1 << 16
+"""Messages of a window, at most, unless a single chunk has more."""
+
+SMALL_BYTES = 64 << 10
+SMALL_RECORDS = 1024
+"""What is left to the end of a stream is little up to so many bytes and messages."""
+
+_ATTEMPTS = 5
+
+
+@dataclass(slots=True)
+class Place:
+    """Where an offset lies: an open segment, as it is now, and the row of the chunk that holds the offset."""
+
+    opened: OpenSegment
+    view: SegmentView
+    row: int
+
+    def window_stop(self, window_bytes: int) -> int:
+        """The row behind a window from here on: windows end at the same bytes for all readers, so that they meet."""
+        table = self.view.table
+        border = (int(table.position[self.row]) // window_bytes + 1) * window_bytes
+        by_bytes = int(np.searchsorted(table.position, border, side="left"))
+        most = int(table.chunk_id[self.row]) + MOST_WINDOW_RECORDS
+        by_records = int(np.searchsorted(table.chunk_id, most, side="left"))
+        return max(self.row + 1, min(by_bytes, by_records))
+
+
+class SharedLog:
+    """One stream for all its readers, in any thread. Raises LogError for what is wrong with its files."""
+
+    def __init__(self, stream: Stream, reads: SharedReads) -> None:
+        self.stream = stream
+        self.reads = reads
+        self.filters = SharedFilters()
+        self._segments: list[Segment] = []
+        self._opened: dict[int, OpenSegment] = {}
+        self._tiles: dict[int, list[SharedWindow]] = {}
+        self._small_from = (-1, 0)
+        self._is_closed = False
+        with reads.lock:
+            reads.add_log(self)
+        self._list()
+
+    def close(self) -> None:
+        """Give everything back that no reader is using just now."""
+        with self.reads.lock:
+            self._is_closed = True
+            self.reads.remove_log(self)
+            for window in [window for tiles in self._tiles.values() for window in tiles]:
+                self.reads.forget(window)
+            for opened in list(self._opened.values()):
+                self.close_segment(opened)
+
+    # places
+
+    def attach(self, specification: OffsetSpecification, *, end: int, now_ms: int) -> int:
+        """The offset that a specification means now; `end` is the one behind everything committed."""
+        if specification.kind is OffsetKind.NEXT:
+            return end
+        if specification.kind is OffsetKind.FIRST:
+            return self.first_offset()
+        if specification.kind is OffsetKind.OFFSET:
+            return min(max(specification.value, self.first_offset()), end)
+        return self.stream.attach(specification, now_ms=now_ms).offset
+
+    def first_offset(self) -> int:
+        """The first offset kept, as the folder is now."""
+        return self._list()[0].first_chunk_id
+
+    @contextmanager
+    def place(self, offset: int) -> Iterator[Place | None]:
+        """Where an offset lies, None if it is behind the end; the segment stays open as long as the context lasts.
+
+        Raises OffsetOutOfRangeError for an offset that was deleted.
+        """
+        found = self._find(offset)
+        try:
+            yield found
+        finally:
+            if found is not None:
+                self._release(found.opened)
+
+    def is_small(self, offset: int, end: int) -> bool:
+        """Whether what lies from an offset to `end`, the end of the stream, is little. Looks at the index once."""
+        if end - offset > SMALL_RECORDS:
+            return False
+        known_end, small_from = self._small_from
+        if known_end != end:
+            with self.place(end - 1) as place:
+                if place is None:
+                    return True
+                view = place.view
+            row = int(np.searchsorted(view.table.position, view.stop_position - SMALL_BYTES, side="left"))
+            small_from = view.offset_at(row)
+            self._small_from = (end, small_from)
+        return offset >= small_from
+
+    def _find(self, offset: int) -> Place | None:
+        segments = self._segments
+        for _ in range(_ATTEMPTS):
+            at = bisect.bisect_right(segments, offset, key=_first_chunk_id) - 1
+            if at < 0:
+                segments = self._list()
+                if offset < segments[0].first_chunk_id:
+                    raise self._deleted(offset, segments[0].first_chunk_id)
+                continue
+            try:
+                opened = self._acquire(segments[at])
+            except OffsetOutOfRangeError:
+                segments = self._list()
+                continue
+            try:
+                view = opened.view if offset < opened.view.next_offset else opened.refresh()
+            except BaseException:
+                self._release(opened)
+                raise
+            if offset < view.next_offset:
+                return Place(opened, view, view.row_of(offset))
+            self._release(opened)
+            listed = self._list()
+            if listed == segments:
+                if at + 1 < len(segments):
+                    raise self._deleted(offset, segments[at + 1].first_chunk_id)
+                return None
+            segments = listed
+        return None
+
+    def _deleted(self, offset: int, first: int) -> OffsetOutOfRangeError:
+        return OffsetOutOfRangeError(
+            f"offsets {offset} to {first - 1} were deleted before they were read", path=self.stream.path
+        )
+
+    def _list(self) -> list[Segment]:
+        segments = self.stream.segments()
+        if not segments:
+            raise OffsetOutOfRangeError("no pair of log files is left here", path=self.stream.path)
+        if segments != self._segments:
+            self._segments = segments
+            kept = {segment.first_chunk_id for segment in segments}
+            with self.reads.lock:
+                for opened in list(self._opened.values()):
+                    if opened.segment.first_chunk_id not in kept:
+                        self.close_segment(opened)
+        return segments
+
+    # open segments
+
+    def _acquire(self, segment: Segment) -> OpenSegment:
+        with self.reads.lock:
+            opened = self._opened.get(segment.first_chunk_id)
+            if opened is not None and opened.segment == segment:
+                opened.users += 1
+                opened.used_at = self.reads.next_use()
+                return opened
+        fresh = OpenSegment(segment)
+        with self.reads.lock:
+            opened = self._opened.get(segment.first_chunk_id)
+            if opened is not None and opened.segment == segment:
+                fresh.reader.close()
+                fresh = opened
+            elif opened is not None:
+                self.close_segment(opened)
+            if not self._is_closed:
+                self._opened[segment.first_chunk_id] = fresh
+            fresh.users += 1
+            fresh.used_at = self.reads.next_use()
+            self.reads.close_least_used()
+            return fresh
+
+    def _release(self, opened: OpenSegment) -> None:
+        with self.reads.lock:
+            opened.users -= 1
+            if not opened.users and self._opened.get(opened.segment.first_chunk_id) is not opened:
+                opened.reader.close()
+
+    def open_segments(self) -> Iterable[OpenSegment]:
+        """The segments that are open; under the lock of the reads."""
+        return self._opened.values()
+
+    def close_segment(self, opened: OpenSegment) -> None:
+        """Close a segment, once nobody uses it any more; under the lock of the reads."""
+        if self._opened.get(opened.segment.first_chunk_id) is opened:
+            del self._opened[opened.segment.first_chunk_id]
+            if not opened.users:
+                opened.reader.close()
+
+    # windows
+
+    def window(self, place: Place, window_bytes: int) -> SharedWindow:
+        """The window that holds a place; made if there is none. Windows of a segment never overlap."""
+        with self.reads.lock:
+            tiles = self._tiles.setdefault(place.opened.segment.first_chunk_id, [])
+            at = bisect.bisect_right(tiles, place.row, key=_start_row) - 1
+            if at >= 0 and tiles[at].stop_row > place.row:
+                window = tiles[at]
+            else:
+                stop = place.window_stop(window_bytes)
+                if at + 1 < len(tiles):
+                    stop = min(stop, tiles[at + 1].start_row)
+                window = SharedWindow(place.opened.segment.first_chunk_id, place.row, stop, place.view, self.reads)
+                tiles.insert(at + 1, window)
+            self.reads.touch(window, self)
+            return window
+
+    def drop_tile(self, window: SharedWindow) -> None:
+        """A window is not kept any more; under the lock of the reads."""
+        tiles = self._tiles[window.segment_id]
+        tiles.remove(window)
+        if not tiles:
+            del self._tiles[window.segment_id]
+
+
+def _first_chunk_id(segment: Segment) -> int:
+    return segment.first_chunk_id
+
+
+def _start_row(window: SharedWindow) -> int:
+    return window.start_row

@@ -1,0 +1,97 @@
+"""What the readers of all streams share: the bounds of memory for windows and of open files, and one lock."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from headgate.scan.decide import DecideBuffers
+
+if TYPE_CHECKING:
+    from headgate.scan.shared.log import SharedLog
+    from headgate.scan.shared.window import SharedWindow
+
+MOST_OPEN_SEGMENTS = 64
+WINDOWS_BYTES = 24 << 20
+
+
+class SharedReads:
+    """Bounds for all streams of a process; the least recently used goes first.
+
+    `lock` guards the bookkeeping of all logs; it is never held while something is read or decided.
+    """
+
+    def __init__(self, *, windows_bytes: int = WINDOWS_BYTES, most_open_segments: int = MOST_OPEN_SEGMENTS) -> None:
+        self.lock = threading.Lock()
+        self._windows_bytes = windows_bytes
+        self._most_open = most_open_segments
+        self._windows: OrderedDict[SharedWindow, SharedLog] = OrderedDict()
+        self._bytes = 0
+        self._logs: set[SharedLog] = set()
+        self._tick = 0
+        self._threads = threading.local()
+
+    @property
+    def buffers(self) -> DecideBuffers:
+        """The calling thread's room for deciding."""
+        found: DecideBuffers | None = getattr(self._threads, "buffers", None)
+        if found is None:
+            found = self._threads.buffers = DecideBuffers()
+        return found
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes of memory that windows are kept in."""
+        return self._bytes
+
+    # under the lock
+
+    def add_log(self, log: SharedLog) -> None:
+        """A log takes part."""
+        self._logs.add(log)
+
+    def remove_log(self, log: SharedLog) -> None:
+        """A log does not any more."""
+        self._logs.discard(log)
+
+    def touch(self, window: SharedWindow, log: SharedLog) -> None:
+        """A window is used, perhaps for the first time."""
+        self._windows[window] = log
+        self._windows.move_to_end(window)
+
+    def charge(self, window: SharedWindow, size_bytes: int) -> None:
+        """A window takes up more memory; others give way."""
+        if window not in self._windows:
+            return
+        window.charged_bytes += size_bytes
+        self._bytes += size_bytes
+        while self._bytes > self._windows_bytes and len(self._windows) > 1:
+            oldest = next(iter(self._windows))
+            if oldest is window:
+                self._windows.move_to_end(oldest)
+                continue
+            self.forget(oldest)
+
+    def forget(self, window: SharedWindow) -> None:
+        """Give a window up; whoever reads from it keeps it as long as that takes."""
+        log = self._windows.pop(window, None)
+        if log is not None:
+            self._bytes -= window.charged_bytes
+            log.drop_tile(window)
+
+    def next_use(self) -> int:
+        """A number that grows with every use of a segment."""
+        self._tick += 1
+        return self._tick
+
+    def close_least_used(self) -> None:
+        """Close open segments that nobody uses until there are few enough."""
+        opened = [(each.used_at, log, each) for log in self._logs for each in log.open_segments()]
+        excess = len(opened) - self._most_open
+        if excess <= 0:
+            return
+        for _, log, each in sorted(opened, key=lambda entry: entry[0]):
+            if excess > 0 and not each.users:
+                log.close_segment(each)
+                excess -= 1

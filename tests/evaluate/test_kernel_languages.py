@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import uuid
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,30 @@ def decided(text: str, dialect: str, **properties: object) -> int:
     assert program is not None
     message = Message(b"", application_properties=properties).encode()
     return int(program.verdicts(EncodedMessages.of([message]), 0)[0])
+
+
+_PLAIN_NUMBER = re.compile(r"(?=.*[0-9])[0-9]*\.?[0-9]*")
+_near_numbers = st.one_of(
+    st.decimals(min_value=0, max_value=99_999_999, places=3).map(lambda number: f"{number:f}".strip("0") or "0"),
+    st.text("0123456789", min_size=1, max_size=9).flatmap(
+        lambda digits: st.integers(0, len(digits)).map(lambda at: f"{digits[:at]}.{digits[at:]}")
+    ),
+    st.text("0123456789.+-/:eEdF \x00\x7fé", max_size=9),
+)
+
+
+@settings(deadline=None, max_examples=600)
+@given(_near_numbers, _near_numbers)
+def test_short_texts_are_the_numbers_that_the_oracle_reads(text: str, other: str) -> None:
+    message = [stored_message({"p": text}).encode()]
+    for number in (text, other):
+        whole, _, fraction = number.partition(".")
+        is_literal = _PLAIN_NUMBER.fullmatch(number) and float(number) > 0  # the language refuses 0.0
+        literal = f"{int(whole or 0)}.{fraction or 0}" if is_literal else "1.5"
+        for order in ("<=", ">="):
+            tree = parsed(f"p {order} {literal}", "rocketmq")
+            assert tree is not None
+            assert open_rows(tree, message) == 0 or not _PLAIN_NUMBER.fullmatch(text)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,17 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+import pytest
+
+from headgate import kernels
 from headgate.log import ChunkType, Stream, Writer
 from headgate.log.entries import EXPANSION_LIMIT_BYTES, unpack_chunk
 from headgate.log.files import DiskFile
 from headgate.log.format import CHUNK_HEADER_BYTES
+
+Result = TypeVar("Result")
 
 
 def read_messages(stream: Stream) -> list[tuple[int, bytes]]:
@@ -40,6 +46,13 @@ def chunk_ids(stream: Stream) -> list[int]:
         with segment.open() as reader:
             found.extend(reader.chunks().chunk_id.tolist())
     return found
+
+
+def without_kernels(action: Callable[[], Result]) -> Result:
+    """What `action` gives where there are no kernels."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "load", lambda _module: None)
+        return action()
 
 
 def quick_folder() -> tempfile.TemporaryDirectory[str]:

@@ -21,6 +21,7 @@ from headgate.log.build import (
     stamp_sequences,
 )
 from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader, decode_headers, patch_headers
+from log_streams import without_kernels
 
 KERNEL, FALLBACK = "kernel", "fallback"
 
@@ -37,12 +38,6 @@ def columns(messages: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     starts = np.cumsum(lengths + 3) - lengths
     data = np.frombuffer(b"".join(b"gap" + message for message in messages) + bytes(8), dtype=np.uint8)
     return data, starts, lengths
-
-
-def without_kernels(action):  # type: ignore[no-untyped-def]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "load", lambda _module: None)
-        return action()
 
 
 def parsed(built: BuiltChunks) -> list[tuple[ChunkHeader, bytes, list[bytes], bytes]]:

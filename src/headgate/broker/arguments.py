@@ -12,7 +12,8 @@ from collections.abc import Mapping
 import msgspec
 
 from headgate.errors import ConfigError, PreconditionFailedError, UnsuitableArgumentError
-from headgate.log import StreamArguments
+from headgate.log import StreamArguments, StreamSettings
+from headgate.message.fields import parse_field
 
 FILTER_SIZE = "stream-filter-size-bytes"
 SEGMENT_SIZE = "stream-max-segment-size-bytes"
@@ -21,6 +22,8 @@ MAX_AGE = "max-age"
 CLUSTER_SIZE = "initial-cluster-size"
 LEADER_LOCATOR = "queue-leader-locator"
 QUEUE_TYPE = "queue-type"
+FILTER_SOURCE = "headgate-filter-source"
+"""Our own: the field of messages that filter values come from."""
 
 _NUMBERS = {
     FILTER_SIZE: (16, 255),
@@ -60,8 +63,8 @@ OF_OTHER_QUEUES = frozenset(
 
 def check_arguments(
     arguments: Mapping[str, object], *, stream: str, numbers_as_text: bool
-) -> tuple[dict[str, object], StreamArguments]:
-    """A declaration in one form, numbers as int and without `queue-type`, and what it means for the log.
+) -> tuple[dict[str, object], StreamArguments, str | None]:
+    """A declaration in one form, numbers as int and without `queue-type`, what it means, and the filter source.
 
     Arguments that nobody knows are kept. `numbers_as_text`: the protocol has no other way to say them. Raises
     UnsuitableArgumentError for one of another type of queue, PreconditionFailedError for a wrong value.
@@ -82,15 +85,17 @@ def check_arguments(
     if locator is not None and locator not in _LOCATORS:
         raise _wrong(LEADER_LOCATOR, locator, f"one of {', '.join(_LOCATORS)}", stream)
     _check_storable(declared, stream)
-    return declared, _meaning(declared, age_ms, stream)
+    return declared, _meaning(declared, age_ms, stream), _filter_source(declared, stream)
 
 
-def arguments_of(stored: StreamArguments, declaration: Mapping[str, object] | None) -> dict[str, object]:
+def arguments_of(settings: StreamSettings) -> dict[str, object]:
     """The declaration of a stream; of one that was made without the broker, what its settings amount to."""
-    if declaration is not None:
-        return dict(declaration)
-    default = StreamArguments()
+    if settings.declaration is not None:
+        return dict(settings.declaration)
+    stored, default = settings.arguments, StreamArguments()
     arguments: dict[str, object] = {}
+    if settings.filter_source is not None:
+        arguments[FILTER_SOURCE] = settings.filter_source
     if stored.max_age_ms is not None:
         arguments[MAX_AGE] = f"{max(1, stored.max_age_ms // 1000)}s"
     for name, field in (
@@ -102,6 +107,19 @@ def arguments_of(stored: StreamArguments, declaration: Mapping[str, object] | No
         if value != getattr(default, field):
             arguments[name] = value
     return arguments
+
+
+def _filter_source(declared: Mapping[str, object], stream: str) -> str | None:
+    source = declared.get(FILTER_SOURCE)
+    if source is None:
+        return None
+    if not isinstance(source, str):
+        raise _wrong(FILTER_SOURCE, source, "a field such as application_properties.region", stream)
+    try:
+        parse_field(source)
+    except ConfigError as error:
+        raise _wrong(FILTER_SOURCE, source, f"a field: {error}", stream) from error
+    return source
 
 
 def _meaning(declared: Mapping[str, object], age_ms: int | None, stream: str) -> StreamArguments:

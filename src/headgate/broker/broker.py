@@ -19,10 +19,11 @@ from headgate.broker.consumers import Consumers
 from headgate.broker.exchanges import Exchanges
 from headgate.broker.groups import Group
 from headgate.broker.publishing import Publisher, WriteJob, refuse
-from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream
+from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
 from headgate.broker.users import Users
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.log import Durability
+from headgate.log.files import DiskFile, OpenFile
 from headgate.log.staging import PRIVATE_FOLDER
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ RETENTION_MS = 3_600_000
 FLUSH_MS = 1_000
 """Stored offsets that no chunk took along are written after so long at most."""
 
+WRITE_LIMIT_S = 60.0
+"""A write in the background that takes longer, when the broker must wait for it, is given up."""
+
 RunInWorker = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
 """Runs its first argument in another thread, and calls the second in the broker's with None or the error."""
 
@@ -40,11 +44,15 @@ logger = logging.getLogger("headgate.broker")
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """How a broker stores and whom it knows; `users_file` None: `.headgate/users.json` under the root."""
+    """How a broker stores and whom it knows; `users_file` None: `.headgate/users.json` under the root.
+
+    `open_file` opens what streams are written to; tests put one in that fails.
+    """
 
     durability: Durability = Durability.PROCESS
     users_file: Path | None = None
     default_user: str = "guest"
+    open_file: OpenFile = DiskFile
 
 
 @dataclass(slots=True)
@@ -79,10 +87,11 @@ class Broker:
         self.root = Path(root)
         self.settings = settings or BrokerSettings()
         self.now_ms = now_ms
-        self.catalogue = Catalogue(self.root, durability=self.settings.durability)
+        self.catalogue = Catalogue(self.root, storage=Storage(self.settings.durability, self.settings.open_file))
         private = self.root / PRIVATE_FOLDER
         self.exchanges = Exchanges(private / "exchanges.json")
         self.users = Users(self.settings.users_file or private / "users.json", default_user=self.settings.default_user)
+        self.consumers = Consumers(now_ms=now_ms)
         self.consumers = Consumers(now_ms=now_ms)
         self.counters = BrokerCounters()
         self.sessions: dict[Session, None] = {}
@@ -146,6 +155,8 @@ class Broker:
         """Nobody uses a stream any more: what is queued is refused."""
         self._finish_job(stream)
         stream.is_deleted = True
+        for key in [key for key in self.groups if key[0] == stream.name]:
+            self.groups.pop(key).disband()
         queue, stream.queue = stream.queue, []
         refuse(stream, queue, ResourceNotFoundError("the stream was deleted", subject=stream.name))
         for publisher in list(stream.publishers):
@@ -196,9 +207,16 @@ class Broker:
         calls, self._calls = self._calls, []
         for call in calls:
             call()
-        unwritten, self._unwritten = self._unwritten, {}
-        for stream in unwritten:
-            self._write(stream)
+        try:
+            while self._unwritten:
+                stream = next(iter(self._unwritten))
+                del self._unwritten[stream]
+                self._write(stream)
+        except BaseException:
+            # The streams behind the one that failed are written in the next turn.
+            if self._unwritten:
+                self._wake()
+            raise
 
     def _write(self, stream: BrokerStream) -> None:
         if stream.job is not None:
@@ -232,12 +250,13 @@ class Broker:
             self._write(stream)
 
     def _finish_job(self, stream: BrokerStream) -> None:
-        """Wait for what a worker is writing."""
+        """Wait for what a worker is writing; a worker that never began, because it was stopped, confirms nothing."""
         if stream.job is not None:
             job, stream.job = stream.job, None
-            if job.done is not None:
-                job.done.wait()
-            job.finish()
+            if job.done is None or job.done.wait(WRITE_LIMIT_S):
+                job.finish()
+            else:
+                job.abandon()
 
     # regular work
 
@@ -248,16 +267,23 @@ class Broker:
         used for ten seconds, applies retention once an hour.
         """
         self.consumers.tick(now_ms)
+        self.consumers.tick(now_ms)
         flush_is_due = now_ms - self._flushed_ms >= FLUSH_MS
         if flush_is_due:
             self._flushed_ms = now_ms
-            self.users.reload()
+            self._reload_users()
         for stream in list(self._watched):
             if stream.job is None:
                 self._look_after(stream, now_ms, flush_is_due)
         if now_ms - self._retained_ms >= RETENTION_MS:
             self._retained_ms = now_ms
             self._retain(now_ms)
+
+    def _reload_users(self) -> None:
+        try:
+            self.users.reload()
+        except HeadgateError as error:
+            logger.error("the users stay as they were: %s", error)
 
     def _look_after(self, stream: BrokerStream, now_ms: int, flush_is_due: bool) -> None:
         if stream.writer is None and not stream.look():
@@ -309,6 +335,7 @@ class Broker:
     def close(self) -> None:
         """Write what is queued, confirm it, write stored offsets, give all locks back."""
         self.write_queued()
+        self._run_in_worker = None
         for stream in self.catalogue:
             while stream.job is not None or stream.queue:
                 self._finish_job(stream)

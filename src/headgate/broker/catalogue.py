@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 
 from headgate.broker.arguments import arguments_of, check_arguments
-from headgate.broker.stream import BrokerStream
+from headgate.broker.stream import BrokerStream, Storage
 from headgate.errors import (
     ConfigError,
     PreconditionFailedError,
@@ -20,7 +20,7 @@ from headgate.errors import (
     StreamExistsError,
     StreamNotFoundError,
 )
-from headgate.log import Durability, Stream, list_streams, stream_folder
+from headgate.log import Stream, list_streams, stream_folder
 from headgate.log.files import storage_error, sync_folder
 from headgate.log.staging import PRIVATE_FOLDER
 
@@ -38,10 +38,10 @@ class Declared(Enum):
 class Catalogue:
     """The streams of one root; each is opened when it is first asked for."""
 
-    def __init__(self, root: Path, *, durability: Durability) -> None:
+    def __init__(self, root: Path, *, storage: Storage) -> None:
         """Remove what an interrupted deletion left."""
         self.root = root
-        self._durability = durability
+        self._storage = storage
         self._opened: dict[str, BrokerStream] = {}
         shutil.rmtree(root / PRIVATE_FOLDER / _DELETED_FOLDER, ignore_errors=True)
 
@@ -66,11 +66,12 @@ class Catalogue:
         if opened is not None:
             if opened.writer is not None or opened.look():
                 return opened
-            return None
+            # Whoever uses it is told at the next tick.
+            del self._opened[name]
         stream = self._on_disk(name)
         if stream is None:
             return None
-        opened = BrokerStream.open(stream, durability=self._durability)
+        opened = BrokerStream.open(stream, storage=self._storage)
         self._opened[name] = opened
         return opened
 
@@ -80,7 +81,7 @@ class Catalogue:
         Raises ResourceExistsError for other arguments, UnsuitableArgumentError, ReservedNameError,
         PreconditionFailedError, LogError.
         """
-        declaration, meaning = check_arguments(arguments, stream=name, numbers_as_text=numbers_as_text)
+        declaration, meaning, source = check_arguments(arguments, stream=name, numbers_as_text=numbers_as_text)
         existing = self.find(name)
         if existing is not None:
             _check_equal(existing, declaration)
@@ -88,7 +89,9 @@ class Catalogue:
         check_name(name)
         try:
             path = stream_folder(self.root, name)
-            Stream.create(path, name=name, now_ms=now_ms, arguments=meaning, declaration=declaration)
+            Stream.create(
+                path, name=name, now_ms=now_ms, arguments=meaning, filter_source=source, declaration=declaration
+            )
         except ConfigError as error:
             raise PreconditionFailedError(str(error), subject=name) from error
         except StreamExistsError:
@@ -100,7 +103,8 @@ class Catalogue:
     def forget(self, stream: BrokerStream) -> None:
         """A stream is gone, or is about to go: the next question looks at the disk."""
         stream.is_deleted = True
-        self._opened.pop(stream.name, None)
+        if self._opened.get(stream.name) is stream:
+            del self._opened[stream.name]
 
     def delete(self, stream: BrokerStream) -> None:
         """Take a stream's folder away at once, then its files. Nobody writes it any more. Raises LogError."""
@@ -130,7 +134,7 @@ class Catalogue:
 def arguments_declared(stream: BrokerStream) -> dict[str, object]:
     """The arguments of a stream as a client would have to declare them, without `x-`; a foreign one has none."""
     settings = stream.stream.settings
-    return {} if settings is None else arguments_of(settings.arguments, settings.declaration)
+    return {} if settings is None else arguments_of(settings)
 
 
 def clean_name(name: str) -> str:

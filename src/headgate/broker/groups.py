@@ -53,15 +53,19 @@ class Group:
         self._members.append(member)
         self._settle()
 
-    def leave(self, member: Member) -> None:
-        """A consumer ends; a member that left, or never joined, changes nothing."""
-        if member not in self._members:
-            return
-        self._members.remove(member)
-        if member is self.holder:
+    def leave(self, *members: Member) -> None:
+        """Consumers end, together; one that left before, or never joined, changes nothing."""
+        self._members = [member for member in self._members if member not in members]
+        if self.holder is not None and self.holder in members:
             self.holder = None
             self.state = GroupState.VACANT
         self._settle()
+
+    def disband(self) -> None:
+        """The stream goes: nobody is asked anything any more."""
+        self._members.clear()
+        self.holder = None
+        self.state = GroupState.VACANT
 
     def answered(self, member: Member) -> None:
         """A member did what it was asked; from anyone who was not asked it changes nothing."""

@@ -192,10 +192,10 @@ class WriteJob:
     def _count(self) -> None:
         counters = self._stream.counters
         for run in self._runs:
-            counters.messages_published += len(run)
             counters.bytes_published += sum(int(part.lengths.sum()) for part in run.parts)
         counters.messages_confirmed += sum(len(queued.batch) for queued in self._batches)
         if self._appended is not None:
+            counters.messages_published += int(self._appended.num_records.sum())
             counters.chunks_written += len(self._appended.chunk_ids)
             counters.bytes_written += self._size_bytes
 

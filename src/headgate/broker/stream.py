@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from headgate.broker.refusals import RefusedSequences
 from headgate.errors import OffsetOutOfRangeError, ResourceNotFoundError, StreamNotFoundError
 from headgate.log import Durability, Stream, Writer
+from headgate.log.files import DiskFile, OpenFile
 from headgate.log.settings import SETTINGS_NAME
 from headgate.log.tail import StreamTail, read_tail
 from headgate.log.tracking import TrackingState, read_tracking
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
 
 WRITER_IDLE_MS = 10_000
 """So long after its last publisher left, a stream's writer gives the lock back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """How streams are written: what a confirm promises, and what opens files (tests put one in that fails)."""
+
+    durability: Durability = Durability.PROCESS
+    open_file: OpenFile = DiskFile
 
 
 class StreamReader(Protocol):
@@ -86,7 +95,7 @@ class BrokerStream:
 
     name: str
     stream: Stream
-    durability: Durability
+    storage: Storage
     tail: StreamTail
     counters: StreamCounters = field(default_factory=StreamCounters)
     ended: ReadingCounters = field(default_factory=ReadingCounters)
@@ -109,9 +118,9 @@ class BrokerStream:
     _tracking: tuple[int, TrackingState] | None = None
 
     @staticmethod
-    def open(stream: Stream, *, durability: Durability) -> BrokerStream:
+    def open(stream: Stream, *, storage: Storage) -> BrokerStream:
         """The broker's side of a stream on disk. Raises LogError."""
-        opened = BrokerStream(stream.name, stream, durability, read_tail(stream))
+        opened = BrokerStream(stream.name, stream, storage, read_tail(stream))
         opened._take(opened.tail)
         return opened
 
@@ -151,7 +160,13 @@ class BrokerStream:
         if self.is_deleted:
             raise ResourceNotFoundError("the stream was deleted", subject=self.name)
         if self.writer is None:
-            self.writer = Writer.open(self.stream, now_ms=now_ms, timeout_s=0.0, durability=self.durability)
+            self.writer = Writer.open(
+                self.stream,
+                now_ms=now_ms,
+                timeout_s=0.0,
+                durability=self.storage.durability,
+                open_file=self.storage.open_file,
+            )
             self.stream = self.writer.stream
             self._tracking = None
             self.last_retention_ms = now_ms

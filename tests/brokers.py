@@ -1,0 +1,97 @@
+"""Brokers over folders of tests: a clock that is set, batches made of lists, and what a stream then holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from headgate.broker.batches import PublishBatch
+from headgate.broker.broker import Broker, BrokerSettings, RunInWorker
+from headgate.broker.publishing import Publisher
+from headgate.broker.session import Session
+from headgate.errors import HeadgateError
+from headgate.log import Stream, stream_folder
+from headgate.log.build import FilterValues
+from log_streams import read_messages
+
+START_MS = 1_760_000_000_000
+
+
+@dataclass(slots=True)
+class SetClock:
+    """A clock that stands still until it is moved."""
+
+    now: int = START_MS
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@dataclass(slots=True)
+class Answers:
+    """What publishers were told, in order: (label, error)."""
+
+    given: list[tuple[object, HeadgateError | None]] = field(default_factory=list)
+
+    def to(self, label: object) -> Callable[[HeadgateError | None], None]:
+        return lambda error: self.given.append((label, error))
+
+    @property
+    def confirmed(self) -> list[object]:
+        return [label for label, error in self.given if error is None]
+
+    @property
+    def refused(self) -> list[HeadgateError]:
+        return [error for _, error in self.given if error is not None]
+
+
+def open_broker(
+    root: Path,
+    *,
+    clock: Callable[[], int] | None = None,
+    settings: BrokerSettings | None = None,
+    wake: Callable[[], None] = lambda: None,
+    run_in_worker: RunInWorker | None = None,
+) -> Broker:
+    return Broker(root, now_ms=clock or SetClock(), settings=settings, wake=wake, run_in_worker=run_in_worker)
+
+
+def open_session(broker: Broker, user: str = "guest") -> Session:
+    return broker.open_session(user, protocol="test", connection="test")
+
+
+def batch(
+    messages: Sequence[bytes],
+    written: Callable[[HeadgateError | None], None],
+    *,
+    sequences: Iterable[int] | None = None,
+    values: Sequence[bytes | None] | None = None,
+    records: Sequence[int] | None = None,
+) -> PublishBatch:
+    lengths = np.array([len(message) for message in messages], dtype=np.int64)
+    return PublishBatch(
+        data=np.frombuffer(b"".join(messages), dtype=np.uint8),
+        starts=np.cumsum(lengths) - lengths,
+        lengths=lengths,
+        written=written,
+        filter_values=None if values is None else FilterValues.of(values),
+        sub_batch_records=None if records is None else np.array(records, dtype=np.int64),
+        sequences=None if sequences is None else np.array(list(sequences), dtype=np.uint64),
+    )
+
+
+def publish(broker: Broker, publisher: Publisher, messages: Sequence[bytes], **more: object) -> HeadgateError | None:
+    """Publish and write at once; what the publisher was told."""
+    answers = Answers()
+    publisher.publish(batch(messages, answers.to("batch"), **more))  # type: ignore[arg-type]
+    broker.write_queued()
+    ((_, error),) = answers.given
+    return error
+
+
+def stored(root: Path, name: str) -> list[bytes]:
+    """The messages of a stream, in order, as any reader finds them."""
+    return [body for _offset, body in read_messages(Stream.open(stream_folder(root, name)))]

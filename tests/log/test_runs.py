@@ -1,0 +1,163 @@
+"""Chunks out of what several publishers brought: the kernel and plain Python, messages and sub-batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.log import runs
+from headgate.log.bloom import BloomMatcher, bloom_bytes
+from headgate.log.build import BuiltChunks, FilterValues
+from headgate.log.entries import SimpleEntry, SubBatch, entries_of
+from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader, Compression
+from headgate.log.runs import Entries, Run, build_runs
+from headgate.log.tracking import TrackingKind, decode_records, encode_offsets
+from log_streams import without_kernels
+
+FILTER_SIZE = 32
+
+
+@dataclass(frozen=True)
+class Item:
+    """One entry to be: a message with its filter value, or a sub-batch."""
+
+    messages: tuple[bytes, ...]
+    value: bytes | None
+    is_sub_batch: bool
+
+    def stored(self) -> bytes:
+        return SubBatch.of(self.messages, Compression.NONE).encode() if self.is_sub_batch else self.messages[0]
+
+
+MESSAGES = st.binary(max_size=30)
+ITEMS = st.one_of(
+    st.builds(
+        lambda message, value: Item((message,), value, False),
+        MESSAGES,
+        st.sampled_from([None, b"", b"AMER", b"a value of more than eight bytes"]),
+    ),
+    st.builds(lambda messages: Item(tuple(messages), None, True), st.lists(MESSAGES, min_size=1, max_size=4)),
+)
+PARTS = st.lists(st.lists(ITEMS, min_size=1, max_size=12), min_size=1, max_size=4)
+
+
+def entries(items: list[Item]) -> Entries:
+    bodies = [item.stored() for item in items]
+    lengths = np.array([len(body) for body in bodies], dtype=np.int64)
+    # A few bytes in front: entries need not begin where their buffer does.
+    data = np.frombuffer(b"xyz" + b"".join(bodies), dtype=np.uint8)
+    records = np.array([len(item.messages) if item.is_sub_batch else 0 for item in items], dtype=np.int64)
+    values = FilterValues.of([item.value for item in items])
+    return Entries(
+        data,
+        np.cumsum(lengths) - lengths + 3,
+        lengths,
+        values if any(item.value is not None for item in items) else None,
+        records if records.any() else None,
+    )
+
+
+def parsed(built: BuiltChunks) -> list[tuple[ChunkHeader, bytes, bytes, bytes]]:
+    """Header, Bloom bytes, data and trailer of each chunk."""
+    raw = built.data.tobytes()
+    found = []
+    for position in built.positions.tolist():
+        header = ChunkHeader.decode(raw[position : position + CHUNK_HEADER_BYTES], path="built", position=position)
+        at = position + CHUNK_HEADER_BYTES
+        parts = []
+        for size in (header.bloom_length, header.data_length, header.trailer_length):
+            parts.append(raw[at : at + size])
+            at += size
+        found.append((header, *parts))
+    assert at == len(raw)
+    return found  # type: ignore[return-value]
+
+
+def records_of(trailer: bytes) -> list[tuple[TrackingKind, bytes, int]]:
+    return [
+        (record.kind, record.reference, record.value)
+        for record in decode_records(trailer, in_snapshot=False, path="trailer", position=0)
+    ]
+
+
+@settings(deadline=None)
+@given(unnamed=PARTS, named=PARTS, max_messages=st.integers(1, 10), with_offsets=st.booleans())
+def test_chunks_of_runs_are_the_same_with_and_without_kernels_and_hold_every_entry_once_in_order(
+    unnamed: list[list[Item]], named: list[list[Item]], max_messages: int, with_offsets: bool
+) -> None:
+    first = 2**63  # beyond what a signed number holds
+    sequences, counted = [], first
+    for part in named:
+        sequences.append(np.arange(counted, counted + len(part), dtype=np.uint64))
+        counted += len(part)
+    both = [
+        Run([entries(part) for part in unnamed]),
+        Run([entries(part) for part in named], b"p", sequences),
+    ]
+    trailer = encode_offsets({b"reader": 7}) if with_offsets else b""
+
+    def build() -> BuiltChunks:
+        return build_runs(
+            both, filter_size_bytes=FILTER_SIZE, max_messages=max_messages, max_bytes=100, last_trailer=trailer
+        )
+
+    fast, slow = build(), without_kernels(build)
+    assert fast.data.tobytes() == slow.data.tobytes()
+    assert fast.positions.tolist() == slow.positions.tolist()
+    assert fast.num_records.tolist() == slow.num_records.tolist()
+    items = [item for parts in (unnamed, named) for part in parts for item in part]
+    at = 0
+    for number, (header, bloom, data, tail) in enumerate(parsed(fast)):
+        found = list(entries_of(data, header.num_entries, path="chunk", position=0))
+        expected = items[at : at + len(found)]
+        at += len(found)
+        assert len({type(entry) for entry in found}) == 1
+        assert header.num_records == sum(len(item.messages) for item in expected) == fast.num_records[number]
+        for entry, item in zip(found, expected, strict=True):
+            stored = entry.encode() if isinstance(entry, SubBatch) else entry.body
+            assert stored == item.stored() and isinstance(entry, SubBatch) == item.is_sub_batch
+        plain = [item.value for item in expected if not item.is_sub_batch]
+        assert bloom == bloom_bytes(plain, FILTER_SIZE)
+        records = records_of(tail)
+        offsets = [record for record in records if record[0] is TrackingKind.OFFSET]
+        assert offsets == ([(TrackingKind.OFFSET, b"reader", 7)] if with_offsets and number == len(fast) - 1 else [])
+        rest = [record for record in records if record[0] is not TrackingKind.OFFSET]
+        behind = at - sum(map(len, unnamed))
+        assert rest == ([(TrackingKind.SEQUENCE, b"p", first + behind - 1)] if behind > 0 else [])
+    assert at == len(items)
+
+
+@pytest.mark.parametrize("count", [1, 3, runs._FEW_ENTRIES, runs._FEW_ENTRIES + 1, 500])
+def test_few_and_many_entries_give_chunks_of_the_same_form(count: int) -> None:
+    built = build_runs(
+        [Run([entries([Item((b"m%d" % number,), b"AMER", False) for number in range(count)])])],
+        filter_size_bytes=FILTER_SIZE,
+        max_messages=4096,
+        max_bytes=1 << 20,
+    )
+    ((header, bloom, data, trailer),) = parsed(built)
+    found = [entry.body for entry in entries_of(data, count, path=Path(), position=0) if isinstance(entry, SimpleEntry)]
+    assert found == [b"m%d" % number for number in range(count)]
+    assert (header.num_entries, header.num_records, trailer) == (count, count, b"")
+    assert BloomMatcher([b"AMER"], match_unfiltered=False).matches(bloom)
+
+
+@pytest.mark.parametrize(
+    ("starts", "lengths", "records"),
+    [([0], [99], None), ([-1], [1], None), ([0], [-5], None), ([0, 1], [1], None), ([0], [1], [0, 0])],
+)
+def test_columns_that_do_not_fit_are_refused(starts: list[int], lengths: list[int], records: list[int] | None) -> None:
+    made = Entries(
+        np.zeros(10, np.uint8),
+        np.array(starts, np.int64),
+        np.array(lengths, np.int64),
+        None,
+        None if records is None else np.array(records, np.int64),
+    )
+    with pytest.raises(ValueError, match=r"bytes|starts|values"):
+        made.check()

@@ -1,0 +1,242 @@
+"""The server's end of a STOMP connection: bytes in, events out; frames in, bytes out.
+
+What is legal when:
+
+    CONNECTING      CONNECT, STOMP                   → AUTHENTICATING   nothing is read until `connected`
+    AUTHENTICATING  our `connected`                  → OPEN             sent: CONNECTED
+    OPEN            SEND, SUBSCRIBE, UNSUBSCRIBE, ACK, NACK
+    OPEN            DISCONNECT                       → LEAVING          nothing is read any more
+    LEAVING         our `disconnected`               → CLOSED
+    any             our `fail`, or a wrong frame     → CLOSED           sent: ERROR
+
+Transactions (BEGIN, COMMIT, ABORT, the header `transaction`) are refused.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from headgate.errors import HeadgateError, LocalProtocolError, RemoteProtocolError
+from headgate.protocols.stomp.codes import error_message
+from headgate.protocols.stomp.events import (
+    AckMode,
+    Acknowledge,
+    Connect,
+    Disconnect,
+    Event,
+    Failed,
+    Send,
+    Subscribe,
+    Unsubscribe,
+)
+from headgate.protocols.stomp.frames import Frame, FrameReader, Version, encode_frame
+
+MAX_CONNECT_BODY_BYTES = 1024
+"""A frame that opens a connection has no body; this much is passed over."""
+
+
+class ConnectionState(enum.Enum):
+    """Where a connection stands; see the head of this module."""
+
+    CONNECTING = "connecting"
+    AUTHENTICATING = "authenticating"
+    OPEN = "open"
+    LEAVING = "leaving"
+    CLOSED = "closed"
+
+
+class ServerConnection:
+    """The core of one connection. `receive` is to be read to its end, output is taken with `take_output`."""
+
+    def __init__(self, *, max_body_bytes: int) -> None:
+        self.state = ConnectionState.CONNECTING
+        self.version = Version.V1_0
+        self._max_body_bytes = max_body_bytes
+        self._reader = FrameReader(max_body_bytes=MAX_CONNECT_BODY_BYTES)
+        self._output: list[bytes] = []
+
+    def receive(self, data: bytes | memoryview) -> Iterator[Event]:
+        """Events of these bytes and what was left over, each while the frames behind it are still to be read.
+
+        What the client may not send is answered here and becomes an event too; nothing is raised.
+        """
+        if self.state is not ConnectionState.CLOSED:
+            self._reader.add(data)
+        return self._events()
+
+    def _events(self) -> Iterator[Event]:
+        while self.state in (ConnectionState.CONNECTING, ConnectionState.OPEN):
+            frame: Frame | None = None
+            try:
+                frame = self._reader.next()
+                if frame is None:
+                    return
+                event = self._frame(frame)
+            except RemoteProtocolError as error:
+                self.fail(error, receipt=frame.headers.get("receipt") if frame else None)
+                event = Failed(error)
+            yield event
+
+    def _frame(self, frame: Frame) -> Event:
+        if self.state is ConnectionState.CONNECTING:
+            if frame.command not in ("CONNECT", "STOMP"):
+                raise RemoteProtocolError("You must log in using CONNECT first", code="Illegal command")
+            return self._connect(frame.headers)
+        read = _COMMANDS.get(frame.command)
+        if read is None:
+            raise RemoteProtocolError(f'Could not interpret command "{frame.command[:40]}"', code="Bad command")
+        if "transaction" in frame.headers:
+            raise RemoteProtocolError("transactions are not served", code="not_implemented")
+        return read(self, frame)
+
+    def _connect(self, headers: dict[str, str]) -> Event:
+        offered = headers.get("accept-version", Version.V1_0).split(",")
+        common = [version for version in Version if version in offered]
+        if not common:
+            raise RemoteProtocolError(f"Supported versions are {','.join(Version)}", code="Version mismatch")
+        self.version = self._reader.version = common[-1]
+        self.state = ConnectionState.AUTHENTICATING
+        return Connect(
+            headers.get("login"),
+            headers.get("passcode"),
+            headers.get("host", "/"),
+            _heart_beat(headers.get("heart-beat", "0,0")),
+            headers,
+        )
+
+    def _send(self, frame: Frame) -> Event:
+        headers = frame.headers
+        return Send(_required(headers, "destination", "SEND"), headers, frame.body, headers.get("receipt"))
+
+    def _subscribe(self, frame: Frame) -> Event:
+        headers = frame.headers
+        destination = _required(headers, "destination", "SUBSCRIBE")
+        mode = headers.get("ack", AckMode.AUTO)
+        if mode not in list(AckMode):
+            raise RemoteProtocolError(
+                f"'ack' is {mode[:40]!r}; expected one of {', '.join(AckMode)}", code="Invalid header"
+            )
+        return Subscribe(_key(headers), headers.get("id"), destination, AckMode(mode), headers, headers.get("receipt"))
+
+    def _unsubscribe(self, frame: Frame) -> Event:
+        if "id" not in frame.headers and "destination" not in frame.headers:
+            raise RemoteProtocolError(
+                "UNSUBSCRIBE must include a 'destination' or 'id' header", code="Missing destination or id"
+            )
+        return Unsubscribe(_key(frame.headers), frame.headers.get("receipt"))
+
+    def _acknowledge(self, frame: Frame) -> Event:
+        name = "id" if self.version is Version.V1_2 else "message-id"
+        if name not in frame.headers:
+            raise RemoteProtocolError(f"{frame.command} must include the '{name}' header", code="Missing header")
+        return Acknowledge(frame.headers[name], frame.headers.get("receipt"))
+
+    def _transaction(self, frame: Frame) -> Event:
+        raise RemoteProtocolError("transactions are not served", code="not_implemented")
+
+    def _disconnect(self, frame: Frame) -> Event:
+        self.state = ConnectionState.LEAVING
+        self._reader.clear()
+        return Disconnect(frame.headers.get("receipt"))
+
+    # what this side says
+
+    def connected(self, *, session: str, server: str, heart_beat_ms: tuple[int, int]) -> None:
+        """The client is known; what it sent meanwhile is read by the next `receive`."""
+        self._check(ConnectionState.AUTHENTICATING)
+        self.state = ConnectionState.OPEN
+        self._reader.max_body_bytes = self._max_body_bytes
+        headers = [
+            ("version", str(self.version)),
+            ("session", session),
+            ("server", server),
+            ("heart-beat", ",".join(map(str, heart_beat_ms))),
+        ]
+        self._output.append(encode_frame("CONNECTED", headers, b"", self.version))
+
+    def message(self, headers: Iterable[tuple[str, str]], body: bytes) -> int:
+        """A message for a subscription; gives the bytes it takes."""
+        self._check(ConnectionState.OPEN)
+        frame = encode_frame("MESSAGE", headers, body, self.version)
+        self._output.append(frame)
+        return len(frame)
+
+    def receipt(self, receipt: str) -> None:
+        """What the client asked to be told of is done."""
+        self._check(ConnectionState.OPEN, ConnectionState.LEAVING)
+        self._output.append(encode_frame("RECEIPT", [("receipt-id", receipt)], b"", self.version))
+
+    def disconnected(self, receipt: str | None) -> None:
+        """Everything before DISCONNECT is done."""
+        if receipt is not None:
+            self.receipt(receipt)
+        self.finish()
+
+    def heart_beat(self) -> None:
+        """Say that this side is there."""
+        self._output.append(b"\n")
+
+    def fail(
+        self, error: HeadgateError, *, receipt: str | None = None, headers: Iterable[tuple[str, str]] = ()
+    ) -> None:
+        """Say what is wrong, and end the connection. Harmless if it has ended."""
+        if self.state is ConnectionState.CLOSED:
+            return
+        told = [
+            ("message", error_message(error)),
+            ("content-type", "text/plain"),
+            ("version", ",".join(Version)),
+            *headers,
+        ]
+        if receipt is not None:
+            told.append(("receipt-id", receipt))
+        self._output.append(encode_frame("ERROR", told, str(error).encode("utf-8", "replace"), self.version))
+        self.finish()
+
+    def finish(self) -> None:
+        """End it without a word: nothing more is read or said."""
+        self.state = ConnectionState.CLOSED
+        self._reader.clear()
+
+    def take_output(self) -> bytes:
+        """The bytes to be sent since the last time."""
+        output = b"".join(self._output)
+        self._output.clear()
+        return output
+
+    def _check(self, *states: ConnectionState) -> None:
+        if self.state not in states:
+            raise LocalProtocolError(f"the connection is {self.state.value}")
+
+
+def _required(headers: Mapping[str, str], name: str, command: str) -> str:
+    if name not in headers:
+        raise RemoteProtocolError(f"{command} must include a '{name}' header", code=f"Missing {name}")
+    return headers[name]
+
+
+def _key(headers: Mapping[str, str]) -> str:
+    """What names a subscription: its id, else its destination."""
+    return f"T_{headers['id']}" if "id" in headers else f"Q_{headers['destination']}"
+
+
+def _heart_beat(text: str) -> tuple[int, int]:
+    parts = text.split(",")
+    if len(parts) != 2 or not all(part.isascii() and part.strip().isdigit() and len(part) <= 9 for part in parts):
+        raise RemoteProtocolError(f"'heart-beat' is {text[:40]!r}; expected two numbers", code="Invalid header")
+    return int(parts[0]), int(parts[1])
+
+
+_COMMANDS: Mapping[str, Callable[[ServerConnection, Frame], Event]] = {
+    "SEND": ServerConnection._send,
+    "SUBSCRIBE": ServerConnection._subscribe,
+    "UNSUBSCRIBE": ServerConnection._unsubscribe,
+    "ACK": ServerConnection._acknowledge,
+    "NACK": ServerConnection._acknowledge,
+    "BEGIN": ServerConnection._transaction,
+    "COMMIT": ServerConnection._transaction,
+    "ABORT": ServerConnection._transaction,
+    "DISCONNECT": ServerConnection._disconnect,
+}
+"""What a client may say on an open connection."""

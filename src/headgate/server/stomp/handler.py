@@ -1,0 +1,372 @@
+"""STOMP on one connection: events of the core become commands of the broker, and the other way round."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import secrets
+
+from headgate.broker.session import Session
+from headgate.errors import (
+    AuthenticationError,
+    BrokerError,
+    FilterError,
+    HeadgateError,
+    LogError,
+    PreconditionFailedError,
+    RemoteProtocolError,
+    ResourceExistsError,
+    UnsupportedError,
+)
+from headgate.protocols import sasl
+from headgate.protocols.amqp091.publication import publication
+from headgate.protocols.stomp import ConnectionState, ServerConnection
+from headgate.protocols.stomp.destinations import Destination, DestinationKind, parse_destination
+from headgate.protocols.stomp.events import (
+    AckMode,
+    Acknowledge,
+    Connect,
+    Disconnect,
+    Event,
+    Failed,
+    Send,
+    Subscribe,
+    Unsubscribe,
+)
+from headgate.protocols.stomp.messages import properties_of
+from headgate.server.amqp091.handler import PRODUCT, VERSION
+from headgate.server.amqp091.options import consumer_options
+from headgate.server.amqp091.publishing import Outbox
+from headgate.server.context import ServerContext
+from headgate.server.link import Link
+from headgate.server.pump import Pump
+from headgate.server.stomp.options import (
+    MAX_PREFETCH,
+    PREFETCH_COUNT,
+    consumer_arguments,
+    declaration,
+    number_of,
+)
+from headgate.server.stomp.subscription import Subscription
+
+VIRTUAL_HOST = "/"
+MIN_HEART_BEAT_MS = 1000
+"""This side sends no more often, and expects none more often."""
+
+Ticket = tuple[int, str | None]
+"""A message's number and the receipt that it asks for."""
+
+logger = logging.getLogger("headgate.server.stomp")
+
+
+class StompHandler:
+    """One connection. `core` is its protocol, `session` its view of the broker, there once the client is known."""
+
+    def __init__(self, link: Link, context: ServerContext) -> None:
+        self.settings = context.settings
+        self.session: Session
+        self.core = ServerConnection(max_body_bytes=self.settings.limits.message_size_bytes)
+        self._link = link
+        self._context = context
+        self._pump = Pump(link)
+        self._session_id = f"session-{secrets.token_urlsafe(16)}"
+        self._subscriptions: dict[str, Subscription] = {}
+        self._declared: set[str] = set()
+        self._outbox: Outbox[Ticket] | None = None
+        self._numbers = itertools.count(1)
+        self._leaving: Disconnect | None = None
+        self._paused: set[str] = set()
+        self._heart_beat_ms = (0, 0)
+        self._received_s = self._sent_s = context.clock.monotonic_s()
+
+    # what the link calls
+
+    def received(self, data: memoryview) -> None:
+        """Bytes of the client."""
+        self._received_s = self._context.clock.monotonic_s()
+        self._receive(data)
+
+    def _receive(self, data: bytes | memoryview) -> None:
+        for event in self.core.receive(data):
+            try:
+                self._handle(event)
+            except (BrokerError, LogError, FilterError, RemoteProtocolError) as error:
+                self._fail(error, receipt=getattr(event, "receipt", None))
+        self._flush_outbox()
+        if self._outbox is not None:
+            self._pause("unwritten", self._outbox.unwritten > self.settings.limits.unconfirmed_messages)
+        self._leave()
+        self.flush()
+        # A client that does not take its answers is not asked for more.
+        self._pause("slow", not self._link.is_writable)
+        if self.core.state is ConnectionState.CLOSED:
+            self._end()
+            self._link.close()
+
+    def writable(self) -> None:
+        """The link takes more."""
+        self._pause("slow", False)
+        self._pump.wake()
+
+    def tick(self, now_ms: int) -> None:
+        """Heart-beats in both directions; publishers that nobody uses are given back."""
+        if self._outbox is not None:
+            self._outbox.tick(now_ms)
+        if self.core.state is not ConnectionState.OPEN:
+            return
+        send_ms, receive_ms = self._heart_beat_ms
+        now_s = self._context.clock.monotonic_s()
+        if receive_ms and (now_s - self._received_s) * 1000 > 2 * receive_ms + MIN_HEART_BEAT_MS and not self._paused:
+            logger.info("no heart-beat within twice %d ms", receive_ms)
+            self._link.abort()
+        elif send_ms and (now_s - self._sent_s) * 1000 >= send_ms / 2:
+            self.core.heart_beat()
+            self.flush()
+
+    def lost(self, reason: Exception | None) -> None:
+        """The connection is gone."""
+        self.core.finish()
+        self._end()
+
+    def shut_down(self) -> None:
+        """The server stops."""
+        self._fail(BrokerError("the broker is shutting down"))
+        self.flush()
+        self._link.close()
+
+    # events
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, Send):
+            self._send(event)
+        elif isinstance(event, Acknowledge):
+            self._acknowledge(event)
+        elif isinstance(event, Subscribe):
+            self._subscribe(event)
+        elif isinstance(event, Unsubscribe):
+            self._unsubscribe(event)
+        elif isinstance(event, Connect):
+            self._connect(event)
+        elif isinstance(event, Disconnect):
+            self._leaving = event
+        elif isinstance(event, Failed):
+            logger.warning("connection closed: %s", event.error.reason)
+
+    def _connect(self, event: Connect) -> None:
+        record = self._context.connections.of(self._link)
+        record.protocol = f"STOMP {self.core.version}"
+        if event.host != VIRTUAL_HOST:
+            raise RemoteProtocolError(f"Virtual host '{event.host[:200]}' access denied", code="Bad CONNECT")
+        self._pause("login", True)
+        self._context.authenticator.authenticate(
+            self._link, self._credentials(event), lambda result: self._authenticated(event, result)
+        )
+
+    def _credentials(self, event: Connect) -> sasl.Credentials:
+        """Name and passcode; without a name a TLS certificate says who it is, or nobody does."""
+        if event.login is not None:
+            return sasl.Plain(event.login, event.passcode or "")
+        return sasl.Anonymous() if self._link.peer.certificate_name is None else sasl.External("")
+
+    def _authenticated(self, event: Connect, result: str | AuthenticationError) -> None:
+        if self.core.state is not ConnectionState.AUTHENTICATING:
+            return
+        self._pause("login", False)
+        if isinstance(result, AuthenticationError):
+            self._fail(RemoteProtocolError(f"Access refused for user '{event.login or ''}'", code="Bad CONNECT"))
+            self.flush()
+            self._link.close()
+            return
+        name = self._context.connections.of(self._link).name
+        self.session = self._context.broker.open_session(result, protocol="STOMP", connection=name)
+        self.session.on_stream_deleted = self._stream_deleted
+        self._outbox = Outbox(self.session, max_publishers=self.settings.limits.publishers, settled=self._published)
+        client_sends_ms, client_wants_ms = (
+            interval and max(interval, MIN_HEART_BEAT_MS) for interval in event.heart_beat_ms
+        )
+        self._heart_beat_ms = (client_wants_ms, client_sends_ms)
+        self.core.connected(session=self._session_id, server=f"{PRODUCT}/{VERSION}", heart_beat_ms=self._heart_beat_ms)
+        self._receive(b"")
+
+    # publishing
+
+    def _send(self, event: Send) -> None:
+        destination = parse_destination(event.destination)
+        exchange, key = self._endpoint(destination, event.headers)
+        properties = properties_of(event.headers)
+        if properties.user_id is not None and properties.user_id != self.session.user:
+            raise PreconditionFailedError(
+                f"user_id property set to {properties.user_id!r} but authenticated user was {self.session.user!r}"
+            )
+        found = publication(exchange, key, properties)
+        streams = self.session.route(exchange, key)
+        assert self._outbox is not None
+        if streams:
+            ticket = (next(self._numbers), event.receipt)
+            self._outbox.add(exchange, streams, found.stored(event.body), found.filter_value, ticket)
+        else:
+            # A message that goes nowhere is done with: nobody asked to have it back.
+            self._receipt(event.receipt)
+
+    def _endpoint(self, destination: Destination, headers: dict[str, str]) -> tuple[str, str]:
+        """Exchange and routing key of a destination; a stream is declared when the connection first names it."""
+        if destination.kind is DestinationKind.EXCHANGE:
+            return destination.name, destination.key
+        if destination.kind is DestinationKind.QUEUE and destination.name not in self._declared:
+            self._declare(destination.name, headers)
+            self._declared.add(destination.name)
+        return "", destination.name
+
+    def _declare(self, name: str, headers: dict[str, str]) -> None:
+        if headers.get("x-queue-type", "").strip() != "stream":
+            if name in self.session.streams():
+                raise ResourceExistsError(
+                    "inequivalent arg 'x-queue-type': it is a stream; repeat its arguments or use /amq/queue/",
+                    subject=name,
+                )
+            raise UnsupportedError("only streams are served; declare with x-queue-type:stream", subject=name)
+        self.session.declare_stream(name, declaration(headers))
+
+    def _flush_outbox(self) -> None:
+        if self._outbox is not None:
+            self._outbox.flush(self._context.clock.now_ms())
+
+    def _published(self, tickets: list[Ticket], error: HeadgateError | None) -> None:
+        if error is not None:
+            logger.warning("%d messages were not kept: %s", len(tickets), error)
+            self._fail(error, receipt=tickets[0][1])
+        for _, receipt in tickets:
+            self._receipt(receipt)
+        if self._outbox is not None and self._outbox.unwritten <= self.settings.limits.unconfirmed_messages // 4:
+            self._pause("unwritten", False)
+        self._leave()
+        self.flush()
+        if self.core.state is ConnectionState.CLOSED:
+            self._link.close()
+
+    # consuming
+
+    def _subscribe(self, event: Subscribe) -> None:
+        destination = parse_destination(event.destination)
+        if destination.kind is DestinationKind.EXCHANGE:
+            raise UnsupportedError(
+                "subscriptions to exchanges are not served; subscribe to a stream", subject=event.destination
+            )
+        if event.key in self._subscriptions:
+            raise RemoteProtocolError(
+                f"A subscription identified by '{event.key}' already exists.", code="Duplicated subscription identifier"
+            )
+        limit = self.settings.limits.consumers
+        if len(self._subscriptions) >= limit:
+            raise RemoteProtocolError(f"reached maximum ({limit}) of subscriptions", code="not_allowed")
+        self._endpoint(destination, event.headers)
+        self.session.declare_stream(destination.name, {}, passive=True)
+        prefetch = min(number_of(event.headers, PREFETCH_COUNT) if PREFETCH_COUNT in event.headers else 0, MAX_PREFETCH)
+        if not prefetch:
+            raise PreconditionFailedError("consumer prefetch count is not set", subject=destination.name)
+        if event.ack_mode is AckMode.AUTO:
+            raise UnsupportedError("automatic acknowledgement not supported by streams", subject=destination.name)
+        options = consumer_options(consumer_arguments(event.headers), tag=event.key, settings=self.settings)
+        subscription = Subscription(
+            self.core,
+            self.session.message_consumer(destination.name, options),
+            event,
+            self.flush,
+            stream=destination.name,
+            session=self._session_id,
+        )
+        self._subscriptions[event.key] = subscription
+        self._receipt(event.receipt)
+        subscription.consumer.set_credit(prefetch)
+        self._pump.add(
+            subscription.consumer, subscription.deliver, lambda error: self._scan_failed(subscription, error)
+        )
+
+    def _unsubscribe(self, event: Unsubscribe) -> None:
+        subscription = self._subscriptions.pop(event.key, None)
+        if subscription is None:
+            raise RemoteProtocolError(f"Subscription to '{event.key[2:202]}' not found.", code="No subscription found")
+        self._end_subscription(subscription)
+        self._receipt(event.receipt)
+
+    def _acknowledge(self, event: Acknowledge) -> None:
+        key, _, rest = event.message.partition(f"@@{self._session_id}@@")
+        if not (rest.isascii() and rest.isdigit() and len(rest) <= 18):
+            raise RemoteProtocolError("ACK must include a valid message id", code="Invalid header")
+        subscription = self._subscriptions.get(key)
+        # What a subscription that has ended delivered may still be acknowledged.
+        if subscription is not None and not subscription.acknowledge(int(rest)):
+            raise PreconditionFailedError(f"unknown delivery tag {rest}")
+        self._receipt(event.receipt)
+
+    def _scan_failed(self, subscription: Subscription, error: Exception) -> None:
+        if not isinstance(error, HeadgateError):
+            raise error
+        if subscription.is_open:
+            self._fail(error)
+            self.flush()
+            self._link.close()
+
+    def _stream_deleted(self, stream: str) -> None:
+        self._declared.discard(stream)
+        for subscription in list(self._subscriptions.values()):
+            if subscription.stream == stream:
+                identifier = subscription.request.id
+                headers = [] if identifier is None else [("subscription", identifier)]
+                error = RemoteProtocolError(
+                    f"The server has canceled a subscription. No more messages will be delivered for {stream!r}.",
+                    code="Server cancelled subscription",
+                )
+                self._fail(error, headers=headers)
+                self.flush()
+                self._link.close()
+                return
+
+    # ends
+
+    def _receipt(self, receipt: str | None) -> None:
+        if receipt is not None and self.core.state in (ConnectionState.OPEN, ConnectionState.LEAVING):
+            self.core.receipt(receipt)
+
+    def _leave(self) -> None:
+        """Answer DISCONNECT once everything that was sent before it is kept."""
+        if self._leaving is not None and self.core.state is ConnectionState.LEAVING:
+            if self._outbox is None or not self._outbox.unwritten:
+                self.core.disconnected(self._leaving.receipt)
+
+    def _fail(
+        self, error: HeadgateError, *, receipt: str | None = None, headers: list[tuple[str, str]] | None = None
+    ) -> None:
+        """Say what is wrong; the connection ends with it."""
+        if self.core.state is not ConnectionState.CLOSED:
+            logger.warning("connection closed: %s", error)
+        self.core.fail(error, receipt=receipt, headers=headers or ())
+        self._end()
+
+    def _end_subscription(self, subscription: Subscription) -> None:
+        self._pump.remove(subscription.consumer)
+        subscription.close()
+
+    def _end(self) -> None:
+        """End everything that the connection has in the broker; again is harmless."""
+        for subscription in self._subscriptions.values():
+            self._end_subscription(subscription)
+        self._subscriptions.clear()
+        if self._outbox is not None:
+            self._outbox.flush(self._context.clock.now_ms())
+            self._outbox = None
+            self.session.close()
+
+    def flush(self) -> None:
+        """Send what was said."""
+        output = self.core.take_output()
+        if output:
+            self._sent_s = self._context.clock.monotonic_s()
+            self._link.write(output)
+
+    def _pause(self, reason: str, on: bool) -> None:
+        """Read nothing while there is a reason not to."""
+        before = bool(self._paused)
+        (self._paused.add if on else self._paused.discard)(reason)
+        if before != bool(self._paused):
+            (self._link.pause_reading if self._paused else self._link.resume_reading)()

@@ -132,8 +132,13 @@ class Running:
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), LIMIT_S)
 
+    async def stop_driver(self) -> None:
+        self.driver.stop_accepting()
+        await self.driver.end_connections()
+        self.driver.close()
+
     def stop(self) -> None:
-        self.wait(self.driver.stop())
+        self.wait(self.stop_driver())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(LIMIT_S)
         self.loop.close()
@@ -254,7 +259,7 @@ def test_connections_are_counted_with_their_bytes_and_forgotten(running: Running
         assert (record.listener, record.bytes_received, record.bytes_sent) == ("stream", 3, 3)
         assert record.peer.is_loopback and record.peer.local_host == "127.0.0.1"
     assert running.made[0].is_lost.wait(LIMIT_S)
-    assert list(running.connections) == [] and running.connections.bytes_received == 3
+    assert list(running.connections) == [] and running.connections.bytes_received() == {"stream": 3}
 
 
 def test_a_connection_beyond_the_limit_is_closed_at_once(loop: asyncio.AbstractEventLoop) -> None:

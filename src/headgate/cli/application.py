@@ -20,6 +20,7 @@ from headgate.cli.generate import generate
 from headgate.cli.output import write_note
 from headgate.cli.publish import publish
 from headgate.cli.run import run
+from headgate.cli.serve import serve
 from headgate.cli.tail import tail
 from headgate.errors import ConfigError, HeadgateError
 
@@ -49,6 +50,7 @@ application.command(subscription_commands.commands)
 application.command(rule_commands.commands)
 application.command(index_commands.commands)
 application.command(run)
+application.command(serve)
 application.command(generate)
 
 

@@ -1,6 +1,7 @@
 """Who a client is: credentials are checked in a thread of their own, failures are slowed, counted and logged.
 
-    PLAIN, AMQPLAIN   a user of the users file with its password; the default user from this machine only
+    PLAIN, AMQPLAIN   a user of the users file with its password; the default user, unless it was given a password of
+                      its own in the configuration, from this machine only
     EXTERNAL          the user that the client's checked TLS certificate names (common name of its subject)
     ANONYMOUS         the default user, from this machine only
 
@@ -18,7 +19,7 @@ from headgate.errors import AuthenticationError, HeadgateError
 from headgate.protocols.sasl import Anonymous, Credentials, External, Mechanism, Plain
 from headgate.server.connections import Connections
 from headgate.server.context import Clock
-from headgate.server.link import Link
+from headgate.server.link import Caller
 from headgate.server.settings import ServerSettings
 
 _WINDOW_S = 60.0
@@ -61,7 +62,7 @@ class LoginAuthenticator:
         self._run_in_thread = run_in_thread
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
 
-    def mechanisms(self, link: Link) -> tuple[str, ...]:
+    def mechanisms(self, link: Caller) -> tuple[str, ...]:
         """The SASL mechanisms that are offered on this link, the preferred first."""
         offered: list[str] = [Mechanism.PLAIN, Mechanism.AMQPLAIN]
         if link.peer.certificate_name is not None:
@@ -70,7 +71,7 @@ class LoginAuthenticator:
             offered.append(Mechanism.ANONYMOUS)
         return tuple(map(str, offered))
 
-    def authenticate(self, link: Link, credentials: Credentials, then: Answer) -> None:
+    def authenticate(self, link: Caller, credentials: Credentials, then: Answer) -> None:
         """Check credentials; `then` gets the user's name or an error that says no secret, later, in the loop's thread.
 
         The answer to wrong ones is held back for `timeouts.login_failure_s`. From an address with too many failures
@@ -81,7 +82,7 @@ class LoginAuthenticator:
             return
         match credentials:
             case Plain(user, password):
-                if user == self._settings.authentication.default_user and not link.peer.is_loopback:
+                if self._is_for_this_machine(user) and not link.peer.is_loopback:
                     self._refuse(link, user, "the default user may come from this machine only", then)
                 else:
                     self.check_password(user, password, lambda error: self._checked(link, user, error, then))
@@ -101,11 +102,15 @@ class LoginAuthenticator:
         """Compare a password in the thread for it; `then` gets None or the error."""
         self._run_in_thread(lambda: self._users.authenticate(user, password), then)
 
-    def _takes_anonymous(self, link: Link) -> bool:
+    def _is_for_this_machine(self, user: str) -> bool:
+        settings = self._settings.authentication
+        return user == settings.default_user and settings.default_password is None
+
+    def _takes_anonymous(self, link: Caller) -> bool:
         settings = self._settings.authentication
         return settings.anonymous and link.peer.is_loopback and settings.default_user in self._users
 
-    def _checked(self, link: Link, user: str, error: BaseException | None, then: Answer) -> None:
+    def _checked(self, link: Caller, user: str, error: BaseException | None, then: Answer) -> None:
         if error is None:
             self._accept(link, user, then)
         elif isinstance(error, HeadgateError):
@@ -114,12 +119,12 @@ class LoginAuthenticator:
             logger.error("the password of user %r could not be checked", user, exc_info=error)
             self._refuse(link, user, "it could not be checked", then)
 
-    def _accept(self, link: Link, user: str, then: Answer) -> None:
+    def _accept(self, link: Caller, user: str, then: Answer) -> None:
         self._connections.totals.logins += 1
         self._connections.of(link).user = user
         link.call_soon(lambda: then(user))
 
-    def _refuse(self, link: Link, user: str, reason: str, then: Answer) -> None:
+    def _refuse(self, link: Caller, user: str, reason: str, then: Answer) -> None:
         host = link.peer.host
         logger.warning("login refused: user %r from %s: %s", user, host, reason)
         self._connections.totals.logins_failed += 1

@@ -7,13 +7,12 @@ What a handler writes in one turn of the loop leaves together at its end. `is_wr
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import ssl
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from headgate.server.connections import ConnectionRecord
+from headgate.server.connections import ConnectionRecord, ip_address
 from headgate.server.context import HandlerFactory
 from headgate.server.link import Buffer, Handler, Peer, T
 
@@ -240,21 +239,15 @@ def _peer_of(transport: asyncio.Transport) -> Peer:
     host, port = transport.get_extra_info("peername")[:2]
     local = transport.get_extra_info("sockname")
     tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-    address = _address(host)
+    address = ip_address(host)
     return Peer(
         host=str(address),
         port=port,
         is_loopback=address.is_loopback,
         is_encrypted=tls is not None,
         certificate_name=None if tls is None else _common_name(tls.getpeercert()),
-        local_host=str(_address(local[0])),
+        local_host=str(ip_address(local[0])),
     )
-
-
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """An address as its peer knows it: IPv4 through a socket for both families is IPv4."""
-    address = ipaddress.ip_address(host)
-    return getattr(address, "ipv4_mapped", None) or address
 
 
 def _common_name(certificate: Any) -> str | None:

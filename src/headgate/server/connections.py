@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headgate.server.link import Link, Peer
+from headgate.server.link import Caller, Peer
+
+
+def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """An address as its peer knows it: IPv4 through a socket for both families is IPv4."""
+    address = ipaddress.ip_address(host)
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 @dataclass(slots=True)
@@ -47,9 +55,6 @@ class ConnectionTotals:
     """Not known in time."""
     logins: int = 0
     logins_failed: int = 0
-    bytes_received: int = 0
-    """Of connections that are closed; `Connections.bytes_received` adds the open ones."""
-    bytes_sent: int = 0
 
 
 class Connections:
@@ -57,8 +62,10 @@ class Connections:
 
     def __init__(self) -> None:
         self.totals = ConnectionTotals()
-        self._records: dict[Link, ConnectionRecord] = {}
+        self._records: dict[Caller, ConnectionRecord] = {}
         self._numbers = itertools.count(1)
+        self._received_before: Counter[str] = Counter()
+        self._sent_before: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._records)
@@ -66,31 +73,35 @@ class Connections:
     def __iter__(self) -> Iterator[ConnectionRecord]:
         return iter(tuple(self._records.values()))
 
-    def opened(self, link: Link, *, listener: str, now_ms: int) -> ConnectionRecord:
+    def opened(self, link: Caller, *, listener: str, now_ms: int) -> ConnectionRecord:
         """Note a connection that was accepted."""
         record = ConnectionRecord(next(self._numbers), link.peer, listener, now_ms)
         self._records[link] = record
         self.totals.opened += 1
         return record
 
-    def of(self, link: Link) -> ConnectionRecord:
+    def of(self, link: Caller) -> ConnectionRecord:
         """The record of a link, to read or to fill; one that nobody lists for a link that is not open."""
         return self._records.get(link) or ConnectionRecord(0, link.peer)
 
-    def closed(self, link: Link) -> None:
+    def closed(self, link: Caller) -> None:
         """Note that a connection is gone."""
         record = self._records.pop(link, None)
         if record is not None:
             self.totals.closed += 1
-            self.totals.bytes_received += record.bytes_received
-            self.totals.bytes_sent += record.bytes_sent
+            self._received_before[record.listener] += record.bytes_received
+            self._sent_before[record.listener] += record.bytes_sent
 
-    @property
-    def bytes_received(self) -> int:
-        """Bytes of all connections since the server started."""
-        return self.totals.bytes_received + sum(record.bytes_received for record in self._records.values())
+    def bytes_received(self) -> Counter[str]:
+        """Bytes from all clients of each listener since the server started."""
+        received = self._received_before.copy()
+        for record in self._records.values():
+            received[record.listener] += record.bytes_received
+        return received
 
-    @property
-    def bytes_sent(self) -> int:
-        """Bytes of all connections since the server started."""
-        return self.totals.bytes_sent + sum(record.bytes_sent for record in self._records.values())
+    def bytes_sent(self) -> Counter[str]:
+        """Bytes to all clients of each listener since the server started."""
+        sent = self._sent_before.copy()
+        for record in self._records.values():
+            sent[record.listener] += record.bytes_sent
+        return sent

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from headgate.errors import AuthenticationError
 from headgate.protocols.sasl import Credentials
 from headgate.server.connections import Connections
-from headgate.server.link import Handler, Link, Peer
+from headgate.server.link import Caller, Handler, Link, Peer
 from headgate.server.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ class SystemClock:
 class Authenticator(Protocol):
     """Says who a client is."""
 
-    def mechanisms(self, link: Link) -> tuple[str, ...]:
+    def mechanisms(self, link: Caller) -> tuple[str, ...]:
         """The SASL mechanisms that are offered on this link, the preferred first."""
 
     def authenticate(
-        self, link: Link, credentials: Credentials, then: Callable[[str | AuthenticationError], None]
+        self, link: Caller, credentials: Credentials, then: Callable[[str | AuthenticationError], None]
     ) -> None:
         """Check credentials; `then` gets the user's name or an error that says no secret, later, in the loop's thread.
 
@@ -65,6 +65,8 @@ class ServerContext:
     connections: Connections = field(default_factory=Connections)
     ports: dict[str, int] = field(default_factory=dict)
     """The port of each open listener by its key in the configuration, such as `stream_tls`."""
+    is_ready: bool = False
+    """Whether every listener accepts and the server is not stopping."""
 
     def advertised_address(self, peer: Peer) -> tuple[str, int]:
         """Host and port that a stream client is told to connect to."""

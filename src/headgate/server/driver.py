@@ -26,6 +26,8 @@ WORKERS = 2
 _BROKER_TICK_S = 0.05
 _HANDLER_TICK_S = 0.5
 _BACKLOG = 1024
+_ABORT_S = 1.0
+"""How long aborted connections may take to be gone."""
 
 logger = logging.getLogger("headgate.server")
 
@@ -70,17 +72,27 @@ class Driver:
         )
         self._servers.append(server)
 
-    async def stop(self) -> None:
-        """Accept no more, let every handler say good-bye, and end what is still there after the time for it."""
+    def stop_accepting(self) -> None:
+        """Close the listeners; who is connected stays."""
         for server in self._servers:
             server.close()
         self._all_gone = asyncio.Event()
+
+    async def end_connections(self) -> None:
+        """Let every handler say good-bye, and end what is still there after `timeouts.shutdown_s`."""
         for connection in tuple(self._connections):
             connection.shut_down()
         await self._wait_until_gone(self.context.settings.timeouts.shutdown_s)
+        self.abort_connections()
+        await self._wait_until_gone(_ABORT_S)
+
+    def abort_connections(self) -> None:
+        """End all connections at once."""
         for connection in tuple(self._connections):
             connection.abort()
-        await self._wait_until_gone(1.0)
+
+    def close(self) -> None:
+        """End threads and regular calls; the last that is asked of the driver."""
         for timer in self._timers.values():
             timer.cancel()
         for pool in (self._workers, self._login_thread):

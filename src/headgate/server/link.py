@@ -28,6 +28,20 @@ class Peer:
     local_host: str = ""
 
 
+class Caller(Protocol):
+    """Who asks for something that is answered later: a link, or a request over HTTP."""
+
+    @property
+    def peer(self) -> Peer:
+        """The other end."""
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Make a call in the loop's next turn."""
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
+        """Make a call in `delay_s`, unless the asker is gone by then; what is returned takes it back."""
+
+
 class Link(Protocol):
     """One accepted connection, as its handler sees it."""
 

@@ -1,19 +1,25 @@
-"""A whole server: listeners, driver, broker and HTTP put together, started and stopped."""
+"""A whole server: lock, listeners, broker, driver and HTTP put together, started and stopped."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
 import logging
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from headgate.broker.broker import Broker
+from headgate.broker.broker import Broker, BrokerSettings
+from headgate.errors import ConfigError, StreamLockedError
+from headgate.log import Durability
+from headgate.log.files import storage_error
+from headgate.log.lock import StreamLock
+from headgate.log.staging import PRIVATE_FOLDER
 from headgate.server.authenticator import LoginAuthenticator
 from headgate.server.connections import Connections
 from headgate.server.context import Clock, HandlerFactory, ServerContext, SystemClock
+from headgate.server.definitions import apply_definitions
 from headgate.server.driver import Driver
+from headgate.server.http import HttpServer
 from headgate.server.listeners import ENCRYPTED, open_listeners, protocol_of, tls_context
 from headgate.server.settings import ServerSettings
 
@@ -23,6 +29,10 @@ HANDLERS = {
     "stomp": "headgate.server.stomp:StompHandler",
 }
 """Where the handler of each protocol is; imported when the server starts."""
+
+_LOCK_FOLDER = "server"
+_WRITTEN_WITHIN_S = 5.0
+_POLL_S = 0.01
 
 logger = logging.getLogger("headgate.server")
 
@@ -41,6 +51,8 @@ class Server:
         self._clock = clock or SystemClock()
         self._handlers = handlers
         self._driver = Driver(asyncio.get_running_loop())
+        self._lock: StreamLock | None = None
+        self._http: list[HttpServer] = []
         self.context: ServerContext
 
     @property
@@ -49,17 +61,72 @@ class Server:
         return self.context.ports
 
     async def start(self) -> None:
-        """Listen, recover, declare what the configuration defines, accept. Raises ConfigError and others of Headgate.
+        """Listen, recover, make what the configuration defines, accept; the last step makes `is_ready` true.
 
-        The ports are taken first: a second server is told so before it touches a file.
+        The ports are taken first, then the root: a second server is told so before it touches a file. Raises
+        ConfigError for what the configuration asks for and cannot be had, LogError for files.
         """
         tls = None if self._settings.tls is None else tls_context(self._settings.tls)
         sockets = open_listeners(self._settings.listeners, encrypted=tls is not None)
         try:
-            broker = Broker(Path(self._settings.root), now_ms=self._clock.now_ms, wake=self._driver.wake)
+            self._lock = _lock_root(Path(self._settings.root), self._clock)
+            broker = self._make_broker()
+            apply_definitions(broker, self._settings)
+            handlers = {
+                protocol: self._handler(protocol) for protocol in map(protocol_of, sockets) if protocol != "http"
+            }
         except BaseException:
-            _close(sockets)
+            for listening in sockets.values():
+                listening.close()
+            if self._lock is not None:
+                self._lock.release()
             raise
+        self.context = self._make_context(broker)
+        self.context.ports.update({name: listening.getsockname()[1] for name, listening in sockets.items()})
+        self._driver.start(self.context)
+        for name, listening in sockets.items():
+            encrypted = tls if name in ENCRYPTED else None
+            if protocol_of(name) == "http":
+                http = HttpServer(self.context, self._driver, listening, self._settings.tls if encrypted else None)
+                self._http.append(http)
+                await http.start()
+            else:
+                await self._driver.listen(name, listening, handlers[protocol_of(name)], encrypted)
+        self.context.is_ready = True
+
+    async def stop(self) -> None:
+        """Accept no more, write and confirm what is queued, say good-bye, give the locks back. Takes a bounded time."""
+        self.context.is_ready = False
+        self._driver.stop_accepting()
+        await self._until_written()
+        await self._driver.end_connections()
+        for http in self._http:
+            await http.stop()
+        self.context.broker.close()
+        self._driver.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def hurry(self) -> None:
+        """Stop without waiting for clients any longer."""
+        self._driver.abort_connections()
+
+    def _make_broker(self) -> Broker:
+        users_file = self._settings.authentication.users_file
+        settings = BrokerSettings(
+            durability=Durability(self._settings.storage.durability),
+            users_file=None if users_file is None else Path(users_file),
+            default_user=self._settings.authentication.default_user,
+        )
+        return Broker(
+            Path(self._settings.root),
+            now_ms=self._clock.now_ms,
+            settings=settings,
+            wake=self._driver.wake,
+            run_in_worker=self._driver.run_in_worker,
+        )
+
+    def _make_context(self, broker: Broker) -> ServerContext:
         connections = Connections()
         authenticator = LoginAuthenticator(
             broker.users,
@@ -68,27 +135,33 @@ class Server:
             connections=connections,
             run_in_thread=self._driver.run_in_login_thread,
         )
-        self.context = ServerContext(broker, self._settings, self._clock, authenticator, connections)
-        self.context.ports.update({name: listening.getsockname()[1] for name, listening in sockets.items()})
-        self._driver.start(self.context)
-        for name, listening in sockets.items():
-            protocol = protocol_of(name)
-            if protocol != "http":
-                factory = self._handlers[protocol] if self._handlers else _handler(protocol)
-                await self._driver.listen(name, listening, factory, tls if name in ENCRYPTED else None)
+        return ServerContext(broker, self._settings, self._clock, authenticator, connections)
 
-    async def stop(self) -> None:
-        """Accept no more, say good-bye, write what is queued, give the locks back."""
-        await self._driver.stop()
-        self.context.broker.close()
+    def _handler(self, protocol: str) -> HandlerFactory:
+        if self._handlers is not None:
+            return self._handlers[protocol]
+        module, _, name = HANDLERS[protocol].partition(":")
+        factory: HandlerFactory = getattr(importlib.import_module(module), name)
+        return factory
 
-
-def _handler(protocol: str) -> HandlerFactory:
-    module, _, name = HANDLERS[protocol].partition(":")
-    factory: HandlerFactory = getattr(importlib.import_module(module), name)
-    return factory
+    async def _until_written(self) -> None:
+        """Give appends that a thread is at the time to end, so that publishers get their confirms."""
+        broker = self.context.broker
+        for _ in range(int(_WRITTEN_WITHIN_S / _POLL_S)):
+            if not any(stream.job is not None or stream.queue for stream in broker.catalogue):
+                break
+            await asyncio.sleep(_POLL_S)
 
 
-def _close(sockets: Mapping[str, socket.socket]) -> None:
-    for listening in sockets.values():
-        listening.close()
+def _lock_root(root: Path, clock: Clock) -> StreamLock:
+    """The right to serve a root. Raises ConfigError that names the server which has it."""
+    folder = root / PRIVATE_FOLDER / _LOCK_FOLDER
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(error, folder) from error
+    try:
+        return StreamLock.acquire(folder, now_ms=clock.now_ms(), timeout_s=0.0)
+    except StreamLockedError as error:
+        holder = error.reason.partition(": ")[2].partition(";")[0]
+        raise ConfigError(f"{root} is served already, by {holder}; one server has one root") from error

@@ -1,0 +1,40 @@
+"""`headgate serve`: the broker, over one root folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from headgate.cli.output import write_line
+
+
+def serve(
+    *,
+    root: Annotated[
+        Path | None,
+        Parameter(env_var="HEADGATE_ROOT", help="Folder that holds the streams; made if it is not there."),
+    ] = None,
+    config: Annotated[Path | None, Parameter(help="Configuration in TOML.")] = None,
+) -> int:
+    """Serve the streams of a folder to RabbitMQ clients: AMQP 1.0 and 0.9.1, the stream protocol, STOMP.
+
+    Without a configuration: `headgate-data`, AMQP on port 5672, streams on 5552, STOMP on 61613, and health, metrics
+    and lists on 15672. Keys of the configuration can be set as HEADGATE_SERVER__TABLE__KEY. Writes one line with
+    `ready` when every listener accepts, and logs to standard error. SIGTERM or Ctrl-C stops it: what was accepted is
+    written and confirmed first.
+    """
+    from headgate.server.configuration import load_settings
+    from headgate.server.process import serve as serve_until_stopped
+
+    settings = load_settings(config, os.environ, root=root)
+
+    def ready(line: str) -> None:
+        write_line(line)
+        sys.stdout.flush()
+
+    serve_until_stopped(settings, ready=ready)
+    return 0

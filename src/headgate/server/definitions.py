@@ -1,0 +1,72 @@
+"""What the configuration defines is there when the server has started: users, streams, super streams."""
+
+from __future__ import annotations
+
+from headgate.broker.broker import Broker
+from headgate.broker.users import EVERYTHING, Permissions, Users
+from headgate.errors import AuthenticationError, ConfigError, HeadgateError
+from headgate.server.settings import ServerSettings, SuperStreamEntry
+
+ADMINISTRATOR = "administrator"
+"""The tag of users who may change users."""
+
+
+def apply_definitions(broker: Broker, settings: ServerSettings) -> None:
+    """Make what is missing, and give users the passwords and permissions that the file says.
+
+    Raises ConfigError that names the entry: a stream that is there with other arguments stays as it is.
+    """
+    default = settings.authentication
+    if default.default_password is not None:
+        _define_user(
+            broker.users, default.default_user, default.default_password, (ADMINISTRATOR,), permissions=EVERYTHING
+        )
+    for user in settings.user:
+        given = user.permissions
+        permissions = Permissions(given.configure, given.write, given.read)
+        try:
+            _define_user(broker.users, user.name, user.password, tuple(user.tags), permissions=permissions)
+        except HeadgateError as error:
+            raise ConfigError(f"user {user.name!r}: {error}") from error
+    for stream in settings.stream:
+        try:
+            _declare(broker, stream.name, dict(stream.arguments))
+        except HeadgateError as error:
+            raise ConfigError(f"stream {stream.name!r}: {error}") from error
+    for entry in settings.super_stream:
+        try:
+            _define_super_stream(broker, entry)
+        except HeadgateError as error:
+            raise ConfigError(f"super_stream {entry.name!r}: {error}") from error
+
+
+def _define_user(users: Users, name: str, password: str, tags: tuple[str, ...], *, permissions: Permissions) -> None:
+    if name not in users:
+        users.add(name, password, tags=tags, permissions=permissions)
+        return
+    try:
+        users.authenticate(name, password)
+    except AuthenticationError:
+        users.set_password(name, password)
+    known = users.get(name)
+    if known.tags != tags:
+        users.set_tags(name, tags)
+    if known.permissions != permissions:
+        users.permit(name, permissions)
+
+
+def _declare(broker: Broker, name: str, arguments: dict[str, object]) -> None:
+    broker.catalogue.declare(name, arguments, now_ms=broker.now_ms(), numbers_as_text=True)
+
+
+def _define_super_stream(broker: Broker, entry: SuperStreamEntry) -> None:
+    keys = entry.binding_keys or [str(number) for number in range(entry.partitions or 0)]
+    bound = [(f"{entry.name}-{key}", key) for key in keys]
+    if entry.name not in broker.exchanges:
+        for partition, _key in bound:
+            _declare(broker, partition, dict(entry.arguments))
+        broker.exchanges.create_super_stream(entry.name, bound)
+        return
+    there = [(binding.queue, binding.key) for binding in broker.exchanges.bindings(source=entry.name)]
+    if sorted(there) != sorted(bound):
+        raise ConfigError(f"it is there with the partitions {[queue for queue, _key in there]}")

@@ -1,0 +1,262 @@
+"""HTTP: health, metrics, lists, and users. Served in the driver's loop, so it sees the broker as handlers do.
+
+    GET    /health/live             200 while the loop turns
+    GET    /health/ready            200 while every listener accepts, else 503
+    GET    /metrics                 Prometheus: server and streams; /metrics/per-object adds consumers, connections
+    GET    /api/streams, /api/consumers, /api/connections, /api/users
+    PUT    /api/users/NAME          make or change a user: {"password", "tags", "permissions": {"configure", …}}
+    DELETE /api/users/NAME
+
+Paths under `/api` need a user (HTTP Basic); lists hold what that user may read, users are the administrators' matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from headgate.broker.users import NOTHING, Permissions
+from headgate.errors import AuthenticationError, BrokerError, HeadgateError, ResourceNotFoundError
+from headgate.protocols.sasl import Plain
+from headgate.server.connections import ip_address
+from headgate.server.context import ServerContext
+from headgate.server.definitions import ADMINISTRATOR
+from headgate.server.driver import Driver
+from headgate.server.link import Peer
+from headgate.server.listings import connection_rows, consumer_rows, stream_rows, user_rows
+from headgate.server.metrics import metrics_text
+from headgate.server.settings import Tls
+
+_METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8; escaping=underscores"
+_BODY_BYTES = 65_536
+_CONCURRENT = 64
+_GRACE_S = 2
+_REALM = {"WWW-Authenticate": 'Basic realm="Headgate"'}
+
+
+class _RefusedError(Exception):
+    """A request that is answered with a status and a reason."""
+
+    def __init__(self, status: int, reason: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(reason)
+        self.response = _json({"error": reason}, status, headers)
+
+
+class UserChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is changed of a user; what is left out stays, and is empty for a new one."""
+
+    password: str | None = None
+    tags: list[str] | None = None
+    permissions: Permissions | None = None
+
+
+class HttpServer:
+    """One listener of HTTP, from `start` to `stop`."""
+
+    def __init__(self, context: ServerContext, driver: Driver, listening: socket.socket, tls: Tls | None) -> None:
+        self._socket = listening
+        config = uvicorn.Config(
+            _Site(context, driver).application(),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            http="h11",
+            server_header=False,
+            limit_concurrency=_CONCURRENT,
+            timeout_graceful_shutdown=_GRACE_S,
+            ssl_certfile=None if tls is None else tls.certificate,
+            ssl_keyfile=None if tls is None else tls.key,
+        )
+        self._server = uvicorn.Server(config)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Accept."""
+        self._server.config.load()
+        self._server.lifespan = self._server.config.lifespan_class(self._server.config)
+        await self._server.startup(sockets=[self._socket])
+        self._task = asyncio.create_task(self._server.main_loop())
+
+    async def stop(self) -> None:
+        """End requests and close."""
+        if self._task is not None:
+            self._server.should_exit = True
+            await self._task
+            await self._server.shutdown(sockets=[self._socket])
+
+
+class _Request:
+    """What the authenticator needs of somebody who asks."""
+
+    def __init__(self, peer: Peer, driver: Driver) -> None:
+        self.peer = peer
+        self._driver = driver
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        self._driver.call_soon(call)
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
+        return self._driver.loop.call_later(delay_s, call).cancel
+
+
+class _Site:
+    """The answers."""
+
+    def __init__(self, context: ServerContext, driver: Driver) -> None:
+        self._context = context
+        self._driver = driver
+
+    def application(self) -> Starlette:
+        """The application with its routes."""
+        return Starlette(
+            routes=[
+                Route("/health/live", self._live),
+                Route("/health/ready", self._ready),
+                Route("/metrics", self._metrics),
+                Route("/metrics/per-object", self._metrics_per_object),
+                Route("/api/streams", self._with_user(self._streams)),
+                Route("/api/consumers", self._with_user(self._consumers)),
+                Route("/api/connections", self._with_user(self._connections)),
+                Route("/api/users", self._with_user(self._users)),
+                Route("/api/users/{name}", self._with_user(self._put_user), methods=["PUT"]),
+                Route("/api/users/{name}", self._with_user(self._delete_user), methods=["DELETE"]),
+            ]
+        )
+
+    async def _live(self, _request: Request) -> Response:
+        return PlainTextResponse("live\n")
+
+    async def _ready(self, _request: Request) -> Response:
+        is_ready = self._context.is_ready
+        return PlainTextResponse("ready\n" if is_ready else "not ready\n", 200 if is_ready else 503)
+
+    async def _metrics(self, _request: Request) -> Response:
+        return Response(metrics_text(self._context, per_object=False), media_type=_METRICS_TYPE)
+
+    async def _metrics_per_object(self, _request: Request) -> Response:
+        return Response(metrics_text(self._context, per_object=True), media_type=_METRICS_TYPE)
+
+    async def _streams(self, _request: Request, user: str) -> Response:
+        return _json(list(stream_rows(self._context.broker, user)))
+
+    async def _consumers(self, _request: Request, user: str) -> Response:
+        return _json(list(consumer_rows(self._context.broker, user)))
+
+    async def _connections(self, _request: Request, user: str) -> Response:
+        return _json(list(connection_rows(self._context.connections, self._context.broker, user)))
+
+    async def _users(self, _request: Request, user: str) -> Response:
+        self._check_administrator(user)
+        return _json(list(user_rows(self._context.broker.users)))
+
+    async def _put_user(self, request: Request, user: str) -> Response:
+        self._check_administrator(user)
+        users = self._context.broker.users
+        name = request.path_params["name"]
+        change = await _body(request)
+        if name not in users:
+            users.add(name, change.password, tags=tuple(change.tags or ()), permissions=change.permissions or NOTHING)
+            return _json({"name": name}, 201)
+        if change.permissions is not None:
+            users.permit(name, change.permissions)
+        if change.tags is not None:
+            users.set_tags(name, tuple(change.tags))
+        if change.password is not None:
+            users.set_password(name, change.password)
+        return _json({"name": name})
+
+    async def _delete_user(self, request: Request, user: str) -> Response:
+        self._check_administrator(user)
+        self._context.broker.users.remove(request.path_params["name"])
+        return Response(status_code=204)
+
+    def _check_administrator(self, user: str) -> None:
+        if ADMINISTRATOR not in self._context.broker.users.get(user).tags:
+            raise _RefusedError(403, f"user {user!r} has not the tag {ADMINISTRATOR}")
+
+    def _with_user(
+        self, handle: Callable[[Request, str], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """A route for users: refuses others, and answers errors of the broker in JSON."""
+
+        async def handled(request: Request) -> Response:
+            try:
+                return await handle(request, await self._user(request))
+            except _RefusedError as refused:
+                return refused.response
+            except ResourceNotFoundError as error:
+                return _json({"error": str(error)}, 404)
+            except HeadgateError as error:
+                return _json({"error": str(error)}, 400 if isinstance(error, BrokerError) else 500)
+
+        return handled
+
+    async def _user(self, request: Request) -> str:
+        """The user that the request comes from. Raises _RefusedError."""
+        credentials = _basic(request.headers.get("authorization", ""))
+        if credentials is None:
+            raise _RefusedError(401, "give a user and a password (HTTP Basic)", _REALM)
+        answer: asyncio.Future[str | AuthenticationError] = asyncio.get_running_loop().create_future()
+
+        def answered(result: str | AuthenticationError) -> None:
+            if not answer.done():
+                answer.set_result(result)
+
+        caller = _Request(_peer(request), self._driver)
+        self._context.authenticator.authenticate(caller, credentials, answered)
+        result = await answer
+        if isinstance(result, AuthenticationError):
+            raise _RefusedError(401, str(result), _REALM)
+        return result
+
+
+def _basic(header: str) -> Plain | None:
+    """The credentials of an `Authorization` header."""
+    kind, _, encoded = header.partition(" ")
+    if kind.lower() != "basic":
+        return None
+    try:
+        user, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return Plain(user, password) if colon else None
+
+
+def _peer(request: Request) -> Peer:
+    client = request.client
+    if client is None:
+        return Peer("", 0, is_loopback=False)
+    try:
+        address = ip_address(client.host)
+    except ValueError:
+        # A proxy said who asks, in words of its own.
+        return Peer(client.host, client.port, is_loopback=False)
+    return Peer(str(address), client.port, is_loopback=address.is_loopback)
+
+
+async def _body(request: Request) -> UserChange:
+    data = b""
+    async for piece in request.stream():
+        data += piece
+        if len(data) > _BODY_BYTES:
+            raise _RefusedError(413, f"the body is longer than {_BODY_BYTES} bytes")
+    try:
+        return msgspec.json.decode(data, type=UserChange)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _RefusedError(400, f"the body: {error}") from error
+
+
+def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(value, enc_hook=str), status, headers=headers, media_type="application/json")

@@ -1,0 +1,145 @@
+"""What lists show: one mapping per stream, consumer, connection, user; the same for HTTP and the command line."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from headgate.broker.broker import Broker
+from headgate.broker.catalogue import arguments_declared
+from headgate.broker.consumers import ChunkConsumer, Consumer, MessageConsumer
+from headgate.broker.session import Session
+from headgate.broker.stream import BrokerStream
+from headgate.broker.users import Permission, Users
+from headgate.errors import AccessRefusedError, HeadgateError
+from headgate.server.connections import Connections
+from headgate.server.definitions import ADMINISTRATOR
+
+MONITORING = "monitoring"
+"""The tag of users who may see all streams, consumers and connections."""
+
+Row = dict[str, object]
+
+
+def may_see_all(users: Users, user: str) -> bool:
+    """Whether a user is an administrator or monitors the server."""
+    return user in users and bool({ADMINISTRATOR, MONITORING} & set(users.get(user).tags))
+
+
+def may_read(users: Users, user: str, stream: str) -> bool:
+    """Whether a user may see a stream and who reads it."""
+    if may_see_all(users, user):
+        return True
+    try:
+        users.check(user, Permission.READ, stream)
+    except AccessRefusedError:
+        return False
+    return True
+
+
+def open_streams(broker: Broker) -> Iterator[BrokerStream]:
+    """All streams, but those that cannot be opened: lists say why, numbers leave them out."""
+    for name in broker.catalogue.names():
+        with contextlib.suppress(HeadgateError):
+            yield broker.catalogue.get(name)
+
+
+def stream_rows(broker: Broker, user: str) -> Iterator[Row]:
+    """The streams that a user may read, in order of their names; one that cannot be opened says why."""
+    for name in broker.catalogue.names():
+        if may_read(broker.users, user, name):
+            try:
+                stream = broker.catalogue.get(name)
+            except HeadgateError as error:
+                yield {"name": name, "error": str(error)}
+            else:
+                yield stream_row(stream)
+
+
+def stream_row(stream: BrokerStream) -> Row:
+    """One stream with its counters."""
+    return {
+        "name": stream.name,
+        "arguments": arguments_declared(stream),
+        "first_offset": stream.first_offset,
+        "next_offset": stream.next_offset,
+        "messages": stream.next_offset - stream.first_offset,
+        "publishers": len(stream.publishers),
+        "consumers": len(stream.readers),
+        "counters": asdict(stream.counters),
+    }
+
+
+def consumers(broker: Broker) -> Iterator[tuple[Session, Consumer]]:
+    """The consumers of all sessions."""
+    for session in broker.sessions:
+        for consumer in session.consumers:
+            yield session, consumer
+
+
+def consumer_rows(broker: Broker, user: str) -> Iterator[Row]:
+    """The consumers of streams that a user may read, with the filters in force."""
+    for session, consumer in consumers(broker):
+        if may_read(broker.users, user, consumer.stream):
+            yield consumer_row(session, consumer)
+
+
+def consumer_row(session: Session, consumer: Consumer) -> Row:
+    """One consumer: where it is, what it wants, what that has cost."""
+    options = consumer.options
+    return {
+        "stream": consumer.stream,
+        "name": options.name,
+        "tag": options.tag,
+        "connection": session.connection,
+        "protocol": session.protocol,
+        "user": session.user,
+        "filter_values": [value.decode(errors="backslashreplace") for value in options.filter_values],
+        "match_unfiltered": options.match_unfiltered,
+        "dialect": None if options.filter is None else options.filter.dialect,
+        "filter": None if options.filter is None else options.filter.text,
+        "next_offset": consumer.next_offset,
+        "lag": consumer.lag,
+        "credit": consumer.credit,
+        "active": consumer.is_active,
+        "delivered_chunks": consumer.delivered_chunks if isinstance(consumer, ChunkConsumer) else None,
+        "delivered_messages": consumer.delivered_messages if isinstance(consumer, MessageConsumer) else None,
+        "delivered_bytes": consumer.delivered_bytes,
+        "counters": consumer.counters.as_dict(),
+    }
+
+
+def connection_rows(connections: Connections, broker: Broker, user: str) -> Iterator[Row]:
+    """The open connections; a user that may not see all sees its own."""
+    sees_all = may_see_all(broker.users, user)
+    for record in connections:
+        if sees_all or record.user == user:
+            yield {
+                "name": record.name,
+                "host": record.peer.host,
+                "port": record.peer.port,
+                "listener": record.listener,
+                "encrypted": record.peer.is_encrypted,
+                "protocol": record.protocol,
+                "user": record.user,
+                "client": record.client,
+                "opened_ms": record.opened_ms,
+                "bytes_received": record.bytes_received,
+                "bytes_sent": record.bytes_sent,
+            }
+
+
+def user_rows(users: Users) -> Iterator[Row]:
+    """Users with their tags and permissions, without a trace of their passwords."""
+    for name in users:
+        user = users.get(name)
+        permissions = user.permissions
+        yield {
+            "name": name,
+            "tags": list(user.tags),
+            "configure": permissions.configure,
+            "write": permissions.write,
+            "read": permissions.read,
+            "has_password": user.password_hash is not None,
+        }

@@ -1,0 +1,406 @@
+"""What the server counts, in the text format of Prometheus.
+
+Families are tables of name, kind, meaning and where the number is; the documentation page is written from them. Those
+that mean the same as in RabbitMQ have its names, with `queue` and `vhost` as labels of streams.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Generic, Literal, TypeVar
+
+from headgate import __version__
+from headgate.broker.consumers import Consumer
+from headgate.broker.session import Session
+from headgate.broker.stream import BrokerStream, ReadingCounters, StreamCounters
+from headgate.scan import ScanCounters
+from headgate.server.connections import ConnectionRecord
+from headgate.server.context import ServerContext
+from headgate.server.listeners import protocol_of
+from headgate.server.listings import consumers, open_streams
+
+S = TypeVar("S")
+Number = int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Family(Generic[S]):
+    """One metric: `value` finds its number in what it is about."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    meaning: str
+    value: Callable[[S], Number]
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over all streams, made once per request."""
+
+    context: ServerContext
+    messages: int = 0
+    written: StreamCounters = field(default_factory=StreamCounters)
+    read: ReadingCounters = field(default_factory=ReadingCounters)
+    streams: int = 0
+    publishers: int = 0
+    consumers: int = 0
+    largest_lag: int = 0
+
+    def stream_bytes(self, counted: dict[str, int]) -> int:
+        """Of the listeners of the stream protocol."""
+        return sum(count for listener, count in counted.items() if protocol_of(listener) == "stream")
+
+
+SERVER: tuple[Family[Totals], ...] = (
+    Family("rabbitmq_connections", "gauge", "Open connections.", lambda t: len(t.context.connections)),
+    Family(
+        "rabbitmq_connections_opened_total",
+        "counter",
+        "Connections accepted.",
+        lambda t: t.context.connections.totals.opened,
+    ),
+    Family(
+        "rabbitmq_connections_closed_total",
+        "counter",
+        "Connections ended.",
+        lambda t: t.context.connections.totals.closed,
+    ),
+    Family("rabbitmq_queues", "gauge", "Streams.", lambda t: t.streams),
+    Family(
+        "rabbitmq_queues_created_total",
+        "counter",
+        "Streams created by clients.",
+        lambda t: t.context.broker.counters.streams_created,
+    ),
+    Family(
+        "rabbitmq_queues_deleted_total",
+        "counter",
+        "Streams deleted by clients.",
+        lambda t: t.context.broker.counters.streams_deleted,
+    ),
+    Family("rabbitmq_queue_messages", "gauge", "Messages in all streams.", lambda t: t.messages),
+    Family("rabbitmq_consumers", "gauge", "Consumers of all protocols.", lambda t: t.consumers),
+    Family("rabbitmq_global_consumers", "gauge", "Consumers of all protocols.", lambda t: t.consumers),
+    Family("rabbitmq_global_publishers", "gauge", "Publishers of all protocols.", lambda t: t.publishers),
+    Family(
+        "rabbitmq_global_messages_received_total",
+        "counter",
+        "Messages that publishers sent and that were new.",
+        lambda t: t.written.messages_published,
+    ),
+    Family(
+        "rabbitmq_global_messages_confirmed_total",
+        "counter",
+        "Messages confirmed to publishers.",
+        lambda t: t.written.messages_confirmed,
+    ),
+    Family(
+        "rabbitmq_global_messages_delivered_total",
+        "counter",
+        "Messages delivered to consumers that take messages; chunks are counted by headgate_delivered_chunks_total.",
+        lambda t: t.read.delivered_messages,
+    ),
+    Family(
+        "rabbitmq_stream_read_bytes_total",
+        "counter",
+        "Bytes that clients of the stream protocol read from the server.",
+        lambda t: t.stream_bytes(t.context.connections.bytes_sent()),
+    ),
+    Family(
+        "rabbitmq_stream_written_bytes_total",
+        "counter",
+        "Bytes that clients of the stream protocol wrote to the server.",
+        lambda t: t.stream_bytes(t.context.connections.bytes_received()),
+    ),
+    Family(
+        "rabbitmq_stream_consumer_max_offset_lag",
+        "gauge",
+        "Offsets between the end of a stream and its slowest consumer, the largest.",
+        lambda t: t.largest_lag,
+    ),
+    Family(
+        "rabbitmq_auth_attempts_succeeded_total",
+        "counter",
+        "Logins.",
+        lambda t: t.context.connections.totals.logins,
+    ),
+    Family(
+        "rabbitmq_auth_attempts_failed_total",
+        "counter",
+        "Logins that were refused.",
+        lambda t: t.context.connections.totals.logins_failed,
+    ),
+    Family(
+        "rabbitmq_process_resident_memory_bytes", "gauge", "Resident memory of the server.", lambda t: resident_bytes()
+    ),
+    Family("rabbitmq_process_open_fds", "gauge", "Open file descriptors.", lambda t: open_descriptors()),
+    Family(
+        "rabbitmq_process_max_fds",
+        "gauge",
+        "Limit of file descriptors.",
+        lambda t: resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+    ),
+    Family(
+        "headgate_connections_refused_total",
+        "counter",
+        "Connections beyond the limit.",
+        lambda t: t.context.connections.totals.refused,
+    ),
+    Family(
+        "headgate_connections_timed_out_total",
+        "counter",
+        "Connections whose client was not known in time.",
+        lambda t: t.context.connections.totals.timed_out,
+    ),
+    Family(
+        "headgate_connections_failed_total",
+        "counter",
+        "Connections ended by an error of the server.",
+        lambda t: t.context.connections.totals.failed,
+    ),
+    Family(
+        "headgate_offsets_stored_total",
+        "counter",
+        "Offsets that consumers stored.",
+        lambda t: t.context.broker.counters.offsets_stored,
+    ),
+)
+
+_WRITTEN_MEANING = {
+    "messages_published": "Messages written to the stream.",
+    "messages_confirmed": "Messages confirmed to publishers, duplicates included.",
+    "messages_duplicate": "Messages left out because their publisher had written them before.",
+    "messages_refused": "Messages that could not be written.",
+    "bytes_published": "Bytes of the messages that were written.",
+    "chunks_written": "Chunks written.",
+    "bytes_written": "Bytes of chunks written.",
+    "write_errors": "Writes that failed.",
+}
+_SCAN_MEANING = {
+    "chunks_examined": "Chunks that stage 1 looked at.",
+    "chunks_skipped": "Chunks that stage 1 ruled out: their data was not read.",
+    "chunks_skipped_by_index": "Chunks that the match index ruled out.",
+    "chunks_without_match": "Chunks read without giving a message: false positives of stage 1 where it tested.",
+    "chunks_corrupt": "Chunks that did not check and were passed over.",
+    "bytes_read": "Bytes of chunks read.",
+    "bytes_skipped": "Bytes of chunks that were skipped.",
+    "messages_evaluated": "Messages that stage 2 evaluated, or that were read without a filter.",
+    "messages_decided_by_index": "Messages that the match index decided.",
+    "messages_matched": "Messages that are delivered.",
+    "messages_unknown": "Messages whose verdict was unknown; counted in exact mode only.",
+    "messages_error": "Messages whose verdict was an error; counted in exact mode only.",
+}
+
+
+@dataclass(slots=True)
+class StreamSample:
+    """One stream with what all its consumers took, those that are gone included."""
+
+    stream: BrokerStream
+    read: ReadingCounters
+    lag: int = 0
+
+
+def _of_written(name: str) -> Callable[[StreamSample], Number]:
+    return lambda sample: int(getattr(sample.stream.counters, name))
+
+
+def _of_scan(name: str) -> Callable[[ReadingCounters], Number]:
+    return lambda read: int(getattr(read.scan, name))
+
+
+READ: tuple[Family[ReadingCounters], ...] = (
+    *(
+        Family(f"headgate_{counter.name}_total", "counter", _SCAN_MEANING[counter.name], _of_scan(counter.name))
+        for counter in fields(ScanCounters)
+    ),
+    Family(
+        "headgate_delivered_messages_total",
+        "counter",
+        "Messages delivered to consumers that take messages.",
+        lambda read: read.delivered_messages,
+    ),
+    Family(
+        "headgate_delivered_chunks_total",
+        "counter",
+        "Chunks delivered to consumers that take chunks.",
+        lambda read: read.delivered_chunks,
+    ),
+    Family("headgate_delivered_bytes_total", "counter", "Bytes delivered.", lambda read: read.delivered_bytes),
+)
+"""Of reading: per stream with the label `stream`, per consumer with `stream`, `consumer`, `tag` and `connection`."""
+
+STREAM: tuple[Family[StreamSample], ...] = (
+    Family(
+        "rabbitmq_detailed_queue_messages",
+        "gauge",
+        "Messages in the stream.",
+        lambda s: s.stream.next_offset - s.stream.first_offset,
+    ),
+    Family("rabbitmq_detailed_queue_consumers", "gauge", "Consumers of the stream.", lambda s: len(s.stream.readers)),
+    Family(
+        "rabbitmq_detailed_stream_consumer_max_offset_lag",
+        "gauge",
+        "Offsets between the end of the stream and its slowest consumer.",
+        lambda s: s.lag,
+    ),
+    Family("headgate_stream_first_offset", "gauge", "First offset kept.", lambda s: s.stream.first_offset),
+    Family("headgate_stream_next_offset", "gauge", "Offset behind the last message.", lambda s: s.stream.next_offset),
+    Family("headgate_stream_publishers", "gauge", "Publishers of the stream.", lambda s: len(s.stream.publishers)),
+    *(
+        Family(f"headgate_{counter.name}_total", "counter", _WRITTEN_MEANING[counter.name], _of_written(counter.name))
+        for counter in fields(StreamCounters)
+    ),
+)
+
+CONSUMER: tuple[Family[Consumer], ...] = (
+    Family(
+        "headgate_consumer_lag", "gauge", "Offsets between the end of the stream and the consumer.", lambda c: c.lag
+    ),
+    Family("headgate_consumer_credit", "gauge", "What it may still be sent.", lambda c: c.credit),
+)
+
+CONNECTION: tuple[Family[ConnectionRecord], ...] = (
+    Family(
+        "rabbitmq_detailed_connection_incoming_bytes_total",
+        "counter",
+        "Bytes from the client.",
+        lambda record: record.bytes_received,
+    ),
+    Family(
+        "rabbitmq_detailed_connection_outgoing_bytes_total",
+        "counter",
+        "Bytes to the client.",
+        lambda record: record.bytes_sent,
+    ),
+)
+
+
+def metrics_text(context: ServerContext, *, per_object: bool) -> bytes:
+    """All families; `per_object` adds consumers and connections, one line each."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(context, per_object=per_object))
+    return generate_latest(registry)
+
+
+class _Collector:
+    """What `prometheus_client` asks for the families of one request."""
+
+    def __init__(self, context: ServerContext, *, per_object: bool) -> None:
+        self._context = context
+        self._per_object = per_object
+
+    def collect(self) -> Iterator[Any]:
+        """The families with their numbers."""
+        broker = self._context.broker
+        live = list(consumers(broker))
+        samples = _stream_samples(open_streams(broker), live)
+        identity = _family("rabbitmq_build_info", "gauge", "The server's version.", ("product_name", "product_version"))
+        identity.add_metric(("Headgate", __version__), 1)
+        yield identity
+        yield from _families(SERVER, (), [((), _totals(self._context, samples))])
+        labelled = [((sample.stream.name,), sample) for sample in samples]
+        rabbitmq = [((sample.stream.name, "/"), sample) for sample in samples]
+        for family in STREAM:
+            is_ours = family.name.startswith("headgate_")
+            yield from _families(
+                (family,), ("stream",) if is_ours else ("queue", "vhost"), labelled if is_ours else rabbitmq
+            )
+        yield from _families(READ, ("stream",), [(labels, sample.read) for labels, sample in labelled])
+        if self._per_object:
+            yield from self._objects(live)
+
+    def _objects(self, live: list[tuple[Session, Consumer]]) -> Iterator[Any]:
+        labels = ("stream", "consumer", "tag", "connection")
+        labelled = [
+            ((consumer.stream, consumer.options.name or "", consumer.options.tag, session.connection), consumer)
+            for session, consumer in live
+        ]
+        yield from _families(CONSUMER, labels, labelled)
+        each = [(names, _reading([consumer])) for names, consumer in labelled]
+        for family in READ:
+            name = family.name.replace("headgate_", "headgate_consumer_", 1)
+            yield from _families((Family(name, family.kind, family.meaning, family.value),), labels, each)
+        connections = [((record.name,), record) for record in self._context.connections]
+        yield from _families(CONNECTION, ("connection",), connections)
+
+
+def _families(
+    families: Iterable[Family[S]], labels: tuple[str, ...], samples: Sequence[tuple[tuple[str, ...], S]]
+) -> Iterator[Any]:
+    for family in families:
+        made = _family(family.name, family.kind, family.meaning, labels)
+        for names, sample in samples:
+            made.add_metric(names, family.value(sample))
+        yield made
+
+
+def _family(name: str, kind: str, meaning: str, labels: tuple[str, ...]) -> Any:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    make = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+    return make(name, meaning, labels=labels)
+
+
+def _stream_samples(streams: Iterable[BrokerStream], live: list[tuple[Session, Consumer]]) -> list[StreamSample]:
+    by_stream: dict[str, list[Consumer]] = {}
+    for _session, consumer in live:
+        by_stream.setdefault(consumer.stream, []).append(consumer)
+    samples = []
+    for stream in streams:
+        members = by_stream.get(stream.name, [])
+        read = _reading(members)
+        _add(read, stream.ended)
+        samples.append(StreamSample(stream, read, max((consumer.lag for consumer in members), default=0)))
+    return samples
+
+
+def _reading(members: Iterable[Consumer]) -> ReadingCounters:
+    read = ReadingCounters()
+    for consumer in members:
+        read.add(consumer)
+    return read
+
+
+def _totals(context: ServerContext, samples: list[StreamSample]) -> Totals:
+    totals = Totals(context, streams=len(samples))
+    for sample in samples:
+        totals.messages += sample.stream.next_offset - sample.stream.first_offset
+        totals.publishers += len(sample.stream.publishers)
+        totals.consumers += len(sample.stream.readers)
+        totals.largest_lag = max(totals.largest_lag, sample.lag)
+        for counter in fields(StreamCounters):
+            counted = getattr(totals.written, counter.name) + getattr(sample.stream.counters, counter.name)
+            setattr(totals.written, counter.name, counted)
+        _add(totals.read, sample.read)
+    return totals
+
+
+def _add(total: ReadingCounters, other: ReadingCounters) -> None:
+    total.consumers += other.consumers
+    total.delivered_messages += other.delivered_messages
+    total.delivered_chunks += other.delivered_chunks
+    total.delivered_bytes += other.delivered_bytes
+    total.scan.add(other.scan)
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process, 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as status:
+            return int(status.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        return 0
+
+
+def open_descriptors() -> int:
+    """Open file descriptors of this process, 0 where the system does not tell."""
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return 0

@@ -1,0 +1,82 @@
+"""The server as a process: kernels in the background, one line when it is ready, signals, a graceful end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import Callable
+
+from headgate import kernels
+from headgate.server.listeners import protocol_of
+from headgate.server.logs import configure_logs
+from headgate.server.loop import new_loop
+from headgate.server.serving import Server
+from headgate.server.settings import ServerSettings
+
+KERNELS_WITHIN_S = 10.0
+"""So long `ready` waits for compiled kernels: enough to read them from the cache, not to compile them."""
+
+_NOT_SERVED = ("headgate.message.arrow.",)
+"""Kernels that only Spark uses."""
+
+logger = logging.getLogger("headgate.server")
+
+
+def serve(settings: ServerSettings, *, ready: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT; `ready` gets the one line that says that every listener accepts.
+
+    Raises ConfigError, LogError when the server cannot be started. A second signal ends it without waiting for clients.
+    """
+    configure_logs(settings.log)
+    loading = kernels.load_in_background(
+        module for module in kernels.kernel_modules() if not module.startswith(_NOT_SERVED)
+    )
+    loop = new_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(_serve(settings, loading, ready))
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+async def _serve(settings: ServerSettings, loading: threading.Thread, ready: Callable[[str], None]) -> None:
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    server = Server(settings)
+    await server.start()
+    try:
+        signals = 0
+
+        def stop(number: int) -> None:
+            nonlocal signals
+            signals += 1
+            if signals == 1:
+                logger.info("%s: stopping", signal.Signals(number).name)
+                stopped.set()
+            else:
+                server.hurry()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop, number)
+        await loop.run_in_executor(None, loading.join, KERNELS_WITHIN_S)
+        if loading.is_alive():
+            logger.info("kernels are being compiled, once for this machine; until then filters are slower")
+        ready(_ready_line(server))
+        await stopped.wait()
+    finally:
+        await server.stop()
+        logger.info("stopped")
+
+
+def _ready_line(server: Server) -> str:
+    host = server.context.settings.listeners.host
+    ports = " ".join(f"{name}={port}" for name, port in sorted(server.ports.items(), key=_order))
+    return f"ready: {server.context.settings.root} on {host}: {ports}"
+
+
+def _order(item: tuple[str, int]) -> tuple[bool, str]:
+    name = item[0]
+    return protocol_of(name) != name, name

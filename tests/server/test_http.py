@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import base64
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.broker.consumers import ConsumerOptions
+from headgate.evaluate.filter import Filter
+from headgate.log import OffsetSpecification
+from server.running import RunningServer, running_server
+
+GUEST = ("guest", "guest")
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[RunningServer]:
+    users = [{"name": "anna", "password": "secret", "permissions": {"read": "^orders$"}}]
+    with running_server(tmp_path, handlers={}, user=users, stream=[{"name": "orders"}, {"name": "hidden"}]) as running:
+        yield running
+
+
+def request(
+    running: RunningServer, path: str, *, user: tuple[str, str] | None = None, method: str = "GET", body: Any = None
+) -> tuple[int, str]:
+    data = None if body is None else json.dumps(body).encode()
+    asked = urllib.request.Request(f"http://127.0.0.1:{running.ports['http']}{path}", data=data, method=method)
+    if user is not None:
+        asked.add_header("Authorization", "Basic " + base64.b64encode(":".join(user).encode()).decode())
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(asked, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def listed(running: RunningServer, what: str, user: tuple[str, str] = GUEST) -> Any:
+    status, text = request(running, f"/api/{what}", user=user)
+    assert status == 200, text
+    return json.loads(text)
+
+
+def metrics(running: RunningServer, path: str = "/metrics") -> dict[str, float]:
+    status, text = request(running, path)
+    assert status == 200
+    lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, _, value in lines}
+
+
+def test_health_needs_no_login(running: RunningServer) -> None:
+    assert request(running, "/health/live") == (200, "live\n")
+    assert request(running, "/health/ready") == (200, "ready\n")
+    running.context.is_ready = False
+    assert request(running, "/health/ready") == (503, "not ready\n")
+
+
+@pytest.mark.parametrize("path", ["streams", "consumers", "connections", "users", "users/anna"])
+def test_lists_need_a_login(running: RunningServer, path: str) -> None:
+    method = "DELETE" if "/" in path else "GET"
+    assert request(running, f"/api/{path}", method=method)[0] == 401
+    status, text = request(running, f"/api/{path}", method=method, user=("guest", "wrong"))
+    assert status == 401 and json.loads(text) == {"error": "Login was refused"}
+
+
+def test_wrong_passwords_are_answered_late_and_in_the_end_not_looked_at(tmp_path: Path) -> None:
+    with running_server(
+        tmp_path, handlers={}, timeouts={"login_failure_s": 0.2}, limits={"login_failures_a_minute": 2}
+    ) as running:
+        for _ in range(2):
+            before = time.monotonic()
+            assert request(running, "/api/streams", user=("guest", "wrong"))[0] == 401
+            assert time.monotonic() - before >= 0.2
+        assert request(running, "/api/streams", user=GUEST)[0] == 401
+
+
+def test_streams_are_those_that_the_user_may_read(running: RunningServer) -> None:
+    assert [row["name"] for row in listed(running, "streams")] == ["hidden", "orders"]
+    (row,) = listed(running, "streams", ("anna", "secret"))
+    assert (row["name"], row["messages"], row["next_offset"], row["consumers"]) == ("orders", 0, 0, 0)
+    assert row["counters"]["messages_published"] == 0
+
+
+def test_consumers_are_listed_with_the_filter_in_force(running: RunningServer) -> None:
+    def consume() -> None:
+        session = running.context.broker.open_session("guest", protocol="AMQP 1.0", connection="127.0.0.1:1#1")
+        options = ConsumerOptions(
+            start=OffsetSpecification.first(),
+            filter_values=(b"emea",),
+            match_unfiltered=True,
+            filter=Filter.parse("price > 10", "amqp"),
+            name="app",
+            tag="link-1",
+        )
+        session.message_consumer("orders", options).add_credit(5)
+        session.message_consumer("hidden", ConsumerOptions(start=OffsetSpecification.first()))
+
+    running.call(consume)
+    assert len(listed(running, "consumers")) == 2
+    (row,) = listed(running, "consumers", ("anna", "secret"))
+    assert (row["stream"], row["name"], row["tag"], row["credit"], row["lag"]) == ("orders", "app", "link-1", 5, 0)
+    assert (row["dialect"], row["filter"]) == ("amqp", "price > 10")
+    assert (row["filter_values"], row["match_unfiltered"]) == (["emea"], True)
+    found = metrics(running, "/metrics/per-object")
+    labels = '{connection="127.0.0.1:1#1",consumer="app",stream="orders",tag="link-1"}'
+    assert found[f"headgate_consumer_credit{labels}"] == 5
+    assert metrics(running)["rabbitmq_consumers"] == 2
+
+
+def test_metrics_have_the_names_of_rabbitmq_and_our_own(running: RunningServer) -> None:
+    found = metrics(running)
+    assert found["rabbitmq_queues"] == 2
+    assert found['rabbitmq_detailed_queue_messages{queue="orders",vhost="/"}'] == 0
+    assert found['headgate_chunks_skipped_total{stream="orders"}'] == 0
+    assert found["rabbitmq_stream_read_bytes_total"] == 0
+    assert found["rabbitmq_process_resident_memory_bytes"] > 10_000_000
+
+
+def test_an_administrator_makes_changes_and_removes_users(running: RunningServer) -> None:
+    new = {"password": "p", "permissions": {"write": "^o"}}
+    assert request(running, "/api/users/ben", user=GUEST, method="PUT", body=new)[0] == 201
+    assert [row["name"] for row in listed(running, "streams", ("ben", "p"))] == []
+    change = {"tags": ["monitoring"], "password": "q"}
+    assert request(running, "/api/users/ben", user=GUEST, method="PUT", body=change)[0] == 200
+    assert len(listed(running, "streams", ("ben", "q"))) == 2
+    row = next(row for row in listed(running, "users") if row["name"] == "ben")
+    assert row == {
+        "name": "ben",
+        "tags": ["monitoring"],
+        "configure": "",
+        "write": "^o",
+        "read": "",
+        "has_password": True,
+    }
+    assert request(running, "/api/users/ben", user=GUEST, method="DELETE")[0] == 204
+    assert request(running, "/api/users/ben", user=GUEST, method="DELETE")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"colour": "red"}, "colour"),
+        ({"password": 5}, "password"),
+        ({"permissions": {"read": "("}}, "regular expression"),
+    ],
+)
+def test_a_wrong_change_of_a_user_is_refused_with_the_reason(running: RunningServer, body: Any, expected: str) -> None:
+    status, text = request(running, "/api/users/new", user=GUEST, method="PUT", body=body)
+    assert status == 400 and expected in json.loads(text)["error"]
+    assert "new" not in running.context.broker.users
+
+
+def test_a_body_that_is_too_long_is_refused(running: RunningServer) -> None:
+    assert request(running, "/api/users/new", user=GUEST, method="PUT", body={"password": "x" * 70_000})[0] == 413
+
+
+def test_users_are_the_administrators_matter(running: RunningServer) -> None:
+    assert request(running, "/api/users", user=("anna", "secret"))[0] == 403
+    assert request(running, "/api/users/anna", user=("anna", "secret"), method="DELETE")[0] == 403
+
+
+@pytest.mark.parametrize("header", ["Basic", "Basic !!!", "Basic Z3Vlc3Q=", "Bearer abc", "Basic /////w=="])
+def test_credentials_that_are_none_are_refused(running: RunningServer, header: str) -> None:
+    asked = urllib.request.Request(f"http://127.0.0.1:{running.ports['http']}/api/streams")
+    asked.add_header("Authorization", header)
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=10)
+    with caught.value as error:
+        assert error.code == 401

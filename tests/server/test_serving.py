@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from headgate.errors import ConfigError
+from headgate.server.context import ServerContext
+from headgate.server.link import Link
+from server.running import running_server
+
+
+class Echo:
+    """Sends back what comes."""
+
+    def __init__(self, link: Link, context: ServerContext) -> None:
+        self.link = link
+        context.connections.of(link).user = "guest"
+
+    def received(self, data: memoryview) -> None:
+        self.link.write(bytes(data))
+
+    def writable(self) -> None: ...
+
+    def tick(self, now_ms: int) -> None: ...
+
+    def lost(self, reason: Exception | None) -> None: ...
+
+    def shut_down(self) -> None:
+        self.link.close()
+
+
+def test_a_started_server_accepts_and_is_ready_until_it_stops(tmp_path: Path) -> None:
+    with running_server(tmp_path, handlers={"stream": Echo}) as running:
+        context = running.context
+        assert context.is_ready and set(running.ports) == {"stream", "http"}
+        with socket.create_connection(("127.0.0.1", running.ports["stream"]), 5) as client:
+            client.sendall(b"hello")
+            assert client.recv(10) == b"hello"
+    assert not context.is_ready
+
+
+def test_what_the_configuration_defines_is_there(tmp_path: Path) -> None:
+    settings = {
+        "user": [{"name": "anna", "password": "secret", "permissions": {"read": ".*"}}],
+        "stream": [{"name": "orders", "arguments": {"max-age": "7D"}}],
+        "super_stream": [{"name": "events", "partitions": 2}, {"name": "keyed", "binding_keys": ["emea", "amer"]}],
+    }
+    for _ in range(2):
+        with running_server(tmp_path, handlers={"stream": Echo}, **settings) as running:
+            broker = running.context.broker
+            assert running.call(broker.catalogue.names) == [
+                "events-0",
+                "events-1",
+                "keyed-amer",
+                "keyed-emea",
+                "orders",
+            ]
+            assert running.call(broker.exchanges.partitions, "keyed") == ["keyed-emea", "keyed-amer"]
+            broker.users.authenticate("anna", "secret")
+            assert broker.users.get("anna").permissions.read == ".*"
+    changed = {"user": [{"name": "anna", "password": "other", "tags": ["monitoring"]}]}
+    with running_server(tmp_path, handlers={"stream": Echo}, **changed) as running:
+        running.context.broker.users.authenticate("anna", "other")
+        assert running.context.broker.users.get("anna").tags == ("monitoring",)
+
+
+def test_a_stream_that_is_there_with_other_arguments_is_named(tmp_path: Path) -> None:
+    with running_server(tmp_path, handlers={"stream": Echo}, stream=[{"name": "orders"}]):
+        pass
+    other = [{"name": "orders", "arguments": {"max-age": "1D"}}]
+    with (
+        pytest.raises(ConfigError, match=r"stream 'orders': .*max-age"),
+        running_server(tmp_path, handlers={"stream": Echo}, stream=other),
+    ):
+        pass
+
+
+def test_a_port_that_is_taken_is_named_and_nothing_stays_open(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(ConfigError, match=f"listeners.stream: .* port {port}: the port is taken"),
+            running_server(tmp_path, handlers={"stream": Echo}, listeners={"stream": port}),
+        ):
+            pass
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_second_server_on_a_root_is_told_who_has_it(tmp_path: Path) -> None:
+    with (
+        running_server(tmp_path, handlers={"stream": Echo}),
+        pytest.raises(ConfigError, match=r"data is served already, by process \d+ on "),
+        running_server(tmp_path, handlers={"stream": Echo}),
+    ):
+        pass
+    with running_server(tmp_path, handlers={"stream": Echo}) as running:
+        assert running.context.is_ready

@@ -1,0 +1,150 @@
+"""Commands about streams, offsets and super streams: each asks the broker and has one reply."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from headgate.broker import arguments
+from headgate.broker.catalogue import Declared
+from headgate.broker.consumers import ConsumerOptions
+from headgate.broker.session import Session
+from headgate.broker.users import Permission
+from headgate.errors import HeadgateError, LogError, ResourceExistsError, ResourceNotFoundError
+from headgate.log.offsets import OffsetSpecification
+from headgate.protocols.stream import frames as f
+from headgate.protocols.stream.codes import ResponseCode, response_code
+from headgate.server.context import ServerContext
+from headgate.server.link import Peer
+
+KNOWN_ARGUMENTS = frozenset(
+    {
+        arguments.MAX_LENGTH,
+        arguments.MAX_AGE,
+        arguments.SEGMENT_SIZE,
+        arguments.FILTER_SIZE,
+        arguments.CLUSTER_SIZE,
+        arguments.LEADER_LOCATOR,
+    }
+)
+"""Arguments of a stream that this protocol has; it ignores all others, as the original does."""
+
+_NO_LEADER = 0xFFFF
+
+logger = logging.getLogger("headgate.server.stream")
+
+
+class Administration:
+    """Answers the commands that concern no publisher and no subscription of the connection."""
+
+    def __init__(self, session: Session, context: ServerContext, peer: Peer) -> None:
+        self._session = session
+        self._context = context
+        self._peer = peer
+        self._answers: dict[type[f.Request], Callable[[Any], f.Reply | f.MetadataReply]] = {
+            f.Create: self._create,
+            f.Delete: self._delete,
+            f.Metadata: self._metadata,
+            f.QueryPublisherSequence: self._query_sequence,
+            f.QueryOffset: self._query_offset,
+            f.Route: self._route,
+            f.Partitions: self._partitions,
+            f.CreateSuperStream: self._create_super_stream,
+            f.DeleteSuperStream: self._delete_super_stream,
+            f.StreamStats: self._stream_stats,
+            f.ResolveOffsetSpecification: self._resolve_offset,
+        }
+
+    def answer(self, request: f.Request) -> f.Reply | f.MetadataReply:
+        """The reply, without its correlation id. Raises HeadgateError where its code says it all."""
+        return self._answers[type(request)](request)
+
+    def store_offset(self, frame: f.StoreOffset) -> None:
+        """Keep a bookmark; the protocol has no way to say that it was refused."""
+        try:
+            self._session.store_offset(frame.stream, frame.reference, frame.offset)
+        except HeadgateError as error:
+            logger.info("user %r: an offset was not stored: %s", self._session.user, error)
+
+    def _create(self, request: f.Create) -> f.CreateReply:
+        declared = self._session.declare_stream(request.stream, _known(request.stream, request.arguments))
+        return f.CreateReply(code=ResponseCode.OK if declared is Declared.CREATED else ResponseCode.STREAM_EXISTS)
+
+    def _delete(self, request: f.Delete) -> f.DeleteReply:
+        self._session.delete_stream(request.stream)
+        return f.DeleteReply()
+
+    def _metadata(self, request: f.Metadata) -> f.MetadataReply:
+        host, port = self._context.advertised_address(self._peer)
+        places = []
+        for stream in request.streams:
+            code = self._code_of(stream)
+            places.append((stream, code, 0 if code == ResponseCode.OK else _NO_LEADER, ()))
+        return f.MetadataReply(((0, host, port),), tuple(places))
+
+    def _code_of(self, stream: str) -> ResponseCode:
+        try:
+            self._session.declare_stream(stream, {}, passive=True)
+        except ResourceNotFoundError:
+            return ResponseCode.STREAM_DOES_NOT_EXIST
+        except LogError as error:
+            logger.warning("stream %r is not available: %s", stream, error)
+            return ResponseCode.STREAM_NOT_AVAILABLE
+        except HeadgateError as error:
+            return response_code(error)
+        return ResponseCode.OK
+
+    def _query_sequence(self, request: f.QueryPublisherSequence) -> f.QueryPublisherSequenceReply:
+        return f.QueryPublisherSequenceReply(self._session.last_sequence(request.stream, request.reference) or 0)
+
+    def _query_offset(self, request: f.QueryOffset) -> f.QueryOffsetReply:
+        stored = self._session.stored_offset(request.stream, request.reference)
+        return f.QueryOffsetReply(code=ResponseCode.NO_OFFSET) if stored is None else f.QueryOffsetReply(stored)
+
+    def _route(self, request: f.Route) -> f.RouteReply:
+        return f.RouteReply(self._session.route_super_stream(request.super_stream, request.routing_key))
+
+    def _partitions(self, request: f.Partitions) -> f.PartitionsReply:
+        return f.PartitionsReply(self._session.partitions(request.super_stream))
+
+    def _create_super_stream(self, request: f.CreateSuperStream) -> f.CreateSuperStreamReply:
+        try:
+            self._session.create_super_stream(
+                request.name, request.partitions, request.binding_keys, _known(request.name, request.arguments)
+            )
+        except ResourceExistsError as error:
+            logger.info("user %r: super stream %r was not created: %s", self._session.user, request.name, error)
+            return f.CreateSuperStreamReply(code=ResponseCode.STREAM_EXISTS)
+        return f.CreateSuperStreamReply()
+
+    def _delete_super_stream(self, request: f.DeleteSuperStream) -> f.DeleteSuperStreamReply:
+        self._session.delete_super_stream(request.name)
+        return f.DeleteSuperStreamReply()
+
+    def _stream_stats(self, request: f.StreamStats) -> f.StreamStatsReply:
+        self._check_readable(request.stream)
+        info = self._session.stream_info(request.stream)
+        return f.StreamStatsReply(
+            (
+                ("first_chunk_id", info.first_chunk_id),
+                ("last_chunk_id", info.last_chunk_id),
+                ("committed_chunk_id", info.committed_chunk_id),
+            )
+        )
+
+    def _resolve_offset(self, request: f.ResolveOffsetSpecification) -> f.ResolveOffsetSpecificationReply:
+        consumer = self._session.chunk_consumer(request.stream, ConsumerOptions(request.offset, tag="resolve"))
+        offset = consumer.next_offset
+        consumer.close()
+        return f.ResolveOffsetSpecificationReply(OffsetSpecification.offset(offset))
+
+    def _check_readable(self, stream: str) -> None:
+        self._context.broker.users.check(self._session.user, Permission.READ, stream)
+
+
+def _known(stream: str, given: Any) -> dict[str, object]:
+    unknown = set(given) - KNOWN_ARGUMENTS
+    if unknown:
+        logger.info("stream %r: arguments that the protocol does not have are ignored: %s", stream, sorted(unknown))
+    return {key: value for key, value in given.items() if key in KNOWN_ARGUMENTS}

@@ -1,0 +1,196 @@
+"""What a client may ask once its connection is open: each command goes to publishers, subscriptions or the broker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from headgate.broker.session import Session
+from headgate.errors import HeadgateError, LogError
+from headgate.protocols.stream import frames as f
+from headgate.protocols.stream.codes import SERVER_VERSIONS, ResponseCode, response_code
+from headgate.protocols.stream.publishing import Publish
+from headgate.protocols.stream.server import ServerConnection
+from headgate.server.context import ServerContext
+from headgate.server.link import Link
+from headgate.server.pump import Pump
+from headgate.server.stream.administration import Administration
+from headgate.server.stream.outlet import Outlet
+from headgate.server.stream.publishers import Publishers
+from headgate.server.stream.subscriptions import Subscriptions
+
+logger = logging.getLogger("headgate.server.stream")
+
+
+class Commands:
+    """The open part of a connection, from Open to its end."""
+
+    def __init__(
+        self, session: Session, link: Link, context: ServerContext, connection: ServerConnection, outlet: Outlet
+    ) -> None:
+        settings = context.settings
+        self._session = session
+        self._link = link
+        self._connection = connection
+        self._outlet = outlet
+        self._limit = settings.limits.unconfirmed_messages
+        self._regulation_is_due = False
+        self._when_confirmed: Callable[[], None] | None = None
+        self.is_paused = False
+        """Whether nothing is read from the client, because too much of what it published is unconfirmed."""
+        self._pump = Pump(link)
+        self._publishers = Publishers(session, outlet, settings.limits, self._confirmed_some)
+        self._subscriptions = Subscriptions(
+            session,
+            outlet,
+            self._pump,
+            settings,
+            clock_s=context.clock.monotonic_s,
+            failed=self._stream_failed,
+        )
+        self._administration = Administration(session, context, link.peer)
+        session.on_stream_deleted = self._stream_deleted
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            Publish: self._publish,
+            f.Credit: self._subscriptions.credit,
+            f.StoreOffset: self._administration.store_offset,
+            f.ConsumerUpdateReply: self._subscriptions.answered,
+            f.DeclarePublisher: self._declare_publisher,
+            f.DeletePublisher: self._delete_publisher,
+            f.Subscribe: self._subscribe,
+            f.Unsubscribe: self._unsubscribe,
+            f.ExchangeCommandVersions: self._exchange_versions,
+        }
+
+    @property
+    def user(self) -> str:
+        """Whose connection it is."""
+        return self._session.user
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the client owes an answer for too long."""
+        return self._subscriptions.is_overdue
+
+    def handle(self, event: f.Frame | Publish) -> None:
+        """Do what a client asks; a request is answered."""
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(event)
+        elif isinstance(event, f.Request):
+            self._administer(event)
+
+    def writable(self) -> None:
+        """The link takes more: go on delivering."""
+        self._pump.wake()
+
+    def when_confirmed(self, call: Callable[[], None]) -> None:
+        """Take nothing more from the client, and make a call as soon as all that it published is answered."""
+        self._pause()
+        if self._publishers.unconfirmed:
+            self._when_confirmed = call
+        else:
+            call()
+
+    def end(self) -> None:
+        """The connection ends: so do its publishers and subscriptions."""
+        self._session.on_stream_deleted = None
+        self._subscriptions.end()
+        self._session.close()
+
+    # One command each.
+
+    def _publish(self, publish: Publish) -> None:
+        self._publishers.publish(publish)
+        if self._publishers.unconfirmed > self._limit and not self._regulation_is_due:
+            # Most of it is written, and confirmed, at the end of this turn.
+            self._regulation_is_due = True
+            self._link.call_soon(self._regulate)
+
+    def _regulate(self) -> None:
+        self._regulation_is_due = False
+        if self._publishers.unconfirmed > self._limit:
+            self._pause()
+
+    def _pause(self) -> None:
+        if not self.is_paused:
+            self.is_paused = True
+            self._link.pause_reading()
+
+    def _confirmed_some(self) -> None:
+        unconfirmed = self._publishers.unconfirmed
+        if self._when_confirmed is not None:
+            if not unconfirmed:
+                call, self._when_confirmed = self._when_confirmed, None
+                self._link.call_soon(call)
+        elif self.is_paused and unconfirmed <= self._limit // 4:
+            self.is_paused = False
+            self._link.resume_reading()
+
+    def _declare_publisher(self, request: f.DeclarePublisher) -> None:
+        self._reply_or_refuse(request, lambda: self._publishers.declare(request))
+
+    def _delete_publisher(self, request: f.DeletePublisher) -> None:
+        known = self._publishers.delete(request.publisher_id)
+        self._connection.reply(request, ResponseCode.OK if known else ResponseCode.PUBLISHER_DOES_NOT_EXIST)
+
+    def _subscribe(self, request: f.Subscribe) -> None:
+        if request.subscription_id in self._subscriptions:
+            self._connection.reply(request, ResponseCode.SUBSCRIPTION_ID_EXISTS)
+            return
+        begin: list[Callable[[], None]] = []
+        self._reply_or_refuse(request, lambda: begin.append(self._subscriptions.subscribe(request)))
+        for call in begin:
+            call()
+
+    def _unsubscribe(self, request: f.Unsubscribe) -> None:
+        known = self._subscriptions.unsubscribe(request.subscription_id)
+        self._connection.reply(request, ResponseCode.OK if known else ResponseCode.SUBSCRIPTION_ID_UNKNOWN)
+
+    def _exchange_versions(self, request: f.ExchangeCommandVersions) -> None:
+        self._connection.send(f.ExchangeCommandVersionsReply(SERVER_VERSIONS, correlation_id=request.correlation_id))
+
+    def _administer(self, request: f.Request) -> None:
+        try:
+            reply = self._administration.answer(request)
+        except HeadgateError as error:
+            self._refuse(request, error)
+        else:
+            self._connection.send(_answering(reply, request))
+
+    def _reply_or_refuse(self, request: f.Request, command: Callable[[], None]) -> None:
+        try:
+            command()
+        except HeadgateError as error:
+            self._refuse(request, error)
+        else:
+            self._connection.reply(request)
+
+    def _refuse(self, request: f.Request, error: HeadgateError) -> None:
+        code = response_code(error)
+        level = logging.ERROR if code is ResponseCode.INTERNAL_ERROR else logging.INFO
+        logger.log(level, "user %r: %s is refused: %s", self._session.user, type(request).__name__, error)
+        self._connection.reply(request, code)
+
+    # What happens to streams.
+
+    def _stream_deleted(self, stream: str) -> None:
+        self._drop_stream(stream, ResponseCode.STREAM_NOT_AVAILABLE)
+
+    def _stream_failed(self, stream: str, error: HeadgateError) -> None:
+        """A stream cannot be read any more: its subscribers must look for it again."""
+        logger.error("stream %r cannot be read for user %r: %s", stream, self._session.user, error)
+        code = ResponseCode.STREAM_NOT_AVAILABLE if isinstance(error, LogError) else response_code(error)
+        self._drop_stream(stream, code)
+
+    def _drop_stream(self, stream: str, code: ResponseCode) -> None:
+        self._publishers.drop_stream(stream)
+        self._subscriptions.drop_stream(stream)
+        self._outlet.send(f.MetadataUpdate(code, stream))
+
+
+def _answering(reply: f.Reply | f.MetadataReply, request: f.Request) -> f.Reply | f.MetadataReply:
+    return msgspec.structs.replace(reply, correlation_id=request.correlation_id)

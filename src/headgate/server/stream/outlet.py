@@ -1,0 +1,89 @@
+"""The way out of a connection, shared by all that speak on it: the core's output and buffers of chunks, in order."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.broker.batches import ChunkBatch
+from headgate.protocols.stream.codes import ResponseCode
+from headgate.protocols.stream.frames import Frame
+from headgate.protocols.stream.server import ServerConnection, ServerState
+from headgate.server.link import Link
+
+UInt64Array = NDArray[np.uint64]
+
+
+class Outlet:
+    """Says things on an open connection; on one that is not open any more nothing is said.
+
+    Frames leave together at the end of the loop's turn, chunks behind the frames that were said before them.
+    """
+
+    def __init__(self, link: Link, connection: ServerConnection) -> None:
+        self._link = link
+        self._connection = connection
+        self._flush_is_due = False
+        self.has_spoken = False
+        """Whether something was written since it was last set to False."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client still hears."""
+        return self._connection.state in (ServerState.OPENED, ServerState.LEAVING)
+
+    def send(self, frame: Frame) -> None:
+        """Say something that answers no request."""
+        if self.is_open:
+            self._connection.send(frame)
+            self.flush_later()
+
+    def confirm(self, publisher_id: int, publishing_ids: UInt64Array) -> None:
+        """These entries are in the stream."""
+        if self.is_open and len(publishing_ids):
+            self._connection.confirm(publisher_id, publishing_ids)
+            self.flush_later()
+
+    def refuse(self, publisher_id: int, publishing_ids: UInt64Array, code: ResponseCode) -> None:
+        """These entries are not in the stream."""
+        if self.is_open and len(publishing_ids):
+            self._connection.refuse(publisher_id, publishing_ids, code)
+            self.flush_later()
+
+    def ask_consumer(self, subscription_id: int, *, active: bool) -> int:
+        """Ask a consumer to become active or inactive; gives the correlation id of its answer."""
+        correlation = self._connection.ask_consumer(subscription_id, active=active)
+        self.flush_later()
+        return correlation
+
+    def deliver(self, subscription_id: int, chunks: ChunkBatch) -> int:
+        """Send chunks; gives the bytes written."""
+        frames = self._connection.deliver(
+            subscription_id,
+            chunks.data,
+            header_starts=chunks.header_starts,
+            data_starts=chunks.data_starts,
+            data_lengths=chunks.data_lengths,
+            committed_chunk_id=chunks.committed_chunk_id,
+        )
+        self.flush()
+        self._link.write(frames)
+        self.has_spoken = True
+        return len(frames)
+
+    def flush(self) -> None:
+        """Write what was said until now."""
+        output = self._connection.take_output()
+        if output:
+            self._link.write(output)
+            self.has_spoken = True
+
+    def flush_later(self) -> None:
+        """Write what was said at the end of this turn of the loop."""
+        if not self._flush_is_due:
+            self._flush_is_due = True
+            self._link.call_soon(self._flush_due)
+
+    def _flush_due(self) -> None:
+        self._flush_is_due = False
+        self.flush()

@@ -1,0 +1,140 @@
+"""The publishers of a connection: what they publish, and who is told that it is in the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.broker.batches import PublishBatch
+from headgate.broker.publishing import Publisher
+from headgate.broker.session import Session
+from headgate.errors import HeadgateError, LimitExceededError, PreconditionFailedError, ResourceNotFoundError
+from headgate.log.build import FilterValues
+from headgate.protocols.stream import frames as f
+from headgate.protocols.stream.codes import ResponseCode, response_code
+from headgate.protocols.stream.publishing import Publish
+from headgate.server.settings import Limits
+from headgate.server.stream.outlet import Outlet
+
+UInt64Array = NDArray[np.uint64]
+
+
+@dataclass(slots=True)
+class _Declared:
+    """A publisher by its id; `is_deleted` when the client, or the deletion of its stream, ended it."""
+
+    number: int
+    publisher: Publisher
+    is_deleted: bool = False
+
+
+class Publishers:
+    """Publishers by their ids, 0 to 255. `unconfirmed` counts entries that were neither confirmed nor refused.
+
+    `changed` is called when that number has fallen.
+    """
+
+    def __init__(self, session: Session, outlet: Outlet, limits: Limits, changed: Callable[[], None]) -> None:
+        self._session = session
+        self._outlet = outlet
+        self._limits = limits
+        self._changed = changed
+        self._declared: dict[int, _Declared] = {}
+        self.unconfirmed = 0
+
+    def declare(self, request: f.DeclarePublisher) -> None:
+        """A new publisher; raises what says why not."""
+        reference = request.reference or None
+        if request.publisher_id in self._declared:
+            raise PreconditionFailedError(f"publisher id {request.publisher_id} is in use", subject=request.stream)
+        if reference is not None and self._named(request.stream, reference) is not None:
+            raise PreconditionFailedError(
+                f"this connection has a publisher {reference!r} of the stream", subject=request.stream
+            )
+        if len(self._declared) >= self._limits.publishers:
+            raise LimitExceededError(f"more than {self._limits.publishers} publishers", subject=request.stream)
+        publisher = self._session.publisher(request.stream, reference=reference)
+        self._declared[request.publisher_id] = _Declared(request.publisher_id, publisher)
+
+    def delete(self, publisher_id: int) -> bool:
+        """End a publisher; False if there is none of that id. What it published is written, but not confirmed."""
+        declared = self._declared.pop(publisher_id, None)
+        if declared is None:
+            return False
+        declared.is_deleted = True
+        declared.publisher.close()
+        return True
+
+    def drop_stream(self, stream: str) -> None:
+        """Forget the publishers of a stream."""
+        for number in [number for number, own in self._declared.items() if own.publisher.stream == stream]:
+            self.delete(number)
+
+    def publish(self, publish: Publish) -> None:
+        """Hand entries to the stream; they are confirmed, or refused, when they are written."""
+        declared = self._declared.get(publish.publisher_id)
+        if declared is None or declared.publisher.is_closed:
+            everything = np.concatenate((publish.publishing_ids, publish.refused_ids))
+            self._outlet.refuse(publish.publisher_id, everything, ResponseCode.PUBLISHER_DOES_NOT_EXIST)
+            return
+        self._outlet.refuse(publish.publisher_id, publish.refused_ids, ResponseCode.PRECONDITION_FAILED)
+        if len(publish) and int(publish.lengths.max()) > self._limits.message_size_bytes:
+            publish = self._without_large_ones(publish)
+        if not len(publish):
+            return
+        ids = publish.publishing_ids
+        self.unconfirmed += len(ids)
+        declared.publisher.publish(
+            PublishBatch(
+                publish.data,
+                publish.starts,
+                publish.lengths,
+                lambda error: self._written(declared, ids, error),
+                publish.filter_values,
+                publish.sub_batch_records,
+                None if declared.publisher.reference is None else ids,
+            )
+        )
+
+    def _written(self, declared: _Declared, ids: UInt64Array, error: HeadgateError | None) -> None:
+        self.unconfirmed -= len(ids)
+        holder: _Declared | None = declared
+        if declared.is_deleted:
+            # Another publisher may go on under the same reference; else nobody is left who could be told.
+            reference = declared.publisher.reference
+            holder = None if reference is None else self._named(declared.publisher.stream, reference)
+        if holder is not None:
+            if error is None:
+                self._outlet.confirm(holder.number, ids)
+            else:
+                self._outlet.refuse(holder.number, ids, _code_of_failed_write(error))
+        self._changed()
+
+    def _named(self, stream: str, reference: str) -> _Declared | None:
+        for declared in self._declared.values():
+            if declared.publisher.reference == reference and declared.publisher.stream == stream:
+                return declared
+        return None
+
+    def _without_large_ones(self, publish: Publish) -> Publish:
+        fits = publish.lengths <= self._limits.message_size_bytes
+        self._outlet.refuse(publish.publisher_id, publish.publishing_ids[~fits], ResponseCode.PRECONDITION_FAILED)
+        values, records = publish.filter_values, publish.sub_batch_records
+        return Publish(
+            publish.publisher_id,
+            publish.publishing_ids[fits],
+            publish.data,
+            publish.starts[fits],
+            publish.lengths[fits],
+            None if values is None else FilterValues(values.data, values.starts[fits], values.lengths[fits]),
+            None if records is None else records[fits],
+            publish.refused_ids,
+        )
+
+
+def _code_of_failed_write(error: HeadgateError) -> ResponseCode:
+    """A stream that was deleted while its entries waited is gone, whatever else the error says."""
+    return ResponseCode.STREAM_DOES_NOT_EXIST if isinstance(error, ResourceNotFoundError) else response_code(error)

@@ -1,0 +1,226 @@
+"""The subscriptions of a connection: what they ask for, their credit, their chunks, and who of a group is active."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from headgate.broker.consumers import ChunkConsumer, ConsumerOptions
+from headgate.broker.session import Session
+from headgate.errors import (
+    ConfigError,
+    FilterError,
+    HeadgateError,
+    LimitExceededError,
+    LogError,
+    PreconditionFailedError,
+)
+from headgate.evaluate.filter import Filter
+from headgate.protocols.stream import frames as f
+from headgate.protocols.stream.codes import ResponseCode, name_of_code
+from headgate.server.pump import Pump
+from headgate.server.settings import ServerSettings
+from headgate.server.stream.outlet import Outlet
+
+UPDATE_LIMIT_S = 60.0
+"""How long a client may take to answer a ConsumerUpdate."""
+
+SQL = "x-headgate-sql"
+DIALECT = "x-headgate-dialect"
+"""Properties of a subscription that RabbitMQ does not have: a filter for each message, and its language."""
+
+_FILTER_PREFIX = "filter."
+_CHUNK_BYTES = 1 << 20
+
+logger = logging.getLogger("headgate.server.stream")
+
+
+@dataclass(slots=True)
+class _Subscription:
+    """One subscription; `is_stopped`: it was asked to become inactive and gets nothing more."""
+
+    number: int
+    consumer: ChunkConsumer
+    is_stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A ConsumerUpdate that was sent, and until when it must be answered."""
+
+    subscription: _Subscription
+    active: bool
+    limit_s: float
+
+
+class Subscriptions:
+    """Subscriptions by their ids, 0 to 255. `failed` is told of a stream that cannot be read any more, and why."""
+
+    def __init__(
+        self,
+        session: Session,
+        outlet: Outlet,
+        pump: Pump,
+        settings: ServerSettings,
+        *,
+        clock_s: Callable[[], float],
+        failed: Callable[[str, HeadgateError], None],
+    ) -> None:
+        self._session = session
+        self._outlet = outlet
+        self._pump = pump
+        self._settings = settings
+        self._clock_s = clock_s
+        self._failed = failed
+        self._subscriptions: dict[int, _Subscription] = {}
+        self._asked: dict[int, _Asked] = {}
+
+    def __contains__(self, number: object) -> bool:
+        """Whether there is a subscription of that id."""
+        return number in self._subscriptions
+
+    def subscribe(self, request: f.Subscribe) -> Callable[[], None]:
+        """A new subscription; what is returned begins it, behind the reply. Raises what says why not."""
+        number = request.subscription_id
+        if len(self._subscriptions) >= self._settings.limits.consumers:
+            raise LimitExceededError(f"more than {self._settings.limits.consumers} consumers", subject=request.stream)
+        options = self._options(request)
+        consumer = self._session.chunk_consumer(request.stream, options)
+        subscription = self._subscriptions[number] = _Subscription(number, consumer)
+
+        def begin() -> None:
+            self._pump.add(
+                consumer,
+                lambda budget: self._deliver(subscription, budget),
+                lambda error: self._scan_failed(subscription, error),
+            )
+            consumer.add_credit(request.credit)
+
+        return begin
+
+    def unsubscribe(self, number: int) -> bool:
+        """End a subscription; False if there is none of that id."""
+        subscription = self._subscriptions.pop(number, None)
+        if subscription is None:
+            return False
+        self._pump.remove(subscription.consumer)
+        subscription.consumer.close()
+        return True
+
+    def drop_stream(self, stream: str) -> None:
+        """Forget the subscriptions of a stream."""
+        for number in [number for number, own in self._subscriptions.items() if own.consumer.stream == stream]:
+            self.unsubscribe(number)
+
+    def end(self) -> None:
+        """The connection ends."""
+        for number in list(self._subscriptions):
+            self.unsubscribe(number)
+
+    def credit(self, frame: f.Credit) -> None:
+        """More chunks may be sent; a client is told only what is wrong with that."""
+        subscription = self._subscriptions.get(frame.subscription_id)
+        if subscription is None:
+            self._refuse_credit(frame, ResponseCode.SUBSCRIPTION_ID_UNKNOWN)
+            return
+        subscription.consumer.add_credit(frame.credit)
+        if subscription.consumer.options.single_active and not subscription.consumer.is_active:
+            self._refuse_credit(frame, ResponseCode.PRECONDITION_FAILED)
+
+    def answered(self, reply: f.ConsumerUpdateReply) -> None:
+        """A client answered a ConsumerUpdate."""
+        asked = self._asked.pop(reply.correlation_id)
+        subscription = asked.subscription
+        if self._subscriptions.get(subscription.number) is not subscription:
+            return
+        if reply.code != ResponseCode.OK:
+            logger.warning(
+                "subscription %d of stream %r answers a consumer update with %s; it is updated all the same",
+                subscription.number,
+                subscription.consumer.stream,
+                name_of_code(reply.code),
+            )
+        if not asked.active:
+            subscription.consumer.deactivated()
+            return
+        subscription.is_stopped = False
+        try:
+            subscription.consumer.activate(reply.offset)
+        except LogError as error:
+            self._failed(subscription.consumer.stream, error)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether a client has not answered a ConsumerUpdate in time."""
+        now_s = self._clock_s()
+        return any(asked.limit_s < now_s for asked in self._asked.values())
+
+    def _options(self, request: f.Subscribe) -> ConsumerOptions:
+        properties = request.properties
+        if properties.get("chunk_selector", "user_data") != "user_data":
+            raise PreconditionFailedError("only chunks with messages are delivered", subject=request.stream)
+        single_active = properties.get("single-active-consumer") == "true"
+
+        def on_active(active: bool) -> None:
+            self._ask(request.subscription_id, active=active)
+
+        return ConsumerOptions(
+            start=request.offset,
+            filter_values=tuple(
+                text.encode(errors="surrogateescape")
+                for key, text in properties.items()
+                if key.startswith(_FILTER_PREFIX)
+            ),
+            match_unfiltered=properties.get("match-unfiltered") == "true",
+            filter=self._filter(properties, request.stream),
+            name=properties.get("name"),
+            tag=str(request.subscription_id),
+            single_active=single_active,
+            super_stream=properties.get("super-stream"),
+            on_active=on_active if single_active else None,
+        )
+
+    def _filter(self, properties: Mapping[str, str], stream: str) -> Filter | None:
+        """The filter for messages; refused as a whole where anything of it is wrong."""
+        text = properties.get(SQL)
+        if text is None:
+            if DIALECT in properties:
+                raise PreconditionFailedError(f"{DIALECT} without {SQL}", subject=stream)
+            return None
+        limit = self._settings.limits.filter_bytes
+        if len(text.encode(errors="surrogateescape")) > limit:
+            raise LimitExceededError(f"a filter of more than {limit} bytes", subject=stream)
+        try:
+            return Filter.parse(text, properties.get(DIALECT, self._settings.filters.dialect))
+        except (FilterError, ConfigError) as error:
+            logger.warning(
+                "user %r on %s: the filter of a subscription to stream %r is refused: %s",
+                self._session.user,
+                self._session.connection,
+                stream,
+                error,
+            )
+            raise
+
+    def _deliver(self, subscription: _Subscription, budget: int) -> int | None:
+        if not self._outlet.is_open or subscription.is_stopped:
+            return None
+        chunks = subscription.consumer.take(min(budget, _CHUNK_BYTES))
+        return None if chunks is None else self._outlet.deliver(subscription.number, chunks)
+
+    def _scan_failed(self, subscription: _Subscription, error: Exception) -> None:
+        if not isinstance(error, HeadgateError):
+            raise error
+        self._failed(subscription.consumer.stream, error)
+
+    def _ask(self, number: int, *, active: bool) -> None:
+        subscription = self._subscriptions[number]
+        if not self._outlet.is_open:
+            return
+        subscription.is_stopped = not active
+        correlation = self._outlet.ask_consumer(number, active=active)
+        self._asked[correlation] = _Asked(subscription, active, self._clock_s() + UPDATE_LIMIT_S)
+
+    def _refuse_credit(self, frame: f.Credit, code: ResponseCode) -> None:
+        self._outlet.send(f.CreditReply(code, frame.subscription_id))

@@ -227,6 +227,7 @@ class _Connection:
                 core.reply(event, ResponseCode.STREAM_EXISTS if name in server.streams else ResponseCode.OK)
                 server.streams.setdefault(name, FakeStream())
             case f.Metadata(streams=names, correlation_id=number):
+                names = names or (tuple(sorted(server.streams)) if "headgate" in server.properties else ())
                 broker = (0, *(server.advertised or ("127.0.0.1", server.port)))
                 places = [(name, 1, 0, ()) if name in server.streams else (name, 2, 0xFFFF, ()) for name in names]
                 core.send(f.MetadataReply((broker,), places, correlation_id=number))

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
 from cyclopts import Parameter
 
 from headgate.cli.options import DEFAULT_ROOT, Root, StreamText
 from headgate.cli.output import write_note
+from headgate.cli.remote import Password, Server, User, connected
 from headgate.cli.units import counted, now_ms, shown_count
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headgate.client import Client
     from headgate.message import Message
     from headgate.message.fields import FieldReference
 
@@ -35,6 +40,9 @@ def publish(
     ] = None,
     lock_timeout: Annotated[float, Parameter(help="Seconds to wait for another writer.")] = 5.0,
     root: Root = DEFAULT_ROOT,
+    server: Server = None,
+    user: User = None,
+    password: Password = None,
 ) -> int:
     """Publish messages, one JSON object per line.
 
@@ -42,47 +50,127 @@ def publish(
     delivery_annotations, footer, body, filter_value. Values are plain JSON, or typed as in {"t": "uint", "v": 5}. What
     `tail --json` writes is accepted as it is.
     """
-    from headgate.log import resolve_stream
-    from headgate.log.writer import Writer
+    with contextlib.ExitStack() as opened:
+        target: _Target
+        if server is None:
+            target = opened.enter_context(_folder_target(stream, root, publisher, lock_timeout))
+        else:
+            client = opened.enter_context(connected(server, user, password))
+            target = opened.enter_context(_ServerTarget(client, stream, publisher))
+        _publish_lines(_lines_at_once(file), target)
+    return 0
+
+
+class _Target(Protocol):
+    """Where messages go; `declared` is the field that filter values come from, if the stream declares one."""
+
+    declared: str | None
+
+    def append(self, messages: list[_Numbered]) -> int:
+        """Publish messages; gives how many of them were there already."""
+
+    def next_offset(self) -> int:
+        """The offset behind everything published."""
+
+
+_Numbered = tuple[int, bytes, bytes | None]
+"""Number of the line, encoded message, filter value."""
+
+
+def _publish_lines(parts: Iterator[list[bytes]], target: _Target) -> None:
     from headgate.message.fields import FieldReference, Section, parse_field
 
-    target = resolve_stream(stream, root)
+    source = (
+        FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-stream-filter-value")
+        if target.declared is None
+        else parse_field(target.declared)
+    )
     published = duplicates = number = 0
-    with Writer.open(target, now_ms=now_ms(), timeout_s=lock_timeout) as writer:
-        declared = writer.settings.filter_source
-        source = (
-            FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-stream-filter-value")
-            if declared is None
-            else parse_field(declared)
-        )
-        try:
-            for lines in _lines_at_once(file):
-                messages = []
-                wrong = None
-                for line in lines:
-                    number += 1
-                    try:
-                        if line.strip():
-                            messages.append((number, *_read_line(line, source, declared)))
-                    except (msgspec.DecodeError, UnicodeDecodeError, ConfigError) as error:
-                        wrong = ConfigError(f"line {number}: {error}; the lines before it are published")
-                        break
-                if messages:
-                    appended = writer.append(
-                        [(encoded, value) for _, encoded, value in messages],
-                        now_ms=now_ms(),
-                        publisher=publisher,
-                        sequences=None if publisher is None else [sequence for sequence, _, _ in messages],
-                        filter_source=declared,
-                    )
-                    duplicates += appended.num_duplicates
-                    published += len(messages) - appended.num_duplicates
-                if wrong is not None:
-                    raise wrong
-        finally:
-            left_out = f", {shown_count(duplicates)} already there" if duplicates else ""
-            write_note(f"{counted(published, 'message')} published{left_out}; next offset {writer.next_offset}")
-    return 0
+    try:
+        for lines in parts:
+            messages: list[_Numbered] = []
+            wrong = None
+            for line in lines:
+                number += 1
+                try:
+                    if line.strip():
+                        messages.append((number, *_read_line(line, source, target.declared)))
+                except (msgspec.DecodeError, UnicodeDecodeError, ConfigError) as error:
+                    wrong = ConfigError(f"line {number}: {error}; the lines before it are published")
+                    break
+            if messages:
+                there = target.append(messages)
+                duplicates += there
+                published += len(messages) - there
+            if wrong is not None:
+                raise wrong
+    finally:
+        left_out = f", {shown_count(duplicates)} already there" if duplicates else ""
+        write_note(f"{counted(published, 'message')} published{left_out}; next offset {target.next_offset()}")
+
+
+@contextlib.contextmanager
+def _folder_target(stream: str, root: Path, publisher: str | None, lock_timeout: float) -> Iterator[_Target]:
+    from headgate.log import resolve_stream
+    from headgate.log.writer import Writer
+
+    class FolderTarget:
+        def __init__(self, writer: Writer) -> None:
+            self._writer = writer
+            self.declared = writer.settings.filter_source
+
+        def append(self, messages: list[_Numbered]) -> int:
+            appended = self._writer.append(
+                [(encoded, value) for _, encoded, value in messages],
+                now_ms=now_ms(),
+                publisher=publisher,
+                sequences=None if publisher is None else [number for number, _, _ in messages],
+                filter_source=self.declared,
+            )
+            return appended.num_duplicates
+
+        def next_offset(self) -> int:
+            return self._writer.next_offset
+
+    with Writer.open(resolve_stream(stream, root), now_ms=now_ms(), timeout_s=lock_timeout) as writer:
+        yield FolderTarget(writer)
+
+
+class _ServerTarget:
+    """A stream of a server. What its filter values come from is the server's to know, and to check."""
+
+    declared: str | None = None
+
+    def __init__(self, client: Client, stream: str, publisher: str | None) -> None:
+        self._client = client
+        self._publisher = client.publisher(stream, name=publisher)
+
+    def __enter__(self) -> _ServerTarget:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._publisher.abandon()
+
+    def append(self, messages: list[_Numbered]) -> int:
+        import numpy as np
+
+        from headgate.log.build import FilterValues
+        from headgate.message import EncodedMessages
+
+        new = [each for each in messages if self._publisher.name is None or each[0] > self._publisher.last_sequence]
+        if new:
+            self._publisher.send_encoded(
+                EncodedMessages.of(encoded for _, encoded, _ in new),
+                FilterValues.of(value for _, _, value in new),
+                ids=np.array([number for number, _, _ in new], dtype=np.uint64),
+            )
+            self._publisher.flush()
+        return len(messages) - len(new)
+
+    def next_offset(self) -> int:
+        from headgate.log import OffsetSpecification
+
+        return self._client.resolve_offset(self._publisher.stream, OffsetSpecification.next())
 
 
 def _lines_at_once(file: str) -> Iterator[list[bytes]]:

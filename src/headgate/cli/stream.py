@@ -9,6 +9,7 @@ from cyclopts import App, Parameter, validators
 
 from headgate.cli.options import DEFAULT_ROOT, AsJson, Root, StreamText
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_table
+from headgate.cli.remote import Password, Server, User, connected, create_stream, stream_facts
 from headgate.cli.units import (
     counted,
     duration_ms,
@@ -22,6 +23,8 @@ from headgate.cli.units import (
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from headgate.cli.bloom import BloomSizing
     from headgate.log.inspect import ChunkDump
 
@@ -45,6 +48,9 @@ def create(
         str | None, Parameter(help="Field that filter values come from, such as application_properties.region.")
     ] = None,
     root: Root = DEFAULT_ROOT,
+    server: Server = None,
+    user: User = None,
+    password: Password = None,
 ) -> int:
     """Create an empty stream."""
     from headgate.log import Stream, StreamArguments, stream_folder
@@ -54,13 +60,26 @@ def create(
 
     if filter_source is not None:
         parse_field(filter_source)
+    segment_bytes = None if max_segment_size is None else size_bytes(max_segment_size, option="--max-segment-size")
+    length_bytes = None if max_length is None else size_bytes(max_length, option="--max-length")
+    age_ms = None if max_age is None else duration_ms(max_age, option="--max-age")
+    if server is not None:
+        given = {
+            "stream-filter-size-bytes": filter_size,
+            "stream-max-segment-size-bytes": segment_bytes,
+            "max-length-bytes": length_bytes,
+            "max-age": None if age_ms is None else f"{max(1, age_ms // 1000)}s",
+            "headgate-filter-source": filter_source,
+        }
+        with connected(server, user, password) as client:
+            create_stream(client, name, {key: value for key, value in given.items() if value is not None})
+        write_line(name)
+        return 0
     arguments = StreamArguments(
         filter_size_bytes=DEFAULT_FILTER_SIZE_BYTES if filter_size is None else filter_size,
-        max_segment_size_bytes=DEFAULT_MAX_SEGMENT_SIZE_BYTES
-        if max_segment_size is None
-        else size_bytes(max_segment_size, option="--max-segment-size"),
-        max_length_bytes=None if max_length is None else size_bytes(max_length, option="--max-length"),
-        max_age_ms=None if max_age is None else duration_ms(max_age, option="--max-age"),
+        max_segment_size_bytes=DEFAULT_MAX_SEGMENT_SIZE_BYTES if segment_bytes is None else segment_bytes,
+        max_length_bytes=length_bytes,
+        max_age_ms=age_ms,
     )
     made = Stream.create(
         stream_folder(root, name), name=name, now_ms=now_ms(), arguments=arguments, filter_source=filter_source
@@ -70,11 +89,49 @@ def create(
 
 
 @commands.command
-def ls(*, as_json: AsJson = False, root: Root = DEFAULT_ROOT) -> int:
-    """List the streams under --root."""
+def ls(
+    *,
+    as_json: AsJson = False,
+    root: Root = DEFAULT_ROOT,
+    server: Server = None,
+    user: User = None,
+    password: Password = None,
+) -> int:
+    """List the streams under --root, or those of a Headgate server."""
+    if server is None:
+        _write_rows(
+            _streams_of_folder(root), as_json=as_json, empty=_NO_STREAMS.format(f"under {root}", f"--root {root}")
+        )
+        return 0
+    with connected(server, user, password) as client:
+        names = client.streams()
+        rows: list[dict[str, object]] = [_listed(stream_facts(client, name)) for name in names]
+        place = client.address.place
+    _write_rows(rows, as_json=as_json, empty=_NO_STREAMS.format(f"on {place}", f"--server {place}"))
+    return 0
+
+
+_NO_STREAMS = "no streams {}; make one with: headgate stream create NAME {}"
+
+
+def _listed(facts: dict[str, object]) -> dict[str, object]:
+    return {name: facts[name] for name in ("name", "first_offset", "next_offset", "messages")}
+
+
+def _write_rows(rows: list[dict[str, object]], *, as_json: bool, empty: str) -> None:
+    if as_json:
+        for row in rows:
+            write_json(row)
+    elif rows:
+        write_table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+    else:
+        write_note(empty)
+
+
+def _streams_of_folder(root: Path) -> list[dict[str, object]]:
     from headgate.log import list_streams
 
-    rows = [
+    return [
         {
             "name": stream.name,
             "first_offset": stream.first_offset(),
@@ -85,26 +142,67 @@ def ls(*, as_json: AsJson = False, root: Root = DEFAULT_ROOT) -> int:
         }
         for stream in list_streams(root)
     ]
-    if as_json:
-        for row in rows:
-            write_json(row)
-    elif rows:
-        write_table(tuple(rows[0]), [tuple(row.values()) for row in rows])
-    else:
-        write_note(f"no streams under {root}; make one with: headgate stream create NAME --root {root}")
+
+
+@commands.command
+def rm(
+    stream: StreamText,
+    /,
+    *,
+    root: Root = DEFAULT_ROOT,
+    server: Server = None,
+    user: User = None,
+    password: Password = None,
+) -> int:
+    """Delete a stream and everything in it. One that RabbitMQ wrote is left alone, and one that somebody writes."""
+    if server is not None:
+        with connected(server, user, password) as client:
+            client.delete_stream(stream)
+        return 0
+    import shutil
+
+    from headgate.errors import StreamReadOnlyError
+    from headgate.log import resolve_stream
+    from headgate.log.lock import StreamLock
+
+    found = resolve_stream(stream, root)
+    if found.is_foreign:
+        raise StreamReadOnlyError("the stream was written by another broker: it is only read here", path=found.path)
+    with StreamLock.acquire(found.path, now_ms=now_ms(), timeout_s=0.0):
+        shutil.rmtree(found.path)
     return 0
 
 
 @commands.command
-def info(stream: StreamText, /, *, as_json: AsJson = False, root: Root = DEFAULT_ROOT) -> int:
-    """Show what a stream holds: offsets, times, sizes, how large its chunks are, publishers and stored offsets."""
+def info(
+    stream: StreamText,
+    /,
+    *,
+    as_json: AsJson = False,
+    root: Root = DEFAULT_ROOT,
+    server: Server = None,
+    user: User = None,
+    password: Password = None,
+) -> int:
+    """Show what a stream holds: offsets, times, sizes, how large its chunks are, publishers and stored offsets.
+
+    Of a server's stream: what the server says of it.
+    """
+    if server is not None:
+        with connected(server, user, password) as client:
+            facts = stream_facts(client, stream)
+        if as_json:
+            write_json(facts)
+        else:
+            write_facts(facts)
+        return 0
     from headgate.log import resolve_stream
     from headgate.log.inspect import stream_info
 
     found = stream_info(resolve_stream(stream, root))
     times = [segment.first_timestamp_ms for segment in found.segments if segment.first_timestamp_ms is not None]
     last_times = [segment.last_timestamp_ms for segment in found.segments if segment.last_timestamp_ms is not None]
-    facts: dict[str, object] = {
+    facts = {
         "name": found.name,
         "path": str(found.path),
         "kind": "foreign" if found.is_foreign else "own",

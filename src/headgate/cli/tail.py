@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Protocol
@@ -11,12 +12,15 @@ from cyclopts import Parameter, validators
 
 from headgate.cli.options import DEFAULT_ROOT, AsJson, Dialect, FilterValues, MatchUnfiltered, Root, StreamText
 from headgate.cli.output import write_json, write_line, write_note
+from headgate.cli.remote import Password, Server, User, connected, open_cursor
 from headgate.cli.units import counted, now_ms, shown_count, shown_size, shown_time
 from headgate.errors import ConfigError, MessageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from headgate.log import OffsetSpecification, Stream
-    from headgate.scan import Cursor, ScanBatch, ScanCounters
+    from headgate.scan import ScanBatch, ScanCounters, ScanRequest
 
 _POLL_S = 0.05
 _SHOWN_BODY_CHARACTERS = 80
@@ -54,6 +58,9 @@ def tail(
         bool, Parameter(negative=(), help="At the end write what each stage examined, skipped and kept.")
     ] = False,
     root: Root = DEFAULT_ROOT,
+    server: Server = None,
+    user: User = None,
+    password: Password = None,
 ) -> int:
     """Show the messages of a stream that pass the filters, in order.
 
@@ -62,8 +69,8 @@ def tail(
     """
     from headgate.evaluate.filter import Filter
     from headgate.language import DEFAULT_DIALECT
-    from headgate.log import OffsetSpecification, resolve_stream
-    from headgate.scan import Cursor, OnCorrupt, ScanRequest
+    from headgate.log import OffsetSpecification
+    from headgate.scan import OnCorrupt, ScanRequest
 
     if dialect is not None and filter_text is None:
         raise ConfigError("--dialect is the language of --filter, which is missing")
@@ -82,8 +89,6 @@ def tail(
     )
     begin = OffsetSpecification.parse(start)
     end = None if until is None else OffsetSpecification.parse(until)
-    source = resolve_stream(stream, root)
-    stop_offset = _stop_offset(source, end, now=now, follow=follow)
     writer: _Writer = _LineWriter()
     if offsets:
         writer = _OffsetWriter()
@@ -91,13 +96,62 @@ def tail(
         writer = _TableWriter()
     elif as_json:
         writer = _JsonWriter(typed=typed)
-    with Cursor(source, request, start=begin, now_ms=now, stop_offset=stop_offset) as cursor:
+    with contextlib.ExitStack() as opened:
+        cursor: _Cursor
+        if server is None:
+            cursor = _open_folder(stream, root, request, start=begin, end=end, follow=follow)
+        else:
+            client = opened.enter_context(connected(server, user, password))
+            cursor = open_cursor(client, stream, request, start=begin, end=end, follow=follow)
+        opened.callback(cursor.close)
         try:
             _copy(cursor, writer, count=count, follow=follow)
         finally:
             if counters or (sys.stderr.isatty() and not follow):
-                _write_counters(cursor.counters, as_json=as_json)
+                _write_counters(cursor.counters, as_json=as_json, is_remote=server is not None)
     return 0
+
+
+class _Cursor(Protocol):
+    """A read of a stream, wherever it is."""
+
+    @property
+    def counters(self) -> ScanCounters:
+        """What was examined, skipped and kept."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether everything before the end was read."""
+
+    def read(self, now_ms: int) -> ScanBatch | None:
+        """The next batch; None when nothing more is there now."""
+
+    def wait(self) -> None:
+        """Return when something may have come."""
+
+    def close(self) -> None:
+        """End the read."""
+
+
+def _open_folder(
+    stream: str,
+    root: Path,
+    request: ScanRequest,
+    *,
+    start: OffsetSpecification,
+    end: OffsetSpecification | None,
+    follow: bool,
+) -> _Cursor:
+    from headgate.log import resolve_stream
+    from headgate.scan import Cursor
+
+    class FolderCursor(Cursor):
+        def wait(self) -> None:
+            time.sleep(_POLL_S)
+
+    source = resolve_stream(stream, root)
+    stop_offset = _stop_offset(source, end, now=request.now_ms, follow=follow)
+    return FolderCursor(source, request, start=start, now_ms=request.now_ms, stop_offset=stop_offset)
 
 
 def _stop_offset(stream: Stream, end: OffsetSpecification | None, *, now: int, follow: bool) -> int | None:
@@ -113,7 +167,7 @@ def _stop_offset(stream: Stream, end: OffsetSpecification | None, *, now: int, f
     return stream.attach(end, now_ms=now).offset
 
 
-def _copy(cursor: Cursor, writer: _Writer, *, count: int | None, follow: bool) -> None:
+def _copy(cursor: _Cursor, writer: _Writer, *, count: int | None, follow: bool) -> None:
     left = count
     while True:
         batch = cursor.read(now_ms())
@@ -121,7 +175,7 @@ def _copy(cursor: Cursor, writer: _Writer, *, count: int | None, follow: bool) -
             if not follow or cursor.is_finished:
                 return
             sys.stdout.flush()
-            time.sleep(_POLL_S)
+            cursor.wait()
             continue
         rows = len(batch) if left is None else min(left, len(batch))
         writer.write(batch, rows)
@@ -203,9 +257,15 @@ def _one_line(value: object) -> str:
     return "".join(character if character.isprintable() else "·" for character in text)
 
 
-def _write_counters(counters: ScanCounters, *, as_json: bool) -> None:
+def _write_counters(counters: ScanCounters, *, as_json: bool, is_remote: bool) -> None:
     if as_json:
         write_note(msgspec.json.encode(counters.as_dict()).decode())
+        return
+    if is_remote:
+        write_note(
+            f"received: {counted(counters.chunks_examined, 'chunk')} ({shown_size(counters.bytes_read)}), "
+            f"{counted(counters.messages_evaluated, 'message')}; {shown_count(counters.messages_matched)} kept here"
+        )
         return
     lines = [
         f"stage 1: {counted(counters.chunks_examined, 'chunk')} examined, "

@@ -100,9 +100,9 @@ def default_server() -> str | None:
 def _parse_place(text: str, *, default_port: int = DEFAULT_PORT) -> ServerAddress:
     host, port = text.strip(), str(default_port)
     if host.startswith("["):
-        host, _, rest = host[1:].partition("]")
-        if rest:
-            port = rest.removeprefix(":")
+        host, bracket, rest = host[1:].partition("]")
+        port = rest.removeprefix(":") if rest else port
+        host = host if bracket else ""
     elif host.count(":") == 1:
         host, _, port = host.partition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:

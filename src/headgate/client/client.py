@@ -16,7 +16,7 @@ from headgate.client.publisher import MOST_UNCONFIRMED, FilterValueOf, Publisher
 from headgate.client.refusals import refusal
 from headgate.client.retry import Retry
 from headgate.client.subscription import DEFAULT_CREDIT, ServedFilter, Subscription, SubscriptionOptions
-from headgate.errors import ConfigError, ConnectionLostError, ResourceExistsError
+from headgate.errors import ConfigError, ConnectionLostError, ResourceExistsError, UnsupportedError
 from headgate.evaluate.filter import Filter
 from headgate.language import DEFAULT_DIALECT
 from headgate.log import OffsetKind, OffsetSpecification
@@ -162,6 +162,13 @@ class Client:
     def has_stream(self, name: str) -> bool:
         """Whether there is a stream of that name."""
         return self._place_of(name)[1] != ResponseCode.STREAM_DOES_NOT_EXIST
+
+    def streams(self) -> list[str]:
+        """The names of the streams that the user may read. Only a Headgate tells them: UnsupportedError."""
+        if not self.is_headgate:
+            raise UnsupportedError("the server lists no streams over this protocol", subject=self.address.place)
+        reply = self._do(lambda connection: connection.metadata())
+        return [name for name, code, _, _ in reply.streams if code == ResponseCode.OK]
 
     def statistics(self, stream: str) -> StreamStatistics:
         """Which chunks a stream has."""

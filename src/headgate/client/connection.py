@@ -179,9 +179,9 @@ class Connection:
         self._events.clear()
         return found
 
-    def metadata(self, stream: str) -> MetadataReply:
-        """Which servers have a stream."""
-        reply = self._answer_to(self._ask(Metadata((stream,))))
+    def metadata(self, *streams: str) -> MetadataReply:
+        """Which servers have some streams; without a name a Headgate tells all that the user may read."""
+        reply = self._answer_to(self._ask(Metadata(streams)))
         assert isinstance(reply, MetadataReply)
         return reply
 

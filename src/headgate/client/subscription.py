@@ -128,10 +128,7 @@ class Subscription:
     @property
     def is_finished(self) -> bool:
         """Whether everything before the stop was read."""
-        stop = self.options.stop
-        if stop is None:
-            return False
-        return self._behind_end or (self.position is not None and self.position >= stop)
+        return self._behind_end or self._is_over
 
     def read(self, timeout_s: float | None = None) -> ScanBatch | None:
         """The next batch of messages, possibly empty; None when nothing came in time, or nothing more will come.
@@ -153,6 +150,15 @@ class Subscription:
             if left_s is not None and left_s < 0:
                 return None
             self._guarded(left_s)
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when the server said something, or the time is up; then `read` may have more."""
+        if not self._chunks and not self.is_finished:
+            self._guarded(timeout_s)
+
+    def evaluate_at(self, now_ms: int) -> None:
+        """What `UTC()` gives to a filter of this side in chunks that are not begun yet."""
+        self._reader.now(now_ms)
 
     def store_offset(self, offset: int) -> None:
         """Keep an offset as the bookmark of the subscription's name; nothing says that it has arrived."""
@@ -243,8 +249,10 @@ class Subscription:
 
     @property
     def _is_over(self) -> bool:
-        stop, position = self.options.stop, self.position
-        return stop is not None and position is not None and position >= stop
+        """Whether a chunk behind the stop, or the start itself, shows that nothing more is wanted."""
+        begin = self._start.value if self._start.kind is OffsetKind.OFFSET else 0
+        reached = begin if self.position is None else self.position
+        return self.options.stop is not None and reached >= self.options.stop
 
     def _taken_chunks(self) -> list[bytes]:
         chunks = list(self._chunks)

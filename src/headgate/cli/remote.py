@@ -1,0 +1,138 @@
+"""Commands on a server in place of a folder: what `--server` means to each of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from cyclopts import Parameter
+
+from headgate.errors import ConfigError, ResourceExistsError
+
+if TYPE_CHECKING:
+    from headgate.client import Client, Subscription
+    from headgate.log import OffsetSpecification
+    from headgate.scan import ScanBatch, ScanCounters, ScanRequest
+
+Server: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--server",
+        env_var="HEADGATE_SERVER",
+        help="Server HOST:PORT, or headgate-stream://USER:PASSWORD@HOST:PORT (headgate-stream+tls:// encrypts), in "
+        "place of --root.",
+    ),
+]
+User: TypeAlias = Annotated[
+    str | None, Parameter(name="--user", env_var="HEADGATE_USER", help="User at the server; guest by default.")
+]
+Password: TypeAlias = Annotated[
+    str | None, Parameter(name="--password", env_var="HEADGATE_PASSWORD", help="Password of the user.")
+]
+
+_WAIT_S = 1.0
+
+
+def connected(server: str, user: str | None, password: str | None) -> Client:
+    """A client of the server that the options name."""
+    from headgate.client import Client, Retry
+
+    return Client.connect(server, user=user, password=password, retry=Retry(give_up_after_s=10.0))
+
+
+def create_stream(client: Client, name: str, arguments: dict[str, object]) -> None:
+    """Make a stream; ResourceExistsError where it is there."""
+    if not client.create_stream(name, arguments):
+        raise ResourceExistsError("a stream of that name is there already", subject=name)
+
+
+def stream_facts(client: Client, name: str) -> dict[str, object]:
+    """What a server says of a stream."""
+    from headgate.log import OffsetSpecification
+
+    statistics = client.statistics(name)
+    first = 0 if statistics.first_chunk_id is None else statistics.first_chunk_id
+    behind = client.resolve_offset(name, OffsetSpecification.next())
+    properties = client.server_properties
+    return {
+        "name": name,
+        "server": client.address.place,
+        "product": f"{properties.get('product', '')} {properties.get('version', '')}".strip(),
+        "messages": behind - first,
+        "first_offset": first,
+        "next_offset": behind,
+        "last_chunk_id": statistics.last_chunk_id,
+        "committed_chunk_id": statistics.committed_chunk_id,
+    }
+
+
+class ServerCursor:
+    """A read of a stream of a server, as `tail` reads a folder."""
+
+    def __init__(self, subscription: Subscription, *, ends: bool) -> None:
+        self._subscription = subscription
+        self._ends = ends
+
+    @property
+    def counters(self) -> ScanCounters:
+        """What this side received and evaluated."""
+        return self._subscription.counters
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether everything before the end was read."""
+        return self._subscription.is_finished
+
+    def read(self, now_ms: int) -> ScanBatch | None:
+        """The next batch; None when nothing more is there now."""
+        self._subscription.evaluate_at(now_ms)
+        return self._subscription.read(None if self._ends else 0.0)
+
+    def wait(self) -> None:
+        """Return when something may have come."""
+        self._subscription.wait(_WAIT_S)
+
+    def close(self) -> None:
+        """End the read."""
+        self._subscription.close()
+
+
+def open_cursor(
+    client: Client,
+    stream: str,
+    request: ScanRequest,
+    *,
+    start: OffsetSpecification,
+    end: OffsetSpecification | None,
+    follow: bool,
+) -> ServerCursor:
+    """A cursor over a stream of a server; the filter of the request is evaluated there if it is a Headgate."""
+    from dataclasses import replace
+
+    from headgate.client import ServedFilter, SubscriptionOptions
+    from headgate.language import DEFAULT_DIALECT
+    from headgate.log import OffsetKind, OffsetSpecification
+
+    served = None
+    if client.is_headgate and request.filter is not None:
+        served = ServedFilter(request.filter.text, request.filter.dialect or DEFAULT_DIALECT)
+        request = replace(request, filter=None)
+    stop = None
+    if end is not None or not follow:
+        behind = client.resolve_offset(stream, OffsetSpecification.next())
+        stop = behind if end is None else client.resolve_offset(stream, end)
+        if not follow:
+            stop = min(stop, behind)
+        elif end is not None and end.kind is not OffsetKind.OFFSET:
+            raise ConfigError(f"--until: found {end}, expected an offset, because --follow waits for what is not there")
+    options = SubscriptionOptions(
+        stream,
+        # A read that ends has to begin at an offset: behind the last message nothing would ever come.
+        start if stop is None else OffsetSpecification.offset(client.resolve_offset(stream, start)),
+        stop=stop,
+        stop_is_written=not follow,
+        filter_values=request.filter_values,
+        match_unfiltered=request.match_unfiltered,
+        served=served,
+        request=replace(request, filter_values=(), match_unfiltered=False),
+    )
+    return ServerCursor(client.subscription(options), ends=not follow)

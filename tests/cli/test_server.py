@@ -1,0 +1,162 @@
+"""`--server`: the same commands on a server, with the output they have on files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from command_line import Run
+
+from ..client.fake_server import HEADGATE, RABBITMQ, FakeServer, fake_server
+
+
+@pytest.fixture(params=[RABBITMQ, HEADGATE], ids=["rabbitmq", "headgate"])
+def server(request: pytest.FixtureRequest) -> Iterator[FakeServer]:
+    with fake_server(request.param) as made:
+        yield made
+
+
+@pytest.fixture
+def there(run: Run, server: FakeServer) -> Run:
+    """Runs commands on the server, where `orders` has 30 messages in three chunks: AMER, EMEA, no filter value."""
+
+    def on_server(*arguments: object, stdin: str = "") -> object:
+        return run(*arguments, "--server", server.address, stdin=stdin)
+
+    assert run("stream", "create", "orders", "--server", server.address).out == "orders\n"
+    for region in ("AMER", "EMEA", None):
+        lines = [
+            json.dumps(
+                {
+                    "subject": "order.created" if number % 2 else "order.paid",
+                    "application_properties": {"region": region, "price": number * 10},
+                    "body": f"order {number}",
+                    "filter_value": region,
+                }
+            )
+            for number in range(10)
+        ]
+        published = run("publish", "orders", "--server", server.address, stdin="\n".join(lines) + "\n")
+        assert published.status == 0
+    assert published.err == "10 messages published; next offset 30\n"
+    return on_server  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], range(30)),
+        (["--from", "25"], range(25, 30)),
+        (["--from", "last"], range(20, 30)),
+        (["--from", "next"], range(0)),
+        (["--from", "5", "--until", "8"], range(5, 8)),
+        (["--until", "last"], range(20)),
+        (["--until", "100"], range(30)),
+        (["-n", "3"], range(3)),
+        (["--until", "2001-01-01T00:00:00Z"], range(0)),
+    ],
+)
+def test_tail_begins_and_ends_where_it_is_told_on_a_server(there: Run, options: list[str], expected: range) -> None:
+    shown = there("tail", "orders", "--offsets", *options)
+    assert shown.status == 0
+    assert [int(line) for line in shown.lines] == list(expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--filter-value", "AMER"], range(10)),
+        (["--filter-value", "AMER", "--filter-value", "EMEA"], range(20)),
+        (["--filter-value", "EMEA", "--match-unfiltered"], range(10, 30)),
+    ],
+)
+def test_tail_skips_chunks_on_a_server_and_still_ends(there: Run, options: list[str], expected: range) -> None:
+    assert [int(line) for line in there("tail", "orders", "--offsets", *options).lines] == list(expected)
+
+
+def test_tail_decides_here_where_the_server_cannot(run: Run) -> None:
+    with fake_server(RABBITMQ) as server:
+        assert run("stream", "create", "orders", "--server", server.address).status == 0
+        lines = [json.dumps({"application_properties": {"price": number}}) for number in range(10)]
+        assert run("publish", "orders", "--server", server.address, stdin="\n".join(lines)).status == 0
+        shown = run("tail", "orders", "--filter", "price >= 7", "--counters", "--json", "--server", server.address)
+    assert [message["offset"] for message in shown.json] == [7, 8, 9]
+    assert json.loads(shown.err)["messages_evaluated"] == 10
+
+
+def test_tail_says_what_it_received(there: Run) -> None:
+    assert "received: 3 chunks" in there("tail", "orders", "--offsets", "--counters").err
+
+
+def test_tail_shows_the_same_lines_as_on_files(there: Run, run: Run) -> None:
+    assert run("stream", "create", "copy").status == 0
+    shown = there("tail", "orders", "--json")
+    assert run("publish", "copy", stdin=shown.out).status == 0
+    strip = [{key: value for key, value in row.items() if key != "timestamp"} for row in shown.json]
+    assert [
+        {key: value for key, value in row.items() if key != "timestamp"} for row in run("tail", "copy", "--json").json
+    ] == strip
+
+
+def test_publish_with_a_name_leaves_out_what_is_there(there: Run) -> None:
+    lines = [json.dumps({"body": f"{number}"}) for number in range(4)]
+    first = there("publish", "orders", "--publisher", "import", stdin="\n".join(lines[:3]))
+    assert first.err == "3 messages published; next offset 33\n"
+    second = there("publish", "orders", "--publisher", "import", stdin="\n".join(lines))
+    assert second.err == "1 message published, 3 already there; next offset 34\n"
+
+
+def test_publish_names_the_line_that_is_wrong(there: Run) -> None:
+    shown = there("publish", "orders", stdin='{"body": "one"}\n{"bdoy": "two"}\n')
+    assert shown.status == 2
+    assert "1 message published; next offset 31" in shown.err
+    assert "line 2" in shown.err
+
+
+def test_info_shows_what_the_server_says(there: Run) -> None:
+    (facts,) = there("stream", "info", "orders", "--json").json
+    assert (facts["messages"], facts["first_offset"], facts["next_offset"]) == (30, 0, 30)
+    assert facts["product"] == "RabbitMQ 4.3.6"
+    assert "next_offset" in there("stream", "info", "orders").out
+
+
+def test_a_stream_is_deleted_on_a_server(there: Run) -> None:
+    assert there("stream", "rm", "orders").status == 0
+    gone = there("stream", "info", "orders")
+    assert gone.status == 1
+    assert "stream does not exist" in gone.err
+
+
+def test_a_stream_that_is_there_is_not_made_again(there: Run) -> None:
+    again = there("stream", "create", "orders", "--max-age", "7d")
+    assert again.status == 1
+    assert "orders: a stream of that name is there already" in again.err
+
+
+def test_streams_are_listed_where_the_server_tells_them(there: Run, server: FakeServer) -> None:
+    shown = there("stream", "ls", "--json")
+    if server.properties is RABBITMQ:
+        assert shown.status == 1 and "lists no streams" in shown.err
+    else:
+        assert shown.json == [{"name": "orders", "first_offset": 0, "next_offset": 30, "messages": 30}]
+
+
+def test_the_environment_names_a_server(run: Run, server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADGATE_SERVER", f"headgate-stream://guest:guest@{server.address}")
+    assert run("stream", "create", "orders").status == 0
+    assert "orders" in server.streams
+
+
+def test_a_wrong_password_is_said_and_not_shown(run: Run, server: FakeServer) -> None:
+    shown = run("stream", "info", "orders", "--server", server.address, "--user", "guest", "--password", "secret")
+    assert shown.status == 1
+    assert "authentication failure" in shown.err and "secret" not in shown.err
+
+
+def test_a_stream_of_files_is_deleted_unless_somebody_writes_it(run: Run) -> None:
+    assert run("stream", "create", "orders").status == 0
+    assert run("stream", "rm", "orders").status == 0
+    assert run("stream", "ls").out == ""
+    assert run("stream", "rm", "orders").status == 1

@@ -1,0 +1,60 @@
+"""One server for all interop tests, a stream of its own for each, and a running program per client library."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from interop.programs import Client, Program, start
+from interop.servers import JOHN, Served, ServerProcess, original
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """`headgate serve` with a user John beside the default one; or the RabbitMQ that the environment names."""
+    running = original()
+    if running is not None:
+        yield running
+        return
+    process = ServerProcess(tmp_path_factory.mktemp("served"), {"user": [JOHN]})
+    try:
+        yield process.start()
+    finally:
+        process.close()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name that nothing has yet, made from the test's."""
+    words = re.sub(r"\W+", "-", request.node.originalname.removeprefix("test_"))
+    return f"{words[:60]}-{next(_numbers)}"
+
+
+@pytest.fixture
+def stream(served: Served, name: str) -> Iterator[str]:
+    """A new, empty stream."""
+    served.delete(name)
+    served.declare(name)
+    yield name
+    served.delete(name)
+
+
+@pytest.fixture(scope="module")
+def programs(served: Served) -> Iterator[Callable[..., Program]]:
+    """Gives the running program of a client, connected as guest to a port by its name: one of each for all tests."""
+    running: dict[Client, Program] = {}
+
+    def program(client: Client, port: str) -> Program:
+        if client not in running:
+            running[client] = start(client)
+            running[client].ask("connect", host=served.host, port=served.ports[port])
+        return running[client]
+
+    yield program
+    for one in running.values():
+        one.stop()

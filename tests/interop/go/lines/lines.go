@@ -1,0 +1,213 @@
+// Package lines lets a test drive a client program: commands come as lines of JSON on standard input, each is answered, in
+// order, by one line of JSON on standard output: {"ok": result} or {"error": text}.
+package lines
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// Message is one message of a command.
+type Message struct {
+	Body         string         `json:"body"`
+	ID           *int64         `json:"id"`
+	Key          string         `json:"key"`
+	FilterValue  *string        `json:"filter_value"`
+	Subject      *string        `json:"subject"`
+	UserID       *string        `json:"user_id"`
+	To           *string        `json:"to"`
+	Priority     *uint8         `json:"priority"`
+	CreationTime *int64         `json:"creation_time"`
+	Properties   map[string]any `json:"properties"`
+}
+
+// Command is what a test asks for; each program reads the fields it knows.
+type Command struct {
+	Do              string         `json:"do"`
+	Host            string         `json:"host"`
+	Port            int            `json:"port"`
+	User            string         `json:"user"`
+	Password        string         `json:"password"`
+	ID              string         `json:"id"`
+	Stream          string         `json:"stream"`
+	SuperStream     string         `json:"super_stream"`
+	Exchange        string         `json:"exchange"`
+	Key             string         `json:"key"`
+	Name            string         `json:"name"`
+	Offset          any            `json:"offset"`
+	Arguments       map[string]any `json:"arguments"`
+	Messages        []Message      `json:"messages"`
+	FilterValues    []string       `json:"filter_values"`
+	MatchUnfiltered bool           `json:"match_unfiltered"`
+	PostFilter      *struct {
+		Property string `json:"property"`
+		Value    any    `json:"value"`
+	} `json:"post_filter"`
+	MessageProperties     map[string]string `json:"properties"`
+	ApplicationProperties map[string]any    `json:"application_properties"`
+	SQL                   string            `json:"sql"`
+	Credit                int32             `json:"credit"`
+	SingleActive          bool              `json:"single_active"`
+	Compression           string            `json:"compression"`
+	SubBatch              int               `json:"sub_batch"`
+	Partitions            int               `json:"partitions"`
+	BindingKeys           []string          `json:"binding_keys"`
+	Routing               string            `json:"routing"`
+	Until                 []string          `json:"until"`
+	Seconds               float64           `json:"seconds"`
+}
+
+// Handler does one command.
+type Handler func(command *Command) (any, error)
+
+// Serve answers commands until standard input ends.
+func Serve(handlers map[string]Handler) {
+	replies := os.Stdout
+	os.Stdout = os.Stderr
+	input := bufio.NewReaderSize(os.Stdin, 1<<20)
+	for {
+		line, err := input.ReadBytes('\n')
+		if err != nil {
+			os.Exit(0)
+		}
+		command := Command{User: "guest", Password: "guest", Seconds: 20}
+		reply := map[string]any{}
+		if err := json.Unmarshal(line, &command); err != nil {
+			reply["error"] = err.Error()
+		} else if handlers[command.Do] == nil {
+			reply["error"] = "unknown command " + command.Do
+		} else if result, err := handlers[command.Do](&command); err != nil {
+			reply["error"] = err.Error()
+		} else {
+			reply["ok"] = result
+		}
+		encoded, err := json.Marshal(reply)
+		if err != nil {
+			encoded = fmt.Appendf(nil, `{"error": %q}`, err.Error())
+		}
+		fmt.Fprintf(replies, "%s\n", encoded)
+	}
+}
+
+// Plain gives whole numbers, which JSON reads as floats, back as integers.
+func Plain(properties map[string]any) map[string]any {
+	result := map[string]any{}
+	for name, value := range properties {
+		if number, isNumber := value.(float64); isNumber && number == float64(int64(number)) {
+			value = int64(number)
+		}
+		result[name] = value
+	}
+	return result
+}
+
+// Received is a message as a consumer got it.
+type Received struct {
+	Body        string         `json:"body"`
+	Offset      int64          `json:"offset"`
+	Stream      string         `json:"stream"`
+	FilterValue any            `json:"filter_value"`
+	Subject     *string        `json:"subject"`
+	Properties  map[string]any `json:"properties"`
+}
+
+// Inbox is what a consumer has received and nobody has taken yet.
+type Inbox struct {
+	mutex    sync.Mutex
+	changed  chan struct{}
+	messages []Received
+	closed   string
+}
+
+// NewInbox gives an empty one.
+func NewInbox() *Inbox {
+	return &Inbox{changed: make(chan struct{}, 1)}
+}
+
+func (inbox *Inbox) wake() {
+	select {
+	case inbox.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Put adds a message.
+func (inbox *Inbox) Put(message Received) {
+	inbox.mutex.Lock()
+	inbox.messages = append(inbox.messages, message)
+	inbox.mutex.Unlock()
+	inbox.wake()
+}
+
+// Close says that the consumer was ended by the other side.
+func (inbox *Inbox) Close(reason string) {
+	inbox.mutex.Lock()
+	inbox.closed = reason
+	inbox.mutex.Unlock()
+	inbox.wake()
+}
+
+func (inbox *Inbox) bodies() []string {
+	var result []string
+	for _, message := range inbox.messages {
+		result = append(result, message.Body)
+	}
+	return result
+}
+
+func (inbox *Inbox) look(until []string) (taken []Received, closed string, complete bool) {
+	inbox.mutex.Lock()
+	defer inbox.mutex.Unlock()
+	there := map[string]bool{}
+	for _, body := range inbox.bodies() {
+		there[body] = true
+	}
+	for _, body := range until {
+		if !there[body] {
+			return nil, inbox.closed, false
+		}
+	}
+	taken = append([]Received{}, inbox.messages...)
+	inbox.messages = nil
+	return taken, inbox.closed, true
+}
+
+// Take gives everything received since the last call, once all bodies of `until` are among it.
+func (inbox *Inbox) Take(command *Command) (any, error) {
+	deadline := time.After(time.Duration(command.Seconds * float64(time.Second)))
+	for {
+		taken, closed, complete := inbox.look(command.Until)
+		if complete {
+			return taken, nil
+		}
+		if closed != "" {
+			return nil, fmt.Errorf("closed: %s", closed)
+		}
+		select {
+		case <-inbox.changed:
+		case <-deadline:
+			inbox.mutex.Lock()
+			defer inbox.mutex.Unlock()
+			return nil, fmt.Errorf("did not receive %v, but %v", command.Until, inbox.bodies())
+		}
+	}
+}
+
+// End gives the reason why the other side ended the consumer, once it has.
+func (inbox *Inbox) End(command *Command) (any, error) {
+	deadline := time.After(time.Duration(command.Seconds * float64(time.Second)))
+	for {
+		if _, closed, _ := inbox.look([]string{"\x00"}); closed != "" {
+			return closed, nil
+		}
+		select {
+		case <-inbox.changed:
+		case <-deadline:
+			return nil, fmt.Errorf("was not closed")
+		}
+	}
+}

@@ -1,0 +1,205 @@
+"""Direct exchanges, bindings and super streams."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from brokers import open_broker, open_session
+from headgate.broker import exchanges
+from headgate.broker.catalogue import Declared
+from headgate.broker.exchanges import Binding
+from headgate.broker.session import Session
+from headgate.errors import (
+    LogError,
+    PreconditionFailedError,
+    ReservedNameError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+    StorageFullError,
+    UnsupportedError,
+)
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    opened = open_session(open_broker(tmp_path))
+    for name in ("a", "b"):
+        opened.declare_stream(name, {})
+    return opened
+
+
+def test_the_exchange_without_a_name_leads_to_the_stream_of_the_key(session: Session) -> None:
+    assert session.route("", "a") == ["a"] and session.route("", "unknown") == []
+
+
+def test_an_exchange_leads_to_the_streams_bound_with_exactly_that_key(session: Session) -> None:
+    assert session.declare_exchange("x") is Declared.CREATED
+    assert session.declare_exchange("x") is Declared.EXISTS
+    assert session.declare_exchange("x", passive=True) is Declared.EXISTS
+    session.bind("x", "a", "key")
+    session.bind("x", "b", "key")
+    session.bind("x", "b", "key")
+    session.bind("x", "b", "key", {"other": 1})
+    session.bind("amq.direct", "b", "")
+    assert session.route("x", "key") == ["a", "b"] and session.route("x", "ke") == []
+    assert session.route("amq.direct", "") == ["b"]
+    assert session.bindings(source="x", queue="b") == [Binding("x", "b", "key"), Binding("x", "b", "key", {"other": 1})]
+    assert len(session.bindings(key="key")) == 3 and len(session.bindings()) == 4
+    session.unbind("x", "b", "key", {"other": 1})
+    session.unbind("x", "b", "unknown")
+    assert session.route("x", "key") == ["a", "b"]
+    session.unbind("x", "b", "key")
+    assert session.route("x", "key") == ["a"]
+    session.delete_exchange("x")
+    session.delete_exchange("x")
+    with pytest.raises(ResourceNotFoundError):
+        session.route("x", "key")
+    assert [binding.source for binding in session.bindings()] == ["amq.direct"]
+
+
+def test_durable_exchanges_and_bindings_are_there_after_a_restart_and_others_are_not(tmp_path: Path) -> None:
+    session = open_session(open_broker(tmp_path))
+    session.declare_stream("a", {})
+    session.declare_exchange("kept", arguments={"note": ["x", {"y": 1.5}]})
+    session.declare_exchange("lost", durable=False)
+    for source in ("kept", "lost", "amq.direct"):
+        session.bind(source, "a", "k", {"n": 1})
+    session = open_session(open_broker(tmp_path))
+    assert session.declare_exchange("kept", arguments={"note": ["x", {"y": 1.5}]}) is Declared.EXISTS
+    assert session.bindings() == [Binding("kept", "a", "k", {"n": 1}), Binding("amq.direct", "a", "k", {"n": 1})]
+    assert session.declare_exchange("lost", durable=False) is Declared.CREATED
+
+
+def test_a_deleted_stream_takes_its_bindings_along_and_an_exchange_that_deletes_itself(session: Session) -> None:
+    session.declare_exchange("x", auto_delete=True)
+    session.bind("x", "a", "1")
+    session.bind("x", "b", "2")
+    session.delete_stream("a")
+    assert session.bindings() == [Binding("x", "b", "2")]
+    session.delete_stream("b")
+    with pytest.raises(ResourceNotFoundError):
+        session.exchange("x")
+
+
+@pytest.mark.parametrize("kind", ["fanout", "topic", "headers"])
+def test_exchanges_of_other_types_are_not_served(session: Session, kind: str) -> None:
+    with pytest.raises(UnsupportedError, match=kind):
+        session.declare_exchange("x", kind=kind)
+
+
+def test_wrong_exchanges_are_refused(session: Session) -> None:
+    session.declare_exchange("x")
+    session.bind("x", "a", "k")
+    session.declare_exchange("inner", internal=True)
+    with pytest.raises(PreconditionFailedError, match="unknown exchange type"):
+        session.declare_exchange("y", kind="strange")
+    with pytest.raises(ResourceExistsError):
+        session.declare_exchange("x", auto_delete=True)
+    with pytest.raises(PreconditionFailedError, match="kind that is not kept"):
+        session.declare_exchange("y", arguments={"bytes": b"x"})
+    with pytest.raises(PreconditionFailedError, match="bindings"):
+        session.delete_exchange("x", if_unused=True)
+    with pytest.raises(PreconditionFailedError, match="internal"):
+        session.route("inner", "k")
+    for name in ("", "amq.mine"):
+        with pytest.raises(ReservedNameError):
+            session.delete_exchange(name)
+    with pytest.raises(ReservedNameError):
+        session.declare_exchange("amq.mine")
+    assert session.declare_exchange("amq.direct") is Declared.EXISTS
+    for command in (session.bind, session.unbind):
+        with pytest.raises(ReservedNameError):
+            command("", "a", "k")
+    for source, queue in (("unknown", "a"), ("x", "unknown")):
+        with pytest.raises(ResourceNotFoundError):
+            session.bind(source, queue, "k")
+    with pytest.raises(ResourceNotFoundError):
+        session.declare_exchange("unknown", passive=True)
+
+
+def test_a_change_that_cannot_be_kept_is_not_made(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    session.declare_exchange("x")
+
+    def full(path: Path, _content: bytes) -> None:
+        raise StorageFullError(str(errno.ENOSPC), path=path)
+
+    monkeypatch.setattr(exchanges, "replace_file", full)
+    with pytest.raises(StorageFullError):
+        session.bind("x", "a", "k")
+    with pytest.raises(StorageFullError):
+        session.create_super_stream("s", ["s-0", "s-1"], ["0", "1"], {})
+    assert session.bindings() == [] and session.streams() == ["a", "b"]
+    with pytest.raises(ResourceNotFoundError):
+        session.partitions("s")
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff", b'{"exchanges": [], "bindings": [], "format": 2}', b"[]"])
+def test_a_file_of_exchanges_that_is_wrong_is_an_error_with_its_path(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / ".headgate" / "exchanges.json"
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with pytest.raises(LogError, match=r"exchanges\.json"):
+        open_broker(tmp_path)
+
+
+# super streams
+
+
+def test_a_super_stream_is_an_exchange_with_partitions_in_order(tmp_path: Path) -> None:
+    session = open_session(open_broker(tmp_path))
+    names = [f"invoices-{number}" for number in range(12)]
+    session.create_super_stream("invoices", names, [str(number) for number in range(12)], {"max-age": "1D"})
+    session = open_session(open_broker(tmp_path))
+    assert session.partitions("invoices") == names
+    assert session.route_super_stream("invoices", "11") == ["invoices-11"]
+    assert session.route_super_stream("invoices", "12") == []
+    assert session.route("invoices", "3") == ["invoices-3"]
+    assert session.stream_info("invoices-7").arguments == {"max-age": "1D"}
+    session.delete_super_stream("invoices")
+    assert session.streams() == []
+    for command in (session.partitions, session.delete_super_stream):
+        with pytest.raises(ResourceNotFoundError):
+            command("invoices")
+    with pytest.raises(ResourceNotFoundError):
+        session.route_super_stream("invoices", "1")
+
+
+def test_a_super_stream_made_of_a_declared_exchange_has_its_partitions_in_the_order_of_its_bindings(
+    session: Session,
+) -> None:
+    session.declare_exchange("s", arguments={"x-super-stream": True})
+    session.bind("s", "b", "0", {"x-stream-partition-order": 0})
+    session.bind("s", "a", "1", {"x-stream-partition-order": 1})
+    assert session.partitions("s") == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions", "keys", "error"),
+    [
+        ("a", ["s-0"], ["0"], ResourceExistsError),
+        ("x", ["s-0"], ["0"], ResourceExistsError),
+        ("s", ["s-0", "a"], ["0", "1"], ResourceExistsError),
+        ("s", ["s-0"], ["0", "1"], PreconditionFailedError),
+        ("s", [], [], PreconditionFailedError),
+        ("s", ["s-0", "s-0"], ["0", "1"], PreconditionFailedError),
+        ("s", ["s-0", "s-1"], ["0", "0"], PreconditionFailedError),
+        ("s", ["s-0", "amq.x"], ["0", "1"], ReservedNameError),
+        ("", ["s-0"], ["0"], ReservedNameError),
+    ],
+)
+def test_a_super_stream_that_cannot_be_leaves_nothing_behind(
+    session: Session, name: str, partitions: list[str], keys: list[str], error: type[Exception]
+) -> None:
+    session.declare_exchange("x")
+    with pytest.raises(error):
+        session.create_super_stream(name, partitions, keys, {})
+    assert session.streams() == ["a", "b"] and session.bindings() == []
+
+
+def test_wrong_arguments_of_a_super_stream_leave_nothing_behind(session: Session) -> None:
+    with pytest.raises(PreconditionFailedError):
+        session.create_super_stream("s", ["s-0", "s-1"], ["0", "1"], {"max-age": "never"})
+    assert session.streams() == ["a", "b"]

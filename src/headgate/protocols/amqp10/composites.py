@@ -58,8 +58,8 @@ def _decode_boolean(octets: bytes) -> bool:
     return octets[0] == 0x41
 
 
-def _typed(name: str, kind: AmqpType) -> Kind:
-    """A field whose plain Python value says all."""
+def _typed(name: str, kind: AmqpType, plain: Callable[[Any], Any] = lambda value: value) -> Kind:
+    """A field whose Python value says all; `plain` takes it out of an enum."""
 
     def decode(octets: bytes) -> Any:
         value = decode_value(octets)
@@ -67,7 +67,7 @@ def _typed(name: str, kind: AmqpType) -> Kind:
             raise _Mismatch
         return value.value
 
-    return Kind(name, decode, lambda value: encode_value(AmqpValue(kind, value)))
+    return Kind(name, decode, lambda value: encode_value(AmqpValue(kind, plain(value))))
 
 
 def _decode_symbols(octets: bytes) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ USHORT = _unsigned("a ushort", {0x60: 2}, AmqpType.USHORT)
 UINT = _unsigned("a uint", {0x43: 0, 0x52: 1, 0x70: 4}, AmqpType.UINT)
 ULONG = _unsigned("a ulong", {0x44: 0, 0x53: 1, 0x80: 8}, AmqpType.ULONG)
 STRING = _typed("a string", AmqpType.STRING)
-SYMBOL = _typed("a symbol", AmqpType.SYMBOL)
+SYMBOL = _typed("a symbol", AmqpType.SYMBOL, str)
 BINARY = _typed("a binary", AmqpType.BINARY)
 SYMBOLS = Kind("symbols", _decode_symbols, _encode_symbols)
 MAP = Kind("a map", _decode_map, encode_value)
@@ -143,7 +143,8 @@ class Composite:
         encoded: list[bytes] = []
         for field in self.FIELDS:
             value = getattr(self, field.name)
-            encoded.append(_NULL if value is None else field.kind.encode(value))
+            is_default = value is None or (value is False and field.default is False)
+            encoded.append(_NULL if is_default else field.kind.encode(value))
         while encoded and encoded[-1] == _NULL:
             encoded.pop()
         content = b"".join(encoded)

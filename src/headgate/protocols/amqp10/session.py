@@ -286,10 +286,10 @@ class Session:
         return None if link.state in DISCARDING else link
 
     def _on_flow(self, flow: Flow) -> Iterator[Event]:
+        was_blocked = not self.may_send
         next_incoming_id = 0 if flow.next_incoming_id is None else flow.next_incoming_id
         in_flight = (self._next_outgoing_id - next_incoming_id) & _MASK
         self.remote_incoming_window = max(0, flow.incoming_window - in_flight)
-        was_blocked = not self.may_send
         self._write_waiting()
         if flow.handle is not None:
             link = self._link(flow.handle, Flow)

@@ -1,0 +1,191 @@
+"""The stored and the delivered form of messages: kernel and Python agree, and what filters see stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amqp_strategies import amqp_messages
+from headgate import kernels
+from headgate.errors import AccessRefusedError, MessageError, PreconditionFailedError
+from headgate.message import AmqpType, AmqpValue, Body, EncodedMessages, Message, encode_value
+from headgate.protocols.amqp10.messages import delivered_message, store_messages, stored_message
+
+SYMBOL = AmqpType.SYMBOL
+
+
+def _stored(message: Message | bytes, user: str = "guest") -> tuple[Message, bytes | None]:
+    data = message if isinstance(message, bytes) else message.encode()
+    stored, value = stored_message(data, exchange="", routing_key="q", user=user)
+    return Message.decode(stored), value
+
+
+def test_a_stored_message_says_how_it_came_and_is_durable() -> None:
+    stored, value = _stored(Message(b"body", message_annotations={"x-opt": 1}, properties={"subject": "s"}))
+    assert value is None
+    assert stored.describe() == {
+        "header": {"durable": True, "first-acquirer": True, "delivery-count": 0},
+        "message_annotations": {"x-opt": 1, "x-exchange": "", "x-routing-key": "q"},
+        "properties": {"subject": "s"},
+        "body": {"data": "body"},
+    }
+
+
+def test_what_the_header_says_is_kept() -> None:
+    stored, _ = _stored(Message(b"", header={"durable": False, "priority": 7, "ttl": 1000, "delivery-count": 3}))
+    assert {name: value.value for name, value in stored.header.items()} == {
+        "durable": False,
+        "priority": 7,
+        "ttl": 1000,
+        "first-acquirer": True,
+        "delivery-count": 0,
+    }
+
+
+def test_everything_from_properties_on_keeps_its_bytes() -> None:
+    bare = Message(
+        Body.data(b"a", b"b"), properties={"subject": "s"}, application_properties={"a": 1}, footer={"crc": 1}
+    ).encode()
+    data = Message(None, delivery_annotations={"d": 1}, message_annotations={"m": 1}).encode() + bare
+    stored, _ = stored_message(data, exchange="e", routing_key="k", user="guest")
+    assert stored.endswith(bare)
+    assert b"d" not in stored[: -len(bare)].replace(b"guest", b"").split(b"x-exchange")[0][-4:]
+
+
+def test_the_filter_value_is_a_string_and_stays_an_annotation() -> None:
+    stored, value = _stored(Message(b"", message_annotations={"x-stream-filter-value": "AMER"}))
+    assert value == b"AMER"
+    assert stored.message_annotations["x-stream-filter-value"].value == "AMER"
+
+
+@pytest.mark.parametrize(
+    "value", [AmqpValue(SYMBOL, "AMER"), 5, b"AMER", None, True], ids=["symbol", "int", "binary", "null", "boolean"]
+)
+def test_a_filter_value_of_another_type_refuses_the_message(value: object) -> None:
+    data = Message(b"", message_annotations={"x-stream-filter-value": value}).encode()
+    with pytest.raises(PreconditionFailedError, match="x-stream-filter-value is a string"):
+        _stored(data)
+    refused = _bulk([data]).refused
+    assert isinstance(refused[0], PreconditionFailedError)
+
+
+def test_a_user_id_is_the_authenticated_user() -> None:
+    message = Message(b"", properties={"user-id": b"guest"})
+    _stored(message)
+    with pytest.raises(AccessRefusedError, match="user-id"):
+        _stored(message, user="other")
+    assert isinstance(_bulk([message.encode()], user="gues").refused[0], AccessRefusedError)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"hello",
+        Message(None, properties={"subject": "no body"}).encode(),
+        Message(b"x").encode()[:-1],
+        Message(b"x").encode() + b"\x00",
+        Message(Body.value(1)).encode() + Message(Body.value(2)).encode(),
+        Message(b"x").encode() + Message(Body.value(2)).encode(),
+        Message(None, footer={"a": 1}).encode(),
+        bytes.fromhex("005375a10161"),
+        bytes.fromhex("005376a10161"),
+    ],
+    ids=str,
+)
+def test_bytes_that_are_no_message_with_a_body_are_refused(data: bytes) -> None:
+    with pytest.raises(MessageError):
+        _stored(data)
+    assert isinstance(_bulk([data]).refused[0], MessageError)
+
+
+def test_a_message_that_was_consumed_can_be_published_again() -> None:
+    first, _ = stored_message(Message(b"x").encode(), exchange="", routing_key="a", user="guest")
+    delivered = delivered_message(first, 77)
+    stored, _ = stored_message(delivered, exchange="", routing_key="b", user="guest")
+    again = delivered_message(stored, 99)
+    annotations = Message.decode(again).message_annotations
+    assert {key: value.value for key, value in annotations.items()} == {
+        "x-exchange": "",
+        "x-routing-key": "b",
+        "x-stream-offset": 99,
+    }
+    assert _bulk([delivered], key="b").messages.message(0) == stored
+
+
+def test_a_delivered_message_has_its_offset_as_a_long() -> None:
+    delivered = Message.decode(delivered_message(Message(b"x", application_properties={"a": 1}).encode(), 2**40))
+    assert delivered.message_annotations["x-stream-offset"] == AmqpValue(AmqpType.LONG, 2**40)
+    assert delivered.application_properties["a"].value == 1
+    assert delivered.header["durable"].value is True
+
+
+@pytest.mark.parametrize("data", [b"", b"hello", b"\x00\x53\x72\xc1\xff\x00", b"\x00\x53\x70\xc0\x02\x01\x00"])
+def test_bytes_that_are_no_message_are_delivered_as_data(data: bytes) -> None:
+    delivered = Message.decode(delivered_message(data, 3))
+    assert delivered.body.octets() == data
+    assert delivered.message_annotations["x-stream-offset"].value == 3
+
+
+def _bulk(messages: list[bytes], *, user: str = "guest", key: str = "q"):
+    return store_messages(EncodedMessages.of(messages), exchange="", routing_key=key, user=user)
+
+
+_annotations = st.dictionaries(
+    st.sampled_from(("x-stream-filter-value", "x-exchange", "x-opt-a", "k", "x-stream-offset", "y" * 30)),
+    st.one_of(st.text(max_size=5), st.integers(-5, 300), st.just("v" * 300)),
+    max_size=4,
+)
+_built = st.builds(
+    lambda body, annotations, properties, header, wide: Message(
+        body,
+        header=header,
+        message_annotations=annotations if not wide else {**annotations, "w": "w" * 300},
+        properties=properties,
+    ).encode(),
+    st.one_of(st.binary(max_size=20), st.just(Body.value("text")), st.just(Body.sequence([1, 2]))),
+    _annotations,
+    st.none() | st.fixed_dictionaries({}, optional={"subject": st.text(max_size=4), "user-id": st.just(b"guest")}),
+    st.none() | st.fixed_dictionaries({}, optional={"priority": st.integers(0, 9), "durable": st.booleans()}),
+    st.booleans(),
+)
+
+
+@given(st.lists(st.one_of(_built, amqp_messages(), st.binary(max_size=30)), max_size=6))
+@settings(deadline=None)
+def test_storing_in_bulk_gives_what_storing_one_by_one_gives(messages: list[bytes]) -> None:
+    assert kernels.load("headgate.protocols.amqp10.kernel") is not None
+    stored = _bulk(messages)
+    for row, data in enumerate(messages):
+        if row in stored.refused:
+            with pytest.raises(type(stored.refused[row])):
+                stored_message(data, exchange="", routing_key="q", user="guest")
+            continue
+        expected, value = stored_message(data, exchange="", routing_key="q", user="guest")
+        assert stored.messages.message(row) == expected
+        assert (None if stored.filter_values is None else stored.filter_values.value(row)) == value
+
+
+def test_without_kernels_storing_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = [
+        Message(b"x", message_annotations={"x-stream-filter-value": "ä"}).encode(),
+        b"bad",
+        Message(b"").encode(),
+    ]
+    fast = _bulk(messages)
+    monkeypatch.setattr(kernels, "load", lambda module: None)
+    slow = _bulk(messages)
+    for row in (0, 2):
+        assert fast.messages.message(row) == slow.messages.message(row)
+        assert fast.filter_values.value(row) == slow.filter_values.value(row)
+    assert fast.refused.keys() == slow.refused.keys() == {1}
+    assert np.array_equal(fast.messages.lengths, slow.messages.lengths)
+
+
+def test_an_encoded_symbol_in_its_wide_form_is_still_the_filter_value() -> None:
+    key = bytes.fromhex("b300000015") + b"x-stream-filter-value"
+    content = key + encode_value(AmqpValue(AmqpType.STRING, "v"))
+    data = bytes.fromhex("005372c1") + bytes([len(content) + 1, 2]) + content + Message(b"").encode()
+    assert _bulk([data]).filter_values.value(0) == b"v"

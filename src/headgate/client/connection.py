@@ -268,8 +268,7 @@ class Connection:
             if isinstance(event, ProtocolViolation):
                 raise self._refused(event.error)
             if isinstance(event, Close):
-                reason = f"the server closed the connection: {event.reason} ({name_of_code(event.closing_code)})"
-                raise self._lost(reason)
+                raise self._closed(event)
         return [event for event in events if not isinstance(event, Heartbeat)]
 
     def _is_readable(self, timeout_s: float | None) -> bool:
@@ -277,6 +276,13 @@ class Connection:
         if pending is not None and pending():
             return True
         return bool(self._poll.poll(None if timeout_s is None else 1000 * timeout_s))
+
+    def _closed(self, event: Close) -> HeadgateError:
+        """The error for a Close: one that says what this side did wrong is not worth another attempt."""
+        lost = self._lost(f"the server closed the connection: {event.reason} ({name_of_code(event.closing_code)})")
+        if event.closing_code in (ResponseCode.UNKNOWN_FRAME, ResponseCode.FRAME_TOO_LARGE):
+            return RemoteProtocolError(str(lost), code=event.closing_code)
+        return lost
 
     def _refused(self, error: RemoteProtocolError) -> HeadgateError:
         """The error for what ends the connection: a refusal of the handshake, or bytes that are not the protocol's."""

@@ -208,7 +208,8 @@ class Publisher:
     def _open(self) -> Connection:
         connection = self._connect()
         try:
-            connection.request(DeclarePublisher(_PUBLISHER_ID, self.name, self.stream), self.stream)
+            # RabbitMQ takes an empty reference for none, and does not understand null.
+            connection.request(DeclarePublisher(_PUBLISHER_ID, self.name or "", self.stream), self.stream)
         except BaseException:
             connection.close()
             raise

@@ -129,7 +129,7 @@ def test_nothing_is_said_out_of_its_place() -> None:
         encode(f.DeleteReply(correlation_id=99)),
         encode_confirms(0, np.array([1], np.uint64))[:-1] + b"",
         bytes.fromhex("0000000400630001"),
-        (1 << 21).to_bytes(4, "big"),
+        (1 << 29).to_bytes(4, "big"),
         b"\0\0\0\0",
     ],
 )

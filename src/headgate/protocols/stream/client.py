@@ -62,7 +62,10 @@ _EXPECTED: Mapping[ClientState, type[f.Frame]] = {
 }
 """The one frame that leads on, in the states of the handshake; Heartbeat and Close may come in any."""
 
-FRAME_MAX_BEFORE_TUNE = 1 << 20
+MAX_RECEIVED_BYTES = 256 << 20
+"""The largest frame that is taken: a chunk is delivered whole, whatever frame size was agreed; RabbitMQ's reach some
+mebibytes."""
+
 _SIZE = struct.Struct(">I")
 _KEY = struct.Struct(">H")
 _MANY = {Command.DELIVER, Command.PUBLISH_CONFIRM, Command.PUBLISH_ERROR}
@@ -202,8 +205,8 @@ class ClientConnection:
             if left < _SIZE.size:
                 return position
             size = _SIZE.unpack_from(view, position)[0]
-            if self.frame_max and size > max(self.frame_max, FRAME_MAX_BEFORE_TUNE):
-                self._violated(f"a frame of {size} bytes; {self.frame_max} were agreed", ResponseCode.FRAME_TOO_LARGE)
+            if size > MAX_RECEIVED_BYTES:
+                self._violated(f"a frame of {size} bytes; {MAX_RECEIVED_BYTES} are taken", ResponseCode.FRAME_TOO_LARGE)
                 break
             if left < _SIZE.size + size:
                 return position

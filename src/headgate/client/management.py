@@ -1,0 +1,143 @@
+"""What a Headgate server tells about itself over HTTP: lists of what it serves, and its users.
+
+A server is given as everywhere; where its HTTP listener is, it says in its own properties. `http://` and `https://`
+addresses are taken as they are.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import msgspec
+
+from headgate.client.address import DEFAULT_USER, ServerAddress
+from headgate.client.client import Client
+from headgate.errors import (
+    AccessRefusedError,
+    AuthenticationError,
+    BrokerError,
+    ConfigError,
+    ConnectionLostError,
+    PreconditionFailedError,
+    ResourceNotFoundError,
+    UnsupportedError,
+)
+
+HTTP_PROPERTY = "headgate-http"
+"""The property by which a server says where its HTTP listener is: `http:15672`."""
+
+_TIMEOUT_S = 30.0
+_ERRORS: Mapping[int, type[BrokerError]] = {
+    400: PreconditionFailedError,
+    401: AuthenticationError,
+    403: AccessRefusedError,
+    404: ResourceNotFoundError,
+}
+
+Row = dict[str, Any]
+
+
+class Management:
+    """Requests to one server, as one user; each on a connection of its own."""
+
+    def __init__(self, url: str, user: str, password: str, *, tls: ssl.SSLContext | None = None) -> None:
+        self._url = url
+        self._authorization = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+        if tls is not None:
+            handlers.append(urllib.request.HTTPSHandler(context=tls))
+        self._opener = urllib.request.build_opener(*handlers)
+
+    @staticmethod
+    def of(server: str, *, user: str | None = None, password: str | None = None) -> Management:
+        """The management of a server. Raises ConfigError for the address, UnsupportedError where there is none.
+
+        `server` is what `ServerAddress.parse` takes, or a URL of its HTTP listener. ConnectionLostError where nobody
+        answers, AuthenticationError where the user is refused.
+        """
+        if server.startswith(("http://", "https://")):
+            return _of_url(server, user, password)
+        address = ServerAddress.parse(server, user=user, password=password)
+        with Client.connect(server, user=user, password=password) as client:
+            told = client.server_properties.get(HTTP_PROPERTY)
+        if told is None:
+            raise UnsupportedError("the server has no lists: it is no Headgate, or its HTTP is off", subject=server)
+        scheme, _, port = told.partition(":")
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        tls = None if address.tls is None else address.tls.context()
+        return Management(f"{scheme}://{host}:{port}", address.user, address.password, tls=tls)
+
+    def streams(self) -> list[Row]:
+        """The streams that the user may read."""
+        return self._list("streams")
+
+    def consumers(self) -> list[Row]:
+        """The consumers of these streams, with the filter in force of each."""
+        return self._list("consumers")
+
+    def offsets(self) -> list[Row]:
+        """The offsets that consumers of these streams stored."""
+        return self._list("offsets")
+
+    def connections(self) -> list[Row]:
+        """The open connections; of users that may not see all, their own."""
+        return self._list("connections")
+
+    def users(self) -> list[Row]:
+        """The users; for administrators."""
+        return self._list("users")
+
+    def put_user(self, name: str, change: Mapping[str, object]) -> None:
+        """Make a user, or change one: `password`, `tags`, `permissions`; what is left out stays. For administrators."""
+        self._request("PUT", f"users/{quote(name, safe='')}", msgspec.json.encode(change))
+
+    def delete_user(self, name: str) -> None:
+        """Delete a user; for administrators."""
+        self._request("DELETE", f"users/{quote(name, safe='')}")
+
+    def _list(self, what: str) -> list[Row]:
+        return msgspec.json.decode(self._request("GET", what), type=list[Row])
+
+    def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        request = urllib.request.Request(f"{self._url}/api/{path}", data=body, method=method)
+        request.add_header("Authorization", self._authorization)
+        if body is not None:
+            request.add_header("Content-Type", "application/json")
+        try:
+            with self._opener.open(request, timeout=_TIMEOUT_S) as answer:
+                return bytes(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refusal(error.code, error.read(), path) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise ConnectionLostError(str(getattr(error, "reason", None) or error), server=self._url) from error
+
+
+def _of_url(server: str, user: str | None, password: str | None) -> Management:
+    parts = urlsplit(server)
+    if not parts.hostname or parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise ConfigError(f"server: found {server!r}, expected http://USER:PASSWORD@HOST:PORT")
+    own_user = None if parts.username is None else unquote(parts.username)
+    own_password = None if parts.password is None else unquote(parts.password)
+    place = parts.netloc.rpartition("@")[2]
+    return Management(
+        f"{parts.scheme}://{place}",
+        user or own_user or DEFAULT_USER,
+        password or own_password or DEFAULT_USER,
+        tls=ssl.create_default_context() if parts.scheme == "https" else None,
+    )
+
+
+def _refusal(status: int, body: bytes, path: str) -> BrokerError:
+    try:
+        reason = str(msgspec.json.decode(body)["error"])
+    except (msgspec.DecodeError, TypeError, KeyError):
+        reason = f"the server answered {status}"
+    return _ERRORS.get(status, BrokerError)(reason, subject=path)

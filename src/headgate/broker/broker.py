@@ -181,7 +181,7 @@ class Broker:
         """The group of consumers of that name on a stream, made if it is not there."""
         key = (stream.name, name)
         group = self.groups.get(key)
-        if group is None or not group.members:
+        if group is None:
             group = self.groups[key] = Group(partition=partition)
         return group
 

@@ -49,9 +49,8 @@ class Group:
         return tuple(self._members)
 
     def join(self, member: Member) -> None:
-        """A consumer registers."""
+        """A consumer registers; nobody is asked anything before `settle`."""
         self._members.append(member)
-        self._settle()
 
     def leave(self, *members: Member) -> None:
         """Consumers end, together; one that left before, or never joined, changes nothing."""
@@ -59,7 +58,7 @@ class Group:
         if self.holder is not None and self.holder in members:
             self.holder = None
             self.state = GroupState.VACANT
-        self._settle()
+        self.settle()
 
     def disband(self) -> None:
         """The stream goes: nobody is asked anything any more."""
@@ -76,19 +75,17 @@ class Group:
         elif self.state is GroupState.DEACTIVATING:
             self.holder = None
             self.state = GroupState.VACANT
-        self._settle()
+        self.settle()
 
     def is_active(self, member: Member) -> bool:
         """Whether that member reads now."""
         return member is self.holder and self.state is GroupState.ACTIVE
 
-    def _wanted(self) -> Member | None:
-        if not self._members:
-            return None
-        return self._members[0 if self.partition is None else self.partition % len(self._members)]
+    def settle(self) -> None:
+        """Ask whoever must be asked next, if nobody owes an answer.
 
-    def _settle(self) -> None:
-        """Ask whoever must be asked next. The question comes last: a member may answer inside of it."""
+        The question comes last: a member may answer inside of it.
+        """
         wanted = self._wanted()
         if self.state is GroupState.VACANT and wanted is not None:
             self.state, self.holder = GroupState.ACTIVATING, wanted
@@ -96,3 +93,8 @@ class Group:
         elif self.state is GroupState.ACTIVE and self.holder is not wanted and self.holder is not None:
             self.state = GroupState.DEACTIVATING
             self.holder.asked(False)
+
+    def _wanted(self) -> Member | None:
+        if not self._members:
+            return None
+        return self._members[0 if self.partition is None else self.partition % len(self._members)]

@@ -166,41 +166,43 @@ class Session:
 
         Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError, LogError.
         """
-        found = self._readable(stream, options)
+        found, partition = self._readable(stream, options)
         consumer = self._broker.consumers.chunk_consumer(found, options)
-        self._started(consumer, found, options)
+        self._started(consumer, found, options, partition)
         return consumer
 
     def message_consumer(self, stream: str, options: ConsumerOptions) -> MessageConsumer:
         """A consumer that takes messages; errors as `chunk_consumer`."""
-        found = self._readable(stream, options)
+        found, partition = self._readable(stream, options)
         consumer = self._broker.consumers.message_consumer(found, options)
-        self._started(consumer, found, options)
+        self._started(consumer, found, options, partition)
         return consumer
 
-    def _started(self, consumer: Consumer, stream: BrokerStream, options: ConsumerOptions) -> None:
-        """Keep a consumer until it ends; one that shares a name joins its group once the subscription was answered."""
+    def _started(
+        self, consumer: Consumer, stream: BrokerStream, options: ConsumerOptions, partition: int | None
+    ) -> None:
+        """Keep a consumer until it ends; one that shares a name joins its group.
+
+        The group asks for the first time when the subscription was answered.
+        """
         broker = self._broker
         self._consumers[consumer] = stream
         broker.counters.consumers_opened += 1
         broker.watch(stream)
         group: Group | None = None
         if options.single_active and options.name:
-            group = broker.group(stream, options.name, partition=self._partition(stream, options))
-            consumer.group = group
+            group = consumer.group = broker.group(stream, options.name, partition=partition)
+            group.join(consumer)
+            broker.later(group.settle)
 
         def gone() -> None:
             self._consumers.pop(consumer, None)
             broker.counters.consumers_closed += 1
-            stream.ended.add(consumer)
             if group is not None and options.name:
                 group.leave(consumer)
                 broker.drop_empty_group(stream, options.name)
 
         stream.when_removed(consumer, gone)
-        if group is not None:
-            joined = group
-            broker.later(lambda: joined.join(consumer) if consumer in self._consumers else None)
 
     def _partition(self, stream: BrokerStream, options: ConsumerOptions) -> int | None:
         if options.super_stream is None:
@@ -407,13 +409,15 @@ class Session:
         self._check(Permission.WRITE, queue)
         self._check(Permission.READ, source)
 
-    def _readable(self, stream: str, options: ConsumerOptions) -> BrokerStream:
+    def _readable(self, stream: str, options: ConsumerOptions) -> tuple[BrokerStream, int | None]:
+        """The stream to consume from, and which partition of the super stream it is."""
         self._check(Permission.READ, stream)
         if options.single_active and not options.name:
             raise PreconditionFailedError("a single active consumer needs a name", subject=stream)
         if options.name is not None:
             _reference(options.name, stream, may_be_empty=True)
-        return self._broker.catalogue.get(stream)
+        found = self._broker.catalogue.get(stream)
+        return found, self._partition(found, options)
 
 
 def _reference(reference: str, stream: str, *, may_be_empty: bool = False) -> bytes:

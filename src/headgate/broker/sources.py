@@ -80,8 +80,10 @@ def _unpacked(entries: Entries, stream: str) -> Filled:
             rows.append(row)
             continue
         try:
-            for entry in entries_of(stored, 1, path=stream, position=0):
-                messages = list(_messages(entry, room, stream)) if isinstance(entry, SubBatch) else []
+            (entry,) = entries_of(stored, 1, path=stream, position=0)
+            if not isinstance(entry, SubBatch):
+                raise CorruptChunkError("it is a message", path=stream)
+            messages = list(entry.messages(limit_bytes=room, path=stream, position=0))
         except CorruptChunkError as error:
             raise PreconditionFailedError(
                 f"a sub-batch cannot be unpacked for its filter values: {error.reason}", subject=stream
@@ -93,7 +95,3 @@ def _unpacked(entries: Entries, stream: str) -> Filled:
     joined = EncodedMessages.of(bodies)
     given = None if entries.filter_values is None else FilterValues.of(values)
     return Filled(Entries(joined.data, joined.starts, joined.lengths, given), np.array(rows, dtype=np.int64))
-
-
-def _messages(sub_batch: SubBatch, room: int, stream: str) -> list[bytes]:
-    return list(sub_batch.messages(limit_bytes=room, path=stream, position=0))

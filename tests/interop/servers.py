@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import selectors
@@ -15,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pika
 
 READY_SECONDS = 60.0
@@ -78,6 +78,15 @@ def original() -> Served | None:
     return Served({name: int(port) for name, port in ports.items()}, is_original=True)
 
 
+def _toml(value: Any) -> str:
+    """A value of TOML; tables are written in line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name} = {_toml(entry)}" for name, entry in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)
+
+
 @dataclass
 class ServerProcess:
     """`headgate serve` over a folder; `configuration` as tables of its file. Stopped and killed as a test wants it."""
@@ -104,7 +113,7 @@ class ServerProcess:
         tables["listeners"] = {"host": "127.0.0.1"} | dict(tables.get("listeners", {})) | self._ports
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / "headgate.toml"
-        file.write_bytes(msgspec.toml.encode(tables))
+        file.write_text("".join(f"{name} = {_toml(value)}\n" for name, value in tables.items()))
         command = [sys.executable, "-m", "headgate.cli", "serve", "--root", str(self.root), "--config", str(file)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, preexec_fn=self.prepare)

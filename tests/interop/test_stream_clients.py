@@ -178,6 +178,7 @@ def test_statistics_tell_the_first_and_the_committed_chunk(client: Program, stre
     client.ask("publish", stream=stream, messages=messages("m2"))
     stats = client.ask("stats", stream=stream)
     assert (stats["firstChunkId"], stats["committedChunkId"]) == (0, 2)
+    assert stats.get("committedOffset", 2) == 2
 
 
 def test_what_is_not_there_is_refused(client: Program, name: str) -> None:

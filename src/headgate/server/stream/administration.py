@@ -130,6 +130,7 @@ class Administration:
                 ("first_chunk_id", info.first_chunk_id),
                 ("last_chunk_id", info.last_chunk_id),
                 ("committed_chunk_id", info.committed_chunk_id),
+                ("committed_offset", info.next_offset - 1 if info.committed_chunk_id >= 0 else -1),
             )
         )
 

@@ -187,6 +187,12 @@ def test_while_kernels_load_in_the_background_there_are_none_and_then_all() -> N
     assert ended.stderr == ""
 
 
+def test_a_background_load_that_ends_at_once_gives_its_thread() -> None:
+    code = "from headgate.kernels import load_in_background\nload_in_background(['a', 'b']).join()\n"
+    ended = run_python(code, HEADGATE_KERNELS="off")
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_every_module_with_kernels_is_listed() -> None:
     from headgate.kernels import kernel_modules
 

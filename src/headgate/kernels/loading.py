@@ -67,9 +67,9 @@ def load_in_background(modules: Iterable[str]) -> threading.Thread:
         _modules.update(loaded)
         _loader = None
 
-    _loader = threading.Thread(target=run, name="headgate-kernels", daemon=True)
-    _loader.start()
-    return _loader
+    thread = _loader = threading.Thread(target=run, name="headgate-kernels", daemon=True)
+    thread.start()
+    return thread
 
 
 def _load(module: str) -> ModuleType | None:

@@ -94,6 +94,7 @@ def stored_message(data: bytes, *, exchange: str, routing_key: str, user: str) -
     Raises MessageError for bytes that are no message with a body, AccessRefusedError for another user's id, and
     PreconditionFailedError for a filter value that is no string.
     """
+    data = in_standard_order(data)
     spans, body = section_spans(data)
     _check_body(data, body)
     if Section.PROPERTIES in spans:
@@ -111,6 +112,22 @@ def stored_message(data: bytes, *, exchange: str, routing_key: str, user: str) -
     durable, priority, ttl = _header_fields(data, spans.get(Section.HEADER))
     header = _header(_TRUE if durable == _NULL else durable, priority, ttl)
     return header + _annotations(content, 2 * len(kept) + 4) + data[_bare_position(spans) :], filter_value
+
+
+def in_standard_order(data: bytes) -> bytes:
+    """The sections of a message in the order of the standard; qpid-proton sends a null body before the properties.
+
+    Raises MessageError for bytes that are no sections.
+    """
+    sections: list[tuple[Section, bytes]] = []
+    position = 0
+    while position < len(data):
+        section, value = read_descriptor(data, position)
+        behind = skip_value(data, value, len(data))
+        sections.append((section, data[position:behind]))
+        position = behind
+    ordered = sorted(sections, key=lambda found: found[0])
+    return data if ordered == sections else b"".join(octets for _, octets in ordered)
 
 
 def delivered_message(data: bytes, offset: int) -> bytes:

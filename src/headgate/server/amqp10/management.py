@@ -24,6 +24,7 @@ from headgate.errors import (
 )
 from headgate.message import AmqpArray, AmqpType, AmqpValue, Body, Message, Section, amqp_value
 from headgate.protocols.amqp10 import status_of
+from headgate.protocols.amqp10.messages import in_standard_order
 from headgate.server.amqp10.addresses import decoded, encoded
 
 _MAP = AmqpType.MAP
@@ -35,7 +36,7 @@ Answer = tuple[int, object]
 
 def respond(data: bytes, session: Session, *, node: str) -> bytes:
     """The response to a request. Raises MessageError for bytes that are no message."""
-    request = Message.decode(data)
+    request = Message.decode(in_standard_order(data))
     properties = request.properties or {}
     try:
         status, body = _answer(request, properties, session, node)

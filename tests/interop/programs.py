@@ -53,11 +53,12 @@ def _java(name: str, program: str) -> Client:
     # Small and quick to start: these programs live for seconds.
     options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
     classes = f"{JAVA_CLASSES / 'classes'}:{JAVA_CLASSES / 'libraries'}/*"
-    return Client(name, ("java", *options, "-cp", classes, f"clients.{program}"), JAVA_CLASSES)
+    java = shutil.which("java", path=f"{os.environ.get('JAVA_HOME', '')}/bin") or "java"
+    return Client(name, (java, *options, "-cp", classes, f"clients.{program}"), JAVA_CLASSES / "libraries")
 
 
 def _go(name: str, program: str) -> Client:
-    return Client(name, (str(GO_PROGRAMS / program),), GO_PROGRAMS)
+    return Client(name, (str(GO_PROGRAMS / program),), GO_PROGRAMS / program)
 
 
 JAVA_STREAM = _java("stream-client (Java)", "StreamClient")

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pika
-
 READY_SECONDS = 60.0
 ORIGINAL = "HEADGATE_INTEROP_ORIGINAL"
 """Ports of a running RabbitMQ, such as `amqp=5672,stream=5552,stomp=61613,http=15672`: what the client programs expect
@@ -54,6 +52,8 @@ class Served:
     @contextlib.contextmanager
     def channel(self) -> Iterator[Any]:
         """An AMQP 0.9.1 channel of pika, for what a test arranges beside the client that it is about."""
+        import pika
+
         with contextlib.closing(pika.BlockingConnection(pika.ConnectionParameters(self.host, self.amqp))) as connection:
             yield connection.channel()
 

@@ -1,7 +1,7 @@
 """Every example of the page "Stream Filtering" of RabbitMQ's documentation, with the Java clients.
 
-The page gives them for AMQP 1.0, AMQP 0.9.1 and the stream protocol; the filters that it shows in Erlang only are
-written with the Java client of AMQP 1.0.
+All of them are given in Java there: Bloom filters by AMQP 1.0, AMQP 0.9.1 and the stream protocol, each with a filter
+in the client behind it; property filter, SQL filter, both stages combined, and what becomes of an invalid filter.
 """
 
 from __future__ import annotations

@@ -22,9 +22,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
 /**
- * The examples of the page "Stream Filtering" of RabbitMQ's documentation, with its streams, values and filters. Those that
- * the page gives in another language only are written with the Java client of the same protocol. What an example would
- * process goes to its inbox.
+ * The examples of the page "Stream Filtering" of RabbitMQ's documentation that it gives in Java, with its values and
+ * filters. What an example would process goes to its inbox.
  */
 public final class DocumentationExamples {
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import socket
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
-
-from stream_frames import publish
 
 from headgate.log.entries import Entry, SimpleEntry, entries_of
 from headgate.log.format import ChunkHeader
@@ -18,6 +17,7 @@ from headgate.protocols.stream.client import ClientConnection, ClientEvent, Open
 from headgate.protocols.stream.delivery import Deliver
 from headgate.protocols.stream.framing import ProtocolViolation
 from headgate.protocols.stream.publishing import PublishConfirm, PublishError
+from stream_frames import publish
 
 E = TypeVar("E")
 LIMIT_S = 20.0
@@ -40,6 +40,9 @@ class StreamPeer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.socket.close()
+
+    def close(self) -> None:
         self.socket.close()
 
     def flush(self, more: bytes = b"") -> None:
@@ -123,9 +126,8 @@ class StreamPeer:
         credit: int = 10,
         **properties: str,
     ) -> int:
-        """Subscribe from the beginning unless told otherwise; gives the code. `_` in names of properties is `-`."""
-        given = {key.replace("_", "-"): text for key, text in properties.items()}
-        return self.code(f.Subscribe(number, stream, start or OffsetSpecification.first(), credit, given))
+        """Subscribe from the beginning unless told otherwise; gives the code."""
+        return self.code(f.Subscribe(number, stream, start or OffsetSpecification.first(), credit, properties))
 
     def chunk(self, number: int = 0) -> tuple[ChunkHeader, list[Entry]]:
         """The next chunk of a subscription."""
@@ -144,8 +146,6 @@ class StreamPeer:
 
 def opened_chunk(deliver: Deliver) -> tuple[ChunkHeader, list[Entry]]:
     """Header and entries of a delivered chunk, checked."""
-    import zlib
-
     header = ChunkHeader.decode(deliver.chunk[:48], path="", position=0)
     data = deliver.chunk[48:]
     assert len(data) == header.data_length and zlib.crc32(data) == header.crc

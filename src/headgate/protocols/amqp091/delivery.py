@@ -14,6 +14,9 @@ The rest of the properties, the footer and delivery annotations have no place. V
 beyond 63 bits becomes its digits, a uuid its URN, a character its code point; decimals and described values are left
 out.
 
+The bytes of the content header are made from the encoded sections directly, most values by copying them: this runs once
+per delivered message, and, where sections repeat, once per distinct ones.
+
 Source: RabbitMQ 4.3 (`mc_amqpl`).
 """
 
@@ -21,16 +24,24 @@ from __future__ import annotations
 
 import functools
 import struct
+import uuid
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 
 from headgate.errors import MessageError
-from headgate.message import AmqpType, AmqpValue, Message, Section
-from headgate.message.framing import section_spans
-from headgate.protocols.amqp091.fields import MAX_DEPTH, Field, FieldType, Table, long_string
-from headgate.protocols.amqp091.properties import BASIC_CLASS, BasicProperties, encode_content_header
+from headgate.message import CONSTRUCTOR_WIDTHS, AmqpType, AmqpValue, Message, Section
+from headgate.message.codec import ValueDecoder
+from headgate.message.constructors import WIDTH_SIZE8, WIDTH_SIZE32
+from headgate.message.framing import section_spans, skip_value
+from headgate.protocols.amqp091.fields import MAX_DEPTH, Field, FieldType, Table, encode_field, long_string
+from headgate.protocols.amqp091.properties import (
+    BASIC_CLASS,
+    PROPERTY_FLAGS,
+    BasicProperties,
+    decode_properties,
+)
 from headgate.protocols.amqp091.publication import SECTIONS_TYPE
 
 OFFSET_HEADER = "x-stream-offset"
@@ -38,35 +49,41 @@ OFFSET_HEADER = "x-stream-offset"
 
 _SHORT_STRING_BYTES = 255
 _CACHED_BYTES = 256
-_BROKER_ANNOTATIONS = frozenset({"x-routing-key", "x-exchange", "x-death", OFFSET_HEADER})
+_BROKER_ANNOTATIONS = frozenset({b"x-routing-key", b"x-exchange", b"x-death", b"x-basic-type", OFFSET_HEADER.encode()})
 _DATA_SECTION = b"\x00\x53\x75"
 _SECTION_SIZES = {0xC0: 1, 0xC1: 1, 0xD0: 4, 0xD1: 4}
+_OFFSET_FIELD = b"%c%bl" % (len(OFFSET_HEADER), OFFSET_HEADER.encode())
+_HEADER_START = struct.pack(">HH", BASIC_CLASS, 0)
 
 
 class Delivery(msgspec.Struct, frozen=True):
     """A stored message without its body; exchange and routing key are None if it was not published through one.
 
-    A content header of it is `header_start`, the body size (uint64), `header_middle`, the offset (int64), `header_end`.
+    `header_middle` and `header_end` are its content header around what differs by message: body size and offset.
     """
 
-    properties: BasicProperties
     exchange: str | None
     routing_key: str | None
-    header_start: bytes
     header_middle: bytes
     header_end: bytes
 
     def content_header(self, offset: int, body_size: int) -> bytes:
-        """The payload of a header frame, with the offset among the headers."""
-        return b"".join(
-            (
-                self.header_start,
-                body_size.to_bytes(8, "big"),
-                self.header_middle,
-                offset.to_bytes(8, "big"),
-                self.header_end,
-            )
+        """The payload of a header frame, with the offset as the first of the headers."""
+        return b"%b%b%b%b%b" % (
+            _HEADER_START,
+            body_size.to_bytes(8, "big"),
+            self.header_middle,
+            offset.to_bytes(8, "big"),
+            self.header_end,
         )
+
+    @property
+    def properties(self) -> BasicProperties:
+        """The properties, the offset not among their headers."""
+        properties = decode_properties(self.content_header(0, 0))
+        if properties.headers is not None:
+            del properties.headers[OFFSET_HEADER]
+        return properties
 
 
 def read_delivery(data: bytes) -> tuple[Delivery, bytes]:
@@ -114,76 +131,254 @@ def _body(data: bytes, position: int) -> tuple[bool, bytes]:
     return False, data[position:]
 
 
+class _Headers:
+    """The table of headers as it grows; of equal names the first counts."""
+
+    __slots__ = ("names", "parts")
+
+    def __init__(self) -> None:
+        self.names = {OFFSET_HEADER.encode()}
+        self.parts: list[bytes] = []
+
+    def add(self, name: bytes, field: bytes | None) -> None:
+        if field is not None and len(name) <= _SHORT_STRING_BYTES and name not in self.names:
+            self.names.add(name)
+            self.parts += (b"%c" % len(name), name, field)
+
+
 def _delivery(sections: bytes, is_octets: bool) -> Delivery:
-    message = Message.decode(sections)
-    header = message.header or {}
-    properties = message.properties or {}
-    annotations = message.message_annotations or {}
-    headers: Table = {}
-    for name, value in annotations.items():
-        if name == "x-cc":
-            _add(headers, "CC", value)
-        elif name.startswith("x-") and name not in _BROKER_ANNOTATIONS and not name.startswith("x-basic-"):
-            _add(headers, name, value)
-    for name, value in (message.application_properties or {}).items():
-        _add(headers, name, value)
-    durable, priority, ttl = (header.get(name) for name in ("durable", "priority", "ttl"))
-    created = properties.get("creation-time")
-    found = BasicProperties(
-        content_type=_short_string(properties.get("content-type")),
-        content_encoding=_short_string(properties.get("content-encoding")),
-        delivery_mode=(2 if durable.value else 1) if durable and durable.type is AmqpType.BOOLEAN else None,
-        priority=priority.value if priority and priority.type is AmqpType.UBYTE else None,
-        correlation_id=_message_id(properties.get("correlation-id"), "x-correlation-id", headers),
-        reply_to=_reply_to(properties.get("reply-to")),
-        expiration=str(ttl.value) if ttl and ttl.type is AmqpType.UINT else None,
-        message_id=_message_id(properties.get("message-id"), "x-message-id", headers),
-        timestamp=created.value // 1000
-        if created and created.type is AmqpType.TIMESTAMP and created.value >= 0
-        else None,
-        type=_short_string(annotations.get("x-basic-type")) if is_octets else SECTIONS_TYPE,
-        user_id=_user_id(properties.get("user-id")),
-        app_id=_short_string(properties.get("group-id")),
-    )
-    found.headers = headers or None
+    spans, _ = section_spans(sections)
+    headers = _Headers()
+    exchange = routing_key = kind = None
+    found: dict[str, bytes] = {}
+    span = spans.get(Section.MESSAGE_ANNOTATIONS)
+    if span is not None:
+        for is_symbol, name, position, stop in _entries(sections, span.elements, span.stop, span.count):
+            if not is_symbol or not name.startswith(b"x-"):
+                continue
+            if name not in _BROKER_ANNOTATIONS:
+                if not name.startswith(b"x-basic-"):
+                    headers.add(b"CC" if name == b"x-cc" else name, _field_bytes(sections, position, stop))
+            elif name == b"x-exchange":
+                exchange = exchange or _short_string(sections, position, stop)
+            elif name == b"x-routing-key":
+                routing_key = routing_key or _short_string(sections, position, stop)
+            elif name == b"x-basic-type":
+                kind = kind or _short_string(sections, position, stop)
+    span = spans.get(Section.APPLICATION_PROPERTIES)
+    if span is not None:
+        for is_symbol, name, position, stop in _entries(sections, span.elements, span.stop, span.count):
+            if not is_symbol:
+                headers.add(name, _field_bytes(sections, position, stop))
+    span = spans.get(Section.HEADER)
+    if span is not None:
+        _read_header(sections, _values(sections, span.elements, span.stop, span.count), found)
+    span = spans.get(Section.PROPERTIES)
+    if span is not None:
+        _read_properties(sections, _values(sections, span.elements, span.stop, span.count), found, headers)
+    if not is_octets:
+        kind = SECTIONS_TYPE.encode()
+    if kind is not None:
+        found["type"] = _short(kind)
     return _composed(
-        found, _short_string(annotations.get("x-exchange")), _short_string(annotations.get("x-routing-key"))
+        found,
+        headers.parts,
+        *(None if text is None else text.decode("utf-8", "surrogateescape") for text in (exchange, routing_key)),
     )
 
 
 _cached_delivery = functools.lru_cache(maxsize=1024)(_delivery)
 
 
-def _composed(properties: BasicProperties, exchange: str | None, routing_key: str | None) -> Delivery:
-    """The content header with the offset as the first of the headers, cut at the places that differ by message."""
-    marked = {OFFSET_HEADER: Field(FieldType.LONG, 0), **(properties.headers or {})}
-    encoded = encode_content_header(msgspec.structs.replace(properties, headers=marked), 0)
-    offset_name = b"%c%bl" % (len(OFFSET_HEADER), OFFSET_HEADER.encode())
-    table = _position_of_headers(encoded)
-    value = table + 4 + len(offset_name)
+def _composed(found: dict[str, bytes], headers: list[bytes], exchange: str | None, routing_key: str | None) -> Delivery:
+    """The content header from its encoded properties: two short strings before the headers, the rest behind them."""
+    flags = PROPERTY_FLAGS["headers"]
+    before: list[bytes] = []
+    behind: list[bytes] = []
+    for name, flag in PROPERTY_FLAGS.items():
+        if name in found:
+            flags |= flag
+            (before if flag > PROPERTY_FLAGS["headers"] else behind).append(found[name])
+    content = b"".join(headers)
+    size = len(_OFFSET_FIELD) + 8 + len(content)
     return Delivery(
-        properties=properties,
-        exchange=exchange,
-        routing_key=routing_key,
-        header_start=struct.pack(">HH", BASIC_CLASS, 0),
-        header_middle=encoded[12:value],
-        header_end=encoded[value + 8 :],
+        exchange,
+        routing_key,
+        b"%b%b%b%b" % (flags.to_bytes(2, "big"), b"".join(before), size.to_bytes(4, "big"), _OFFSET_FIELD),
+        b"%b%b" % (content, b"".join(behind)),
     )
 
 
-def _position_of_headers(encoded: bytes) -> int:
-    """Where the table of headers begins in a content header: behind content type and content encoding."""
-    position = 14
-    for flag in (0x80, 0x40):
-        if encoded[12] & flag:
-            position += 1 + encoded[position]
-    return position
+def _values(data: bytes, position: int, stop: int, count: int) -> list[tuple[int, int]]:
+    """Where each of `count` values begins and ends. Raises MessageError if they do not fit."""
+    found = []
+    for _ in range(count):
+        begin = position
+        if position >= stop:
+            raise MessageError("a value is missing", position=position)
+        width = CONSTRUCTOR_WIDTHS[data[position]]
+        if width >= 0:
+            position += 1 + width
+        elif width == WIDTH_SIZE8 and position + 1 < stop:
+            position += 2 + data[position + 1]
+        elif width == WIDTH_SIZE32 and position + 4 < stop:
+            position += 5 + int.from_bytes(data[position + 1 : position + 5], "big")
+        else:
+            position = skip_value(data, position, stop)
+        if position > stop:
+            raise MessageError(f"a value ends {position - stop} bytes behind its section", position=begin)
+        found.append((begin, position))
+    return found
 
 
-def _add(headers: Table, name: str, value: AmqpValue) -> None:
-    field = _field(value, 0)
-    if field is not None and len(name.encode("utf-8", "surrogateescape")) <= _SHORT_STRING_BYTES:
-        headers.setdefault(name, field)
+def _entries(data: bytes, position: int, stop: int, count: int) -> list[tuple[bool, bytes, int, int]]:
+    """The entries of a map whose keys are strings or symbols: whether it is a symbol, the key, where the value is."""
+    places = _values(data, position, stop, count)
+    entries = []
+    for (key, value), (begin, end) in zip(places[::2], places[1::2], strict=False):
+        constructor = data[key]
+        if constructor in (0xA1, 0xA3):
+            entries.append((constructor == 0xA3, data[key + 2 : value], begin, end))
+        elif constructor in (0xB1, 0xB3):
+            entries.append((constructor == 0xB3, data[key + 5 : value], begin, end))
+    return entries
+
+
+def _read_header(data: bytes, values: list[tuple[int, int]], found: dict[str, bytes]) -> None:
+    for number, (begin, end) in enumerate(values[:3]):
+        constructor = data[begin]
+        if number == 0 and constructor in (0x41, 0x42, 0x56):
+            is_durable = constructor == 0x41 or (constructor == 0x56 and data[begin + 1] != 0)
+            found["delivery_mode"] = b"\2" if is_durable else b"\1"
+        elif number == 1 and constructor == 0x50:
+            found["priority"] = data[begin + 1 : end]
+        elif number == 2 and constructor in (0x43, 0x52, 0x70):
+            found["expiration"] = _short(b"%d" % int.from_bytes(data[begin + 1 : end], "big"))
+
+
+_PROPERTIES = {
+    4: "reply_to",
+    6: "content_type",
+    7: "content_encoding",
+    10: "app_id",
+}
+"""Properties that are short strings in both, by position in the section."""
+
+_IDS = {0: ("message_id", b"x-message-id"), 5: ("correlation_id", b"x-correlation-id")}
+"""Positions of ids, and the header of one that is no short string."""
+
+
+def _read_properties(data: bytes, values: list[tuple[int, int]], found: dict[str, bytes], headers: _Headers) -> None:
+    for number, (begin, end) in enumerate(values):
+        constructor = data[begin]
+        if constructor == 0x40:
+            continue
+        if number in _IDS:
+            name, header = _IDS[number]
+            text = _id_text(data, begin, end)
+            if text is not None:
+                found[name] = _short(text)
+            elif constructor in (0xA0, 0xB0):
+                headers.add(header, b"x" + _sized(_octets(data, begin, end)))
+            elif constructor in (0xA1, 0xB1):
+                headers.add(header, b"S" + _sized(_octets(data, begin, end)))
+        elif number in _PROPERTIES:
+            text = _short_string(data, begin, end)
+            if text is not None and number == 4 and text.startswith(b"/queues/"):
+                text = unquote_to_bytes(text.removeprefix(b"/queues/"))
+            if text is not None:
+                found[_PROPERTIES[number]] = _short(text)
+        elif number == 1:
+            octets = _octets(data, begin, end) if constructor in _OCTETS else None
+            if octets is not None and _is_user_id(octets):
+                found["user_id"] = _short(octets)
+        elif number == 9 and constructor == 0x83 and data[begin + 1] < 0x80:
+            found["timestamp"] = (int.from_bytes(data[begin + 1 : end], "big") // 1000).to_bytes(8, "big")
+
+
+_OCTETS = {0xA0: 2, 0xA1: 2, 0xA3: 2, 0xB0: 5, 0xB1: 5, 0xB3: 5}
+"""Constructors of binaries, strings and symbols, and where their bytes begin behind them."""
+
+_TEXTS = frozenset({0xA1, 0xA3, 0xB1, 0xB3})
+
+
+def _octets(data: bytes, begin: int, end: int) -> bytes:
+    return data[begin + _OCTETS[data[begin]] : end]
+
+
+def _short_string(data: bytes, begin: int, end: int) -> bytes | None:
+    """The bytes of a string or symbol that fits a short string."""
+    if data[begin] not in _TEXTS:
+        return None
+    octets = _octets(data, begin, end)
+    return octets if len(octets) <= _SHORT_STRING_BYTES else None
+
+
+def _id_text(data: bytes, begin: int, end: int) -> bytes | None:
+    constructor = data[begin]
+    if constructor == 0x98:
+        return f"urn:uuid:{uuid.UUID(bytes=data[begin + 1 : end])}".encode()
+    if constructor in (0x44, 0x53, 0x80):
+        return b"%d" % int.from_bytes(data[begin + 1 : end], "big")
+    return _short_string(data, begin, end)
+
+
+def _is_user_id(octets: bytes) -> bool:
+    if len(octets) > _SHORT_STRING_BYTES or b"\0" in octets:
+        return False
+    try:
+        octets.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _short(octets: bytes) -> bytes:
+    return b"%c%b" % (len(octets), octets)
+
+
+def _sized(octets: bytes) -> bytes:
+    return len(octets).to_bytes(4, "big") + octets
+
+
+_COPIED = {
+    0x50: b"B",
+    0x51: b"b",
+    0x60: b"u",
+    0x61: b"s",
+    0x70: b"i",
+    0x71: b"I",
+    0x72: b"f",
+    0x73: b"i",
+    0x81: b"l",
+    0x82: b"d",
+}
+"""Types whose bytes are the same in both, by constructor: the type octet in front of them."""
+
+_CONSTANTS = {0x40: b"V", 0x41: b"t\1", 0x42: b"t\0", 0x43: b"i" + bytes(4), 0x44: b"l" + bytes(8)}
+_SMALL: dict[int, list[bytes]] = {
+    0x52: [b"i" + value.to_bytes(4, "big") for value in range(256)],
+    0x53: [b"l" + value.to_bytes(8, "big") for value in range(256)],
+    0x54: [b"I" + struct.pack(">i", value - 256 * (value > 127)) for value in range(256)],
+    0x55: [b"l" + struct.pack(">q", value - 256 * (value > 127)) for value in range(256)],
+    0x56: [b"t\0"] + [b"t\1"] * 255,
+}
+"""Values of one byte, by constructor and byte."""
+
+
+def _field_bytes(data: bytes, begin: int, end: int) -> bytes | None:
+    """Type octet and value of a header; None for what has no place in a table."""
+    constructor = data[begin]
+    if constructor in _OCTETS:
+        return b"S" + _sized(_octets(data, begin, end))
+    if constructor in _COPIED:
+        return _COPIED[constructor] + data[begin + 1 : end]
+    if constructor in _SMALL:
+        return _SMALL[constructor][data[begin + 1]]
+    if constructor in _CONSTANTS:
+        return _CONSTANTS[constructor]
+    field = _field(ValueDecoder(data).value(begin, end)[0], 0)
+    return None if field is None else encode_field(field)
 
 
 _FIELD_TYPES: dict[AmqpType, FieldType] = {
@@ -236,46 +431,4 @@ def _table(pairs: Any, depth: int) -> Table:
     return found
 
 
-def _short_string(value: AmqpValue | None) -> str | None:
-    """The text of a string or symbol that fits a short string."""
-    if value is None or value.type not in (AmqpType.STRING, AmqpType.SYMBOL):
-        return None
-    text: str = value.value
-    return text if len(text.encode("utf-8", "surrogateescape")) <= _SHORT_STRING_BYTES else None
-
-
-def _user_id(value: AmqpValue | None) -> str | None:
-    octets = None if value is None else value.octets()
-    if octets is None or len(octets) > _SHORT_STRING_BYTES or b"\0" in octets:
-        return None
-    try:
-        return octets.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-
-
-def _reply_to(value: AmqpValue | None) -> str | None:
-    text = _short_string(value)
-    if text is None or not text.startswith("/queues/"):
-        return text
-    queue = unquote_to_bytes(text.removeprefix("/queues/").encode("utf-8", "surrogateescape"))
-    return queue.decode("utf-8", "surrogateescape")
-
-
-def _message_id(value: AmqpValue | None, header: str, headers: Table) -> str | None:
-    """The id as text; where it cannot be one, it goes into `headers` under the name `header`."""
-    if value is None:
-        return None
-    if value.type is AmqpType.ULONG:
-        return str(value.value)
-    if value.type is AmqpType.UUID:
-        return f"urn:uuid:{value.value}"
-    text = _short_string(value)
-    if text is None and value.type is AmqpType.BINARY:
-        headers.setdefault(header, Field(FieldType.BINARY, value.value))
-    elif text is None and value.type is AmqpType.STRING:
-        headers.setdefault(header, long_string(value.value))
-    return text
-
-
-_UNREADABLE = _composed(BasicProperties(), None, None)
+_UNREADABLE = _composed({}, [], None, None)

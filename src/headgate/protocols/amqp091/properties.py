@@ -39,11 +39,10 @@ class BasicProperties(msgspec.Struct):
     cluster_id: str | None = None
 
 
-_NAMES = BasicProperties.__struct_fields__
-"""In the order of the standard: the first has the highest flag."""
+PROPERTY_FLAGS = {name: 1 << (15 - number) for number, name in enumerate(BasicProperties.__struct_fields__)}
+"""The flag of each property; they stand in the order of the flags, the highest first."""
 
-_FLAGS = {name: 1 << (15 - number) for number, name in enumerate(_NAMES)}
-_UNKNOWN_FLAGS = 0xFFFF & ~sum(_FLAGS.values())
+_UNKNOWN_FLAGS = 0xFFFF & ~sum(PROPERTY_FLAGS.values())
 _OCTETS = frozenset({"delivery_mode", "priority"})
 
 
@@ -67,7 +66,7 @@ def decode_properties(payload: bytes) -> BasicProperties:
         raise RemoteProtocolError(f"unknown property flags {flags:#06x}", code=ReplyCode.FRAME_ERROR)
     properties = BasicProperties()
     position, stop = _HEADER.size, len(payload)
-    for name, flag in _FLAGS.items():
+    for name, flag in PROPERTY_FLAGS.items():
         if not flags & flag:
             continue
         if name == "headers":
@@ -102,7 +101,7 @@ def encode_content_header(properties: BasicProperties, body_size: int) -> bytes:
     """The payload of a header frame. Texts longer than 255 bytes raise ValueError."""
     flags = 0
     parts: list[bytes] = []
-    for name, flag in _FLAGS.items():
+    for name, flag in PROPERTY_FLAGS.items():
         value = getattr(properties, name)
         if value is None:
             continue

@@ -200,6 +200,10 @@ class StompHandler:
             )
         found = publication(exchange, key, properties)
         streams = self.session.route(exchange, key)
+        if not streams and destination.kind is DestinationKind.QUEUE:
+            # It was deleted since this connection declared it.
+            self._declare(destination.name, event.headers)
+            streams = self.session.route(exchange, key)
         assert self._outbox is not None
         if streams:
             ticket = (next(self._numbers), event.receipt)
@@ -330,9 +334,9 @@ class StompHandler:
 
     def _leave(self) -> None:
         """Answer DISCONNECT once everything that was sent before it is kept."""
-        if self._leaving is not None and self.core.state is ConnectionState.LEAVING:
-            if self._outbox is None or not self._outbox.unwritten:
-                self.core.disconnected(self._leaving.receipt)
+        is_done = self._outbox is None or not self._outbox.unwritten
+        if self._leaving is not None and self.core.state is ConnectionState.LEAVING and is_done:
+            self.core.disconnected(self._leaving.receipt)
 
     def _fail(
         self, error: HeadgateError, *, receipt: str | None = None, headers: list[tuple[str, str]] | None = None

@@ -90,8 +90,9 @@ SLOW := --ignore=tests/kernels --ignore=tests/interop --ignore-glob='*_bounds.py
 check: lint types layers ## what to run before a commit: style, types, layers, the quick tests; under a minute
 	$(BIN)/pytest -q -x -m 'not spark and not faults and not long and not hypothesis' $(SLOW)
 
-docs: setup ## write the pages of docs/languages from their templates and the dialect records
+docs: setup ## write the pages of docs/languages, configuration and metrics from the code
 	$(BIN)/python tools/language_pages.py
+	$(BIN)/python tools/server_pages.py
 
 lint: setup ## ruff: rules and formatting
 	$(BIN)/ruff check .

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError
 
 from headgate import __version__
+from headgate.cli import consumer as consumer_commands
 from headgate.cli import filter as filter_commands
 from headgate.cli import index as index_commands
 from headgate.cli import rule as rule_commands
 from headgate.cli import stream as stream_commands
 from headgate.cli import subscription as subscription_commands
 from headgate.cli import topic as topic_commands
+from headgate.cli import user as user_commands
 from headgate.cli.generate import generate
 from headgate.cli.output import write_note
 from headgate.cli.publish import publish
@@ -49,6 +51,8 @@ application.command(topic_commands.commands)
 application.command(subscription_commands.commands)
 application.command(rule_commands.commands)
 application.command(index_commands.commands)
+application.command(consumer_commands.commands)
+application.command(user_commands.commands)
 application.command(run)
 application.command(serve)
 application.command(generate)

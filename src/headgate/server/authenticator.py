@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Protocol
 
-from headgate.errors import AuthenticationError, HeadgateError
+from headgate.errors import AuthenticationError, HeadgateError, LoopbackOnlyError
 from headgate.protocols.sasl import Anonymous, Credentials, External, Mechanism, Plain
 from headgate.server.connections import Connections
 from headgate.server.context import Clock
@@ -83,7 +83,8 @@ class LoginAuthenticator:
         match credentials:
             case Plain(user, password):
                 if self._is_for_this_machine(user) and not link.peer.is_loopback:
-                    self._refuse(link, user, "the default user may come from this machine only", then)
+                    error = LoopbackOnlyError(_REFUSED)
+                    self._refuse(link, user, "the default user may come from this machine only", then, error)
                 else:
                     self.check_password(user, password, lambda error: self._checked(link, user, error, then))
             case External(wanted):
@@ -124,13 +125,15 @@ class LoginAuthenticator:
         self._connections.of(link).user = user
         link.call_soon(lambda: then(user))
 
-    def _refuse(self, link: Caller, user: str, reason: str, then: Answer) -> None:
+    def _refuse(
+        self, link: Caller, user: str, reason: str, then: Answer, error: AuthenticationError | None = None
+    ) -> None:
         host = link.peer.host
         logger.warning("login refused: user %r from %s: %s", user, host, reason)
         self._connections.totals.logins_failed += 1
         self._note_failure(host)
-        error = AuthenticationError(_REFUSED)
-        link.call_later(self._settings.timeouts.login_failure_s, lambda: then(error))
+        answer = error or AuthenticationError(_REFUSED)
+        link.call_later(self._settings.timeouts.login_failure_s, lambda: then(answer))
 
     def _is_blocked(self, host: str) -> bool:
         times = self._failures.get(host)

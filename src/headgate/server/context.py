@@ -76,6 +76,11 @@ class ServerContext:
             return host, advertised.tls_port or self.ports.get("stream_tls", 5551)
         return host, advertised.port or self.ports.get("stream", 5552)
 
+    def http_listener(self, peer: Peer) -> str | None:
+        """Where lists and users are served, as `http:15672`, to a client that knows the host; None if they are not."""
+        kinds = ("https", "http") if peer.is_encrypted else ("http", "https")
+        return next((f"{kind}:{self.ports[kind]}" for kind in kinds if kind in self.ports), None)
+
 
 HandlerFactory = Callable[[Link, ServerContext], Handler]
 """Makes the handler of an accepted connection."""

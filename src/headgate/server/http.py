@@ -3,7 +3,7 @@
     GET    /health/live             200 while the loop turns
     GET    /health/ready            200 while every listener accepts, else 503
     GET    /metrics                 Prometheus: server and streams; /metrics/per-object adds consumers, connections
-    GET    /api/streams, /api/consumers, /api/connections, /api/users
+    GET    /api/streams, /api/consumers, /api/offsets, /api/connections, /api/users
     PUT    /api/users/NAME          make or change a user: {"password", "tags", "permissions": {"configure", …}}
     DELETE /api/users/NAME
 
@@ -26,7 +26,6 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from headgate.broker.users import NOTHING, Permissions
 from headgate.errors import AuthenticationError, BrokerError, HeadgateError, ResourceNotFoundError
 from headgate.protocols.sasl import Plain
 from headgate.server.connections import ip_address
@@ -34,7 +33,15 @@ from headgate.server.context import ServerContext
 from headgate.server.definitions import ADMINISTRATOR
 from headgate.server.driver import Driver
 from headgate.server.link import Peer
-from headgate.server.listings import connection_rows, consumer_rows, stream_rows, user_rows
+from headgate.server.listings import (
+    UserChange,
+    change_user,
+    connection_rows,
+    consumer_rows,
+    offset_rows,
+    stream_rows,
+    user_rows,
+)
 from headgate.server.metrics import metrics_text
 from headgate.server.settings import Tls
 
@@ -51,14 +58,6 @@ class _RefusedError(Exception):
     def __init__(self, status: int, reason: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(reason)
         self.response = _json({"error": reason}, status, headers)
-
-
-class UserChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is changed of a user; what is left out stays, and is empty for a new one."""
-
-    password: str | None = None
-    tags: list[str] | None = None
-    permissions: Permissions | None = None
 
 
 class HttpServer:
@@ -128,6 +127,7 @@ class _Site:
                 Route("/metrics/per-object", self._metrics_per_object),
                 Route("/api/streams", self._with_user(self._streams)),
                 Route("/api/consumers", self._with_user(self._consumers)),
+                Route("/api/offsets", self._with_user(self._offsets)),
                 Route("/api/connections", self._with_user(self._connections)),
                 Route("/api/users", self._with_user(self._users)),
                 Route("/api/users/{name}", self._with_user(self._put_user), methods=["PUT"]),
@@ -154,6 +154,9 @@ class _Site:
     async def _consumers(self, _request: Request, user: str) -> Response:
         return _json(list(consumer_rows(self._context.broker, user)))
 
+    async def _offsets(self, _request: Request, user: str) -> Response:
+        return _json(list(offset_rows(self._context.broker, user)))
+
     async def _connections(self, _request: Request, user: str) -> Response:
         return _json(list(connection_rows(self._context.connections, self._context.broker, user)))
 
@@ -166,16 +169,8 @@ class _Site:
         users = self._context.broker.users
         name = request.path_params["name"]
         change = await _body(request)
-        if name not in users:
-            users.add(name, change.password, tags=tuple(change.tags or ()), permissions=change.permissions or NOTHING)
-            return _json({"name": name}, 201)
-        if change.permissions is not None:
-            users.permit(name, change.permissions)
-        if change.tags is not None:
-            users.set_tags(name, tuple(change.tags))
-        if change.password is not None:
-            users.set_password(name, change.password)
-        return _json({"name": name})
+        is_new = change_user(users, name, change)
+        return _json({"name": name}, 201 if is_new else 200)
 
     async def _delete_user(self, request: Request, user: str) -> Response:
         self._check_administrator(user)

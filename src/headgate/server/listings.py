@@ -1,18 +1,24 @@
-"""What lists show: one mapping per stream, consumer, connection, user; the same for HTTP and the command line."""
+"""What lists show: one mapping per stream, consumer, connection, user; and how users are changed.
+
+The same for HTTP and the command line.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+
+import msgspec
 
 from headgate.broker.broker import Broker
 from headgate.broker.catalogue import arguments_declared
 from headgate.broker.consumers import ChunkConsumer, Consumer, MessageConsumer
 from headgate.broker.session import Session
 from headgate.broker.stream import BrokerStream
-from headgate.broker.users import Permission, Users
+from headgate.broker.users import NOTHING, Permission, Permissions, Users
 from headgate.errors import AccessRefusedError, HeadgateError
+from headgate.log.tracking import read_tracking
 from headgate.server.connections import Connections
 from headgate.server.definitions import ADMINISTRATOR
 
@@ -110,6 +116,28 @@ def consumer_row(session: Session, consumer: Consumer) -> Row:
     }
 
 
+def offset_rows(broker: Broker, user: str) -> Iterator[Row]:
+    """The offsets that consumers stored in streams that a user may read. Reads the bookkeeping of every stream."""
+    for stream in open_streams(broker):
+        if may_read(broker.users, user, stream.name):
+            stored = dict(read_tracking(stream.stream).offsets)
+            if stream.writer is not None:
+                stored |= stream.writer.pending_offsets
+            yield from stored_rows(stream.name, stored | stream.offsets, stream.next_offset)
+
+
+def stored_rows(stream: str, stored: Mapping[bytes, int], next_offset: int) -> Iterator[Row]:
+    """Stored offsets of one stream by their names, with the messages between them and the last one."""
+    for name, offset in sorted(stored.items()):
+        yield {
+            "stream": stream,
+            "name": name.decode(errors="backslashreplace"),
+            "stored_offset": offset,
+            "next_offset": next_offset,
+            "lag": max(0, next_offset - 1 - offset),
+        }
+
+
 def connection_rows(connections: Connections, broker: Broker, user: str) -> Iterator[Row]:
     """The open connections; a user that may not see all sees its own."""
     sees_all = may_see_all(broker.users, user)
@@ -143,3 +171,26 @@ def user_rows(users: Users) -> Iterator[Row]:
             "read": permissions.read,
             "has_password": user.password_hash is not None,
         }
+
+
+class UserChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is changed of a user; what is left out stays, and is empty for a new one."""
+
+    password: str | None = None
+    tags: list[str] | None = None
+    permissions: Permissions | None = None
+
+
+def change_user(users: Users, name: str, change: UserChange) -> bool:
+    """Make a user (True), or change one. Raises PreconditionFailedError for a wrong name or pattern."""
+    if name not in users:
+        tags = tuple(change.tags or ())
+        users.add(name, change.password, tags=tags, permissions=change.permissions or NOTHING)
+        return True
+    if change.permissions is not None:
+        users.permit(name, change.permissions)
+    if change.tags is not None:
+        users.set_tags(name, tuple(change.tags))
+    if change.password is not None:
+        users.set_password(name, change.password)
+    return False

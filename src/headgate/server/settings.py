@@ -32,12 +32,17 @@ class Listeners(_Table, frozen=True):
     stream: Port = 5552
     """RabbitMQ's stream protocol."""
     stomp: Port = 61613
+    """STOMP 1.0, 1.1 and 1.2."""
     http: Port = 15672
-    """Health, metrics, lists."""
+    """Health, metrics, lists, users."""
     amqps: Port = 5671
+    """The same as `amqp` with TLS."""
     stream_tls: Port = 5551
+    """The same as `stream` with TLS."""
     stomp_tls: Port = 61614
+    """The same as `stomp` with TLS."""
     https: Port = 15671
+    """The same as `http` with TLS; clients show no certificates there."""
 
 
 class Advertised(_Table, frozen=True):
@@ -57,6 +62,7 @@ class Tls(_Table, frozen=True):
     certificate: str
     """The server's certificate with the ones that lead to its authority."""
     key: str
+    """The certificate's private key, without a passphrase."""
     ca: str | None = None
     """Authorities whose client certificates are believed."""
     verify_client: Literal["no", "optional", "required"] = "no"
@@ -144,23 +150,31 @@ class Log(_Table, frozen=True):
     """What the server writes to standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least that is written."""
     format: Literal["text", "json"] = "text"
+    """Lines for people, or one JSON object per line."""
 
 
 class PermissionEntry(_Table, frozen=True):
     """Patterns of names that a user may declare and delete, publish to, consume from."""
 
     configure: str = ""
+    """Streams, super streams, exchanges: declare and delete."""
     write: str = ""
+    """Publish; bind a stream."""
     read: str = ""
+    """Consume; bind to an exchange."""
 
 
 class UserEntry(_Table, frozen=True):
     """A user that is there, with this password and these permissions, whenever the server has started."""
 
     name: str
+    """What it logs in with."""
     password: str
+    """Kept as a hash only."""
     tags: list[str] = []
+    """`administrator` may change users, `monitoring` may see all streams, consumers and connections."""
     permissions: PermissionEntry = PermissionEntry()
 
 
@@ -168,19 +182,25 @@ ArgumentValue = str | int | bool
 
 
 class StreamEntry(_Table, frozen=True):
-    """A stream that is declared at start; `arguments` as clients give them, without `x-`."""
+    """A stream that is declared at start; one that is there with other arguments is an error."""
 
     name: str
+    """Its name."""
     arguments: dict[str, ArgumentValue] = {}
+    """As clients give them, without `x-`."""
 
 
 class SuperStreamEntry(_Table, frozen=True):
-    """A super stream that is declared at start: its number of partitions, or one binding key per partition."""
+    """A super stream that is declared at start."""
 
     name: str
+    """Its name; partitions are called after it and their binding keys."""
     partitions: Count | None = None
+    """How many: their binding keys are 0, 1, and so on. Either this or `binding_keys`."""
     binding_keys: list[str] = []
+    """One per partition."""
     arguments: dict[str, ArgumentValue] = {}
+    """Of each partition, as clients give them, without `x-`."""
 
 
 class ServerSettings(_Table, frozen=True):

@@ -128,6 +128,9 @@ class StreamHandler:
             "information": "Licensed under the Apache License 2.0",
             "headgate": headgate.__version__,
         }
+        http = self._context.http_listener(self._link.peer)
+        if http is not None:
+            properties["headgate-http"] = http
         self._connection.send(f.PeerPropertiesReply(properties, correlation_id=request.correlation_id))
 
     def _sasl_handshake(self, request: f.SaslHandshake) -> None:

@@ -1,0 +1,109 @@
+"""`headgate consumer`: who reads, with which filter, and how far behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from headgate.cli.options import DEFAULT_ROOT, AsJson, Root
+from headgate.cli.output import write_json, write_note, write_table
+from headgate.cli.remote import Password, Server, User
+
+commands = App(name="consumer", help="See who reads streams, with which filter, and how far behind.")
+
+StreamName = Annotated[str | None, Parameter(help="Only of this stream.")]
+
+_LISTED = (
+    "stream",
+    "name",
+    "tag",
+    "connection",
+    "user",
+    "filter_values",
+    "match_unfiltered",
+    "dialect",
+    "filter",
+    "credit",
+    "active",
+)
+_LAGGING = ("stream", "name", "tag", "stored_offset", "next_offset", "lag")
+
+
+@commands.command
+def ls(
+    stream: StreamName = None,
+    /,
+    *,
+    as_json: AsJson = False,
+    root: Root = DEFAULT_ROOT,
+    server: Server = None,
+    user: User = None,
+    password: Password = None,
+) -> int:
+    """List consumers: of a server those that are connected, with the filter in force of each.
+
+    Of a folder: the names under which consumers stored an offset.
+    """
+    if server is None:
+        rows = [{key: row[key] for key in ("stream", "name", "stored_offset")} for row in _stored(root, stream)]
+        _show(rows, tuple(rows[0]) if rows else (), as_json, f"no consumer stored an offset under {root}")
+        return 0
+    from headgate.client.management import Management
+
+    connected = _of_stream(Management.of(server, user=user, password=password).consumers(), stream)
+    shown = [{**row, "filter_values": ", ".join(row["filter_values"])} for row in connected]
+    _show(connected if as_json else shown, _LISTED, as_json, "no consumer is connected")
+    return 0
+
+
+@commands.command
+def lag(
+    stream: StreamName = None,
+    /,
+    *,
+    as_json: AsJson = False,
+    root: Root = DEFAULT_ROOT,
+    server: Server = None,
+    user: User = None,
+    password: Password = None,
+) -> int:
+    """Show how many messages lie between consumers and the end of their streams.
+
+    For stored offsets, and with a server also for connected consumers: those have a tag, and no stored offset.
+    """
+    if server is None:
+        rows = list(_stored(root, stream))
+    else:
+        from headgate.client.management import Management
+
+        management = Management.of(server, user=user, password=password)
+        rows = _of_stream([*management.offsets(), *management.consumers()], stream)
+    lines = [{key: row.get(key) for key in _LAGGING} for row in rows]
+    _show(lines, _LAGGING, as_json, "no consumer stored an offset")
+    return 0
+
+
+def _stored(root: Any, stream: str | None) -> Iterator[dict[str, Any]]:
+    """Stored offsets of the streams of a root, as the server lists them."""
+    from headgate.log import list_streams, resolve_stream
+    from headgate.log.tracking import read_tracking
+    from headgate.server.listings import stored_rows
+
+    for found in list_streams(root) if stream is None else [resolve_stream(stream, root)]:
+        yield from stored_rows(found.name, read_tracking(found).offsets, found.next_offset())
+
+
+def _of_stream(rows: Sequence[dict[str, Any]], stream: str | None) -> list[dict[str, Any]]:
+    return [row for row in rows if stream is None or row["stream"] == stream]
+
+
+def _show(rows: Sequence[dict[str, Any]], columns: Sequence[str], as_json: bool, nothing: str) -> None:
+    if as_json:
+        for row in rows:
+            write_json(row)
+    elif rows:
+        write_table(columns, [[row[column] for column in columns] for row in rows])
+    else:
+        write_note(nothing)

@@ -1,0 +1,207 @@
+"""`headgate user`: who may use a server, in the file of a root or over HTTP of a running server.
+
+A new password is asked for on a terminal; elsewhere it is the first line of standard input. It is never an option.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+from cyclopts import App, Parameter
+
+from headgate.cli.options import DEFAULT_ROOT, AsJson, Root
+from headgate.cli.output import write_json, write_table
+from headgate.cli.remote import Password, Server, User
+from headgate.errors import ConfigError
+
+commands = App(name="user", help="Users of a server: passwords, tags, permissions.")
+
+Name = Annotated[str, Parameter(help="Name of the user.")]
+Configure = Annotated[str | None, Parameter(help="Pattern of names that may be declared and deleted, such as ^orders.")]
+Write = Annotated[str | None, Parameter(help="Pattern of names that may be published to.")]
+Read = Annotated[str | None, Parameter(help="Pattern of names that may be consumed from.")]
+UsersFile = Annotated[
+    Path | None, Parameter(name="--users-file", help="Users in a file of their own, as the configuration says.")
+]
+
+
+@commands.command
+def add(
+    name: Name,
+    /,
+    *,
+    tag: Annotated[
+        list[str] | None, Parameter(negative=(), help="administrator or monitoring, or one of your own. Repeatable.")
+    ] = None,
+    configure: Configure = None,
+    write: Write = None,
+    read: Read = None,
+    users_file: UsersFile = None,
+    root: Root = DEFAULT_ROOT,
+    server: Server = None,
+    user: User = None,
+    password: Password = None,
+) -> int:
+    """Add a user; without patterns it may do nothing yet."""
+    from headgate.errors import ResourceExistsError
+
+    users = _users(root, users_file, server, user, password)
+    if any(row["name"] == name for row in users.users()):
+        raise ResourceExistsError("there is such a user already", subject=name)
+    permissions = {"configure": configure or "", "write": write or "", "read": read or ""}
+    users.put_user(name, {"password": _new_password(name), "tags": tag or [], "permissions": permissions})
+    return 0
+
+
+@commands.command
+def rm(
+    name: Name,
+    /,
+    *,
+    users_file: UsersFile = None,
+    root: Root = DEFAULT_ROOT,
+    server: Server = None,
+    user: User = None,
+    password: Password = None,
+) -> int:
+    """Remove a user; connections that it has stay until they end."""
+    _users(root, users_file, server, user, password).delete_user(name)
+    return 0
+
+
+@commands.command
+def ls(
+    *,
+    as_json: AsJson = False,
+    users_file: UsersFile = None,
+    root: Root = DEFAULT_ROOT,
+    server: Server = None,
+    user: User = None,
+    password: Password = None,
+) -> int:
+    """List users with their tags and permissions."""
+    rows = _users(root, users_file, server, user, password).users()
+    if as_json:
+        for row in rows:
+            write_json(row)
+        return 0
+    columns = ("name", "tags", "configure", "write", "read")
+    write_table(columns, [[", ".join(row["tags"]) if key == "tags" else row[key] for key in columns] for row in rows])
+    return 0
+
+
+@commands.command(name="password")
+def change_password(
+    name: Name,
+    /,
+    *,
+    users_file: UsersFile = None,
+    root: Root = DEFAULT_ROOT,
+    server: Server = None,
+    user: User = None,
+    password: Password = None,
+) -> int:
+    """Give a user another password."""
+    users = _users(root, users_file, server, user, password)
+    _row(users, name)
+    users.put_user(name, {"password": _new_password(name)})
+    return 0
+
+
+@commands.command
+def permit(
+    name: Name,
+    /,
+    *,
+    configure: Configure = None,
+    write: Write = None,
+    read: Read = None,
+    users_file: UsersFile = None,
+    root: Root = DEFAULT_ROOT,
+    server: Server = None,
+    user: User = None,
+    password: Password = None,
+) -> int:
+    """Change what a user may do; patterns that are not given stay. An empty pattern allows nothing."""
+    given = {"configure": configure, "write": write, "read": read}
+    if set(given.values()) == {None}:
+        raise ConfigError("give at least one of --configure, --write, --read")
+    users = _users(root, users_file, server, user, password)
+    row = _row(users, name)
+    permissions = {key: row[key] if pattern is None else pattern for key, pattern in given.items()}
+    users.put_user(name, {"permissions": permissions})
+    return 0
+
+
+class _Users(Protocol):
+    """Users in a file or of a server; `headgate.client.management` has the latter."""
+
+    def users(self) -> list[dict[str, Any]]: ...
+
+    def put_user(self, name: str, change: Mapping[str, object], /) -> None: ...
+
+    def delete_user(self, name: str, /) -> None: ...
+
+
+class _FileUsers:
+    """Users in a file; one that is not there is made with the default user, as the server does."""
+
+    def __init__(self, path: Path) -> None:
+        from headgate.broker.users import Users
+        from headgate.server.settings import Authentication
+
+        self._users = Users(path, default_user=Authentication().default_user)
+
+    def users(self) -> list[dict[str, Any]]:
+        from headgate.server.listings import user_rows
+
+        return list(user_rows(self._users))
+
+    def put_user(self, name: str, change: Mapping[str, object]) -> None:
+        import msgspec
+
+        from headgate.server.listings import UserChange, change_user
+
+        change_user(self._users, name, msgspec.convert(change, UserChange))
+
+    def delete_user(self, name: str) -> None:
+        self._users.remove(name)
+
+
+def _users(root: Path, users_file: Path | None, server: str | None, user: str | None, password: str | None) -> _Users:
+    if server is None:
+        from headgate.log.staging import PRIVATE_FOLDER
+
+        return _FileUsers(root / PRIVATE_FOLDER / "users.json" if users_file is None else users_file)
+    if users_file is not None:
+        raise ConfigError("--users-file and --server: found together, expected one of them")
+    from headgate.client.management import Management
+
+    return Management.of(server, user=user, password=password)
+
+
+def _row(users: _Users, name: str) -> dict[str, Any]:
+    from headgate.errors import ResourceNotFoundError
+
+    for row in users.users():
+        if row["name"] == name:
+            return row
+    raise ResourceNotFoundError("no such user", subject=name)
+
+
+def _new_password(name: str) -> str:
+    if sys.stdin.isatty():
+        import getpass
+
+        given = getpass.getpass(f"New password of {name}: ")
+        if given != getpass.getpass("Again: "):
+            raise ConfigError("the two passwords differ")
+    else:
+        line = sys.stdin.readline()
+        given = (line.decode() if isinstance(line, bytes) else line).rstrip("\r\n")
+    if not given:
+        raise ConfigError("found no password: write it as the first line of standard input")
+    return given

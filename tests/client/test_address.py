@@ -36,6 +36,12 @@ def test_an_address_that_is_none_is_refused(text: str) -> None:
         ServerAddress.parse(text)
 
 
+def test_a_user_in_the_short_form_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigError, match="long form") as raised:
+        ServerAddress.parse("me:secret@host:5552")
+    assert "secret" not in str(raised.value)
+
+
 def test_what_is_given_beside_the_address_counts() -> None:
     parsed = ServerAddress.parse("headgate-stream://me:x@host", user="you", password="y")
     assert (parsed.user, parsed.password) == ("you", "y")

@@ -8,15 +8,14 @@ User, password and virtual host of the second form are percent-encoded, as in an
 
 from __future__ import annotations
 
-import os
-import ssl
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from headgate.errors import ConfigError
 
-SERVER_VARIABLE = "HEADGATE_SERVER"
-"""The environment variable that the command line and Spark take a server from."""
+if TYPE_CHECKING:
+    import ssl
 
 DEFAULT_PORT = 5552
 DEFAULT_TLS_PORT = 5551
@@ -40,6 +39,8 @@ class Tls:
 
     def context(self) -> ssl.SSLContext:
         """The context of a client. Raises ConfigError for files that hold no certificates."""
+        import ssl
+
         try:
             context = ssl.create_default_context(cafile=self.ca)
             if self.certificate is not None:
@@ -92,13 +93,10 @@ class ServerAddress:
         return f"{scheme}://{quote(self.user, safe='')}@{self.place}{path}"
 
 
-def default_server() -> str | None:
-    """The server that the environment names, if it names one."""
-    return os.environ.get(SERVER_VARIABLE) or None
-
-
 def _parse_place(text: str, *, default_port: int = DEFAULT_PORT) -> ServerAddress:
     host, port = text.strip(), str(default_port)
+    if "@" in text:
+        raise ConfigError(f"server: a user stands in the long form, {_SCHEME}://USER:PASSWORD@HOST:PORT")
     if host.startswith("["):
         host, bracket, rest = host[1:].partition("]")
         port = rest.removeprefix(":") if rest else port

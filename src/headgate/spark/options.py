@@ -12,10 +12,14 @@ calculated ahead), `partitions`, `as_of` (the time that `UTC()` gives and
 intervals count from; default: the time of planning), `counters` (a token, see `headgate.spark.counters`) and
 `counters_root` (where they are kept; default: `root`).
 
+Source and sink: `server` (`host:port`, or a URL with user and password) with `user` and `password`, in place of
+`root`; `stream` has names then, also of super streams.
+
 Sink: `root`, `stream`, `filter_value` (a column, or a field such as `application_properties.region`), `write_id` and
 `batch_id` (a write with the pair of an earlier one does nothing; default: a pair of its own; streaming queries use
 theirs), `durability` (`process`, `disk`), `counters`, and for a stream that is made by the write: `filter_size_bytes`,
-`max_segment_size_bytes`, `max_length_bytes`, `max_age`, `filter_source`.
+`max_segment_size_bytes`, `max_length_bytes`, `max_age`, `filter_source`. With a server also `staging`: a folder that
+driver and tasks share and that outlives them, where rows wait until the batch is decided (default: as `root`).
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
+from headgate.client.address import ServerAddress
 from headgate.errors import ConfigError
 from headgate.evaluate.filter import Filter
 from headgate.language import DEFAULT_DIALECT, dialect_names
@@ -184,6 +189,7 @@ class SourceOptions:
     """What to read; see the head of this module."""
 
     root: Path
+    server: ServerAddress | None
     streams: tuple[str, ...]
     filter: Filter | None
     filter_values: tuple[bytes, ...]
@@ -207,9 +213,11 @@ class SourceOptions:
     def parse(options: Mapping[str, str]) -> SourceOptions:
         """Options by name; FilterError for a filter that is refused, ConfigError for anything else that is wrong."""
         reader = OptionReader(options, subject="headgate source")
+        server = _server(reader)
         root, counters_root = _root(reader), reader.text("counters_root")
         parsed = SourceOptions(
             root=root,
+            server=server,
             streams=_streams(reader),
             filter=_filter(reader),
             filter_values=tuple(value.encode() for value in reader.words("filter_values")),
@@ -230,6 +238,10 @@ class SourceOptions:
             counters_root=root if counters_root is None else Path(counters_root).absolute(),
         )
         reader.finish()
+        if parsed.server is not None and parsed.max_bytes_per_batch is not None:
+            raise reader.conflict(
+                "server", "max_bytes_per_batch", "a server does not say how large messages are; limit their number"
+            )
         if parsed.match_unfiltered and not parsed.filter_values:
             raise reader.conflict(
                 "match_unfiltered", "filter_values", "match_unfiltered says nothing without filter_values"
@@ -244,6 +256,8 @@ class SinkOptions:
     """Where to write, and how a stream that is not there is made; see the head of this module."""
 
     root: Path
+    server: ServerAddress | None
+    staging: Path
     stream: str
     filter_value: str | None
     write_id: str | None
@@ -261,8 +275,12 @@ class SinkOptions:
         """Options by name; ConfigError names what is wrong."""
         reader = OptionReader(options, subject="headgate sink")
         streams = _streams(reader)
+        server = _server(reader)
+        root, staging = _root(reader), reader.text("staging")
         parsed = SinkOptions(
-            root=_root(reader),
+            root=root,
+            server=server,
+            staging=root if staging is None else Path(staging).absolute(),
             stream=streams[0],
             filter_value=reader.text("filter_value"),
             write_id=_token(reader, "write_id"),
@@ -278,6 +296,10 @@ class SinkOptions:
         reader.finish()
         if len(streams) > 1 or any(character in parsed.stream for character in "*?["):
             raise reader.wrong("stream", ", ".join(streams), "one stream")
+        if staging is not None and server is None:
+            raise reader.conflict("staging", "server", "without a server chunks are staged under root")
+        if server is not None and parsed.durability != "process":
+            raise reader.conflict("durability", "server", "how safe a confirmed message is, the server decides")
         if parsed.batch_id is not None and parsed.write_id is None:
             raise reader.conflict("batch_id", "write_id", "a batch_id numbers the writes of one write_id; give both")
         if parsed.filter_value and parsed.filter_source and parsed.filter_value != parsed.filter_source:
@@ -314,6 +336,23 @@ def default_root() -> Path:
 def _root(reader: OptionReader) -> Path:
     given = reader.text("root")
     return (default_root() if given is None else Path(given)).absolute()
+
+
+def names_server(options: Mapping[str, str]) -> bool:
+    """Whether options are about a server."""
+    return any(name.lower() == "server" for name in options)
+
+
+def _server(reader: OptionReader) -> ServerAddress | None:
+    user, password = reader.text("user"), reader.text("password")
+    server = reader.parsed("server", lambda text: ServerAddress.parse(text, user=user, password=password))
+    if server is None:
+        for name, value in (("user", user), ("password", password)):
+            if value is not None:
+                raise reader.conflict(name, "server", f"a {name} is for a server, and there is none")
+    elif reader.text("root") is not None:
+        raise reader.conflict("root", "server", "both say where the streams are; give one")
+    return server
 
 
 def _streams(reader: OptionReader) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ Runs in short-lived Python processes beside the driver: no kernel is loaded here
 from __future__ import annotations
 
 import glob
+import hashlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -246,3 +248,9 @@ def refuse_streaming_options(options: SourceOptions) -> None:
     for name in ("max_messages_per_batch", "max_bytes_per_batch"):
         if getattr(options, name) is not None:
             raise ConfigError(f"headgate source option {name}: a batch read has no batches to limit; leave it out")
+
+
+def range_digest(ranges: Mapping[str, OffsetRange]) -> str:
+    """A short name for pieces of work: the same offsets of the same streams have the same."""
+    text = json.dumps({key: [within.start, within.stop] for key, within in ranges.items()}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -36,7 +36,7 @@ def record_batches(
     `skip_lost`: segments that retention deleted since the planning are passed over; else OffsetOutOfRangeError.
     """
     counted = ScanCounters()
-    rows = _Rows(schema, properties)
+    rows = Rows(schema, properties)
     try:
         for chunks, filter_source in zip(partition.ranges, partition.filter_sources, strict=True):
             yield from rows.of_field(ANNOTATION if filter_source is None else parse_field(filter_source))
@@ -56,7 +56,7 @@ def record_batches(
             partition.counting.record(str(partition.value), counted.as_dict())
 
 
-class _Rows:
+class Rows:
     """Rows on their way to Spark: kept as encoded messages until there are enough to decode at once."""
 
     def __init__(self, schema: StructType, properties: tuple[DeclaredProperty, ...]) -> None:
@@ -75,6 +75,7 @@ class _Rows:
 
     @property
     def full(self) -> bool:
+        """Whether there are enough to hand on."""
         return self._count >= MOST_ROWS or self._messages.size_bytes >= MOST_BYTES
 
     def of_field(self, field: FieldReference) -> Iterator[pa.RecordBatch]:
@@ -84,6 +85,7 @@ class _Rows:
         self._field = field
 
     def add(self, batch: ScanBatch) -> None:
+        """Copy the messages of a batch behind those that are there."""
         if self._needs_messages:
             self._messages.add(batch.messages)
         self._offsets.append(np.array(batch.offsets))
@@ -91,6 +93,7 @@ class _Rows:
         self._count += len(batch)
 
     def take(self) -> pa.RecordBatch:
+        """The rows added since the last call."""
         messages = self._messages.take()
         arrays: dict[str, pa.Array] = {}
         if self._message_columns:

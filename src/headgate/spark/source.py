@@ -8,8 +8,6 @@ the same rows.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +32,7 @@ from headgate.log import Stream
 from headgate.message.arrow import DeclaredProperty
 from headgate.scan import OffsetRange
 from headgate.spark.counters import fold_counters
-from headgate.spark.options import SourceOptions
+from headgate.spark.options import SourceOptions, names_server
 from headgate.spark.planning import (
     ScanPartition,
     batch_ranges,
@@ -43,6 +41,7 @@ from headgate.spark.planning import (
     gone,
     now_ms,
     plan_partitions,
+    range_digest,
     refuse_streaming_options,
 )
 from headgate.spark.pushdown import Pushed
@@ -64,17 +63,32 @@ class HeadgateSource(DataSource):
     def schema(self) -> StructType:
         """The asked columns; called once when a DataFrame is made, so wrong options are refused then."""
         options = SourceOptions.parse(self.options)
-        find_streams(options)
+        if options.server is None:
+            find_streams(options)
+        else:
+            from headgate.spark.server_planning import check_server_streams
+
+            check_server_streams(options)
         schema = stream_schema(options.columns, options.properties)
         return with_options(schema, self.options) if "provider" in self.options else schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
-        return BatchReader(schema, self.options or options_in(schema))
+        options = self.options or options_in(schema)
+        if not names_server(options):
+            return BatchReader(schema, options)
+        from headgate.spark.server_source import ServerBatchReader
+
+        return ServerBatchReader(schema, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming read."""
-        return StreamReader(schema, self.options or options_in(schema))
+        options = self.options or options_in(schema)
+        if not names_server(options):
+            return StreamReader(schema, options)
+        from headgate.spark.server_source import ServerStreamReader
+
+        return ServerStreamReader(schema, options)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         """A batch write."""
@@ -93,7 +107,12 @@ class HeadgateSourceWithPushdown(HeadgateSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read that takes comparisons of `offset`."""
-        return PushdownReader(schema, self.options or options_in(schema))
+        options = self.options or options_in(schema)
+        if not names_server(options):
+            return PushdownReader(schema, options)
+        from headgate.spark.server_source import ServerPushdownReader
+
+        return ServerPushdownReader(schema, options)
 
 
 class BatchReader(DataSourceReader):
@@ -112,7 +131,7 @@ class BatchReader(DataSourceReader):
         streams = find_streams(self._options)
         found = batch_ranges(self._options, streams, now_ms=self._now_ms)
         ranges = {key: self._pushed.narrowed(within) for key, within in found.items()}
-        label = f"batch-{_digest(ranges)}"
+        label = f"batch-{range_digest(ranges)}"
         return list(
             plan_partitions(
                 self._options,
@@ -235,7 +254,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ranges[key] = OffsetRange(begin, max(begin, stop))
         return list(
             plan_partitions(
-                self._options, streams, ranges, now_ms=int(end["now_ms"]), label=f"stream-{_digest(ranges)}"
+                self._options, streams, ranges, now_ms=int(end["now_ms"]), label=f"stream-{range_digest(ranges)}"
             )
         )
 
@@ -257,9 +276,3 @@ def _rows_of(
     # Spark makes a partition of nothing out of an empty plan.
     if isinstance(partition, ScanPartition):
         yield from record_batches(partition, schema, properties, skip_lost=skip_lost)
-
-
-def _digest(ranges: Mapping[str, OffsetRange]) -> str:
-    """A short name for pieces of work: the same offsets of the same streams have the same."""
-    text = json.dumps({key: [within.start, within.stop] for key, within in ranges.items()}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,112 @@
+"""The tasks of a read from a server: chunks over the stream protocol, then the same columns as from files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from headgate.client import Client, ServedFilter, Subscription, SubscriptionOptions
+from headgate.errors import ConnectionLostError
+from headgate.evaluate.filter import Filter
+from headgate.log import OffsetSpecification
+from headgate.message.arrow import DeclaredProperty
+from headgate.scan import ScanBatch, ScanCounters
+from headgate.spark.reader import Rows
+from headgate.spark.server_planning import ServerPartition, ServerRange, lost
+
+_PATIENCE_S = 120.0
+"""A server that says nothing for so long in the middle of a read does not come back."""
+
+
+def server_record_batches(
+    partition: ServerPartition,
+    schema: StructType,
+    properties: tuple[DeclaredProperty, ...],
+    *,
+    skip_lost: bool,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one partition, in stream order. Memory: one batch, and the chunks that are on their way.
+
+    `skip_lost`: what retention deleted since the planning is passed over; else OffsetOutOfRangeError.
+    """
+    counted = ScanCounters()
+    rows = Rows(schema, properties)
+    try:
+        with Client.connect(partition.address) as client:
+            for part in partition.ranges:
+                for batch in _read(client, partition, part, counted, skip_lost=skip_lost):
+                    if len(batch):
+                        rows.add(batch)
+                        if rows.full:
+                            yield rows.take()
+        if len(rows):
+            yield rows.take()
+    finally:
+        if partition.counting is not None:
+            partition.counting.record(str(partition.value), counted.as_dict())
+
+
+def _read(
+    client: Client, partition: ServerPartition, part: ServerRange, counted: ScanCounters, *, skip_lost: bool
+) -> Iterator[ScanBatch]:
+    request = partition.request
+    served = _served(client, request.filter) if request.match_index else None
+    subscription = client.subscription(
+        SubscriptionOptions(
+            part.stream,
+            OffsetSpecification.offset(part.within.start),
+            stop=part.within.stop,
+            filter_values=request.filter_values,
+            match_unfiltered=request.match_unfiltered,
+            served=served,
+            request=replace(
+                request,
+                filter=request.filter if served is None else None,
+                filter_values=(),
+                match_unfiltered=False,
+            ),
+        )
+    )
+    try:
+        while not subscription.is_finished:
+            batch = subscription.read(_PATIENCE_S)
+            if batch is not None:
+                yield batch
+            elif not subscription.is_finished:
+                raise ConnectionLostError(
+                    f"stream {part.stream!r}: nothing came for {_PATIENCE_S} s", server=client.address.place
+                )
+        if not skip_lost:
+            _check_whole(client, part, subscription)
+    finally:
+        counted.add(subscription.counters)
+        subscription.abandon()
+
+
+def _served(client: Client, given: Filter | None) -> ServedFilter | None:
+    """The filter as the server can evaluate it; None where this side has to.
+
+    A filter that asks for the time has to be told the time of planning, which a server does not know.
+    """
+    if given is None or given.dialect is None or not client.is_headgate or given.uses_time or given.uses_chance:
+        return None
+    return ServedFilter(given.text, given.dialect)
+
+
+def _check_whole(client: Client, part: ServerRange, subscription: Subscription) -> None:
+    """OffsetOutOfRangeError if something in the range was deleted, or may have been, before it was delivered.
+
+    With a filter of the server a gap in the offsets tells nothing; that the beginning is still there afterwards does.
+    """
+    counters = subscription.counters
+    if not subscription.options.is_filtered:
+        missing = part.within.stop - part.within.start - counters.messages_evaluated
+        if missing and not counters.chunks_corrupt:
+            raise lost(part.stream, part.within.start, part.within.start + missing, client.address)
+        return
+    first = client.statistics(part.stream).first_chunk_id
+    if first is None or first > part.within.start:
+        raise lost(part.stream, part.within.start, part.within.stop if first is None else first, client.address)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -17,10 +18,12 @@ from headgate.errors import (
     ReservedNameError,
     ResourceExistsError,
     ResourceNotFoundError,
+    StreamLockedError,
     StreamReadOnlyError,
     UnsuitableArgumentError,
 )
 from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer, stream_folder
+from headgate.log.files import replace_file
 
 FROM_THE_BEGINNING = ConsumerOptions(OffsetSpecification.first())
 
@@ -298,8 +301,9 @@ def test_a_foreign_stream_is_found_by_its_name_and_read_only(tmp_path: Path) -> 
     broker = open_broker(tmp_path)
     session = open_session(broker)
     assert session.streams() == ["orders"] and session.stream_info("orders").next_offset == 1
-    with pytest.raises(StreamReadOnlyError):
-        session.publisher("orders")
+    for command in (session.publisher, session.delete_stream):
+        with pytest.raises(StreamReadOnlyError):
+            command("orders")
     with pytest.raises(PreconditionFailedError, match="adopted"):
         session.store_offset("orders", "reader", 0)
     broker.close()
@@ -318,4 +322,74 @@ def test_age_is_looked_at_once_an_hour_while_nothing_is_written(tmp_path: Path) 
     broker.now_ms.now = START_MS + 2 * 3_600_000  # type: ignore[attr-defined]
     broker.tick(broker.now_ms())
     assert stored(tmp_path, "orders") == [b"2"]
+    broker.close()
+
+
+def test_a_new_segment_is_noticed_whatever_the_time_of_its_folder_says(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    session = open_session(broker)
+    session.declare_stream("orders", {"stream-max-segment-size-bytes": 1})
+    folder = stream_folder(tmp_path, "orders")
+    with Writer.open(Stream.open(folder), now_ms=START_MS) as writer:
+        for number in range(4):
+            time_ns = folder.stat().st_mtime_ns
+            writer.append([(b"%d" % number, None)], now_ms=START_MS)
+            os.utime(folder, ns=(time_ns, time_ns))
+            assert session.stream_info("orders").next_offset == number + 1
+    broker.close()
+
+
+def test_a_stream_that_lost_the_segment_that_was_the_newest_is_read_on(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    session = open_session(broker)
+    session.declare_stream("orders", {"stream-max-segment-size-bytes": 1, "max-length-bytes": 1})
+    with Writer.open(Stream.open(stream_folder(tmp_path, "orders")), now_ms=START_MS) as writer:
+        assert session.stream_info("orders").next_offset == 0
+        for number in range(4):
+            writer.append([(b"%d" % number, None)], now_ms=START_MS)
+    info = session.stream_info("orders")
+    assert (info.first_offset, info.next_offset) == (3, 4)
+    broker.close()
+
+
+def test_a_stream_that_another_process_writes_is_not_deleted(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    session = open_session(broker)
+    session.declare_stream("orders", {})
+    consumer = session.message_consumer("orders", FROM_THE_BEGINNING)
+    with (
+        Writer.open(Stream.open(stream_folder(tmp_path, "orders")), now_ms=START_MS) as writer,
+        pytest.raises(StreamLockedError, match=r"process \d+"),
+    ):
+        session.delete_stream("orders")
+    writer.close()
+    consumer.set_credit(1)
+    assert session.streams() == ["orders"] and session.stream_info("orders").consumer_count == 1
+    session.delete_stream("orders")
+    assert session.streams() == []
+    broker.close()
+
+
+def test_trouble_with_one_stream_is_logged_once_and_the_others_are_looked_after(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = open_broker(tmp_path)
+    session = open_session(broker)
+    ready: list[str] = []
+    for name in ("bad", "good"):
+        session.declare_stream(name, {})
+        consumer = session.message_consumer(name, FROM_THE_BEGINNING)
+        consumer.set_credit(1)
+        consumer.on_ready = lambda name=name: ready.append(name)
+    good = Stream.open(stream_folder(tmp_path, "good"))
+    settings = (stream_folder(tmp_path, "bad") / "stream.json").read_bytes()
+    replace_file(stream_folder(tmp_path, "bad") / "stream.json", b"{")
+    with Writer.open(good, now_ms=START_MS) as writer:
+        writer.append([(b"m", None)], now_ms=START_MS)
+        broker.tick(START_MS)
+        broker.tick(START_MS)
+    assert ready == ["good"]
+    assert [record.message.startswith("stream 'bad' cannot be looked after") for record in caplog.records] == [True]
+    replace_file(stream_folder(tmp_path, "bad") / "stream.json", settings)
+    broker.tick(START_MS)
     broker.close()

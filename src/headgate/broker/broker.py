@@ -87,7 +87,9 @@ class Broker:
         self.root = Path(root)
         self.settings = settings or BrokerSettings()
         self.now_ms = now_ms
-        self.catalogue = Catalogue(self.root, storage=Storage(self.settings.durability, self.settings.open_file))
+        self.catalogue = Catalogue(
+            self.root, storage=Storage(self.settings.durability, self.settings.open_file), now_ms=now_ms
+        )
         private = self.root / PRIVATE_FOLDER
         self.exchanges = Exchanges(private / "exchanges.json")
         self.users = Users(self.settings.users_file or private / "users.json", default_user=self.settings.default_user)
@@ -140,12 +142,14 @@ class Broker:
     def delete_stream(self, stream: BrokerStream) -> int:
         """Delete a stream: its publishers and consumers end, then sessions are told. Gives its number of messages.
 
-        Sessions are told at the next `write_queued`, so that whoever asked for it gets the answer first.
+        Sessions are told at the next `write_queued`, so that whoever asked for it gets the answer first. Raises
+        StreamLockedError where another process writes the stream, StreamReadOnlyError for a foreign one, LogError.
         """
         messages = stream.next_offset - stream.first_offset
         touched = [session for session in self.sessions if session.uses(stream)]
-        self._end(stream)
-        self.catalogue.delete(stream)
+        with self.catalogue.taken_for_deletion(stream):
+            self._end(stream)
+            self.catalogue.delete(stream)
         self.exchanges.forget_queue(stream.name)
         self.counters.streams_deleted += 1
         self._tell(stream.name, touched)
@@ -274,7 +278,7 @@ class Broker:
             self._reload_users()
         for stream in list(self._watched):
             if stream.job is None:
-                self._look_after(stream, now_ms, flush_is_due)
+                self._look_after_safely(stream, now_ms, flush_is_due)
         if now_ms - self._retained_ms >= RETENTION_MS:
             self._retained_ms = now_ms
             self._retain(now_ms)
@@ -284,6 +288,17 @@ class Broker:
             self.users.reload()
         except HeadgateError as error:
             logger.error("the users stay as they were: %s", error)
+
+    def _look_after_safely(self, stream: BrokerStream, now_ms: int, flush_is_due: bool) -> None:
+        """What is wrong with one stream keeps nobody from looking after the others; it is logged once."""
+        trouble = ""
+        try:
+            self._look_after(stream, now_ms, flush_is_due)
+        except (LogError, BrokerError) as error:
+            trouble = str(error)
+            if trouble != stream.trouble:
+                logger.warning("stream %r cannot be looked after: %s", stream.name, trouble)
+        stream.trouble = trouble
 
     def _look_after(self, stream: BrokerStream, now_ms: int, flush_is_due: bool) -> None:
         if stream.writer is None and not stream.look():

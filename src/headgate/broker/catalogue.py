@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 
@@ -19,9 +20,11 @@ from headgate.errors import (
     ResourceNotFoundError,
     StreamExistsError,
     StreamNotFoundError,
+    StreamReadOnlyError,
 )
 from headgate.log import Stream, list_streams, stream_folder
 from headgate.log.files import storage_error, sync_folder
+from headgate.log.lock import StreamLock
 from headgate.log.staging import PRIVATE_FOLDER
 
 _DELETED_FOLDER = "deleted"
@@ -38,10 +41,11 @@ class Declared(Enum):
 class Catalogue:
     """The streams of one root; each is opened when it is first asked for."""
 
-    def __init__(self, root: Path, *, storage: Storage) -> None:
+    def __init__(self, root: Path, *, storage: Storage, now_ms: Callable[[], int]) -> None:
         """Remove what an interrupted deletion left."""
         self.root = root
         self._storage = storage
+        self._now_ms = now_ms
         self._opened: dict[str, BrokerStream] = {}
         shutil.rmtree(root / PRIVATE_FOLDER / _DELETED_FOLDER, ignore_errors=True)
 
@@ -105,6 +109,20 @@ class Catalogue:
         stream.is_deleted = True
         if self._opened.get(stream.name) is stream:
             del self._opened[stream.name]
+
+    @contextlib.contextmanager
+    def taken_for_deletion(self, stream: BrokerStream) -> Iterator[None]:
+        """Hold a stream's lock meanwhile, whoever has it: our writer, or nobody.
+
+        Raises StreamLockedError that names another holder, StreamReadOnlyError for a foreign stream.
+        """
+        if stream.stream.is_foreign:
+            raise StreamReadOnlyError("a foreign stream is not deleted before it is adopted", path=stream.stream.path)
+        if stream.writer is not None:
+            yield
+            return
+        with StreamLock.acquire(stream.stream.path, now_ms=self._now_ms(), timeout_s=0.0):
+            yield
 
     def delete(self, stream: BrokerStream) -> None:
         """Take a stream's folder away at once, then its files. Nobody writes it any more. Raises LogError."""

@@ -31,7 +31,17 @@ MAX_CHUNK_BYTES = 1_000_000
 class Publisher:
     """One publisher of one stream, from `Session.publisher` to `close`; `reference` is the name that deduplicates."""
 
-    __slots__ = ("_closed", "_queued", "_stream", "is_closed", "reference")
+    __slots__ = (
+        "_closed",
+        "_name",
+        "_queued",
+        "_stream",
+        "entries_confirmed",
+        "entries_published",
+        "entries_refused",
+        "is_closed",
+        "reference",
+    )
 
     def __init__(
         self,
@@ -43,6 +53,8 @@ class Publisher:
     ) -> None:
         self.reference = reference
         self.is_closed = False
+        self.entries_published = self.entries_confirmed = self.entries_refused = 0
+        self._name = None if reference is None else reference.encode("utf-8", "surrogatepass")
         self._stream = stream
         self._queued = queued
         self._closed = closed
@@ -60,8 +72,8 @@ class Publisher:
             raise ValueError("a publisher with a reference gives sequences, another none")
         if batch.sequences is not None and len(batch.sequences) != len(entries):
             raise ValueError(f"{len(batch.sequences)} sequences for {len(entries)} entries")
-        reference = None if self.reference is None else self.reference.encode()
-        queued = Queued(self, reference, batch, entries)
+        self.entries_published += len(entries)
+        queued = Queued(self, self._name, batch, entries)
         if self.is_closed:
             refuse(self._stream, [queued], ResourceNotFoundError("the publisher was closed", subject=self.stream))
             return
@@ -176,6 +188,7 @@ class WriteJob:
             for queued in self._batches:
                 if queued.reference is not None and queued.sequences is not None and stream.refused:
                     stream.refused.written(queued.reference, queued.sequences)
+                queued.publisher.entries_confirmed += len(queued.batch)
                 queued.batch.written(None)
             return
         stream.counters.write_errors += 1
@@ -183,11 +196,13 @@ class WriteJob:
             if queued.reference is not None and queued.sequences is not None:
                 last = self._writer.last_sequence(queued.reference)
                 stream.refused.add(queued.reference, queued.sequences, written=last)
-        if self._writer.is_broken:
+        broken = self._writer.is_broken
+        if broken:
             stream.close_writer()
-        else:
-            stream.refresh()
         refuse(stream, self._batches, error)
+        if not broken:
+            # What could not be taken back is there for readers, without having been confirmed.
+            stream.refresh()
 
     def _count(self) -> None:
         counters = self._stream.counters
@@ -204,6 +219,7 @@ def refuse(stream: BrokerStream, batches: Iterable[Queued], error: HeadgateError
     """Tell the publishers of these batches that nothing of them will be written."""
     for queued in batches:
         stream.counters.messages_refused += len(queued.batch)
+        queued.publisher.entries_refused += len(queued.batch)
         queued.batch.written(error)
 
 

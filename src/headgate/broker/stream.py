@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from headgate.broker.refusals import RefusedSequences
 from headgate.errors import OffsetOutOfRangeError, ResourceNotFoundError, StreamNotFoundError
 from headgate.log import Durability, Stream, Writer
 from headgate.log.files import DiskFile, OpenFile
+from headgate.log.format import index_name
 from headgate.log.settings import SETTINGS_NAME
 from headgate.log.tail import StreamTail, read_tail
 from headgate.log.tracking import TrackingState, read_tracking
@@ -113,14 +114,16 @@ class BrokerStream:
     last_chunk_id: int = -1
     is_deleted: bool = False
     idle_since_ms: int | None = None
-    last_retention_ms: int = 0
+    trouble: str = ""
+    """What was wrong when the stream was last looked after; empty for nothing."""
     _folder_time_ns: int = 0
     _tracking: tuple[int, TrackingState] | None = None
 
     @staticmethod
     def open(stream: Stream, *, storage: Storage) -> BrokerStream:
         """The broker's side of a stream on disk. Raises LogError."""
-        opened = BrokerStream(stream.name, stream, storage, read_tail(stream))
+        folder_time_ns = _time_ns(stream.path)
+        opened = BrokerStream(stream.name, stream, storage, read_tail(stream), _folder_time_ns=folder_time_ns)
         opened._take(opened.tail)
         return opened
 
@@ -169,7 +172,6 @@ class BrokerStream:
             )
             self.stream = self.writer.stream
             self._tracking = None
-            self.last_retention_ms = now_ms
             self.refresh()
         self.idle_since_ms = None
         return self.writer
@@ -182,8 +184,6 @@ class BrokerStream:
             # What no chunk carries yet is not kept by the writer.
             self.offsets = {**writer.pending_offsets, **self.offsets}
             writer.close()
-            if not self.is_deleted:
-                self.refresh()
 
     def appended(self, next_offset: int, last_chunk_id: int) -> None:
         """The writer appended; wakes readers."""
@@ -193,16 +193,15 @@ class BrokerStream:
     # what others write
 
     def refresh(self) -> None:
-        """Look at the files; wakes readers if there is more than before."""
+        """Look at the files; wakes readers if there is more than before. Raises LogError."""
         before = self.next_offset
+        self._folder_time_ns = _time_ns(self.stream.path)
         self._take(read_tail(self.stream))
         if self.next_offset > before:
             self.wake_readers()
 
     def _take(self, tail: StreamTail) -> None:
         self.tail = tail
-        with contextlib.suppress(FileNotFoundError):
-            self._folder_time_ns = os.stat(self.stream.path).st_mtime_ns
         # A stream that was cut by a recovery ends before what was seen: readers stay where they are.
         self.next_offset = max(self.next_offset, tail.next_offset)
         self.last_chunk_id = max(self.last_chunk_id, tail.last_chunk_id)
@@ -210,21 +209,32 @@ class BrokerStream:
     def look(self) -> bool:
         """Notice what another process did: appended, rolled over, deleted. False when the stream is gone.
 
-        Cost: two `stat` while nothing happens.
+        Cost: three `stat` while nothing happens. Raises LogError for files that are wrong.
         """
+        path = self.stream.path
+        if not self._has_changed():
+            return True
         try:
-            size = os.stat(self.tail.newest_index).st_size
-            folder_time_ns = os.stat(self.stream.path).st_mtime_ns
-            if size == self.tail.index_size_bytes and folder_time_ns == self._folder_time_ns:
-                return True
-            found = Stream.open(self.stream.path)
+            found = Stream.open(path)
             if _was_made_again(self.stream, found):
                 return False
             self.stream = found
             self.refresh()
-        except (StreamNotFoundError, OffsetOutOfRangeError, FileNotFoundError):
-            return (self.stream.path / SETTINGS_NAME).exists()
+        except (StreamNotFoundError, OffsetOutOfRangeError):
+            # While a writer recovers there may be no pair of files for a moment.
+            return (path / SETTINGS_NAME).exists()
         return True
+
+    def _has_changed(self) -> bool:
+        """Whether the newest index grew, or another segment begins where it ends, or files came or went."""
+        tail = self.tail
+        following = self.stream.path / index_name(tail.next_offset)
+        return (
+            _size(tail.newest_index) != tail.index_size_bytes
+            or (following != tail.newest_index and following.exists())
+            # Not sufficient alone: two changes within one tick of the file system's clock leave one time.
+            or _time_ns(self.stream.path) != self._folder_time_ns
+        )
 
     # tracking
 
@@ -279,3 +289,17 @@ def _was_made_again(before: Stream, now: Stream) -> bool:
     """Whether the stream was deleted, and another one of its name made since."""
     old, new = before.settings, now.settings
     return old is not None and new is not None and old.created_ms != new.created_ms
+
+
+def _size(path: Path) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return -1
+
+
+def _time_ns(folder: Path) -> int:
+    try:
+        return os.stat(folder).st_mtime_ns
+    except FileNotFoundError:
+        return -1

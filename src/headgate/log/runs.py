@@ -31,7 +31,7 @@ from headgate.log.build import (
 )
 from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES, MAX_ENTRY_BYTES, ChunkHeader, ChunkType
 
-_FEW_ENTRIES = 8
+_FEW_ENTRIES = 32
 """Up to so many entries plain Python is faster than preparing columns for the kernel."""
 
 _TRAILER_LENGTH_AT = 40

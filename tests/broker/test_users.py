@@ -171,6 +171,16 @@ def test_a_running_broker_takes_over_what_another_process_changed(tmp_path: Path
         broker.users.authenticate("anna", "x")
 
 
+def test_changes_of_two_processes_are_both_kept(tmp_path: Path, users: Users) -> None:
+    other = Users(tmp_path / "users.json", default_user="guest")
+    users.add("anna", "x")
+    other.add("berta", "x")
+    users.set_tags("berta", ("monitoring",))
+    other.remove("anna")
+    assert list(Users(tmp_path / "users.json", default_user="guest")) == ["berta", "guest"]
+    assert other.get("berta").tags == ("monitoring",)
+
+
 OPTIONS = ConsumerOptions(OffsetSpecification.first())
 COMMANDS: list[tuple[str, Permissions, Callable[[Session], object]]] = [
     ("declare", Permissions(configure="^s$"), lambda session: session.declare_stream("s", {})),

@@ -157,6 +157,7 @@ class Users:
         self, name: str, password: str | None, *, tags: tuple[str, ...] = (), permissions: Permissions = NOTHING
     ) -> None:
         """A new user. Raises ResourceExistsError, PreconditionFailedError for an empty name or a wrong pattern."""
+        self.reload()
         if not name:
             raise PreconditionFailedError("a user needs a name")
         if name in self._users:
@@ -166,6 +167,7 @@ class Users:
 
     def remove(self, name: str) -> None:
         """Delete a user; ResourceNotFoundError."""
+        self.reload()
         self.get(name)
         self._save({other: user for other, user in self._users.items() if other != name})
 
@@ -190,6 +192,7 @@ class Users:
     # inside
 
     def _change(self, name: str, **changes: object) -> None:
+        self.reload()
         user: User = msgspec.structs.replace(self.get(name), **changes)
         self._save({**self._users, name: user})
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -25,8 +26,10 @@ PAGES = Path(__file__).parent.parent / "docs" / "reference"
 
 _CONFIGURATION = """# Configuration of the server
 
-`headgate serve --config FILE` reads TOML. Every key has a default, so a file holds what is to be different; an unknown key, or a value of the wrong kind, is refused by name.
-A variable `HEADGATE_SERVER__TABLE__KEY` stands before the file: `HEADGATE_SERVER__LISTENERS__AMQP=5673`, `HEADGATE_SERVER__ROOT=/var/lib/headgate`. Arrays of tables are in the file only.
+`headgate serve --config FILE` reads TOML. Every key has a default, so a file holds what is to be different; an
+unknown key, or a value of the wrong kind, is refused by name.
+A variable `HEADGATE_SERVER__TABLE__KEY` stands before the file: `HEADGATE_SERVER__LISTENERS__AMQP=5673`,
+`HEADGATE_SERVER__ROOT=/var/lib/headgate`. Arrays of tables are in the file only.
 `--root` and `HEADGATE_ROOT` stand before both.
 
 ```toml
@@ -53,15 +56,20 @@ name = "events"
 partitions = 3
 ```
 
-Passwords in the file or in variables are given to the users file, hashed, when the server starts; who may read them there may log in. `headgate user` keeps them out of both.
+Passwords in the file or in variables are given to the users file, hashed, when the server starts; who may read them
+there may log in. `headgate user` keeps them out of both.
 """
 
 _METRICS = """# Metrics
 
-`GET /metrics` on the HTTP listener gives Prometheus' text format: the server, and each stream. `GET /metrics/per-object` adds each consumer and each connection. Neither needs a login.
+`GET /metrics` on the HTTP listener gives Prometheus' text format: the server, and each stream. `GET
+/metrics/per-object` adds each consumer and each connection. Neither needs a login.
 
-Families that mean the same as in RabbitMQ have its names; `rabbitmq_stream_read_bytes_total` and `rabbitmq_stream_written_bytes_total` are those of its Stream PerfTest, counted here by the server for all clients of the stream protocol.
-Counters of streams hold what consumers took that are gone, too, since the server started. With `_total` left out the names are those of `headgate tail --counters` and of Spark's progress.
+Families that mean the same as in RabbitMQ have its names; `rabbitmq_stream_read_bytes_total` and
+`rabbitmq_stream_written_bytes_total` are those of its Stream PerfTest, counted here by the server for all clients of
+the stream protocol.
+Counters of streams hold what consumers took that are gone, too, since the server started. With `_total` left out the
+names are those of `headgate tail --counters` and of Spark's progress.
 """
 
 
@@ -102,7 +110,7 @@ def _meanings(table: type[msgspec.Struct]) -> dict[str, str]:
     )
     return {
         statement.target.id: " ".join(str(text.value.value).split())
-        for statement, text in zip(body, body[1:], strict=False)
+        for statement, text in itertools.pairwise(body)
         if isinstance(statement, ast.AnnAssign)
         and isinstance(statement.target, ast.Name)
         and isinstance(text, ast.Expr)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from headgate.server.context import HandlerFactory, ServerContext
+from headgate.server.listeners import ENCRYPTED, PLAIN, protocol_of
 from headgate.server.loop import new_loop
 from headgate.server.serving import HANDLERS, Server
 from headgate.server.settings import ServerSettings
@@ -60,7 +60,7 @@ def running_server(
 ) -> Iterator[RunningServer]:
     """A server over `tmp_path / "data"`; tables of its configuration as keywords, such as `limits={"connections": 5}`.
 
-    Only listeners with a handler are opened: all of them, or those in `handlers`.
+    All listeners are open; with `handlers`, those of the protocols in it, and HTTP.
     """
     given = _settings(tmp_path, handlers, settings)
     loop = new_loop()
@@ -87,13 +87,9 @@ def running_server(
 def _settings(
     tmp_path: Path, handlers: Mapping[str, HandlerFactory] | None, given: Mapping[str, Any]
 ) -> ServerSettings:
-    listeners: dict[str, Any] = {"host": "127.0.0.1", "http": 0}
-    for protocol in HANDLERS:
-        served = (
-            importlib.util.find_spec(HANDLERS[protocol].partition(":")[0]) if handlers is None else protocol in handlers
-        )
-        listeners[protocol] = 0 if served else "off"
-    listeners |= dict.fromkeys(("amqps", "stream_tls", "stomp_tls", "https"), 0)
+    served = {"http", *(HANDLERS if handlers is None else handlers)}
+    listeners: dict[str, Any] = {"host": "127.0.0.1"}
+    listeners |= {name: 0 if protocol_of(name) in served else "off" for name in (*PLAIN, *ENCRYPTED)}
     tables: dict[str, Any] = {
         "root": str(tmp_path / "data"),
         "timeouts": {"login_failure_s": 0.05, "linger_s": 1.0, "shutdown_s": 3.0} | given.get("timeouts", {}),

@@ -34,7 +34,11 @@ class StreamPeer:
         self.is_ended = False
 
     def __enter__(self) -> StreamPeer:
-        self.wait(Opened)
+        try:
+            self.wait(Opened)
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(

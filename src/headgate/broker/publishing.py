@@ -256,6 +256,9 @@ def _leave_out_duplicates(stream: BrokerStream, writer: Writer, queued: Queued, 
     assert queued.reference is not None and queued.batch.sequences is not None
     sequences = queued.batch.sequences
     last = lasts[queued.reference] if queued.reference in lasts else writer.last_sequence(queued.reference)
+    if _all_new(sequences, last):
+        queued.sequences = sequences
+        return
     new = above(sequences, last)
     duplicates = len(sequences) - int(np.count_nonzero(new))
     if duplicates:
@@ -269,6 +272,13 @@ def _leave_out_duplicates(stream: BrokerStream, writer: Writer, queued: Queued, 
         queued.entries = queued.entries.take(new)
         sequences = sequences[new]
     queued.sequences = sequences
+
+
+def _all_new(sequences: NDArray[np.uint64], last: int | None) -> bool:
+    """Whether there is nothing to leave out: rising, and above the last one. What nearly every batch is."""
+    if len(sequences) and last is not None and int(sequences[0]) <= last:
+        return False
+    return len(sequences) < 2 or bool((sequences[1:] > sequences[:-1]).all())
 
 
 def above(sequences: NDArray[np.uint64], last: int | None) -> NDArray[np.bool_]:

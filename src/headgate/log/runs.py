@@ -196,12 +196,12 @@ def _fill_run(
 
 def _value_columns(run: Run) -> tuple[Int64Array | None, Int64Array]:
     """Addresses and lengths of the filter values of a run's entries; None where no entry has one."""
+    if all(part.filter_values is None for part in run.parts):
+        return None, np.empty(0, np.int64)
     lengths = [
         np.full(len(part), -1, np.int64) if part.filter_values is None else part.filter_values.lengths
         for part in run.parts
     ]
-    if all(part.filter_values is None for part in run.parts):
-        return None, lengths[0]
     starts = [
         np.zeros(len(part), np.int64)
         if part.filter_values is None

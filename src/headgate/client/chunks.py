@@ -39,6 +39,11 @@ class ChunkReader:
         self._within = within
         self._decider = Decider(request, within)
 
+    def begin_at(self, offset: int) -> None:
+        """From now on messages before that offset are not wanted: chunks come whole."""
+        self._within = OffsetRange(offset, self._within.stop)
+        self._decider = Decider(self._request, self._within)
+
     def now(self, now_ms: int) -> None:
         """What `UTC()` gives in the chunks that come."""
         if now_ms != self._request.now_ms:

@@ -105,8 +105,7 @@ class Subscription:
         self._connect = connect
         self._retry = retry
         self._start = options.start
-        begin = options.start.value if options.start.kind is OffsetKind.OFFSET else 0
-        within = OffsetRange(begin, NO_END if options.stop is None else options.stop)
+        within = OffsetRange(0, NO_END if options.stop is None else options.stop)
         self._reader = ChunkReader(options.stream, options.request, within)
         self._chunks: deque[bytes] = deque()
         self._batches: Iterator[ScanBatch] = iter(())
@@ -207,6 +206,8 @@ class Subscription:
             # As an offset it stays the same place when the connection has to be made again.
             start = OffsetSpecification.offset(connection.resolve_offset(options.stream, start))
         self._start = start
+        if start.kind is OffsetKind.OFFSET:
+            self._reader.begin_at(start.value)
         self._chunks.clear()
         self._question, self._since_question = None, 0
         connection.request(
@@ -315,7 +316,9 @@ class Subscription:
         if self.is_active and self.options.name is not None:
             stored = connection.stored_offset(self.options.name, self.options.stream)
             begin = self.position if stored is None else stored + 1
-            start = None if begin is None else OffsetSpecification.offset(begin)
+            if begin is not None:
+                start = OffsetSpecification.offset(begin)
+                self._reader.begin_at(begin)
         else:
             # The next active member begins behind the bookmark, so it reads these again.
             self._chunks.clear()

@@ -17,6 +17,7 @@ from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import ResponseCode, response_code
 from headgate.server.context import ServerContext
 from headgate.server.link import Peer
+from headgate.server.listings import may_read
 
 KNOWN_ARGUMENTS = frozenset(
     {
@@ -26,9 +27,10 @@ KNOWN_ARGUMENTS = frozenset(
         arguments.FILTER_SIZE,
         arguments.CLUSTER_SIZE,
         arguments.LEADER_LOCATOR,
+        arguments.FILTER_SOURCE,
     }
 )
-"""Arguments of a stream that this protocol has; it ignores all others, as the original does."""
+"""Arguments of a stream that this protocol has, and our own; it ignores all others, as the original does."""
 
 _NO_LEADER = 0xFFFF
 
@@ -78,10 +80,15 @@ class Administration:
     def _metadata(self, request: f.Metadata) -> f.MetadataReply:
         host, port = self._context.advertised_address(self._peer)
         places = []
-        for stream in request.streams:
+        # RabbitMQ answers a question about no stream with none; here it is a question about all.
+        for stream in request.streams or self._readable_streams():
             code = self._code_of(stream)
             places.append((stream, code, 0 if code == ResponseCode.OK else _NO_LEADER, ()))
         return f.MetadataReply(((0, host, port),), tuple(places))
+
+    def _readable_streams(self) -> list[str]:
+        users, user = self._context.broker.users, self._session.user
+        return [stream for stream in self._session.streams() if may_read(users, user, stream)]
 
     def _code_of(self, stream: str) -> ResponseCode:
         try:

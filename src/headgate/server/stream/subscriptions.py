@@ -6,6 +6,9 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
+from headgate.broker.batches import ChunkBatch
 from headgate.broker.consumers import ChunkConsumer, ConsumerOptions
 from headgate.broker.session import Session
 from headgate.errors import (
@@ -17,6 +20,7 @@ from headgate.errors import (
     PreconditionFailedError,
 )
 from headgate.evaluate.filter import Filter
+from headgate.log.format import ChunkHeader, ChunkType
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import ResponseCode, name_of_code
 from headgate.server.pump import Pump
@@ -30,18 +34,27 @@ SQL = "x-headgate-sql"
 DIALECT = "x-headgate-dialect"
 """Properties of a subscription that RabbitMQ does not have: a filter for each message, and its language."""
 
+END = "x-headgate-end"
+"""Another one: an offset. When everything before it was looked at, an empty chunk says so, of that id and without
+credit: with a filter a client could not know otherwise that nothing more will come."""
+
 _FILTER_PREFIX = "filter."
 _CHUNK_BYTES = 1 << 20
+_MOST_DIGITS = 18
 
 logger = logging.getLogger("headgate.server.stream")
 
 
 @dataclass(slots=True)
 class _Subscription:
-    """One subscription; `is_stopped`: it was asked to become inactive and gets nothing more."""
+    """One subscription; `is_stopped`: it was asked to become inactive and gets nothing more.
+
+    `end` is the offset up to which the client wants to be told that it was all, None when it was told, or did not ask.
+    """
 
     number: int
     consumer: ChunkConsumer
+    end: int | None
     is_stopped: bool = False
 
 
@@ -85,9 +98,9 @@ class Subscriptions:
         number = request.subscription_id
         if len(self._subscriptions) >= self._settings.limits.consumers:
             raise LimitExceededError(f"more than {self._settings.limits.consumers} consumers", subject=request.stream)
-        options = self._options(request)
+        options, end = self._options(request), _end(request)
         consumer = self._session.chunk_consumer(request.stream, options)
-        subscription = self._subscriptions[number] = _Subscription(number, consumer)
+        subscription = self._subscriptions[number] = _Subscription(number, consumer, end)
 
         def begin() -> None:
             self._pump.add(
@@ -206,8 +219,13 @@ class Subscriptions:
     def _deliver(self, subscription: _Subscription, budget: int) -> int | None:
         if not self._outlet.is_open or subscription.is_stopped:
             return None
-        chunks = subscription.consumer.take(min(budget, _CHUNK_BYTES))
-        return None if chunks is None else self._outlet.deliver(subscription.number, chunks)
+        consumer = subscription.consumer
+        chunks = consumer.take(min(budget, _CHUNK_BYTES))
+        if chunks is None:
+            if subscription.end is None or consumer.has_pending or consumer.next_offset < subscription.end:
+                return None
+            chunks, subscription.end = _empty_chunk(subscription.end), None
+        return self._outlet.deliver(subscription.number, chunks)
 
     def _scan_failed(self, subscription: _Subscription, error: Exception) -> None:
         if not isinstance(error, HeadgateError):
@@ -224,3 +242,27 @@ class Subscriptions:
 
     def _refuse_credit(self, frame: f.Credit, code: ResponseCode) -> None:
         self._outlet.send(f.CreditReply(code, frame.subscription_id))
+
+
+def _end(request: f.Subscribe) -> int | None:
+    text = request.properties.get(END)
+    if text is not None and not (text.isdecimal() and len(text) <= _MOST_DIGITS):
+        raise PreconditionFailedError(f"{END} is {text!r}; expected an offset", subject=request.stream)
+    return None if text is None else int(text)
+
+
+def _empty_chunk(chunk_id: int) -> ChunkBatch:
+    header = ChunkHeader(
+        chunk_type=ChunkType.USER,
+        num_entries=0,
+        num_records=0,
+        timestamp_ms=0,
+        epoch=0,
+        chunk_id=chunk_id,
+        crc=0,
+        data_length=0,
+        trailer_length=0,
+        bloom_length=0,
+    ).encode()
+    starts = np.zeros(1, dtype=np.int64)
+    return ChunkBatch(np.frombuffer(header, dtype=np.uint8), starts, starts + len(header), starts, chunk_id)

@@ -161,3 +161,12 @@ def test_columns_that_do_not_fit_are_refused(starts: list[int], lengths: list[in
     )
     with pytest.raises(ValueError, match=r"bytes|starts|values"):
         made.check()
+
+
+@pytest.mark.parametrize("data", [np.zeros(10, np.int8), np.zeros(20, np.uint8)[::2]])
+def test_bytes_that_do_not_lie_side_by_side_are_refused(data: np.ndarray) -> None:
+    column = np.zeros(1, np.int64)
+    with pytest.raises(ValueError, match="side by side"):
+        Entries(data, column, column).check()
+    with pytest.raises(ValueError, match="side by side"):
+        Entries(np.zeros(1, np.uint8), column, column, FilterValues(data, column, column)).check()

@@ -69,16 +69,24 @@ class Entries:
         return Entries(self.data, self.starts[rows], self.lengths[rows], taken, records)
 
     def check(self) -> None:
-        """Raise ValueError for entries outside of their bytes, or columns of different lengths."""
+        """Raise ValueError for entries outside of their bytes, or columns of different lengths or kinds."""
+        _check_bytes(self.data)
         check_ranges(self.data, self.starts, self.lengths)
         if len(self) and not 0 <= int(self.lengths.min()) <= int(self.lengths.max()) <= MAX_ENTRY_BYTES:
             raise ValueError(f"an entry of {self.lengths.min()} to {self.lengths.max()} bytes")
         values = self.filter_values
         if values is not None:
+            _check_bytes(values.data)
             check_ranges(values.data, values.starts, values.lengths)
         for other in (values, self.records):
             if other is not None and len(other) != len(self):
                 raise ValueError(f"{len(other)} values for {len(self)} entries")
+
+
+def _check_bytes(data: Bytes) -> None:
+    """The kernel goes by addresses: it must not be given bytes that lie elsewhere than it thinks."""
+    if data.dtype != np.uint8 or not data.flags.c_contiguous:
+        raise ValueError(f"bytes of entries are {data.dtype}; expected uint8, side by side")
 
 
 @dataclass(slots=True)

@@ -1,0 +1,295 @@
+"""The stream protocol of the server, beside RabbitMQ where `HEADGATE_RABBITMQ` (host:port of its stream listener) is set.
+
+A lean client in a process of its own, over the client's core and a plain socket: frames of 100 messages of 200 bytes,
+made before the time starts. Server and client share the machine, so ratios within one run say more than rates.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from harness import Measurement, report
+
+from headgate.log.build import FilterValues
+from headgate.log.offsets import OffsetSpecification
+from headgate.protocols.stream import frames as f
+from headgate.protocols.stream.client import ClientConnection, ClientEvent, Opened
+from headgate.protocols.stream.delivery import Deliver
+from headgate.protocols.stream.framing import ProtocolViolation
+from headgate.protocols.stream.publishing import PublishConfirm, PublishError, encode_publish
+
+ORIGINAL = "HEADGATE_RABBITMQ"
+MESSAGES = int(os.environ.get("HEADGATE_BENCH_MESSAGES", "1000000"))
+MESSAGE_BYTES = 200
+FRAME_MESSAGES = 100
+BLOCK_FRAMES = 100
+MAX_UNCONFIRMED = 40_000
+VALUES = [f"value-{number}".encode() for number in range(10)]
+ROUNDS = 3
+LATENCY_MESSAGES = 1000
+LATENCY_RATE = 200
+
+
+class Peer:
+    """A blocking connection with what it has not looked at yet."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.socket = socket.create_connection((host, port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.connection = ClientConnection()
+        self.buffer = bytearray(1 << 20)
+        while not any(isinstance(event, Opened) for event in self.receive()):
+            pass
+
+    def receive(self) -> list[ClientEvent]:
+        output = self.connection.take_output()
+        if output:
+            self.socket.sendall(output)
+        count = self.socket.recv_into(self.buffer)
+        events = self.connection.receive(memoryview(self.buffer)[:count])
+        wrong = [event for event in events if isinstance(event, ProtocolViolation | PublishError | f.Close)]
+        if wrong or not count:
+            raise SystemExit(f"the server ended it: {wrong}")
+        return events
+
+    def ask(self, request: f.Request) -> int:
+        number = self.connection.request(request)
+        while True:
+            for event in self.receive():
+                if isinstance(event, f.Reply) and event.correlation_id == number:
+                    return event.code
+
+    def check(self, request: f.Request) -> None:
+        code = self.ask(request)
+        if code != 1:
+            raise SystemExit(f"{request}: code {code}")
+
+
+def message() -> bytes:
+    """An AMQP 1.0 message: application properties and a body, 200 bytes in all."""
+    from headgate import Message
+
+    head = Message(application_properties={"region": "emea"}, body=b"").encode()
+    return Message(application_properties={"region": "emea"}, body=bytes(MESSAGE_BYTES - len(head))).encode()
+
+
+def block(publisher: int, value: list[bytes] | None) -> bytes:
+    """Frames of some thousand messages; with values, each message has one, in turn."""
+    body = message()
+    count = FRAME_MESSAGES * BLOCK_FRAMES
+    values = None if value is None else FilterValues.of([value[row % len(value)] for row in range(count)])
+    return encode_publish(
+        publisher,
+        np.arange(count, dtype=np.uint64),
+        np.frombuffer(body, dtype=np.uint8),
+        np.zeros(count, dtype=np.int64),
+        np.full(count, len(body), dtype=np.int64),
+        filter_values=values,
+        frame_entries=FRAME_MESSAGES,
+    )
+
+
+def publish(peer: Peer, blocks: list[bytes]) -> float:
+    """Seconds until everything is confirmed; no more than `MAX_UNCONFIRMED` are on their way."""
+    per_block = FRAME_MESSAGES * BLOCK_FRAMES
+    total = per_block * len(blocks)
+    sent = confirmed = 0
+    waiting = memoryview(b"")
+    following = iter(blocks)
+    peer.socket.setblocking(False)
+    start = time.perf_counter()
+    while confirmed < total:
+        if not waiting and sent < total and sent - confirmed <= MAX_UNCONFIRMED - per_block:
+            waiting = memoryview(next(following))
+            sent += per_block
+        readable, writable, _ = select.select([peer.socket], [peer.socket] if waiting else [], [], 30)
+        if writable:
+            waiting = waiting[peer.socket.send(waiting) :]
+        if readable:
+            confirmed += sum(len(event.publishing_ids) for event in peer.receive() if isinstance(event, PublishConfirm))
+    seconds = time.perf_counter() - start
+    peer.socket.setblocking(True)
+    return seconds
+
+
+def consume(peer: Peer, stream: str, count: int, **properties: str) -> tuple[float, int]:
+    """Seconds until so many messages (or, filtered, the last chunk) came, and bytes of the chunks."""
+    received = size = 0
+    last = 0
+    start = time.perf_counter()
+    peer.check(f.Subscribe(0, stream, OffsetSpecification.first(), 50, properties))
+    while received < count and last < MESSAGES:
+        chunks = 0
+        for event in peer.receive():
+            if isinstance(event, Deliver):
+                chunks += 1
+                records = int.from_bytes(event.chunk[4:8], "big")
+                received += records
+                size += len(event.chunk)
+                last = int.from_bytes(event.chunk[24:32], "big") + records
+        if chunks:
+            peer.connection.send(f.Credit(0, chunks))
+    seconds = time.perf_counter() - start
+    peer.check(f.Unsubscribe(0))
+    return seconds, size
+
+
+def latency(peer: Peer) -> list[float]:
+    """Seconds from sending one message to its confirm, at a steady rate."""
+    body = message()
+    one = encode_publish(
+        0,
+        np.zeros(1, dtype=np.uint64),
+        np.frombuffer(body, dtype=np.uint8),
+        np.zeros(1, dtype=np.int64),
+        np.full(1, len(body), dtype=np.int64),
+    )
+    times = []
+    due = time.perf_counter()
+    for _ in range(LATENCY_MESSAGES):
+        due += 1 / LATENCY_RATE
+        time.sleep(max(0.0, due - time.perf_counter()))
+        start = time.perf_counter()
+        peer.socket.sendall(one)
+        while not any(isinstance(event, PublishConfirm) for event in peer.receive()):
+            pass
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def client(case: str, host: str, port: int) -> dict[str, float]:
+    """One round of a case, in a process of its own."""
+    peer = Peer(host, port)
+    stream = f"bench-{case}"
+    blocks = MESSAGES // (FRAME_MESSAGES * BLOCK_FRAMES)
+    if case in ("publish", "publish-values", "latency"):
+        peer.ask(f.Delete(stream))
+        peer.check(f.Create(stream))
+        peer.check(f.DeclarePublisher(0, None, stream))
+        if case == "latency":
+            times = sorted(latency(peer))
+            return {"p50": times[len(times) // 2], "p99": times[int(len(times) * 0.99)]}
+        made = block(0, VALUES if case == "publish-values" else None)
+        return {"seconds": publish(peer, [made] * blocks)}
+    if case == "fill-runs":
+        peer.ask(f.Delete("bench-runs"))
+        peer.check(f.Create("bench-runs"))
+        peer.check(f.DeclarePublisher(0, None, "bench-runs"))
+        made_by_value = [block(0, [value]) for value in VALUES]
+        return {"seconds": publish(peer, [made_by_value[number % len(VALUES)] for number in range(blocks)])}
+    if case == "bloom":
+        seconds, size = consume(peer, "bench-runs", MESSAGES // len(VALUES), **{"filter.0": VALUES[3].decode()})
+    else:
+        seconds, size = consume(peer, "bench-publish", MESSAGES)
+    return {"seconds": seconds, "bytes": size}
+
+
+def run_client(case: str, address: tuple[str, int]) -> dict[str, float]:
+    command = [sys.executable, __file__, case, address[0], str(address[1])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{case}: {done.stderr}")
+    result: dict[str, float] = json.loads(done.stdout)
+    return result
+
+
+@contextmanager
+def our_server() -> Iterator[tuple[tuple[str, int], int]]:
+    """`headgate serve` on free ports over a folder that goes away: its address and process id."""
+    with tempfile.TemporaryDirectory() as folder:
+        configuration = Path(folder, "headgate.toml")
+        listeners = 'listeners = {host = "127.0.0.1", amqp = "off", stomp = "off", http = "off", stream = 0}\n'
+        configuration.write_text(listeners)
+        command = [sys.executable, "-m", "headgate.cli", "serve", "--root", str(Path(folder, "data"))]
+        process = subprocess.Popen([*command, "--config", str(configuration)], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            port = re.search(r"\bstream\b\D+(\d+)", line)
+            if port is None:
+                raise SystemExit(f"the server did not start: {line}")
+            yield ("127.0.0.1", int(port[1])), process.pid
+        finally:
+            process.terminate()
+            process.wait()
+            process.stdout.close()
+
+
+def anonymous_megabytes(pid: int) -> float:
+    """Resident memory of a process that no file backs."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"RssAnon:\s+(\d+) kB", status)
+    return int(found[1]) / 1024 if found else 0.0
+
+
+CASES = {
+    "publish": "publish, frames of 100, confirmed",
+    "publish-values": "publish, a filter value per message",
+    "consume": "consume everything",
+    "bloom": "Bloom, one value of ten in runs",
+}
+
+
+def measure_server(name: str, address: tuple[str, int]) -> tuple[list[Measurement], dict[str, dict[str, float]]]:
+    """All cases; consuming reads what publishing left."""
+    measurements, notes = [], {}
+    run_client("fill-runs", address)
+    for case, title in CASES.items():
+        results = [run_client(case, address) for _ in range(ROUNDS)]
+        items = MESSAGES if case != "bloom" else MESSAGES
+        measurements.append(
+            Measurement(f"{name}: {title}", items, [result["seconds"] for result in results], work_bytes=None)
+        )
+        if "bytes" in results[0]:
+            notes[case] = {"megabytes": results[0]["bytes"] / 1e6}
+    times = [run_client("latency", address) for _ in range(ROUNDS)]
+    for percentile in ("p50", "p99"):
+        measurements.append(
+            Measurement(
+                f"{name}: publish to confirm at {LATENCY_RATE}/s, {percentile}",
+                1,
+                [result[percentile] for result in times],
+                unit="answers",
+            )
+        )
+    notes["latency_ms"] = {key: 1e3 * statistics.median(result[key] for result in times) for key in ("p50", "p99")}
+    return measurements, notes
+
+
+def main() -> None:
+    with our_server() as (address, pid):
+        measurements, notes = measure_server("Headgate", address)
+        notes["memory"] = {"anonymous_megabytes": anonymous_megabytes(pid)}
+    print(json.dumps({"Headgate": notes}, indent=1))
+    original = os.environ.get(ORIGINAL)
+    if original:
+        host, _, port = original.rpartition(":")
+        theirs, notes = measure_server("RabbitMQ", (host, int(port)))
+        measurements += theirs
+        print(json.dumps({"RabbitMQ": notes}, indent=1))
+    report(
+        "broker_stream",
+        f"Stream protocol, {MESSAGES} messages of {MESSAGE_BYTES} bytes",
+        measurements,
+        baseline=measurements[0].name,
+    )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 4:
+        print(json.dumps(client(sys.argv[1], sys.argv[2], int(sys.argv[3]))))
+    else:
+        main()

@@ -52,8 +52,10 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accepted; with TLS, after its handshake."""
         self._transport = cast(asyncio.Transport, transport)
-        self._peer = _peer_of(self._transport)
-        if not self._driver.admits(self):
+        peer = _peer_of(self._transport)
+        if peer is not None:
+            self._peer = peer
+        if peer is None or not self._driver.admits(self):
             self._is_closing = self._is_lost = True
             self._transport.abort()
             return
@@ -180,7 +182,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._flush()
         self._is_closing = True
-        if self._transport.can_write_eof():
+        if self._transport.can_write_eof() and not self._transport.is_closing():
             self._transport.write_eof()
             self.resume_reading()
         else:
@@ -235,9 +237,12 @@ class Connection(asyncio.BufferedProtocol):
                 self.abort()
 
 
-def _peer_of(transport: asyncio.Transport) -> Peer:
-    host, port = transport.get_extra_info("peername")[:2]
-    local = transport.get_extra_info("sockname")
+def _peer_of(transport: asyncio.Transport) -> Peer | None:
+    """Who came; None if it is gone already."""
+    name, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+    if not name or not local:
+        return None
+    host, port = name[:2]
     tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
     address = ip_address(host)
     return Peer(

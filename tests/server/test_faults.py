@@ -1,0 +1,136 @@
+"""Clients that are idle, silent, gone, or send garbage: the server has afterwards what it had before."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.client import ServerAddress
+from headgate.client.connection import Connection
+from headgate.server.metrics import open_descriptors, resident_bytes
+from server.running import LIMIT_S, RunningServer, running_server
+
+PREFIXES = {
+    "amqp": (
+        b"",
+        b"AMQP\x00\x00\x09\x01",
+        b"AMQP\x03\x01\x00\x00",
+        b"AMQP\x00\x01\x00\x00",
+        b"AMQP\x03\x01\x00\x00\x00\x00\x00\x1e\x02\x01\x00\x00\x00\x53\x41\xc0\x11\x02\xa3\x05PLAIN",
+        b"AMQP\x00\x00\x09\x01\x01\x00\x00\x7f\xff\xff\xff\x00\x0a",
+    ),
+    "stream": (
+        b"",
+        b"\x00\x00\x00\x10\x00\x11\x00\x01\x00\x00\x00\x01\x00\x00\x00\x00",
+        b"\x00\x00\x00\x10\x00\x11\x00\x01\x00\x00\x00\x01\x7f\xff\xff\xff",
+        b"\xff\xff\xff\xff",
+    ),
+    "stomp": (b"", b"CONNECT\n", b"CONNECT\naccept-version:1.2\nlogin:guest\npasscode:guest\n\n\x00", b"SEND\n" * 50),
+    "http": (
+        b"",
+        b"GET /",
+        b"GET / HTTP/1.1\r\nHost: x\r\n",
+        b"POST /api/users/x HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+    ),
+}
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[RunningServer]:
+    with running_server(tmp_path, timeouts={"linger_s": 0.2, "handshake_s": 30.0}) as running:
+        yield running
+
+
+def until(condition: Callable[[], bool], running: RunningServer) -> None:
+    """Waits until something holds in the loop's thread."""
+    end = time.monotonic() + LIMIT_S
+    while not running.call(condition):
+        assert time.monotonic() < end, "it did not come true in time"
+
+
+def throw(port: int, data: bytes, *, reset: bool) -> None:
+    """Sends bytes, reads what comes, and goes away, with a reset if asked."""
+    with socket.create_connection(("127.0.0.1", port), LIMIT_S) as client, contextlib.suppress(ConnectionError):
+        client.sendall(data)
+        if reset:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+            return
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(65536):
+            pass
+
+
+@pytest.mark.parametrize("protocol", list(PREFIXES))
+def test_garbage_ends_connections_and_leaves_nothing(
+    running: RunningServer, protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    chance = random.Random(protocol)
+    port = running.ports[protocol]
+
+    def rounds(count: int) -> None:
+        for _ in range(count):
+            garbage = chance.randbytes(chance.choice((1, 7, 8, 40, 3000, 100_000)))
+            throw(port, chance.choice(PREFIXES[protocol]) + garbage, reset=chance.random() < 0.3)
+        until(lambda: len(running.context.connections) == 0, running)
+
+    with caplog.at_level(logging.ERROR):
+        rounds(30)
+        descriptors, memory = open_descriptors(), resident_bytes()
+        rounds(120)
+    assert running.context.connections.totals.failed == 0, caplog.text
+    until(lambda: open_descriptors() <= descriptors, running)
+    assert resident_bytes() < memory + 16_000_000
+    assert running.context.is_ready
+    Connection(address(running), timeout_s=LIMIT_S, heartbeat_s=60).close()
+
+
+def address(running: RunningServer) -> ServerAddress:
+    return ServerAddress("127.0.0.1", running.ports["stream"])
+
+
+def test_a_thousand_idle_connections_cost_little_and_are_given_back(running: RunningServer) -> None:
+    count = 1000
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 2 * count + 200
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        pytest.skip(f"the limit of descriptors here is {hard}, {needed} are needed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
+    Connection(address(running), timeout_s=LIMIT_S, heartbeat_s=0).close()
+    until(lambda: len(running.context.connections) == 0, running)
+    descriptors, memory = open_descriptors(), resident_bytes()
+    clients = [Connection(address(running), timeout_s=LIMIT_S, heartbeat_s=0) for _ in range(count)]
+    try:
+        until(lambda: len(running.context.connections) == count, running)
+        # Both ends of each connection are in this process.
+        assert open_descriptors() <= descriptors + 2 * count + count // 10
+        assert resident_bytes() - memory < count * 100_000
+        before = time.process_time()
+        rounds = 20
+        for _ in range(rounds):
+            Connection(address(running), timeout_s=LIMIT_S, heartbeat_s=0).close()
+        assert (time.process_time() - before) / rounds < 0.1
+    finally:
+        for client in clients:
+            client.close()
+    until(lambda: len(running.context.connections) == 0, running)
+    until(lambda: open_descriptors() <= descriptors, running)
+
+
+@pytest.mark.parametrize("protocol", ["amqp", "stream", "stomp"])
+def test_a_client_that_says_nothing_is_cut_off(tmp_path: Path, protocol: str) -> None:
+    with running_server(tmp_path, timeouts={"handshake_s": 0.3}) as running:
+        with (
+            socket.create_connection(("127.0.0.1", running.ports[protocol]), LIMIT_S) as client,
+            contextlib.suppress(ConnectionError),
+        ):
+            while client.recv(1000):
+                pass
+        until(lambda: len(running.context.connections) == 0, running)

@@ -210,7 +210,7 @@ class ClientConnection:
                 break
             if left < _SIZE.size + size:
                 return position
-            body = bytes(view[position + _SIZE.size : position + _SIZE.size + size])
+            body = view[position + _SIZE.size : position + _SIZE.size + size]
             position += _SIZE.size + size
             try:
                 self._receive_frame(body)
@@ -218,7 +218,7 @@ class ClientConnection:
                 self._fail(error)
         return len(view)
 
-    def _receive_frame(self, body: bytes) -> None:
+    def _receive_frame(self, body: memoryview) -> None:
         key = _KEY.unpack_from(body)[0] if len(body) >= _KEY.size else 0
         if key in _MANY:
             if self.state not in (ClientState.OPENED, ClientState.CLOSING):
@@ -226,11 +226,11 @@ class ClientConnection:
             elif key == Command.DELIVER:
                 self._events.append(decode_deliver(body))
             elif key == Command.PUBLISH_CONFIRM:
-                self._events.append(decode_confirm(body))
+                self._events.append(decode_confirm(bytes(body)))
             else:
-                self._events.append(decode_publish_error(body))
+                self._events.append(decode_publish_error(bytes(body)))
             return
-        frame = decode_from_server(body)
+        frame = decode_from_server(bytes(body))
         if isinstance(frame, f.Reply | f.MetadataReply) and self._asked.pop(frame.correlation_id, None) != key & (
             REPLY_BIT - 1
         ):

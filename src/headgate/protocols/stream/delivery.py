@@ -85,8 +85,8 @@ def encode_deliver(
     return frames
 
 
-def decode_deliver(body: bytes) -> Deliver:
-    """A Deliver frame, without its size; the chunk must be exactly as long as its header says."""
+def decode_deliver(body: bytes | memoryview) -> Deliver:
+    """A Deliver frame, without its size; the chunk must be exactly as long as its header says, and is copied."""
     if len(body) < _BODY_HEAD.size:
         malformed("a Deliver without subscription id")
     _, version, subscription = _BODY_HEAD.unpack_from(body)
@@ -99,4 +99,4 @@ def decode_deliver(body: bytes) -> Deliver:
     if len(body) != at + CHUNK_HEADER_BYTES + length:
         malformed(f"a chunk of {length} bytes of data, {len(body) - at - CHUNK_HEADER_BYTES} are there")
     committed = _U64.unpack_from(body, _BODY_HEAD.size)[0] if version == 2 else None
-    return Deliver(subscription, committed, body[at:])
+    return Deliver(subscription, committed, bytes(body[at:]))

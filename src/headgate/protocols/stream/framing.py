@@ -43,10 +43,6 @@ class FrameAssembler:
         """Drop the next `count` bytes; called in a walk, which then ends at once, or by who discards a frame."""
         self._skip += count
 
-    def drop_everything(self) -> None:
-        """Nothing that is kept is needed any more."""
-        self._held.clear()
-
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Take what the peer sent; each byte is copied at most once unless its frame is incomplete."""
         view = memoryview(data)
@@ -71,8 +67,8 @@ class FrameAssembler:
 
     def _walk_held(self) -> None:
         if self._held:
-            whole = memoryview(bytes(self._held))
-            self._held.clear()
+            held, self._held = self._held, bytearray()
+            whole = memoryview(held)
             self._keep(whole, self._walk_from(whole, 0))
 
     def _walk_from(self, view: memoryview, position: int) -> int:

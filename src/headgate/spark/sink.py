@@ -11,8 +11,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -30,6 +29,8 @@ from headgate.spark.values import ValueSource, value_source
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headgate.spark.server_staging import StagedMessages
+
 _IGNORED_COLUMNS = ("offset", "timestamp", "filter_value")
 """Columns of a stream that a message does not hold: a row read from one stream may be written to another."""
 
@@ -40,13 +41,30 @@ class StagedRows(WriterCommitMessage):
 
     partition: int
     query: str
-    staged: StagedChunks | None
+    staged: StagedChunks | StagedMessages | None
     without_value: int
 
 
-@dataclass(frozen=True, slots=True)
-class Sink:
+class Sink(Protocol):
     """A write as its tasks know it. Picklable."""
+
+    @property
+    def options(self) -> SinkOptions:
+        """What was asked for."""
+
+    def stage(self, rows: Iterator[pa.RecordBatch], *, query: str, partition: int) -> StagedRows:
+        """Put the rows of one task aside; on any error nothing is left."""
+
+    def commit(self, parts: Sequence[StagedRows], *, query: str, batch: int) -> None:
+        """Bring what the tasks staged into the stream, in the order of the partitions, once."""
+
+    def abort(self, parts: Sequence[StagedRows]) -> None:
+        """Drop what is staged and not decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSink:
+    """A write to a stream in a folder."""
 
     target: Target
     values: ValueSource
@@ -73,7 +91,7 @@ class Sink:
     def commit(self, parts: Sequence[StagedRows], *, query: str, batch: int) -> None:
         """Append what the tasks staged, in the order of the partitions, unless this batch was appended before."""
         ordered = sorted(parts, key=lambda part: part.partition)
-        staged = [part.staged for part in ordered if part.staged is not None]
+        staged = [part.staged for part in ordered if isinstance(part.staged, StagedChunks)]
         now_ms = time.time_ns() // 1_000_000
         committed = commit_batch(
             self.target.root,
@@ -89,6 +107,12 @@ class Sink:
             record_counters(self.options.root, self.options.counters, f"write-{query}-{batch}", written)
         if without_value:
             self.target.warn_without_value(query, without_value)
+
+    def abort(self, parts: Sequence[StagedRows]) -> None:
+        """Drop what is staged and not decided."""
+        for query in {part.query for part in parts}:
+            staged = [part.staged for part in parts if part.query == query and isinstance(part.staged, StagedChunks)]
+            abort_batch(self.target.root, query=query, staged=staged)
 
 
 def sink_for(schema: StructType, options: Mapping[str, str], *, overwrite: bool) -> Sink:
@@ -110,9 +134,13 @@ def sink_for(schema: StructType, options: Mapping[str, str], *, overwrite: bool)
     _check_types(schema, message_columns, option)
     # Before the stream is made, so that a wrong option leaves nothing behind.
     value_source(option=option, declared=checked.filter_source, columns=frozenset(names))
+    if checked.server is not None:
+        from headgate.spark.server_sink import server_sink
+
+        return server_sink(checked, message_columns, columns=frozenset(names))
     target = open_target(checked)
     values = value_source(option=option, declared=target.filter_source, columns=frozenset(names))
-    return Sink(target, values, message_columns, checked)
+    return FolderSink(target, values, message_columns, checked)
 
 
 def _check_types(schema: StructType, message_columns: tuple[str, ...], option: str | None) -> None:
@@ -154,7 +182,7 @@ class BatchSink(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Drop what is staged and not decided; called when a task failed, and after a commit that raised."""
-        _abort(self._sink.target.root, _parts(messages))
+        self._sink.abort(_parts(messages))
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -179,7 +207,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Drop what is staged and not decided; also called after a commit that raised, even if it took effect."""
-        _abort(self._sink.target.root, _parts(messages))
+        self._sink.abort(_parts(messages))
 
 
 def stream_query_id() -> str:
@@ -200,8 +228,3 @@ def _partition() -> int:
 
 def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
     return [message for message in messages if isinstance(message, StagedRows)]
-
-
-def _abort(root: Path, parts: Sequence[StagedRows]) -> None:
-    for query in {part.query for part in parts}:
-        abort_batch(root, query=query, staged=[part.staged for part in parts if part.query == query])

@@ -35,20 +35,25 @@ class Target:
         return output_of(self.root, self.path, staged, filter_source=self.filter_source)
 
     def warn_without_value(self, query: str, count: int) -> None:
-        """One line per query on the standard error of Spark; that a query was warned is kept as an empty file."""
-        marker = self.root / PRIVATE_FOLDER / "warned" / query
-        try:
-            marker.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(marker, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-        except FileExistsError:
-            return
-        # Spark replaces sys.stderr while it calls a sink, and shows what is written there only with an error.
-        print(
-            f"headgate: {count} messages written to stream {self.path.name} have no filter value, so stage 1 cannot "
-            "skip their chunks; name its source with the option filter_value, or filter_source when the stream is made",
-            file=sys.__stderr__,
-            flush=True,
-        )
+        """One line per query; see `warn_without_value`."""
+        warn_without_value(self.root, self.path.name, query=query, count=count)
+
+
+def warn_without_value(root: Path, stream: str, *, query: str, count: int) -> None:
+    """One line per query on the standard error of Spark; that a query was warned is kept as an empty file."""
+    marker = root / PRIVATE_FOLDER / "warned" / query
+    try:
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        return
+    # Spark replaces sys.stderr while it calls a sink, and shows what is written there only with an error.
+    print(
+        f"headgate: {count} messages written to stream {stream} have no filter value, so stage 1 cannot skip their "
+        "chunks; name its source with the option filter_value, or filter_source when the stream is made",
+        file=sys.__stderr__,
+        flush=True,
+    )
 
 
 def open_target(options: SinkOptions) -> Target:

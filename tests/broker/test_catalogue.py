@@ -268,6 +268,20 @@ def test_a_stream_that_another_process_deletes_ends_for_its_users(tmp_path: Path
     broker.close()
 
 
+def test_a_stream_that_is_deleted_under_the_broker_s_own_writer_ends_within_a_second(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    session = open_session(broker)
+    session.declare_stream("orders", {})
+    publisher = session.publisher("orders")
+    told: list[str] = []
+    session.on_stream_deleted = told.append
+    shutil.rmtree(stream_folder(tmp_path, "orders"))
+    broker.tick(START_MS + 1_000)
+    broker.write_queued()
+    assert told == ["orders"] and publisher.is_closed and session.streams() == []
+    broker.close()
+
+
 def test_a_stream_that_another_process_deletes_and_makes_again_is_another_one(tmp_path: Path) -> None:
     broker = open_broker(tmp_path)
     session = open_session(broker)

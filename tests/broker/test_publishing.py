@@ -13,6 +13,7 @@ from brokers import START_MS, Answers, SetClock, batch, open_broker, open_sessio
 from headgate.broker.broker import Broker, BrokerSettings
 from headgate.broker.publishing import above
 from headgate.errors import (
+    HeadgateError,
     PreconditionFailedError,
     ResourceNotFoundError,
     StorageFullError,
@@ -300,6 +301,47 @@ def test_an_error_that_is_none_of_storage_refuses_the_batch_and_is_not_hidden(
     broker.close()
 
 
+def test_a_publisher_that_fails_at_its_confirm_keeps_no_other_from_hearing(tmp_path: Path) -> None:
+    woken: list[int] = []
+    broker = open_broker(tmp_path, wake=lambda: woken.append(1))
+    session = open_session(broker)
+    answers = Answers()
+
+    def failing(_error: HeadgateError | None) -> None:
+        raise ZeroDivisionError
+
+    for name in ("a", "b"):
+        session.declare_stream(name, {})
+        session.publisher(name).publish(batch([b"1"], failing if name == "a" else answers.to("other stream")))
+    open_session(broker).publisher("a").publish(batch([b"2"], answers.to("same stream")))
+    woken.clear()
+    with pytest.raises(ZeroDivisionError):
+        broker.write_queued()
+    assert answers.confirmed == ["same stream"] and woken
+    broker.write_queued()
+    assert answers.confirmed == ["same stream", "other stream"]
+    broker.close()
+
+
+def test_a_publisher_that_publishes_when_it_is_told_waits_for_the_next_turn(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    session = open_session(broker)
+    session.declare_stream("orders", {})
+    publisher = session.publisher("orders")
+    told: list[HeadgateError | None] = []
+
+    def again(error: HeadgateError | None) -> None:
+        told.append(error)
+        publisher.publish(batch([b"m"], again if len(told) < 4 else told.append))
+
+    publisher.publish(batch([b"m"], again))
+    for count in range(1, 4):
+        broker.write_queued()
+        assert len(told) == count
+    broker.close()
+    assert told == [None] * 5 and len(stored(tmp_path, "orders")) == 5
+
+
 def test_a_stream_that_another_process_writes_refuses_publishers_and_names_the_holder(tmp_path: Path) -> None:
     broker = open_broker(tmp_path)
     session = open_session(broker)
@@ -370,6 +412,7 @@ def test_appends_to_the_disk_run_in_the_background_and_what_comes_meanwhile_goes
     assert session.stored_offset("orders", "reader") == 1
     assert not answers.given and len(worker.jobs) == 1
     worker.run_one()
+    broker.write_queued()
     assert answers.confirmed == [1] and len(worker.jobs) == 1
     worker.run_one()
     assert answers.confirmed == [1, 2, 3, 4] and not worker.jobs

@@ -94,7 +94,6 @@ class Broker:
         self.exchanges = Exchanges(private / "exchanges.json")
         self.users = Users(self.settings.users_file or private / "users.json", default_user=self.settings.default_user)
         self.consumers = Consumers(now_ms=now_ms)
-        self.consumers = Consumers(now_ms=now_ms)
         self.counters = BrokerCounters()
         self.sessions: dict[Session, None] = {}
         self.groups: dict[tuple[str, str], Group] = {}
@@ -209,17 +208,18 @@ class Broker:
         as one append.
         """
         calls, self._calls = self._calls, []
-        for call in calls:
-            call()
+        unwritten, self._unwritten = self._unwritten, {}
         try:
-            while self._unwritten:
-                stream = next(iter(self._unwritten))
-                del self._unwritten[stream]
+            while calls:
+                calls.pop(0)()
+            for stream in list(unwritten):
+                del unwritten[stream]
                 self._write(stream)
         except BaseException:
-            # The streams behind the one that failed are written in the next turn.
-            if self._unwritten:
-                self._wake()
+            # What comes behind the one that failed is done in the next turn.
+            self._calls[:0] = calls
+            self._unwritten = {**unwritten, **self._unwritten}
+            self._wake()
             raise
 
     def _write(self, stream: BrokerStream) -> None:
@@ -246,12 +246,14 @@ class Broker:
         if stream.job is not job:
             return
         stream.job = None
-        if isinstance(error, BaseException):
-            job.abandon()
-            raise error
-        job.finish()
-        if stream.queue:
-            self._write(stream)
+        try:
+            if isinstance(error, BaseException):
+                job.abandon()
+                raise error
+            job.finish()
+        finally:
+            if stream.queue:
+                self._queued(stream)
 
     def _finish_job(self, stream: BrokerStream) -> None:
         """Wait for what a worker is writing; a worker that never began, because it was stopped, confirms nothing."""
@@ -270,7 +272,6 @@ class Broker:
         Notices what other processes write, writes stored offsets within a second, gives back writers that nobody has
         used for ten seconds, applies retention once an hour.
         """
-        self.consumers.tick(now_ms)
         self.consumers.tick(now_ms)
         flush_is_due = now_ms - self._flushed_ms >= FLUSH_MS
         if flush_is_due:
@@ -301,7 +302,9 @@ class Broker:
         stream.trouble = trouble
 
     def _look_after(self, stream: BrokerStream, now_ms: int, flush_is_due: bool) -> None:
-        if stream.writer is None and not stream.look():
+        # A folder that is removed under our own writer is noticed within a second.
+        is_there = stream.look() if stream.writer is None else not flush_is_due or stream.has_folder
+        if not is_there:
             touched = [session for session in self.sessions if session.uses(stream)]
             self._end(stream)
             self.catalogue.forget(stream)
@@ -319,15 +322,15 @@ class Broker:
             del self._watched[stream]
 
     def _flush(self, stream: BrokerStream, now_ms: int) -> None:
+        """Write stored offsets; where that fails they stay, and the next round tries again. Raises LogError."""
         if not stream.has_pending_offsets:
             return
         try:
             stream.flush_offsets(now_ms=now_ms)
-        except (LogError, BrokerError) as error:
-            # They stay where they are; the next round tries again.
-            logger.warning("stored offsets of stream %r cannot be written yet: %s", stream.name, error)
+        except LogError:
             if stream.writer is not None and stream.writer.is_broken:
                 stream.close_writer()
+            raise
 
     def _retain(self, now_ms: int) -> None:
         """Age counts while nothing is written, too; a stream that another process writes is left to it."""
@@ -356,7 +359,10 @@ class Broker:
                 self._finish_job(stream)
                 if stream.queue:
                     self._write(stream)
-            self._flush(stream, self.now_ms())
+            try:
+                self._flush(stream, self.now_ms())
+            except (LogError, BrokerError) as error:
+                logger.warning("stored offsets of stream %r are lost: %s", stream.name, error)
         for session in list(self.sessions):
             session.close()
         for stream in self.catalogue:

@@ -8,7 +8,7 @@ No timer: whatever is queued when the stream is written goes out together, so ch
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -189,7 +189,7 @@ class WriteJob:
                 if queued.reference is not None and queued.sequences is not None and stream.refused:
                     stream.refused.written(queued.reference, queued.sequences)
                 queued.publisher.entries_confirmed += len(queued.batch)
-                queued.batch.written(None)
+            _answer(self._batches, None)
             return
         stream.counters.write_errors += 1
         for queued in self._batches:
@@ -215,12 +215,24 @@ class WriteJob:
             counters.bytes_written += self._size_bytes
 
 
-def refuse(stream: BrokerStream, batches: Iterable[Queued], error: HeadgateError) -> None:
+def refuse(stream: BrokerStream, batches: Sequence[Queued], error: HeadgateError) -> None:
     """Tell the publishers of these batches that nothing of them will be written."""
     for queued in batches:
         stream.counters.messages_refused += len(queued.batch)
         queued.publisher.entries_refused += len(queued.batch)
-        queued.batch.written(error)
+    _answer(batches, error)
+
+
+def _answer(batches: Sequence[Queued], error: HeadgateError | None) -> None:
+    """Tell all publishers; one that fails at it keeps none of the others from hearing. Raises its error afterwards."""
+    failures: list[Exception] = []
+    for queued in batches:
+        try:
+            queued.batch.written(error)
+        except Exception as failure:  # raised below, when everyone was told
+            failures.append(failure)
+    if failures:
+        raise failures[0]
 
 
 def _prepared(stream: BrokerStream, writer: Writer, queue: list[Queued]) -> list[Queued]:

@@ -211,19 +211,23 @@ class BrokerStream:
 
         Cost: three `stat` while nothing happens. Raises LogError for files that are wrong.
         """
-        path = self.stream.path
         if not self._has_changed():
             return True
         try:
-            found = Stream.open(path)
+            found = Stream.open(self.stream.path)
             if _was_made_again(self.stream, found):
                 return False
             self.stream = found
             self.refresh()
         except (StreamNotFoundError, OffsetOutOfRangeError):
             # While a writer recovers there may be no pair of files for a moment.
-            return (path / SETTINGS_NAME).exists()
+            return self.has_folder
         return True
+
+    @property
+    def has_folder(self) -> bool:
+        """Whether the stream is still there for others."""
+        return (self.stream.path / SETTINGS_NAME).exists()
 
     def _has_changed(self) -> bool:
         """Whether the newest index grew, or another segment begins where it ends, or files came or went."""

@@ -180,6 +180,30 @@ def test_consumers_of_a_super_stream_share_its_partitions(tmp_path: Path) -> Non
     broker.close()
 
 
+def test_a_consumer_that_shall_stop_gives_nothing_more_even_before_it_answers(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    one, two = open_session(broker), open_session(broker)
+    one.create_super_stream("s", ["s-0", "s-1"], ["0", "1"], {})
+    publish(broker, one.publisher("s-1"), [b"1"])
+    told: list[tuple[str, bool]] = []
+    first = consumer(one, "s-1", told, "first", super_stream="s")
+    broker.write_queued()
+    first.activate(None)
+    first.set_credit(10)
+    first.scan()
+    second = consumer(two, "s-1", told, "second", super_stream="s")
+    broker.write_queued()
+    assert told == [("first", True), ("first", False)]
+    assert first.take(1 << 20) is None and not first.needs_scan
+    first.deactivated()
+    second.activate(None)
+    second.set_credit(10)
+    second.scan()
+    taken = second.take(1 << 20)
+    assert taken is not None and len(taken) == 1
+    broker.close()
+
+
 def test_a_session_that_ends_with_all_its_consumers_asks_none_of_its_own(tmp_path: Path) -> None:
     broker = open_broker(tmp_path)
     session = open_session(broker)

@@ -276,7 +276,12 @@ class Consumer:
     # who is active
 
     def asked(self, active: bool) -> None:
-        """Its group wants it to begin or to stop; `on_active` is told, and without one it does so at once."""
+        """Its group wants it to begin or to stop; `on_active` is told, and without one it does so at once.
+
+        From a consumer that shall stop nothing is taken any more, whenever it answers.
+        """
+        if not active:
+            self._stop()
         if self.options.on_active is not None:
             self.options.on_active(active)
         elif active:
@@ -292,10 +297,13 @@ class Consumer:
 
     def deactivated(self) -> None:
         """The answer to being asked to stop; what is pending is left to whoever comes next."""
+        self._stop()
+        self._answer()
+
+    def _stop(self) -> None:
         self.is_active = self._reader.is_waiting = False
         self._generation += 1
         self._pending.clear()
-        self._answer()
 
     def _answer(self) -> None:
         if self.group is not None:

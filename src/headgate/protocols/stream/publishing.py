@@ -14,6 +14,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,11 +45,12 @@ _VALUED_ENTRY = struct.Struct(">Qh")
 _U32 = struct.Struct(">I")
 _SUB_BATCH = struct.Struct(">BHII")
 _SUB_BATCH_BIT = 0x80000000
+_SLACK = bytes(SLACK_BYTES)
+_NONE: UInt64Array = np.empty(0, dtype=np.uint64)
 _ERRORS = np.dtype([("publishing_id", ">u8"), ("code", ">u2")])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Publish:
+class Publish(msgspec.Struct, frozen=True, eq=False):
     """Entries of one publisher, in the order they came, of all its frames in one run.
 
     Entry i is `starts[i] … starts[i] + lengths[i]` of `data`: a message, or where `sub_batch_records[i]` is above 0 a
@@ -99,7 +101,10 @@ class PublishError:
 
 @dataclass(slots=True)
 class _Columns:
-    """What a run of frames holds; `frames` `(frames, 4)`: publisher id, first entry, accepted entries, entries."""
+    """What a run of frames holds; `frames` `(frames, 4)`: publisher id, first entry, accepted entries, entries.
+
+    `only_publisher` is the id that all frames have if nothing in them is refused, else None.
+    """
 
     ids: Int64Array
     starts: Int64Array
@@ -109,6 +114,21 @@ class _Columns:
     value_lengths: Int64Array | None
     frames: Int64Array
     has_sub_batch: bool
+    only_publisher: int | None
+
+    def take(self, rows: Int64Array) -> _Columns:
+        """Some of the entries."""
+        return _Columns(
+            self.ids[rows],
+            self.starts[rows],
+            self.lengths[rows],
+            self.records[rows],
+            None if self.value_starts is None else self.value_starts[rows],
+            None if self.value_lengths is None else self.value_lengths[rows],
+            self.frames,
+            self.has_sub_batch,
+            self.only_publisher,
+        )
 
 
 def parse_publish_run(
@@ -167,10 +187,11 @@ def parse_publish_run(
             words[5] if has_values else None,
             frames,
             bool(result[1]),
+            _only_publisher(frames),
         )
-    owned = np.empty(end - position + SLACK_BYTES, dtype=np.uint8)
-    owned[: end - position] = np.frombuffer(data[position:end], dtype=np.uint8)
-    owned[end - position :] = 0
+    owned = np.frombuffer(b"".join((data[position:end], _SLACK)), dtype=np.uint8)
+    if columns.only_publisher is not None:
+        return [_publish(columns.only_publisher, columns, owned, _NONE)] if len(columns.ids) else [], end
     published = _by_publisher(columns, owned)
     return [publish for publish in published if len(publish) or len(publish.refused_ids)], end
 
@@ -182,20 +203,17 @@ def _place_behind(data: memoryview, position: int, frame_count: int) -> int:
 
 
 def _by_publisher(columns: _Columns, data: Bytes) -> Iterator[Publish]:
-    frames = columns.frames
-    publishers = frames[:, 0]
-    whole = slice(0, len(columns.ids))
-    if len(frames) == 1 or bool((publishers == publishers[0]).all()):
-        if bool((frames[:, 2] == frames[:, 3]).all()):
-            yield _publish(int(publishers[0]), columns, data, whole, whole.stop)
-            return
-        chosen = {int(publishers[0]): frames}
-    else:
-        chosen = {int(number): frames[publishers == number] for number in dict.fromkeys(publishers.tolist())}
-    for number, own in chosen.items():
-        rows = _ranges(own[:, 1], own[:, 2])
+    publishers = columns.frames[:, 0]
+    for number in dict.fromkeys(publishers.tolist()):
+        own = columns.frames[publishers == number]
         refused = _ranges(own[:, 1] + own[:, 2], own[:, 3] - own[:, 2])
-        yield _publish(number, columns, data, np.concatenate((rows, refused)), len(rows))
+        yield _publish(number, columns.take(_ranges(own[:, 1], own[:, 2])), data, columns.ids[refused].view(np.uint64))
+
+
+def _only_publisher(frames: Int64Array) -> int | None:
+    first = int(frames[0, 0])
+    is_only = bool((frames[:, 0] == first).all()) and bool((frames[:, 2] == frames[:, 3]).all())
+    return first if is_only else None
 
 
 def _ranges(firsts: Int64Array, counts: Int64Array) -> Int64Array:
@@ -206,29 +224,15 @@ def _ranges(firsts: Int64Array, counts: Int64Array) -> Int64Array:
     return numbers
 
 
-def _publish(number: int, columns: _Columns, data: Bytes, rows: slice | Int64Array, accepted: int) -> Publish:
-    """The rows of one publisher; those from `accepted` on are refused."""
-    ids = columns.ids[rows].view(np.uint64)
+def _publish(number: int, columns: _Columns, data: Bytes, refused: UInt64Array) -> Publish:
+    """The rows of one publisher."""
+    starts, lengths = columns.value_starts, columns.value_lengths
     values = None
-    if columns.value_starts is not None and columns.value_lengths is not None:
-        lengths = columns.value_lengths[rows][:accepted]
-        if bool((lengths > 0).any()):
-            values = FilterValues(data, columns.value_starts[rows][:accepted], lengths)
-    records = None
-    if columns.has_sub_batch:
-        records = columns.records[rows][:accepted]
-        if not records.any():
-            records = None
-    return Publish(
-        number,
-        ids[:accepted],
-        data,
-        columns.starts[rows][:accepted],
-        columns.lengths[rows][:accepted],
-        values,
-        records,
-        ids[accepted:],
-    )
+    if starts is not None and lengths is not None and bool((lengths > 0).any()):
+        values = FilterValues(data, starts, lengths)
+    records = columns.records if columns.has_sub_batch and bool(columns.records.any()) else None
+    ids = columns.ids.view(np.uint64)
+    return Publish(number, ids, data, columns.starts, columns.lengths, values, records, refused)
 
 
 def _parse_in_python(
@@ -259,15 +263,17 @@ def _parse_in_python(
     if not frames:
         return None, position
     words = np.array(rows, dtype=np.uint64).reshape(len(rows), 6).view(np.int64).T
+    is_plain = all(frame[0] == frames[0][0] and frame[2] == frame[3] for frame in frames)
     columns = _Columns(
-        np.ascontiguousarray(words[0]),
+        words[0],
         words[1],
         words[2],
         words[3],
         words[4] if has_values else None,
         words[5] if has_values else None,
         np.array(frames, dtype=np.int64),
-        bool(words[3].any()),
+        any(row[3] for row in rows),
+        frames[0][0] if is_plain else None,
     )
     return columns, at
 

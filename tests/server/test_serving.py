@@ -1,14 +1,23 @@
 from __future__ import annotations
 
+import contextlib
 import socket
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from headgate.errors import ConfigError
+from headgate import Message
+from headgate.client import ServerAddress
+from headgate.client.connection import Connection, Event
+from headgate.errors import ConfigError, ConnectionLostError
+from headgate.log import Stream, stream_folder
+from headgate.message.batch import EncodedMessages
+from headgate.protocols.stream import frames
+from headgate.protocols.stream.publishing import PublishConfirm
 from headgate.server.context import ServerContext
 from headgate.server.link import Link
-from server.running import running_server
+from server.running import LIMIT_S, running_server
 
 
 class Echo:
@@ -97,3 +106,30 @@ def test_a_second_server_on_a_root_is_told_who_has_it(tmp_path: Path) -> None:
         pass
     with running_server(tmp_path, handlers={"stream": Echo}) as running:
         assert running.context.is_ready
+
+
+@pytest.mark.parametrize("durability", ["process", "disk"])
+def test_what_was_sent_before_the_stop_is_written_and_confirmed_and_clients_are_told(
+    tmp_path: Path, durability: str
+) -> None:
+    settings = {"storage": {"durability": durability}, "stream": [{"name": "orders"}]}
+    with running_server(tmp_path, **settings) as running:
+        address = ServerAddress("127.0.0.1", running.ports["stream"])
+        connection = Connection(address, timeout_s=LIMIT_S, heartbeat_s=0)
+        connection.request(frames.DeclarePublisher(0, None, "orders"), "orders")
+        messages = [Message(str(number).encode()).encode() for number in range(1000)]
+        connection.publish(0, np.arange(1000, dtype=np.uint64), EncodedMessages.of(messages), None)
+        confirmed: list[int] = []
+        while not confirmed:
+            confirmed += _confirmed(connection.events(LIMIT_S))
+    with contextlib.suppress(ConnectionLostError):
+        while events := connection.events(LIMIT_S):
+            confirmed += _confirmed(events)
+    with pytest.raises(ConnectionLostError, match="stop"):
+        connection.events(LIMIT_S)
+    assert sorted(confirmed) == list(range(1000))
+    assert Stream.open(stream_folder(tmp_path / "data", "orders")).next_offset() == 1000
+
+
+def _confirmed(events: list[Event]) -> list[int]:
+    return [int(number) for event in events if isinstance(event, PublishConfirm) for number in event.publishing_ids]

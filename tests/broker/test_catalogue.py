@@ -18,11 +18,12 @@ from headgate.errors import (
     ReservedNameError,
     ResourceExistsError,
     ResourceNotFoundError,
+    StorageFullError,
     StreamLockedError,
     StreamReadOnlyError,
     UnsuitableArgumentError,
 )
-from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer, stream_folder
+from headgate.log import OffsetSpecification, Stream, StreamArguments, StreamSettings, Writer, stream_folder
 from headgate.log.files import replace_file
 
 FROM_THE_BEGINNING = ConsumerOptions(OffsetSpecification.first())
@@ -407,3 +408,22 @@ def test_trouble_with_one_stream_is_logged_once_and_the_others_are_looked_after(
     replace_file(stream_folder(tmp_path, "bad") / "stream.json", settings)
     broker.tick(START_MS)
     broker.close()
+
+
+def test_a_declaration_that_found_the_disk_full_leaves_no_stream_and_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = open_session(open_broker(tmp_path))
+
+    def full(folder: Path, _settings: StreamSettings) -> None:
+        raise StorageFullError("no room", path=folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("headgate.log.stream.save_settings", full)
+        with pytest.raises(StorageFullError):
+            session.declare_stream("orders", {"max-age": "1D"})
+    assert session.streams() == []
+    with pytest.raises(ResourceNotFoundError):
+        session.stream_info("orders")
+    assert session.declare_stream("orders", {"max-age": "1D"}) is Declared.CREATED
+    assert session.stream_info("orders").arguments == {"max-age": "1D"}

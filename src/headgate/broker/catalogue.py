@@ -25,6 +25,7 @@ from headgate.errors import (
 from headgate.log import Stream, list_streams, stream_folder
 from headgate.log.files import storage_error, sync_folder
 from headgate.log.lock import StreamLock
+from headgate.log.root import name_of_folder
 from headgate.log.staging import PRIVATE_FOLDER
 
 _DELETED_FOLDER = "deleted"
@@ -55,7 +56,7 @@ class Catalogue:
 
     def names(self) -> list[str]:
         """The names of all streams, in order. Reads every `stream.json`."""
-        return [stream.name for stream in list_streams(self.root)]
+        return [stream.name for stream in list_streams(self.root) if not _is_unfinished(stream)]
 
     def get(self, name: str) -> BrokerStream:
         """One stream, as it is now; ResourceNotFoundError, LogError."""
@@ -140,7 +141,8 @@ class Catalogue:
 
     def _on_disk(self, name: str) -> Stream | None:
         try:
-            return Stream.open(stream_folder(self.root, name))
+            stream = Stream.open(stream_folder(self.root, name))
+            return None if _is_unfinished(stream) else stream
         except ConfigError:
             return None
         except StreamNotFoundError:
@@ -166,6 +168,14 @@ def check_name(name: str) -> None:
         raise ReservedNameError("names that are empty or begin with amq. belong to the broker", subject=name)
     if len(name.encode("utf-8", "surrogatepass")) > _MAX_NAME_BYTES:
         raise PreconditionFailedError(f"a name has at most {_MAX_NAME_BYTES} bytes", subject=name[:40])
+
+
+def _is_unfinished(stream: Stream) -> bool:
+    """Whether this is what a declaration left that was killed, or found the disk full: empty files, no `stream.json`.
+
+    The next declaration makes a stream of it. A folder of the original's is called otherwise.
+    """
+    return stream.is_foreign and stream.name == name_of_folder(stream.path) and stream.next_offset() == 0
 
 
 def _check_equal(stream: BrokerStream, declaration: Mapping[str, object]) -> None:

@@ -208,6 +208,20 @@ def test_closing_the_broker_writes_and_confirms_what_is_queued(tmp_path: Path) -
     assert answers.confirmed == [1] and stored(tmp_path, "orders") == [b"1"]
 
 
+def test_closing_gives_the_locks_back_even_where_a_publisher_fails_at_its_confirm(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    session = open_session(broker)
+    session.declare_stream("orders", {})
+
+    def failing(_error: HeadgateError | None) -> None:
+        raise ZeroDivisionError
+
+    session.publisher("orders").publish(batch([b"1"], failing))
+    with pytest.raises(ZeroDivisionError):
+        broker.close()
+    Writer.open(Stream.open(stream_folder(tmp_path, "orders")), now_ms=START_MS, timeout_s=0).close()
+
+
 # storage that fails
 
 

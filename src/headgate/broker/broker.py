@@ -352,6 +352,15 @@ class Broker:
 
     def close(self) -> None:
         """Write what is queued, confirm it, write stored offsets, give all locks back."""
+        try:
+            self._write_everything()
+        finally:
+            for session in list(self.sessions):
+                session.close()
+            for stream in self.catalogue:
+                stream.close_writer()
+
+    def _write_everything(self) -> None:
         self.write_queued()
         self._run_in_worker = None
         for stream in self.catalogue:
@@ -363,7 +372,3 @@ class Broker:
                 self._flush(stream, self.now_ms())
             except (LogError, BrokerError) as error:
                 logger.warning("stored offsets of stream %r are lost: %s", stream.name, error)
-        for session in list(self.sessions):
-            session.close()
-        for stream in self.catalogue:
-            stream.close_writer()

@@ -198,6 +198,7 @@ class Session:
         def gone() -> None:
             self._consumers.pop(consumer, None)
             broker.counters.consumers_closed += 1
+            stream.ended.add(consumer)
             if group is not None and options.name:
                 group.leave(consumer)
                 broker.drop_empty_group(stream, options.name)

@@ -469,3 +469,17 @@ def test_closing_waits_for_what_is_written_in_the_background(tmp_path: Path) -> 
     then(None)
     assert answers.confirmed == [1, 2]
     assert stored(tmp_path, "orders") == [b"1", b"2"]
+
+
+def test_files_of_a_deleted_stream_are_removed_in_the_background(tmp_path: Path) -> None:
+    worker = Background()
+    broker = open_broker(tmp_path, run_in_worker=worker)
+    session = open_session(broker)
+    session.declare_stream("orders", {})
+    assert publish(broker, session.publisher("orders"), [b"1"]) is None
+    session.delete_stream("orders")
+    deleted = tmp_path / ".headgate" / "deleted"
+    assert session.streams() == [] and len(list(deleted.iterdir())) == 1
+    worker.run_one()
+    assert not list(deleted.iterdir()) and not worker.jobs
+    broker.close()

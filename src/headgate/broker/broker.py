@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from headgate.broker.session import Session
 
 RETENTION_MS = 3_600_000
+RETAINED_A_TICK = 4
+"""Streams whose age is looked at in one tick: opening writers takes milliseconds each."""
+
 FLUSH_MS = 1_000
 """Stored offsets that no chunk took along are written after so long at most."""
 
@@ -80,9 +84,10 @@ class Broker:
         wake: Callable[[], None] = lambda: None,
         run_in_worker: RunInWorker | None = None,
     ) -> None:
-        """Read catalogue, exchanges and users. With `Durability.DISK`, appends run through `run_in_worker` if given.
+        """Read catalogue, exchanges and users.
 
-        Raises LogError, ConfigError for files that are wrong.
+        What takes long goes through `run_in_worker` if it is given: files of deleted streams, and with
+        `Durability.DISK` appends. Raises LogError, ConfigError for files that are wrong.
         """
         self.root = Path(root)
         self.settings = settings or BrokerSettings()
@@ -98,12 +103,14 @@ class Broker:
         self.sessions: dict[Session, None] = {}
         self.groups: dict[tuple[str, str], Group] = {}
         self._wake = wake
-        self._run_in_worker = run_in_worker if self.settings.durability is Durability.DISK else None
+        self._run_in_worker = run_in_worker
+        self._waits_for_disk = self.settings.durability is Durability.DISK
         self._unwritten: dict[BrokerStream, None] = {}
         self._watched: dict[BrokerStream, None] = {}
         self._calls: list[Callable[[], None]] = []
         self._flushed_ms = now_ms()
         self._retained_ms = now_ms()
+        self._to_retain: list[str] = []
 
     # sessions
 
@@ -148,11 +155,21 @@ class Broker:
         touched = [session for session in self.sessions if session.uses(stream)]
         with self.catalogue.taken_for_deletion(stream):
             self._end(stream)
-            self.catalogue.delete(stream)
+            left = self.catalogue.delete(stream)
+        if left is not None:
+            self._remove_files(left)
         self.exchanges.forget_queue(stream.name)
         self.counters.streams_deleted += 1
         self._tell(stream.name, touched)
         return messages
+
+    def _remove_files(self, folder: Path) -> None:
+        """Large files take long to go; whatever is left when the broker ends, the next one removes."""
+        remove = functools.partial(shutil.rmtree, folder, ignore_errors=True)
+        if self._run_in_worker is None:
+            remove()
+        else:
+            self._run_in_worker(remove, lambda _error: None)
 
     def _end(self, stream: BrokerStream) -> None:
         """Nobody uses a stream any more: what is queued is refused."""
@@ -229,7 +246,7 @@ class Broker:
         if job is None:
             return
         self.watch(stream)
-        if self._run_in_worker is None:
+        if self._run_in_worker is None or not self._waits_for_disk:
             try:
                 job.run()
             except BaseException:
@@ -282,7 +299,9 @@ class Broker:
                 self._look_after_safely(stream, now_ms, flush_is_due)
         if now_ms - self._retained_ms >= RETENTION_MS:
             self._retained_ms = now_ms
-            self._retain(now_ms)
+            self._to_retain = self.catalogue.names()
+        for _ in range(min(RETAINED_A_TICK, len(self._to_retain))):
+            self._retain(self._to_retain.pop(), now_ms)
 
     def _reload_users(self) -> None:
         try:
@@ -332,23 +351,23 @@ class Broker:
                 stream.close_writer()
             raise
 
-    def _retain(self, now_ms: int) -> None:
+    def _retain(self, name: str, now_ms: int) -> None:
         """Age counts while nothing is written, too; a stream that another process writes is left to it."""
-        for name in self.catalogue.names():
-            try:
-                stream = self.catalogue.find(name)
-                if stream is None or stream.job is not None:
-                    continue
-                settings = stream.stream.settings
-                if settings is None or settings.arguments.max_age_ms is None:
-                    continue
-                if stream.writer is not None:
-                    stream.writer.apply_retention(now_ms=now_ms)
-                else:
-                    stream.open_writer(now_ms=now_ms)
-                    self.watch(stream)
-            except HeadgateError as error:
-                logger.warning("retention of stream %r was not applied: %s", name, error)
+        try:
+            stream = self.catalogue.find(name)
+            if stream is None or stream.job is not None:
+                return
+            settings = stream.stream.settings
+            if settings is None or settings.arguments.max_age_ms is None:
+                return
+            if stream.writer is not None:
+                stream.writer.apply_retention(now_ms=now_ms)
+            else:
+                # A writer begins with it; this one is soon given back.
+                stream.open_writer(now_ms=now_ms)
+                self.watch(stream)
+        except HeadgateError as error:
+            logger.warning("retention of stream %r was not applied: %s", name, error)
 
     def close(self) -> None:
         """Write what is queued, confirm it, write stored offsets, give all locks back."""

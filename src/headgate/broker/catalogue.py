@@ -125,8 +125,11 @@ class Catalogue:
         with StreamLock.acquire(stream.stream.path, now_ms=self._now_ms(), timeout_s=0.0):
             yield
 
-    def delete(self, stream: BrokerStream) -> None:
-        """Take a stream's folder away at once, then its files. Nobody writes it any more. Raises LogError."""
+    def delete(self, stream: BrokerStream) -> Path | None:
+        """Take a stream's folder away at once; gives the folder whose files are then to be removed, None for nothing.
+
+        Nobody writes the stream any more. Raises LogError.
+        """
         self.forget(stream)
         target = self.root / PRIVATE_FOLDER / _DELETED_FOLDER / secrets.token_hex(8)
         try:
@@ -134,10 +137,10 @@ class Catalogue:
             os.rename(stream.stream.path, target)
             sync_folder(stream.stream.path.parent)
         except FileNotFoundError:
-            return
+            return None
         except OSError as error:
             raise storage_error(error, stream.stream.path) from error
-        shutil.rmtree(target, ignore_errors=True)
+        return target
 
     def _on_disk(self, name: str) -> Stream | None:
         try:

@@ -35,7 +35,7 @@ _STRATEGIES: dict[object, st.SearchStrategy[Any]] = {
     wire.U64: U64,
     wire.I16: st.integers(-(2**15), 2**15 - 1),
     wire.Text: TEXTS,
-    wire.NullableText: st.none() | TEXTS,
+    wire.OptionalText: st.none() | st.text(min_size=1, max_size=12),
     wire.Texts: st.lists(TEXTS, max_size=3).map(tuple),
     wire.Binary: st.none() | st.binary(max_size=20),
     wire.Properties: NAMES,

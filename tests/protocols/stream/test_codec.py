@@ -100,6 +100,24 @@ def test_replies_that_say_no_have_no_fields_on_the_wire() -> None:
     assert hexadecimal(encode(nothing_stored)) == "800b00010000000100130000000000000000"
 
 
+def test_some_replies_have_their_fields_whatever_they_say_because_clients_read_them_first() -> None:
+    for refused, expected in (
+        (f.RouteReply(correlation_id=1, code=2), "80180001000000010002 00000000"),
+        (f.PartitionsReply(correlation_id=1, code=2), "80190001000000010002 00000000"),
+        (f.StreamStatsReply(correlation_id=1, code=2), "801c0001000000010002 00000000"),
+        (f.ResolveOffsetSpecificationReply(correlation_id=1, code=2), "801f0001000000010002 0004 0000000000000000"),
+    ):
+        assert hexadecimal(encode(refused)) == expected.replace(" ", "")
+        assert decode_from_server(bytes.fromhex(expected)) == refused
+        assert decode_from_server(bytes.fromhex(expected.split()[0])) == refused
+
+
+def test_a_publisher_without_a_name_has_an_empty_one_on_the_wire() -> None:
+    frame = f.DeclarePublisher(1, None, "s", correlation_id=1)
+    assert hexadecimal(encode(frame)) == "00010001000000010100000001" + b"s".hex()
+    assert decode_from_client(bytes.fromhex("0001 0001 00000001 01 ffff 0001 73")) == frame
+
+
 def test_properties_of_a_subscribe_may_be_absent_altogether() -> None:
     frame = f.Subscribe(1, "s", OffsetSpecification.first(), 10, {}, correlation_id=7)
     assert decode_from_client(encode(frame)[4:-4]) == frame

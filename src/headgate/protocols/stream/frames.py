@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import msgspec
 
+from headgate.log.offsets import OffsetKind, OffsetSpecification
 from headgate.protocols.stream.codes import Command, ResponseCode
 from headgate.protocols.stream.wire import (
     I16,
@@ -21,8 +22,8 @@ from headgate.protocols.stream.wire import (
     Binary,
     Brokers,
     NullableOffset,
-    NullableText,
     Offset,
+    OptionalText,
     Properties,
     Statistics,
     StreamPlaces,
@@ -167,7 +168,7 @@ class DeclarePublisher(Request, frozen=True):
 
     command = Command.DECLARE_PUBLISHER
     publisher_id: U8
-    reference: NullableText
+    reference: OptionalText
     stream: Text
 
 
@@ -341,6 +342,7 @@ class RouteReply(Reply, frozen=True):
     """Names of streams."""
 
     command = Command.ROUTE
+    is_always_full = True
     streams: Texts = ()
 
 
@@ -355,6 +357,7 @@ class PartitionsReply(Reply, frozen=True):
     """Names of streams, in their order."""
 
     command = Command.PARTITIONS
+    is_always_full = True
     streams: Texts = ()
 
 
@@ -385,6 +388,7 @@ class StreamStatsReply(Reply, frozen=True):
     """Pairs of name and number."""
 
     command = Command.STREAM_STATS
+    is_always_full = True
     statistics: Statistics = ()
 
 
@@ -427,10 +431,11 @@ class ResolveOffsetSpecification(Request, frozen=True):
 
 
 class ResolveOffsetSpecificationReply(Reply, frozen=True):
-    """The place as an offset."""
+    """The place as an offset; 0 where the code is not OK."""
 
     command = Command.RESOLVE_OFFSET_SPECIFICATION
-    offset: NullableOffset = None
+    is_always_full = True
+    offset: Offset = OffsetSpecification(OffsetKind.OFFSET)
 
 
 FROM_CLIENT: tuple[type[Frame], ...] = (

@@ -140,7 +140,6 @@ class ServerConnection:
         self._events: list[ServerEvent] = []
         self._output = bytearray()
         self._unanswered: deque[tuple[Command, int]] = deque()
-        self._asked: set[int] = set()
         self._last_correlation = _CLOSE_CORRELATION
         self._violation: ProtocolViolation | None = None
 
@@ -184,7 +183,6 @@ class ServerConnection:
         """Send a ConsumerUpdate; gives the correlation id that its reply will have."""
         self._last_correlation = self._last_correlation % (2**32 - 1) + 1
         correlation = self._last_correlation
-        self._asked.add(correlation)
         self.send(f.ConsumerUpdate(subscription_id, int(active), correlation_id=correlation))
         return correlation
 
@@ -293,7 +291,7 @@ class ServerConnection:
         try:
             frame = decode_from_client(body)
             following = _NEXT[self.state].get(type(frame))
-            if following is None or not self._is_expected(frame):
+            if following is None:
                 malformed(f"{type(frame).__name__} while the connection is {self.state.value}")
         except RemoteProtocolError as error:
             # What still comes when we have sent Close was sent before the client read it.
@@ -304,17 +302,10 @@ class ServerConnection:
         self._events.append(frame)
         self._take_in(frame)
 
-    def _is_expected(self, frame: f.Frame) -> bool:
-        if isinstance(frame, f.ConsumerUpdateReply):
-            return frame.correlation_id in self._asked
-        return True
-
     def _take_in(self, frame: f.Frame) -> None:
         if isinstance(frame, f.Request):
             self._unanswered.append((frame.command, frame.correlation_id))
             self._frames.is_halted = isinstance(frame, _WAITS_FOR_REPLY)
-        elif isinstance(frame, f.ConsumerUpdateReply):
-            self._asked.discard(frame.correlation_id)
         elif isinstance(frame, f.Tune | f.TuneReply):
             self.frame_max = _smaller(self.limits.frame_max, frame.frame_max)
             self.heartbeat_s = _smaller(self.limits.heartbeat_s, frame.heartbeat_s)

@@ -98,10 +98,8 @@ def _write_text_bytes(target: bytearray, data: bytes) -> None:
 
 
 def _write_text(target: bytearray, value: str | None) -> None:
-    if value is None:
-        target += b"\xff\xff"
-    else:
-        _write_text_bytes(target, value.encode())
+    # Nothing is an empty text: the original takes no null where a client has nothing to say.
+    _write_text_bytes(target, (value or "").encode())
 
 
 def _read_nullable_text(reader: Reader) -> str | None:
@@ -139,7 +137,8 @@ def _read_binary(reader: Reader) -> bytes | None:
 
 
 TEXT: WireType[str] = WireType(_write_text, _read_text)
-NULLABLE_TEXT: WireType[str | None] = WireType(_write_text, _read_nullable_text)
+OPTIONAL_TEXT: WireType[str | None] = WireType(_write_text, lambda reader: _read_nullable_text(reader) or None)
+"""Null and the empty text are both None."""
 LOOSE_TEXT: WireType[str] = WireType(_write_loose_text, _read_loose_text)
 """Text that may be any bytes: those that are not UTF-8 become lone surrogates, and bytes again when written."""
 BINARY: WireType[bytes | None] = WireType(_write_binary, _read_binary)
@@ -224,7 +223,7 @@ U32 = Annotated[int, U32_TYPE]
 U64 = Annotated[int, U64_TYPE]
 I16 = Annotated[int, I16_TYPE]
 Text = Annotated[str, TEXT]
-NullableText = Annotated[str | None, NULLABLE_TEXT]
+OptionalText = Annotated[str | None, OPTIONAL_TEXT]
 Texts = Annotated[Sequence[str], list_of(TEXT)]
 Binary = Annotated[bytes | None, BINARY]
 Properties = Annotated[Mapping[str, str], PROPERTIES]

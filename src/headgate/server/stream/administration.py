@@ -103,6 +103,8 @@ class Administration:
         return ResponseCode.OK
 
     def _query_sequence(self, request: f.QueryPublisherSequence) -> f.QueryPublisherSequenceReply:
+        if not request.reference:
+            return f.QueryPublisherSequenceReply(code=self._code_of(request.stream))
         return f.QueryPublisherSequenceReply(self._session.last_sequence(request.stream, request.reference) or 0)
 
     def _query_offset(self, request: f.QueryOffset) -> f.QueryOffsetReply:

@@ -143,7 +143,10 @@ class Subscriptions:
 
     def answered(self, reply: f.ConsumerUpdateReply) -> None:
         """A client answered a ConsumerUpdate."""
-        asked = self._asked.pop(reply.correlation_id)
+        asked = self._asked.pop(reply.correlation_id, None)
+        if asked is None:
+            logger.info("user %r answers a consumer update that nobody sent", self._session.user)
+            return
         subscription = asked.subscription
         if self._subscriptions.get(subscription.number) is not subscription:
             return
@@ -171,7 +174,7 @@ class Subscriptions:
 
     def _options(self, request: f.Subscribe) -> ConsumerOptions:
         properties = request.properties
-        if properties.get("chunk_selector", "user_data") != "user_data":
+        if properties.get("chunk_selector") == "all":
             raise PreconditionFailedError("only chunks with messages are delivered", subject=request.stream)
         single_active = properties.get("single-active-consumer") == "true"
 

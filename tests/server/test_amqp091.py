@@ -227,15 +227,16 @@ def test_deleting_gives_the_number_of_messages_and_again_none(client):
     fill(client, "short-lived", 3)
     assert client.call(1, m.QueueDelete(queue="short-lived")) == m.QueueDeleteOk(3)
     assert client.call(1, m.QueueDelete(queue="short-lived")) == m.QueueDeleteOk(0)
-    closed(client.call(1, m.QueueDelete(queue="short-lived", if_unused=True)), m.ChannelClose, 404)
+    assert client.call(1, m.QueueDelete(queue="short-lived", if_unused=True)) == m.QueueDeleteOk(0)
 
 
-@pytest.mark.parametrize("flag", ["if_unused", "if_empty"])
-def test_a_stream_in_use_is_not_deleted_if_so_asked(client, stream, flag):
+def test_a_stream_in_use_is_not_deleted_if_so_asked(client, stream):
     client.consume(1, stream)
-    closed(client.call(1, m.QueueDelete(queue=stream, **{flag: True})), m.ChannelClose, 406)
+    closed(client.call(1, m.QueueDelete(queue=stream, if_unused=True)), m.ChannelClose, 406)
     with Client(client.port).open(1) as other:
         assert other.call(1, m.QueueDeclare(queue=stream, passive=True)).message_count == 5
+        # Reading empties no stream, so that condition cannot be meant; aio-pika sets it by default.
+        assert other.call(1, m.QueueDelete(queue=stream, if_unused=True, if_empty=True)) == m.QueueDeleteOk(5)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +294,8 @@ def test_direct_exchanges_route_by_key(client):
     client.consume(1, "part-0", stream_offset=long_string("first"))
     first = client.receive(1)
     assert (first.method.exchange, first.method.routing_key, first.body) == ("parts", "0", b"0")
-    client.call(1, m.BasicCancel("c"))
+    assert client.receive(1).body == b"both"
+    assert client.call(1, m.BasicCancel("c")) == m.BasicCancelOk("c")
     for name in ("part-0", "part-1"):
         client.call(1, m.QueueDelete(queue=name))
     assert client.call(1, m.ExchangeDelete(exchange="parts")) == m.ExchangeDeleteOk()

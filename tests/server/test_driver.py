@@ -311,6 +311,24 @@ def test_stopping_lets_handlers_say_good_bye(loop: asyncio.AbstractEventLoop) ->
         running.connect()
 
 
+def test_stopping_waits_for_the_answer_of_clients(loop: asyncio.AbstractEventLoop) -> None:
+    class Polite(Echo):
+        def shut_down(self) -> None:
+            self.link.write(b"leaving?")
+
+    running = Running(loop, Polite, timeouts={"shutdown_s": 5.0})
+    with running.connect() as client:
+        client.sendall(b"1")
+        assert receive(client, 1) == b"1"
+        stopping = threading.Thread(target=running.stop)
+        stopping.start()
+        assert receive(client, 8) == b"leaving?"
+        client.sendall(b"CLOSE")
+        assert until_closed(client) == b"bye"
+    stopping.join(LIMIT_S)
+    assert not stopping.is_alive()
+
+
 def test_stopping_ends_those_that_do_not_leave(loop: asyncio.AbstractEventLoop) -> None:
     class Stubborn(Echo):
         def shut_down(self) -> None:

@@ -79,9 +79,12 @@ def test_a_deleted_stream_takes_its_bindings_along_and_an_exchange_that_deletes_
     session.bind("x", "b", "2")
     session.delete_stream("a")
     assert session.bindings() == [Binding("x", "b", "2")]
+    session.declare_exchange("kept")
+    session.bind("kept", "b", "2")
     session.delete_stream("b")
     with pytest.raises(ResourceNotFoundError):
         session.exchange("x")
+    assert session.exchange("kept").name == "kept" and session.bindings() == []
 
 
 @pytest.mark.parametrize("kind", ["fanout", "topic", "headers"])

@@ -144,8 +144,8 @@ def test_names_of_the_broker_are_reserved(tmp_path: Path, name: str) -> None:
         open_session(open_broker(tmp_path)).declare_stream(name, {})
 
 
-@pytest.mark.parametrize("name", ["x" * 256, "ü" * 120])
-def test_names_that_are_too_long_for_a_folder_are_refused(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["x" * 256, "ü" * 120, "half a pair \ud800"])
+def test_names_that_no_folder_can_have_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(PreconditionFailedError):
         open_session(open_broker(tmp_path)).declare_stream(name, {})
 
@@ -170,6 +170,7 @@ def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
         lambda: session.stored_offset("orders", "reader"),
         lambda: session.last_sequence("orders", "p"),
         lambda: session.stream_info("x" * 1000),
+        lambda: session.stream_info("half a pair \ud800"),
     ):
         with pytest.raises(ResourceNotFoundError):
             command()

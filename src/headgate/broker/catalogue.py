@@ -146,7 +146,7 @@ class Catalogue:
         try:
             stream = Stream.open(stream_folder(self.root, name))
             return None if _is_unfinished(stream) else stream
-        except ConfigError:
+        except (ConfigError, UnicodeEncodeError):
             return None
         except StreamNotFoundError:
             # A folder of the original's is not called after its stream.
@@ -169,7 +169,11 @@ def check_name(name: str) -> None:
     """Raise ReservedNameError or PreconditionFailedError for a name that no stream may have."""
     if not name or name.startswith("amq."):
         raise ReservedNameError("names that are empty or begin with amq. belong to the broker", subject=name)
-    if len(name.encode("utf-8", "surrogatepass")) > _MAX_NAME_BYTES:
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError as error:
+        raise PreconditionFailedError("a name is text that UTF-8 can say", subject=repr(name[:40])) from error
+    if size > _MAX_NAME_BYTES:
         raise PreconditionFailedError(f"a name has at most {_MAX_NAME_BYTES} bytes", subject=name[:40])
 
 

@@ -1,0 +1,292 @@
+"""STOMP on a running server, frame by frame: declarations, receipts, acknowledgements, errors, ends."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from headgate.protocols.stomp.frames import Frame, FrameReader, Version
+from headgate.server.stomp import StompHandler
+from server.running import RunningServer, running_server
+
+LIMIT_S = 20.0
+CONNECT = "CONNECT\naccept-version:1.2\nlogin:guest\npasscode:guest\nhost:/\n{more}\n\0"
+STREAM = "x-queue-type:stream\ndurable:true\nauto-delete:false\n"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    limits = {"message_size_bytes": 100_000, "consumers": 3}
+    with running_server(tmp_path_factory.mktemp("stomp"), handlers={"stomp": StompHandler}, limits=limits) as running:
+        yield running
+
+
+class Client:
+    """A connection, from CONNECT on."""
+
+    def __init__(self, server: RunningServer, more: str = "", *, connect: bool = True) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", server.ports["stomp"]), timeout=LIMIT_S)
+        self.reader = FrameReader(max_body_bytes=1_000_000)
+        self.reader.version = Version.V1_2
+        self.bytes = b""
+        if connect:
+            self.say(CONNECT.format(more=more))
+            self.connected = self.next()
+            assert self.connected.command == "CONNECTED", self.connected
+
+    def say(self, *frames: str) -> None:
+        self.socket.sendall("".join(frames).encode())
+
+    def next(self) -> Frame:
+        while (frame := self.reader.next()) is None:
+            data = self.socket.recv(65536)
+            if not data:
+                raise EOFError("the server closed the connection")
+            self.bytes += data
+            self.reader.add(data)
+        return frame
+
+    def send(self, stream: str, *bodies: str, headers: str = STREAM) -> None:
+        """Sends and waits for the receipt of each."""
+        for number, body in enumerate(bodies):
+            self.say(f"SEND\ndestination:/queue/{stream}\nreceipt:{number}\n{headers}\n{body}\0")
+            assert self.next() == Frame("RECEIPT", {"receipt-id": str(number)})
+
+    def subscribe(self, stream: str, headers: str = "x-stream-offset:first\n", *, prefetch: int = 10) -> None:
+        self.say(
+            f"SUBSCRIBE\nid:s\ndestination:/amq/queue/{stream}\nack:client-individual\n"
+            f"prefetch-count:{prefetch}\n{headers}\n\0"
+        )
+
+    def error(self, message: str, text: str = "") -> Frame:
+        """The ERROR that comes, behind which the connection is closed."""
+        frame = self.next()
+        assert (frame.command, frame.headers["message"]) == ("ERROR", message), frame
+        assert text in frame.body.decode()
+        with pytest.raises(EOFError):
+            self.next()
+        return frame
+
+
+@pytest.fixture
+def connect(server: RunningServer) -> Iterator[Callable[..., Client]]:
+    """Makes connections that are closed behind the test."""
+    opened: list[Client] = []
+
+    def client(*given: str, to: RunningServer = server, connect: bool = True) -> Client:
+        opened.append(Client(to, *given, connect=connect))
+        return opened[-1]
+
+    yield client
+    for one in opened:
+        one.socket.close()
+
+
+@pytest.fixture
+def client(connect: Callable[..., Client]) -> Client:
+    return connect()
+
+
+@pytest.fixture
+def stream(request: pytest.FixtureRequest) -> str:
+    return request.node.name[:80].replace("[", "-").replace("]", "").replace(":", "-")
+
+
+def test_a_client_is_told_what_it_talks_to(client):
+    headers = client.connected.headers
+    assert (headers["version"], headers["heart-beat"]) == ("1.2", "0,0")
+    assert headers["server"].startswith("RabbitMQ/")
+    assert headers["session"]
+
+
+def test_a_message_comes_as_it_was_sent(server, client, stream):
+    client.send(stream, "hello", headers=f"{STREAM}content-type:text/plain\nregion:em\\cea\n")
+    client.subscribe(stream)
+    frame = client.next()
+    message_id = frame.headers["message-id"]
+    assert frame == Frame(
+        "MESSAGE",
+        {
+            "subscription": "s",
+            "destination": f"/queue/{stream}",
+            "message-id": message_id,
+            "redelivered": "false",
+            "x-stream-offset": "0",
+            "ack": message_id,
+            "content-type": "text/plain",
+            "persistent": "1",
+            "receipt": "0",
+            "x-queue-type": "stream",
+            "durable": "true",
+            "auto-delete": "false",
+            "region": "em:ea",
+            "content-length": "5",
+        },
+        b"hello",
+    )
+
+
+def test_a_stream_is_declared_once_by_a_connection(connect, client, stream):
+    client.send(stream, "declares", headers=f"{STREAM}x-stream-filter-size-bytes:32\nx-max-age:1h\n")
+    # The connection knows it by now.
+    client.send(stream, "uses", headers="")
+    other = connect()
+    other.say(f"SEND\ndestination:/queue/{stream}\n{STREAM}\n\0")
+    other.error("precondition_failed", "x-max-age")
+
+
+def test_a_stream_that_was_deleted_is_declared_again(server, client, stream):
+    client.send(stream, "a")
+    session = next(iter(server.context.broker.sessions))
+    server.call(session.delete_stream, stream)
+    client.send(stream, "b")
+    client.subscribe(stream)
+    assert client.next().body == b"b"
+
+
+@pytest.mark.parametrize(
+    ("frame", "message", "text"),
+    [
+        ("SEND\ndestination:/queue/new\n\n\0", "not_implemented", "x-queue-type:stream"),
+        ("SEND\ndestination:/queue/new\nx-queue-type:quorum\n\n\0", "not_implemented", ""),
+        (f"SEND\ndestination:/queue/new\n{STREAM}x-max-length:5\n\n\0", "precondition_failed", "x-max-length"),
+        (f"SEND\ndestination:/queue/new\n{STREAM}x-max-length-bytes:many\n\n\0", "Invalid header", "x-max-length"),
+        ("SEND\ndestination:/queue/new\nx-queue-type:stream\ndurable:false\n\n\0", "precondition_failed", "durable"),
+        ("SEND\ndestination:/exchange/nowhere/key\n\n\0", "not_found", "nowhere"),
+        (f"SEND\ndestination:/queue/new\n{STREAM}user-id:other\n\n\0", "precondition_failed", "user_id"),
+        (f"SEND\ndestination:/queue/new\n{STREAM}expiration:soon\n\n\0", "precondition_failed", "expiration"),
+        ("SUBSCRIBE\nid:1\ndestination:/exchange/amq.direct/key\nack:client\n\n\0", "not_implemented", "exchanges"),
+        ("SUBSCRIBE\nid:1\ndestination:/topic/a\nack:client\n\n\0", "not_implemented", "/topic/a"),
+        ("UNSUBSCRIBE\nid:1\n\n\0", "No subscription found", "'1'"),
+        ("ACK\nid:nonsense\n\n\0", "Invalid header", ""),
+        ("BEGIN\ntransaction:t\n\n\0", "not_implemented", "transactions"),
+        ("SEND\ndestination:/queue/new\ncontent-length:100001\n\n", "Invalid frame", "100000"),
+    ],
+)
+def test_what_cannot_be_is_an_error_and_the_end(client, frame, message, text):
+    client.say(frame)
+    client.error(message, text)
+
+
+@pytest.mark.parametrize(
+    ("headers", "message", "text"),
+    [
+        ("ack:client\n", "precondition_failed", "prefetch count is not set"),
+        ("ack:client\nprefetch-count:0\n", "precondition_failed", "prefetch"),
+        ("ack:client\nprefetch-count:x\n", "Invalid header", "prefetch-count"),
+        ("ack:auto\nprefetch-count:5\n", "not_implemented", "automatic"),
+        ("prefetch-count:5\n", "not_implemented", "automatic"),
+        ("ack:client\nprefetch-count:5\nx-headgate-sql:n = \n", "precondition_failed", "^"),
+    ],
+)
+def test_a_subscription_that_cannot_be_is_an_error_and_the_end(client, stream, headers, message, text):
+    client.send(stream, "m")
+    client.say(f"SUBSCRIBE\nid:1\nreceipt:r\ndestination:/amq/queue/{stream}\n{headers}\n\0")
+    assert client.error(message, text).headers["receipt-id"] == "r"
+
+
+def test_an_identifier_names_one_subscription(client, stream):
+    client.send(stream, "m")
+    client.subscribe(stream, "x-stream-offset:next\n")
+    client.subscribe(stream)
+    client.error("Duplicated subscription identifier")
+
+
+def test_a_message_that_goes_nowhere_is_done_with(client):
+    client.say("SEND\ndestination:/amq/queue/nowhere\nreceipt:r\n\nm\0")
+    assert client.next() == Frame("RECEIPT", {"receipt-id": "r"})
+
+
+def test_exchanges_route_by_key(server, client, stream):
+    client.send(stream, "declares")
+    session = next(iter(server.context.broker.sessions))
+    server.call(session.bind, "amq.direct", stream, "a/b")
+    client.say("SEND\ndestination:/exchange/amq.direct/a%2Fb\nreceipt:r\n\nrouted\0")
+    assert client.next().command == "RECEIPT"
+    client.subscribe(stream, "x-stream-offset:offset=1\n")
+    frame = client.next()
+    assert (frame.headers["destination"], frame.body) == ("/exchange/amq.direct/a%2Fb", b"routed")
+
+
+def test_a_place_is_given_back_for_each_message_that_is_settled(client, stream):
+    client.send(stream, *(f"m{number}" for number in range(5)))
+    client.subscribe(stream, prefetch=2)
+    first, second = client.next(), client.next()
+    client.say(f"ACK\nid:{second.headers['ack']}\nreceipt:a\n\n\0")
+    assert client.next() == Frame("RECEIPT", {"receipt-id": "a"})
+    assert client.next().body == b"m2"
+    client.say(f"NACK\nid:{first.headers['ack']}\n\n\0")
+    assert client.next().body == b"m3"
+    client.say(f"ACK\nid:{first.headers['ack']}\n\n\0")
+    client.error("precondition_failed", "unknown delivery tag")
+
+
+def test_a_subscription_that_has_ended_gets_nothing(client, stream):
+    client.send(stream, "m0")
+    client.subscribe(stream)
+    frame = client.next()
+    client.say("UNSUBSCRIBE\nid:s\nreceipt:u\n\n\0", f"ACK\nid:{frame.headers['ack']}\nreceipt:a\n\n\0")
+    assert [client.next().headers["receipt-id"] for _ in range(2)] == ["u", "a"]
+    client.send(stream, "m1")
+
+
+def test_receipts_of_everything_come_before_the_end(client, stream):
+    sends = [f"SEND\ndestination:/queue/{stream}\nreceipt:{number}\n{STREAM}\nm\0" for number in range(50)]
+    client.say(*sends, "DISCONNECT\nreceipt:bye\n\n\0")
+    receipts = [client.next().headers["receipt-id"] for _ in range(51)]
+    assert receipts == [*map(str, range(50)), "bye"]
+    with pytest.raises(EOFError):
+        client.next()
+
+
+def test_a_body_may_hold_anything(client, stream):
+    body = bytes(range(256)) * 20
+    head = f"SEND\ndestination:/queue/{stream}\nreceipt:r\ncontent-length:{len(body)}\n{STREAM}\n"
+    client.socket.sendall(head.encode() + body + b"\0")
+    assert client.next().command == "RECEIPT"
+    client.subscribe(stream)
+    assert client.next().body == body
+
+
+@pytest.mark.parametrize(
+    ("frame", "text"),
+    [
+        ("CONNECT\nlogin:guest\npasscode:wrong\n\n\0", "Access refused for user 'guest'"),
+        ("CONNECT\nlogin:guest\npasscode:guest\nhost:shop\n\n\0", "Virtual host 'shop' access denied"),
+    ],
+)
+def test_who_may_not_come_in_is_told_so(connect, frame, text):
+    client = connect(connect=False)
+    client.say(frame)
+    client.error("Bad CONNECT", text)
+
+
+def test_both_sides_show_that_they_are_there(connect):
+    client = connect("heart-beat:1000,1000\n")
+    assert client.connected.headers["heart-beat"] == "1000,1000"
+    # A client that keeps silent is cut off after two intervals and a little, having heard of the server.
+    with pytest.raises((EOFError, ConnectionResetError)):
+        client.next()
+    assert client.bytes.rstrip(b"\n") != client.bytes[:-1]
+
+
+def test_a_server_that_stops_says_so(connect, tmp_path):
+    with running_server(tmp_path, handlers={"stomp": StompHandler}) as running:
+        client = connect(to=running)
+    client.error("internal_error", "shutting down")
+
+
+def test_nothing_stays_of_connections_that_are_gone(server, connect):
+    for garbage in ("\1\2\n\n\0", "CONNECT\n\n\0SEND\nx\n\n\0", "SEND\n" + "a" * 70_000):
+        client = connect(connect=False)
+        client.say(garbage)
+        client.socket.settimeout(LIMIT_S)
+        while client.socket.recv(65536):
+            pass
+    deadline = time.monotonic() + LIMIT_S
+    while server.call(lambda: len(server.context.broker.sessions) + len(server.context.connections)):
+        assert time.monotonic() < deadline
+    assert server.context.connections.totals.failed == 0

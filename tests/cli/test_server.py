@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from command_line import Run
+from headgate import Message
+from headgate.client import Client
+from headgate.server.stream import StreamHandler
+from server.running import RunningServer, running_server
 
 from ..client.fake_server import HEADGATE, RABBITMQ, FakeServer, fake_server
 
@@ -160,3 +165,47 @@ def test_a_stream_of_files_is_deleted_unless_somebody_writes_it(run: Run) -> Non
     assert run("stream", "rm", "orders").status == 0
     assert run("stream", "ls").out == ""
     assert run("stream", "rm", "orders").status == 1
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with running_server(tmp_path_factory.mktemp("real"), handlers={"stream": StreamHandler}) as running:
+        yield running
+
+
+def test_tail_with_a_filter_gives_what_it_gives_on_the_files_of_the_server(real: RunningServer, run: Run) -> None:
+    address = f"127.0.0.1:{real.ports['stream']}"
+    root = real.context.settings.root
+    made = run("stream", "create", "orders", "--filter-source", "application_properties.region", "--server", address)
+    assert made.status == 0
+    lines = [
+        json.dumps({"application_properties": {"region": ("AMER", "EMEA")[number // 5 % 2], "price": number}})
+        for number in range(40)
+    ]
+    for first in range(0, 40, 5):
+        assert run("publish", "orders", "--server", address, stdin="\n".join(lines[first : first + 5])).status == 0
+    for options in (
+        ["--filter", "price > 12 AND region = 'EMEA'"],
+        ["--filter", "price > 100"],
+        ["--filter-value", "EMEA", "--from", "7", "--until", "27"],
+        ["--filter", "price % 2 = 0", "--filter-value", "AMER", "-n", "4"],
+    ):
+        on_files = run("tail", "orders", "--root", root, "--json", *options)
+        on_server = run("tail", "orders", "--server", address, "--json", *options)
+        assert on_server.json == on_files.json
+        assert on_server.status == 0
+    assert run("stream", "ls", "--server", address, "--json").json[0]["next_offset"] == 40
+
+
+def test_tail_follows_a_stream_of_a_server(real: RunningServer, run: Run) -> None:
+    address = f"127.0.0.1:{real.ports['stream']}"
+    assert run("stream", "create", "followed", "--server", address).status == 0
+    with Client.connect(address) as client, client.publisher("followed") as publisher:
+        writer = threading.Timer(0.3, lambda: (publisher.send(Message(b"one")), publisher.flush()))
+        writer.start()
+        shown = run("tail", "followed", "--follow", "-n", "1", "--offsets", "--server", address)
+        writer.join()
+    assert shown.out == "0\n"
+    refused = run("tail", "followed", "--follow", "--until", "last", "--server", address)
+    assert refused.status == 2
+    assert "--until" in refused.err

@@ -60,6 +60,22 @@ def test_serve_says_ready_once_when_every_listener_accepts_and_ends_with_sigterm
     assert (tmp_path / "headgate-data").is_dir()
 
 
+def test_a_second_signal_does_not_wait_for_clients(tmp_path: Path) -> None:
+    patient = {"HEADGATE_SERVER__TIMEOUTS__SHUTDOWN_S": "1000", "HEADGATE_SERVER__TIMEOUTS__LINGER_S": "1000"}
+    with (
+        served(cwd=tmp_path, **patient) as (process, line),
+        socket.create_connection(("127.0.0.1", ports_of(line)["amqp"]), 5) as client,
+    ):
+        client.sendall(b"AMQP\x03\x01\x00\x00")
+        assert client.recv(8)
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        while "SIGTERM: stopping" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT_S) == 0
+
+
 def test_serve_starts_again_after_it_was_killed(tmp_path: Path) -> None:
     for _ in range(2):
         with served("--root", tmp_path / "root", cwd=tmp_path) as (process, line):

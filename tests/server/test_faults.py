@@ -18,6 +18,8 @@ from headgate.client.connection import Connection
 from headgate.server.metrics import open_descriptors, resident_bytes
 from server.running import LIMIT_S, RunningServer, running_server
 
+pytestmark = pytest.mark.faults
+
 PREFIXES = {
     "amqp": (
         b"",

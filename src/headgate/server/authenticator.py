@@ -122,7 +122,10 @@ class LoginAuthenticator:
 
     def _accept(self, link: Caller, user: str, then: Answer) -> None:
         self._connections.totals.logins += 1
-        self._connections.of(link).user = user
+        record = self._connections.of(link)
+        record.user = user
+        if record.number:
+            logger.info("%s: user %r logged in", record.name, user)
         link.call_soon(lambda: then(user))
 
     def _refuse(

@@ -22,6 +22,7 @@ class ConnectionRecord:
     """One connection. The driver fills what it knows; `protocol` and `client` are the handler's to fill."""
 
     number: int
+    """From 1; 0 of somebody who has no connection of its own, such as a request over HTTP."""
     peer: Peer
     listener: str = ""
     opened_ms: int = 0

@@ -50,7 +50,9 @@ def _open(name: str, host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except (OSError, OverflowError) as error:
         taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        reason = "the port is taken by another process" if taken else getattr(error, "strerror", None) or str(error)
+        # The standard library appends the address to the system's words.
+        words = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
+        reason = "the port is taken by another process" if taken else words
         raise ConfigError(
             f"listeners.{name}: cannot listen on {host} port {port}: {reason}; "
             f"move it with listeners.{name} or HEADGATE_SERVER__LISTENERS__{name.upper()}, or switch it `off`"

@@ -68,16 +68,19 @@ class Server:
         """
         tls = None if self._settings.tls is None else tls_context(self._settings.tls)
         sockets = open_listeners(self._settings.listeners, encrypted=tls is not None)
+        broker: Broker | None = None
         try:
             self._lock = _lock_root(Path(self._settings.root), self._clock)
             broker = self._make_broker()
             apply_definitions(broker, self._settings)
-            handlers = {
-                protocol: self._handler(protocol) for protocol in map(protocol_of, sockets) if protocol != "http"
-            }
+            protocols = {protocol_of(name) for name in sockets} - {"http"}
+            handlers = {protocol: self._handler(protocol) for protocol in protocols}
         except BaseException:
             for listening in sockets.values():
                 listening.close()
+            if broker is not None:
+                broker.close()
+            self._driver.close()
             if self._lock is not None:
                 self._lock.release()
             raise
@@ -102,10 +105,12 @@ class Server:
         await self._driver.end_connections()
         for http in self._http:
             await http.stop()
-        self.context.broker.close()
-        self._driver.close()
-        if self._lock is not None:
-            self._lock.release()
+        try:
+            self.context.broker.close()
+        finally:
+            self._driver.close()
+            if self._lock is not None:
+                self._lock.release()
 
     def hurry(self) -> None:
         """Stop without waiting for clients any longer."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +41,8 @@ _DENSE_ROWS = 32
 
 _STAGE1_BYTES = CHUNK_HEADER_BYTES + MAX_BLOOM_BYTES
 _STAGE1_DTYPE = np.dtype(f"V{_STAGE1_BYTES}")
+
+Allocate = Callable[[int], NDArray[np.uint8]]
 
 
 @dataclass(slots=True)
@@ -132,24 +135,24 @@ class Segment:
         """The file with one record per chunk."""
         return self.folder / index_name(self.first_chunk_id)
 
-    def open(self, *, shared: bool = False) -> SegmentReader:
+    def open(self, *, allocate: Allocate | None = None) -> SegmentReader:
         """A reader of this segment; raises OffsetOutOfRangeError if retention deleted it since it was listed.
 
-        What a `shared` one reads lies in a buffer of its own each time and stays valid; several threads may read at
-        once, while one refreshes the table.
+        With `allocate`, which gives a buffer of at least so many bytes, what is read lies in a buffer of its own each
+        time and stays valid; then several threads may read at once, while one refreshes the table.
         """
-        return SegmentReader(self, shared=shared)
+        return SegmentReader(self, allocate=allocate)
 
 
 class SegmentReader:
     """Reads one segment, beside a writer in any process.
 
-    Unless it is `shared`, `read` reuses its buffer: then it is not for several threads at once.
+    Without `allocate` (`Segment.open`) `read` reuses its buffer: then it is not for several threads at once.
     """
 
-    def __init__(self, segment: Segment, *, shared: bool = False) -> None:
+    def __init__(self, segment: Segment, *, allocate: Allocate | None = None) -> None:
         self.segment = segment
-        self._shared = shared
+        self._allocate = allocate
         self._index_fd = -1
         self._fd = -1
         try:
@@ -400,14 +403,16 @@ class SegmentReader:
         """
         if self._mapping is not None and (not len(stops) or int(stops[-1]) + SLACK_BYTES <= len(self._mapping)):
             return self._mapping, positions
+        if not len(stops):
+            return self._reserve(SLACK_BYTES)[:SLACK_BYTES], positions
         sizes = stops - positions
         targets = np.cumsum(sizes) - sizes
         total = int(sizes.sum())
         file_size = os.fstat(self._fd).st_size
-        if len(stops) and int(stops[-1]) > file_size:
+        if int(stops[-1]) > file_size:
             raise self._ends_early(int(stops[-1]), file_size)
         buffer = self._reserve(total + SLACK_BYTES)
-        begins = np.flatnonzero(np.append(True, positions[1:] != stops[:-1])) if len(stops) else np.empty(0, np.intp)
+        begins = np.flatnonzero(np.append(True, positions[1:] != stops[:-1]))
         ends = np.append(begins[1:], len(stops)) - 1
         for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
             start, stop, target = int(positions[begin]), int(stops[end]), int(targets[begin])
@@ -416,8 +421,8 @@ class SegmentReader:
 
     def _reserve(self, count: int) -> NDArray[np.uint8]:
         """A buffer of at least `count` bytes: the reusable one, or a new one."""
-        if self._shared:
-            return np.empty(count, dtype=np.uint8)
+        if self._allocate is not None:
+            return self._allocate(count)
         if len(self._buffer) < count:
             self._buffer = np.zeros(max(count, min(2 * len(self._buffer), 1 << 26)), dtype=np.uint8)
         return self._buffer

@@ -82,12 +82,17 @@ class ScanCounters:
 
     def add(self, other: ScanCounters) -> None:
         """Add the counts of another reader."""
-        for counter in fields(self):
-            setattr(self, counter.name, getattr(self, counter.name) + getattr(other, counter.name))
+        for name in _COUNTERS:
+            count = getattr(other, name)
+            if count:
+                setattr(self, name, getattr(self, name) + count)
 
     def as_dict(self) -> dict[str, int]:
         """Counters by name."""
         return asdict(self)
+
+
+_COUNTERS = tuple(counter.name for counter in fields(ScanCounters))
 
 
 @dataclass(frozen=True, slots=True)

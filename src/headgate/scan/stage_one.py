@@ -7,17 +7,33 @@ the chunk was written under that declaration; these always keep chunks with mess
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Hashable
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError
 from headgate.evaluate.prune import wanted_values
-from headgate.log import BloomMatcher, ChunkType, SegmentReader, Stream
-from headgate.log.format import ChunkHeaders
+from headgate.log import BloomMatcher, ChunkHeaders, ChunkTable, ChunkType, Stream
 from headgate.message.fields import parse_field
 from headgate.scan.request import OnCorrupt, ScanCounters, ScanRequest
 
 _ROWS_AT_ONCE = 16_384
+
+
+class HeaderSource(Protocol):
+    """Where headers come from: a `SegmentReader`, or what several readers share of one."""
+
+    def chunks(self) -> ChunkTable:
+        """The table of the segment's chunks."""
+
+    def stop_positions(self, start_row: int, stop_row: int) -> NDArray[np.int64]:
+        """Per row of a part of the table the byte behind the chunk."""
+
+    def headers(self, start_row: int, stop_row: int) -> ChunkHeaders:
+        """Headers and Bloom bytes of rows of the table."""
 
 
 class ChunkSelector:
@@ -54,7 +70,14 @@ class ChunkSelector:
         """Whether any chunk can be ruled out by its header."""
         return self._wanted is not None or bool(self._implied)
 
-    def select(self, reader: SegmentReader, start_row: int, stop_row: int, counters: ScanCounters) -> NDArray[np.int64]:
+    @functools.cached_property
+    def key(self) -> Hashable:
+        """What makes two selectors of one stream keep the same chunks."""
+        matchers = {"": self._wanted, **self._implied}
+        asked = [(name, each.values, each.match_unfiltered) for name, each in matchers.items() if each is not None]
+        return tuple(asked), self._settings.declared if self._implied and self._settings is not None else ()
+
+    def select(self, reader: HeaderSource, start_row: int, stop_row: int, counters: ScanCounters) -> NDArray[np.int64]:
         """The rows of the reader's table, from `start_row` to `stop_row` exclusive, that have to be read.
 
         Rows of tracking chunks are left out and counted nowhere. Raises CorruptChunkError for a header that does not
@@ -76,7 +99,7 @@ class ChunkSelector:
         counters.bytes_skipped += int(sizes[skipped].sum())
         return np.flatnonzero(user & keep) + start_row
 
-    def _test(self, reader: SegmentReader, start_row: int, stop_row: int) -> NDArray[np.bool_]:
+    def _test(self, reader: HeaderSource, start_row: int, stop_row: int) -> NDArray[np.bool_]:
         try:
             headers = reader.headers(start_row, stop_row)
         except CorruptChunkError:
@@ -84,6 +107,10 @@ class ChunkSelector:
                 raise
             # Whoever reads these chunks finds the one that does not check, passes over it and counts it.
             return np.ones(stop_row - start_row, dtype=np.bool_)
+        return self.keep(headers)
+
+    def keep(self, headers: ChunkHeaders) -> NDArray[np.bool_]:
+        """`(chunks,)`: which of some chunks with messages have to be read."""
         keep = np.ones(len(headers), dtype=np.bool_)
         if self._wanted is not None:
             keep &= self._match(self._wanted, headers)

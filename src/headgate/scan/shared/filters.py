@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,35 +28,62 @@ reference evaluator takes it."""
 FEWEST_FILTERS = 4
 """From so many filters on a rule set is faster than one program after the other."""
 
-_MOST_RULE_SETS = 4
-_NEAR_WINDOWS = 4
-"""Readers up to so many windows behind will soon be here."""
+_FILTERS_PER_READER = 64
+"""So many filters more in a rule set cost about what one program does."""
+
+_MOST_CHANGES = 24
+"""Beyond so many changes a rule set is made anew."""
+
+_MOST_NEAR = 16
+"""Readers up to so many windows behind may find what was decided for them; fewer where it did not last so long."""
 
 
 @dataclass(slots=True)
 class RuleMatches:
-    """Which messages of a batch match which filters of a rule set: `rows[borders[i]:borders[i + 1]]` filter i."""
+    """Which messages of a batch match which filters of a rule set: `rows[borders[i]:borders[i + 1]]` filter i.
+
+    `chunks_hit[i]` is the number of chunks that they lie in.
+    """
 
     rows: NDArray[np.int64]
-    borders: NDArray[np.int64]
+    borders: list[int]
+    chunks_hit: list[int]
 
 
+@dataclass(frozen=True, slots=True)
 class SharedRules:
-    """Some filters of a stream, decided together. `places` is number of filter → place in the set."""
+    """Filters of a stream that are decided together; `places` is number of filter → place in the set."""
 
-    __slots__ = ("_rules", "places")
+    rules: RuleSet
+    places: dict[int, int]
 
-    def __init__(self, filters: dict[int, Filter]) -> None:
-        self.places = {number: place for place, number in enumerate(filters)}
-        self._rules = RuleSet(list(filters.values()))
+    @staticmethod
+    def of(filters: dict[int, Filter]) -> SharedRules:
+        """A new set."""
+        return SharedRules(RuleSet(list(filters.values())), {number: place for place, number in enumerate(filters)})
 
-    def match(self, messages: EncodedMessages) -> RuleMatches:
-        """Messages by filter."""
-        found = self._rules.match(messages, now_ms=0)
-        rules = found.rules.astype(np.int16 if len(self.places) < 1 << 15 else np.int64)
-        order = np.argsort(rules, kind="stable")
-        borders = np.searchsorted(rules[order], np.arange(len(self.places) + 1))
-        return RuleMatches(found.rows[order], borders)
+    def changed(self, filters: dict[int, Filter]) -> SharedRules:
+        """The set of these filters, made from this one: a millisecond or two for each that comes."""
+        rules, places = self.rules, dict(self.places)
+        for number in self.places.keys() - filters.keys():
+            rules = rules.without(places.pop(number))
+        for number in filters.keys() - self.places.keys():
+            places[number] = rules.next_number
+            rules = rules.with_filter(filters[number])
+        return SharedRules(rules, places)
+
+    def match(self, messages: EncodedMessages, chunk_of: NDArray[np.int64]) -> RuleMatches:
+        """Messages by place of the filter; `chunk_of` `(messages,)` is the chunk of each, rising."""
+        count = self.rules.next_number
+        found = self.rules.match(messages, now_ms=0)
+        # Numbers of 16 bits are sorted by their digits, several times faster than wide ones.
+        order = np.argsort(found.rules.astype(np.int16 if count < 1 << 15 else np.int64), kind="stable")
+        rules, rows = found.rules[order], found.rows[order]
+        chunks = chunk_of[rows]
+        is_new = np.ones(len(rows), dtype=np.bool_)
+        is_new[1:] = (chunks[1:] != chunks[:-1]) | (rules[1:] != rules[:-1])
+        borders = np.searchsorted(rules, np.arange(count + 1))
+        return RuleMatches(rows, borders.tolist(), np.bincount(rules[is_new], minlength=count).tolist())
 
 
 class SharedFilters:
@@ -67,12 +95,25 @@ class SharedFilters:
         self._filters: dict[int, Filter] = {}
         self._readers: dict[SharedReader, int] = {}
         self._next_number = 0
-        self._rule_sets: list[SharedRules] = []
+        self._rules: SharedRules | None = None
+        self._near_windows = _MOST_NEAR
 
     @property
     def reader_count(self) -> int:
         """How many readers the stream has."""
         return len(self._readers)
+
+    @property
+    def has_unfiltered(self) -> bool:
+        """Whether some reader takes all messages, or whole chunks."""
+        return NO_FILTER in self._readers.values()
+
+    def learn(self, window: SharedWindow) -> None:
+        """A decided window is given up: if few had any use of that, fewer are thought of the next time."""
+        if window.times_used < FEWEST_FILTERS:
+            self._near_windows = max(1, self._near_windows // 2)
+        else:
+            self._near_windows = min(_MOST_NEAR, 2 * self._near_windows)
 
     def add(self, reader: SharedReader, wanted: Filter | None) -> int:
         """A reader comes; gives the number of its filter, the same for equal ones."""
@@ -96,30 +137,26 @@ class SharedFilters:
             number = self._readers.pop(reader, None)
             if number is not None and number >= 0 and number not in self._readers.values():
                 del self._numbers[self._filters.pop(number)]
-                self._rule_sets = [rules for rules in self._rule_sets if number not in rules.places]
 
-    def rules_for(self, window: SharedWindow, number: int) -> SharedRules | None:
-        """The rule set by which a window is decided for the filter `number` and those of other readers that come by.
+    def rules_for(self, window: SharedWindow, number: int, known: Collection[int]) -> SharedRules | None:
+        """All filters as a rule set, if a window is better decided for all than for the filter `number` alone.
 
-        None where they are so few that each is better decided alone.
+        That is so when enough readers will soon ask for filters that are not `known` there.
         """
         if number < 0:
             return None
         with self._lock:
-            begin = window.first_offset - _NEAR_WINDOWS * (window.next_offset - window.first_offset)
-            wanted = {number}
-            behind = {number}
+            begin = window.first_offset - self._near_windows * (window.next_offset - window.first_offset)
+            asked = {number}
             for reader, other in self._readers.items():
-                if other >= 0 and reader.is_waiting and reader.offset < window.next_offset:
-                    behind.add(other)
-                    if reader.offset >= begin:
-                        wanted.add(other)
-            if len(wanted) < FEWEST_FILTERS:
+                is_near = reader.is_waiting and begin <= reader.offset < window.next_offset
+                if is_near and other >= 0 and other not in known:
+                    asked.add(other)
+            if len(asked) < FEWEST_FILTERS + len(self._filters) // _FILTERS_PER_READER:
                 return None
-            for rules in self._rule_sets:
-                if len(rules.places) <= 2 * len(wanted) and wanted <= rules.places.keys():
-                    return rules
-            filters = {each: self._filters[each] for each in sorted(behind)}
-            rules = SharedRules(filters)
-            self._rule_sets = [rules, *self._rule_sets[: _MOST_RULE_SETS - 1]]
-            return rules
+            rules = self._rules
+            if rules is None or len(rules.places.keys() ^ self._filters.keys()) > _MOST_CHANGES:
+                self._rules = SharedRules.of(self._filters)
+            elif rules.places.keys() != self._filters.keys():
+                self._rules = rules.changed(self._filters)
+            return self._rules

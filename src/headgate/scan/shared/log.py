@@ -19,6 +19,13 @@ from headgate.scan.shared.window import SharedWindow
 MOST_WINDOW_RECORDS = 1 << 16
 """Messages of a window, at most, unless a single chunk has more."""
 
+SMALLEST_WINDOW_BYTES = 1 << 20
+LARGEST_WINDOW_BYTES = 4 << 20
+"""Windows grow as long as little of them is kept, so that their fixed cost vanishes."""
+
+_MANY_READERS = 32
+"""From so many readers on windows grow to twice that: what each of them costs counts more."""
+
 SMALL_BYTES = 64 << 10
 SMALL_RECORDS = 1024
 """What is left to the end of a stream is little up to so many bytes and messages."""
@@ -69,6 +76,11 @@ class SharedLog:
                 self.reads.forget(window)
             for opened in list(self._opened.values()):
                 self.close_segment(opened)
+
+    @property
+    def largest_window_bytes(self) -> int:
+        """How large windows may grow."""
+        return LARGEST_WINDOW_BYTES * (2 if self.filters.reader_count >= _MANY_READERS else 1)
 
     # places
 
@@ -171,7 +183,7 @@ class SharedLog:
                 opened.users += 1
                 opened.used_at = self.reads.next_use()
                 return opened
-        fresh = OpenSegment(segment)
+        fresh = OpenSegment(segment, self.reads.pool)
         with self.reads.lock:
             opened = self._opened.get(segment.first_chunk_id)
             if opened is not None and opened.segment == segment:
@@ -225,6 +237,8 @@ class SharedLog:
         """A window is not kept any more; under the lock of the reads."""
         tiles = self._tiles[window.segment_id]
         tiles.remove(window)
+        if window.is_decided:
+            self.filters.learn(window)
         if not tiles:
             del self._tiles[window.segment_id]
 

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from headgate.scan.decide import DecideBuffers
+from headgate.scan.shared.buffers import BufferPool
 
 if TYPE_CHECKING:
     from headgate.scan.shared.log import SharedLog
@@ -24,6 +25,7 @@ class SharedReads:
 
     def __init__(self, *, windows_bytes: int = WINDOWS_BYTES, most_open_segments: int = MOST_OPEN_SEGMENTS) -> None:
         self.lock = threading.Lock()
+        self.pool = BufferPool()
         self._windows_bytes = windows_bytes
         self._most_open = most_open_segments
         self._windows: OrderedDict[SharedWindow, SharedLog] = OrderedDict()

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from headgate.log import ChunkTable, Segment
+from headgate.log import ChunkHeaders, ChunkTable, Segment
+from headgate.log.sidecar import Sidecar
+from headgate.scan.shared.buffers import BufferPool
+
+BLOCK_ROWS = 1024
+"""Stage 1 goes over so many chunks at a time, from borders that are the same for all readers."""
+
+_FEW_ROWS = 32
+_MOST_BLOCKS = 2
+"""Headers that are kept of a segment that is not mapped: a third of a megabyte each."""
+
+_READS_PER_LOOK = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +43,32 @@ class SegmentView:
         """The byte where the chunk of a row begins, or the one behind the last."""
         return int(self.table.position[row]) if row < len(self.table) else self.stop_position
 
+    def stops(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The byte behind the chunk of each of some rows, ascending."""
+        position = self.table.position
+        if len(rows) and int(rows[-1]) + 1 == len(position):
+            return np.append(position[rows[:-1] + 1], self.stop_position)
+        return position[rows + 1]
+
+    def sizes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The bytes of the chunk of each of some rows, ascending."""
+        return self.stops(rows) - self.table.position[rows]
+
 
 class OpenSegment:
     """One open segment. `users` is counted under the lock of whoever holds it; all else is safe for several threads."""
 
-    __slots__ = ("_lock", "reader", "segment", "used_at", "users", "view")
+    __slots__ = ("_blocks", "_has_sidecar", "_lock", "_looks", "reader", "segment", "used_at", "users", "view")
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: Segment, buffers: BufferPool) -> None:
         self.segment = segment
-        self.reader = segment.open(shared=True)
+        self.reader = segment.open(allocate=buffers.take)
         self.users = 0
         self.used_at = 0
         self._lock = threading.Lock()
+        self._blocks: OrderedDict[int, ChunkHeaders] = OrderedDict()
+        self._has_sidecar = False
+        self._looks = 0
         try:
             self.view = self._look(refresh=False)
         except BaseException:
@@ -53,6 +80,41 @@ class OpenSegment:
         with self._lock:
             self.view = self._look(refresh=True)
         return self.view
+
+    @property
+    def has_sidecar(self) -> bool:
+        """Whether there is a match index; one that comes or goes is noticed some reads later."""
+        if not self._looks:
+            self._has_sidecar = Sidecar.identity_at(self.segment) is not None
+        self._looks = (self._looks + 1) % _READS_PER_LOOK
+        return self._has_sidecar
+
+    # what stage 1 asks
+
+    def chunks(self) -> ChunkTable:
+        """The table as it was at the last look."""
+        return self.reader.chunks()
+
+    def stop_positions(self, start_row: int, stop_row: int) -> NDArray[np.int64]:
+        """Per row the byte behind the chunk."""
+        return self.reader.stop_positions(start_row, stop_row)
+
+    def headers(self, start_row: int, stop_row: int) -> ChunkHeaders:
+        """Headers and Bloom bytes of rows, all of one block, read once for all readers. Raises CorruptChunkError."""
+        first = start_row // BLOCK_ROWS * BLOCK_ROWS
+        last = first + BLOCK_ROWS
+        if self.segment.mappable or stop_row - start_row < _FEW_ROWS or stop_row > last:
+            return self.reader.headers(start_row, stop_row)
+        with self._lock:
+            block = self._blocks.get(first)
+            if block is None or len(block) < stop_row - first:
+                block = self.reader.headers(first, min(last, len(self.view.table)))
+                self._blocks[first] = block
+            self._blocks.move_to_end(first)
+            if len(self._blocks) > _MOST_BLOCKS:
+                self._blocks.popitem(last=False)
+        rows = slice(start_row - first, stop_row - first)
+        return ChunkHeaders(block.records[rows], block.data, block.bloom_positions[rows])
 
     def _look(self, *, refresh: bool) -> SegmentView:
         table = self.reader.chunks(refresh=refresh)

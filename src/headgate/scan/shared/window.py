@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,16 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError
-from headgate.log import ChunkType
+from headgate.log import ChunkHeaders, ChunkType
+from headgate.log.build import gather
+from headgate.message.batch import SLACK_BYTES, EncodedMessages
 from headgate.scan.decide import Decider
 from headgate.scan.reading import ScanBatch, Window, open_window, read_window
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
 from headgate.scan.shared.filters import NO_FILTER, RuleMatches, SharedFilters, SharedRules
 from headgate.scan.shared.reads import SharedReads
 from headgate.scan.shared.segments import OpenSegment, SegmentView
+from headgate.scan.stage_one import ChunkSelector
 
 if TYPE_CHECKING:
     from headgate.scan.decide import DecideBuffers
+    from headgate.scan.shared.log import Place
 
 Int64Array = NDArray[np.int64]
 
@@ -27,6 +32,9 @@ EVERYWHERE = OffsetRange(0, 2**63 - 1)
 
 _ROW_BYTES = 24
 """What a message in a batch takes beside its bytes."""
+
+_COMPACT = 2
+"""Less than one byte in so many kept by some filter is worth a copy, so that the rest can go."""
 
 _WINDOW_BYTES = 4096
 """What a window takes beside its chunks."""
@@ -56,13 +64,48 @@ class Verdict:
 
 
 @dataclass(slots=True)
-class WindowPart:
-    """What one reader takes of a window: the messages of some of its chunks, from an offset on."""
+class Pick:
+    """The chunks of a window that stage 1 leaves to a reader: `chunks`, numbers of them, ascending.
 
-    batches: list[ScanBatch]
-    chunks_hit: int
+    `is_all`: none was left out. `counters` is what stage 1 counted; the chunks hold `record_count` messages and are
+    `chunk_bytes` long.
+    """
+
+    chunks: Int64Array
+    is_all: bool
+    counters: ScanCounters
     record_count: int
     chunk_bytes: int
+
+
+@dataclass(slots=True)
+class Outline:
+    """What stage 1 needs of a window's chunks, without their data."""
+
+    headers: ChunkHeaders
+    sizes: Int64Array
+    record_counts: Int64Array
+
+    @staticmethod
+    def of(loaded: LoadedRows) -> Outline:
+        """Copied out of chunks in memory."""
+        content = loaded.content
+        lengths = content.headers["bloom_length"].astype(np.int64)
+        blooms = gather(content.chunks.data, content.chunks.data_starts - lengths, lengths)
+        headers = ChunkHeaders(content.headers, blooms, np.cumsum(lengths) - lengths)
+        return Outline(headers, loaded.sizes, content.chunks.record_counts)
+
+    def pick(self, selector: ChunkSelector, first_chunk: int) -> Pick:
+        """The chunks from number `first_chunk` on that a selector keeps."""
+        kept = np.arange(first_chunk, len(self.sizes))
+        counters = ScanCounters(chunks_examined=len(kept))
+        if selector.tests_headers:
+            keep = selector.keep(self.headers)[first_chunk:]
+            counters.chunks_skipped = int((~keep).sum())
+            counters.bytes_skipped = int(self.sizes[first_chunk:][~keep].sum())
+            kept = kept[keep]
+        records = int(self.record_counts[kept].sum())
+        return Pick(kept, len(kept) == len(self.sizes), counters, records, int(self.sizes[kept].sum()))
 
 
 def chunks_hit(chunk_ids: Int64Array, offsets: Int64Array) -> int:
@@ -86,13 +129,9 @@ def user_rows(view: SegmentView, start_row: int, stop_row: int) -> Int64Array:
 
 def load_rows(opened: OpenSegment, view: SegmentView, rows: Int64Array) -> LoadedRows:
     """Bring the chunks of some rows into memory, their headers checked. Raises CorruptChunkError."""
-    table = view.table
-    positions = table.position[rows]
-    if len(rows) and rows[-1] + 1 == len(table):
-        stops = np.append(table.position[rows[:-1] + 1], view.stop_position)
-    else:
-        stops = table.position[rows + 1]
-    return LoadedRows(open_window(opened.reader, table.chunk_id[rows], positions, stops, None), stops - positions)
+    positions, stops = view.table.position[rows], view.stops(rows)
+    content = open_window(opened.reader, view.table.chunk_id[rows], positions, stops, None)
+    return LoadedRows(content, stops - positions)
 
 
 def decide_window(
@@ -110,32 +149,35 @@ def decide_window(
 
 
 class SharedWindow:
-    """The chunks `start_row … stop_row` of a segment for all readers. Safe for several threads; `load` it first.
+    """The chunks `start_row … stop_row` of a segment for all readers. Safe for several threads.
 
-    Whoever asks first reads and decides; others wait for that and take the result. Of its chunks those with messages
-    count: `chunk_count`, `record_count`, `chunk_bytes`.
+    Whoever asks first reads and decides; others wait for that and take the result. Its chunks are numbered; those
+    without messages do not count. Once it was decided for all filters, only what some filter keeps stays in memory,
+    so that results last until the slowest reader comes by; whoever asks for more has the bytes read again. All calls
+    that are given a `place` in its segment raise CorruptChunkError for a header that is none.
     """
 
     __slots__ = (
+        "_chunk_ids",
         "_is_damaged",
         "_is_sound",
         "_loaded",
         "_lock",
         "_matches",
+        "_outline",
+        "_picks",
         "_pieces",
         "_places",
         "_reads",
         "_size_bytes",
         "_verdicts",
         "charged_bytes",
-        "chunk_bytes",
-        "chunk_count",
         "first_offset",
         "next_offset",
-        "record_count",
         "segment_id",
         "start_row",
         "stop_row",
+        "times_used",
     )
 
     def __init__(self, segment_id: int, start_row: int, stop_row: int, view: SegmentView, reads: SharedReads) -> None:
@@ -144,31 +186,56 @@ class SharedWindow:
         self.stop_row = stop_row
         self.first_offset = view.offset_at(start_row)
         self.next_offset = view.offset_at(stop_row)
-        self.chunk_count = self.record_count = self.chunk_bytes = 0
         self.charged_bytes = 0
+        self.times_used = 0
         self._size_bytes = view.position_at(stop_row) - view.position_at(start_row)
         self._reads = reads
         self._lock = threading.Lock()
         self._loaded: LoadedRows | None = None
+        self._outline: Outline | None = None
+        self._chunk_ids = np.empty(0, dtype=np.int64)
         self._is_sound = self._is_damaged = False
         self._verdicts: dict[int, Verdict] = {}
+        self._picks: dict[Hashable, Pick] = {}
         self._places: dict[int, int] = {}
-        self._pieces: tuple[ScanBatch, ...] = ()
+        self._pieces: list[ScanBatch] = []
         self._matches: list[RuleMatches] = []
 
-    def load(self, opened: OpenSegment, view: SegmentView) -> LoadedRows:
-        """Its chunks with messages, read at the first call. Raises CorruptChunkError for a header that is none."""
-        with self._lock:
-            if self._loaded is None:
-                loaded = load_rows(opened, view, user_rows(view, self.start_row, self.stop_row))
-                self.chunk_count = len(loaded.sizes)
-                self.record_count = int(loaded.content.chunks.record_counts.sum())
-                self.chunk_bytes = int(loaded.sizes.sum())
-                self._loaded = loaded
-                self._charge(_WINDOW_BYTES + (0 if opened.segment.mappable else self._size_bytes))
-            return self._loaded
+    @property
+    def is_decided(self) -> bool:
+        """Whether a rule set decided it."""
+        return bool(self._places)
 
-    def verdict(self, request: ScanRequest, number: int, filters: SharedFilters) -> Verdict | None:
+    def load(self, place: Place) -> LoadedRows:
+        """Its chunks with messages."""
+        with self._lock:
+            return self._load(place)
+
+    def first_chunk(self, place: Place) -> int:
+        """The number of the first chunk with messages from a place on."""
+        with self._lock:
+            if not len(self._chunk_ids):
+                self._load(place)
+            return int(np.searchsorted(self._chunk_ids, place.view.offset_at(place.row)))
+
+    def chunk_id(self, chunk: int) -> int:
+        """The id of a chunk by its number."""
+        return int(self._chunk_ids[chunk])
+
+    def pick(self, place: Place, selector: ChunkSelector, first_chunk: int) -> Pick:
+        """The chunks from number `first_chunk` on that a reader has to look into; asked once for equal wishes."""
+        with self._lock:
+            found = None if first_chunk else self._picks.get(selector.key)
+            if found is None:
+                if self._outline is None:
+                    self._load(place)
+                assert self._outline is not None
+                found = self._outline.pick(selector, first_chunk)
+                if not first_chunk:
+                    self._picks[selector.key] = found
+            return found
+
+    def verdict(self, place: Place, request: ScanRequest, number: int, filters: SharedFilters) -> Verdict | None:
         """What a request keeps, `number` being that of its filter; for all filters that come by, if they are many.
 
         None if a chunk of the window is damaged: nothing is decided for all then.
@@ -176,31 +243,36 @@ class SharedWindow:
         with self._lock:
             if self._is_damaged:
                 return None
+            self.times_used += 1
             found = self._known(number)
             if found is None:
-                rules = filters.rules_for(self, number)
-                if rules is not None and self._match(rules, request):
+                rules = filters.rules_for(self, number, self._places.keys() | self._verdicts.keys())
+                if rules is not None and self._match(place, rules, request, filters):
                     return self._known(number)
-                return self._alone(request, number)
+                found = self._alone(place, request, number)
             return found
 
-    def part(self, chunk_ids: Int64Array, start: int, verdict: Verdict) -> WindowPart:
-        """What a verdict keeps of some chunks, ascending, from the offset `start` on."""
-        assert self._loaded is not None
-        chunks = self._loaded.content.chunks
-        rows = np.searchsorted(chunks.chunk_ids, chunk_ids)
-        wanted = np.zeros(len(chunks), dtype=np.bool_)
-        wanted[rows] = True
-        batches, hit = [], 0
+    def part(self, verdict: Verdict, chunks: Int64Array, start: int) -> Verdict:
+        """What a verdict keeps of some chunks from the offset `start` on."""
+        ids = self._chunk_ids
+        wanted = np.zeros(len(ids), dtype=np.bool_)
+        wanted[chunks] = True
+        batches = []
         for batch in verdict.batches:
-            kept = wanted[np.searchsorted(chunks.chunk_ids, batch.offsets, side="right") - 1] & (batch.offsets >= start)
+            kept = wanted[np.searchsorted(ids, batch.offsets, side="right") - 1] & (batch.offsets >= start)
             if kept.any():
-                taken = ScanBatch(batch.messages.take(kept), batch.offsets[kept], batch.timestamps_ms[kept])
-                hit += chunks_hit(chunks.chunk_ids, taken.offsets)
-                batches.append(taken)
-        passed_over = max(0, start - int(chunk_ids[0]))
-        records = int(chunks.record_counts[rows].sum()) - passed_over
-        return WindowPart(batches, hit, records, int(self._loaded.sizes[rows].sum()))
+                batches.append(ScanBatch(batch.messages.take(kept), batch.offsets[kept], batch.timestamps_ms[kept]))
+        return Verdict.of(batches, ids)
+
+    def _load(self, place: Place) -> LoadedRows:
+        if self._loaded is None:
+            loaded = load_rows(place.opened, place.view, user_rows(place.view, self.start_row, self.stop_row))
+            if self._outline is None:
+                self._outline = Outline.of(loaded)
+                self._chunk_ids = loaded.content.chunks.chunk_ids
+            self._loaded = loaded
+            self._charge(_WINDOW_BYTES + (0 if place.opened.segment.mappable else self._size_bytes))
+        return self._loaded
 
     def _known(self, number: int) -> Verdict | None:
         found = self._verdicts.get(number)
@@ -208,42 +280,73 @@ class SharedWindow:
             found = self._verdicts[number] = self._gathered(self._places[number])
         return found
 
-    def _alone(self, request: ScanRequest, number: int) -> Verdict | None:
-        assert self._loaded is not None
+    def _alone(self, place: Place, request: ScanRequest, number: int) -> Verdict | None:
         if self._is_sound and request.verify_checksums:
             request = replace(request, verify_checksums=False)
-        content = self._loaded.content
+        content = self._load(place).content
         batches, error = decide_window(content, request, EVERYWHERE, self._reads.buffers, ScanCounters())
         if error is not None:
             self._is_damaged = True
             return None
         self._is_sound |= request.verify_checksums
-        verdict = Verdict.of(batches, content.chunks.chunk_ids)
+        verdict = Verdict.of(batches, self._chunk_ids)
         if number >= NO_FILTER:
             self._verdicts[number] = verdict
             self._charge(_ROW_BYTES * verdict.kept_messages)
         return verdict
 
-    def _match(self, rules: SharedRules, request: ScanRequest) -> bool:
-        everything = self._verdicts.get(NO_FILTER) or self._alone(replace(request, filter=None), NO_FILTER)
+    def _match(self, place: Place, rules: SharedRules, request: ScanRequest, filters: SharedFilters) -> bool:
+        everything = self._verdicts.get(NO_FILTER) or self._alone(place, replace(request, filter=None), NO_FILTER)
         if everything is None:
             return False
-        self._pieces = everything.batches
-        self._matches = [rules.match(piece.messages) for piece in self._pieces]
+        self._pieces, self._matches = [], []
+        is_compact = not filters.has_unfiltered and not place.opened.segment.mappable
+        for piece in everything.batches:
+            chunk_of = np.searchsorted(self._chunk_ids, piece.offsets, side="right")
+            matches = rules.match(piece.messages, chunk_of)
+            if is_compact:
+                compact = compacted(piece, matches)
+                is_compact = compact is not None
+                piece = piece if compact is None else compact
+            self._pieces.append(piece)
+            self._matches.append(matches)
         self._places = rules.places
-        self._charge(sum(matches.rows.nbytes for matches in self._matches))
+        size_bytes = sum(matches.rows.nbytes for matches in self._matches)
+        if is_compact:
+            self._loaded = None
+            self._verdicts.clear()
+            size_bytes += sum(piece.messages.data.nbytes for piece in self._pieces) - self.charged_bytes
+        self._charge(size_bytes)
         return True
 
     def _gathered(self, place: int) -> Verdict:
         """The verdict of the filter at a place of the rule set."""
         batches = []
+        hit = kept = 0
         for piece, matches in zip(self._pieces, self._matches, strict=True):
-            rows = matches.rows[matches.borders[place] : matches.borders[place + 1]]
-            if len(rows):
+            first, stop = matches.borders[place], matches.borders[place + 1]
+            if stop > first:
+                rows = matches.rows[first:stop]
                 batches.append(ScanBatch(piece.messages.take(rows), piece.offsets[rows], piece.timestamps_ms[rows]))
-        assert self._loaded is not None
-        return Verdict.of(batches, self._loaded.content.chunks.chunk_ids)
+                hit += matches.chunks_hit[place]
+                kept += stop - first
+        return Verdict(tuple(batches), hit, kept)
 
     def _charge(self, size_bytes: int) -> None:
         with self._reads.lock:
             self._reads.charge(self, size_bytes)
+
+
+def compacted(piece: ScanBatch, matches: RuleMatches) -> ScanBatch | None:
+    """The messages that match some filter, copied, `matches` then being about them; None if they are most of it."""
+    rows = np.unique(matches.rows)
+    messages = piece.messages.take(rows)
+    kept_bytes = int(messages.lengths.sum())
+    if kept_bytes * _COMPACT >= int(piece.messages.lengths.sum()):
+        return None
+    # The last range is the slack that buffers for kernels have.
+    starts, lengths = np.append(messages.starts, 0), np.append(messages.lengths, SLACK_BYTES)
+    data = gather(messages.data, starts, lengths) if len(messages.data) >= SLACK_BYTES else messages.data.copy()
+    matches.rows = np.searchsorted(rows, matches.rows)
+    copied = EncodedMessages(data, np.cumsum(lengths[:-1]) - lengths[:-1], lengths[:-1])
+    return ScanBatch(copied, piece.offsets[rows], piece.timestamps_ms[rows])

@@ -1,0 +1,136 @@
+"""Consumers of the broker in process, without sockets: one alone, many with different filters, whole chunks.
+
+Times are CPU seconds of the process. The baseline is the scan alone, `scan.Cursor` with the order filter.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from harness import Measurement, report
+from rules import sql_filters
+from streams import ORDER_FILTER, RARE_FILTER, event_stream
+
+from headgate.broker.broker import Broker
+from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
+from headgate.broker.session import Session
+from headgate.evaluate.filter import Filter
+from headgate.log import OffsetSpecification, Stream
+from headgate.scan import Cursor, ScanRequest
+
+MESSAGES = 1_000_000
+ROUNDS = 5
+FIRST = OffsetSpecification.first()
+NO_LIMIT = 1 << 30
+
+
+def cursor(stream: Stream, wanted: Filter | None) -> int:
+    kept = 0
+    with Cursor(stream, ScanRequest(filter=wanted), start=FIRST, now_ms=0) as reading:
+        while (batch := reading.read(0)) is not None:
+            kept += len(batch)
+    return kept
+
+
+def options(wanted: Filter | None) -> ConsumerOptions:
+    return ConsumerOptions(start=FIRST, filter=wanted)
+
+
+def step(consumer: Consumer) -> bool:
+    """One turn of a consumer, as the server gives it; False at the end."""
+    if consumer.needs_scan:
+        consumer.scan()
+    if isinstance(consumer, ChunkConsumer):
+        consumer.take(256 << 10)
+    elif isinstance(consumer, MessageConsumer):
+        consumer.take(4096, 256 << 10)
+    return not consumer.at_end
+
+
+def messages(session: Session, filters: Sequence[Filter | None], *, credits: Sequence[int] = (NO_LIMIT,)) -> None:
+    """All consumers read to the end, in turns; one that has used its credit gets it anew when its turn comes again."""
+    consumers = [session.message_consumer("events", options(wanted)) for wanted in filters]
+    read_all(consumers, credits)
+
+
+def read_all(consumers: Sequence[Consumer], credits: Sequence[int]) -> None:
+    reading = list(consumers)
+    while reading:
+        for number, consumer in enumerate(reading):
+            consumer.set_credit(credits[number % len(credits)])
+        reading = [consumer for consumer in reading if step(consumer)]
+    for consumer in consumers:
+        consumer.close()
+
+
+def staggered(session: Session, filters: Sequence[Filter]) -> None:
+    """A consumer more at every turn, from the beginning."""
+    consumers: list[Consumer] = []
+    waiting = list(filters)
+    reading: list[Consumer] = []
+    while waiting or reading:
+        if waiting:
+            fresh = session.message_consumer("events", options(waiting.pop()))
+            fresh.set_credit(NO_LIMIT)
+            consumers.append(fresh)
+            reading.append(fresh)
+        reading = [consumer for consumer in reading if step(consumer)]
+    for consumer in consumers:
+        consumer.close()
+
+
+def chunks(session: Session, wanted: Filter | None = None) -> None:
+    read_all([session.chunk_consumer("events", options(wanted))], (NO_LIMIT,))
+
+
+def cpu(name: str, run: Callable[[], object], size: int) -> Measurement:
+    seconds = []
+    for number in range(ROUNDS + 1):
+        start = time.process_time()
+        run()
+        if number:
+            seconds.append(time.process_time() - start)
+    return Measurement(name, MESSAGES, seconds, work_bytes=size)
+
+
+def main() -> None:
+    order = Filter.parse(ORDER_FILTER, "rabbitmq")
+    rare = Filter.parse(RARE_FILTER, "rabbitmq")
+    many = sql_filters(100)
+    chance = random.Random(5)
+    with tempfile.TemporaryDirectory(prefix="headgate-benchmark-") as folder:
+        root = Path(folder)
+        stream = event_stream(root / "streams" / "events", messages=MESSAGES, per_chunk=100)
+        size = sum(segment.segment_path.stat().st_size for segment in stream.segments())
+        broker = Broker(root, now_ms=lambda: 0)
+        session = broker.open_session("guest", protocol="benchmark", connection="benchmark")
+        baseline = "scan alone, order filter"
+        credits = [chance.choice((10, 100, 1000)) for _ in range(97)]
+        report(
+            "broker_consumers",
+            f"Consumers over {MESSAGES:,} messages in chunks of 100, CPU time of the process",
+            [
+                cpu(baseline, lambda: cursor(stream, order), size),
+                cpu("one consumer, order filter", lambda: messages(session, [order]), size),
+                cpu("one consumer, 1 % match", lambda: messages(session, [rare]), size),
+                cpu("one consumer, no filter", lambda: messages(session, [None]), size),
+                cpu("100 consumers, the same filter", lambda: messages(session, [order] * 100), size),
+                cpu("10 consumers, different filters", lambda: messages(session, many[:10]), size),
+                cpu("100 consumers, different filters", lambda: messages(session, many), size),
+                cpu("100 consumers, different filters and credits", lambda: messages(session, many, credits=credits), size),
+                cpu("100 consumers, different filters, one more at every turn", lambda: staggered(session, many), size),
+                cpu("whole chunks", lambda: chunks(session), size),
+                cpu("whole chunks of what matches, 1 %", lambda: chunks(session, rare), size),
+            ],
+            baseline=baseline,
+        )
+        session.close()
+        broker.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Large buffers that are used again: memory fresh from the system costs as much as reading into it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import numpy as np
+from numpy.typing import NDArray
+
+_SMALLEST_BYTES = 256 << 10
+_MEBIBYTE = 1 << 20
+_MOST_BYTES = 32 << 20
+_UNUSED = 3
+"""References to a buffer that nobody uses: the pool's list, the variable it is looked at through, the question."""
+
+
+class BufferPool:
+    """Gives buffers, and gives one again once nothing refers to it any more: no view of it, no array over it.
+
+    Nobody says when a buffer is free; the references that CPython counts do. Safe for several threads.
+    """
+
+    def __init__(self, *, most_bytes: int = _MOST_BYTES) -> None:
+        self._lock = threading.Lock()
+        self._most_bytes = most_bytes
+        self._buffers: list[NDArray[np.uint8]] = []
+
+    def take(self, count: int) -> NDArray[np.uint8]:
+        """A buffer of at least `count` bytes, with anything in it."""
+        if count < _SMALLEST_BYTES:
+            return np.empty(count, dtype=np.uint8)
+        with self._lock:
+            for buffer in self._buffers:
+                if count <= len(buffer) <= 2 * count and sys.getrefcount(buffer) == _UNUSED:
+                    return buffer
+            fresh = np.empty(-(-count // _MEBIBYTE) * _MEBIBYTE, dtype=np.uint8)
+            if sum(map(len, self._buffers)) + len(fresh) > self._most_bytes:
+                self._drop_unused()
+            if sum(map(len, self._buffers)) + len(fresh) <= self._most_bytes:
+                self._buffers.append(fresh)
+            return fresh
+
+    def trim(self) -> None:
+        """Give the memory of unused buffers back."""
+        with self._lock:
+            self._drop_unused()
+
+    def _drop_unused(self) -> None:
+        kept = []
+        for buffer in self._buffers:
+            if sys.getrefcount(buffer) > _UNUSED:
+                kept.append(buffer)
+        self._buffers = kept

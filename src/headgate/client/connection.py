@@ -87,14 +87,17 @@ class Connection:
             raise
 
     def _connected(self, address: ServerAddress) -> socket.socket:
+        context = None if address.tls is None else address.tls.context()
         try:
             made = socket.create_connection((address.host, address.port), self._timeout_s)
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # A program may be busy with a message for longer than a heartbeat; the kernel still finds a dead peer.
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            return (
-                made if address.tls is None else address.tls.context().wrap_socket(made, server_hostname=address.host)
-            )
+            try:
+                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                # A program may be busy with a message for longer than a heartbeat; the kernel still finds a dead peer.
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                return made if context is None else context.wrap_socket(made, server_hostname=address.host)
+            except BaseException:
+                made.close()
+                raise
         except OSError as error:
             raise ConnectionLostError(f"no connection: {error}", server=address.place) from error
 

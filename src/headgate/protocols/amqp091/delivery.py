@@ -146,47 +146,98 @@ class _Headers:
             self.parts += (b"%c" % len(name), name, field)
 
 
+class _Annotations(msgspec.Struct, frozen=True):
+    """What message annotations say: headers with the names that they take, and what the broker wrote."""
+
+    names: frozenset[bytes]
+    parts: list[bytes]
+    exchange: bytes | None
+    routing_key: bytes | None
+    type: bytes | None
+
+
 def _delivery(sections: bytes, is_octets: bool) -> Delivery:
-    spans, _ = section_spans(sections)
+    spans = _spans(sections)
     headers = _Headers()
     exchange = routing_key = kind = None
     found: dict[str, bytes] = {}
     span = spans.get(Section.MESSAGE_ANNOTATIONS)
     if span is not None:
-        for is_symbol, name, position, stop in _entries(sections, span.elements, span.stop, span.count):
-            if not is_symbol or not name.startswith(b"x-"):
-                continue
-            if name not in _BROKER_ANNOTATIONS:
-                if not name.startswith(b"x-basic-"):
-                    headers.add(b"CC" if name == b"x-cc" else name, _field_bytes(sections, position, stop))
-            elif name == b"x-exchange":
-                exchange = exchange or _short_string(sections, position, stop)
-            elif name == b"x-routing-key":
-                routing_key = routing_key or _short_string(sections, position, stop)
-            elif name == b"x-basic-type":
-                kind = kind or _short_string(sections, position, stop)
+        # Most messages of a stream have the same: few differ in more than properties.
+        start, stop, count = span
+        read = _cached_annotations if stop - start <= _CACHED_BYTES else _annotations
+        annotations = read(sections[start:stop], count)
+        headers.names |= annotations.names
+        headers.parts += annotations.parts
+        exchange, routing_key, kind = annotations.exchange, annotations.routing_key, annotations.type
     span = spans.get(Section.APPLICATION_PROPERTIES)
     if span is not None:
-        for is_symbol, name, position, stop in _entries(sections, span.elements, span.stop, span.count):
+        for is_symbol, name, position, stop in _entries(sections, *span):
             if not is_symbol:
                 headers.add(name, _field_bytes(sections, position, stop))
     span = spans.get(Section.HEADER)
     if span is not None:
-        _read_header(sections, _values(sections, span.elements, span.stop, span.count), found)
+        _read_header(sections, _values(sections, *span), found)
     span = spans.get(Section.PROPERTIES)
     if span is not None:
-        _read_properties(sections, _values(sections, span.elements, span.stop, span.count), found, headers)
+        _read_properties(sections, _values(sections, *span), found, headers)
     if not is_octets:
         kind = SECTIONS_TYPE.encode()
     if kind is not None:
         found["type"] = _short(kind)
-    return _composed(
-        found,
-        headers.parts,
-        *(None if text is None else text.decode("utf-8", "surrogateescape") for text in (exchange, routing_key)),
-    )
+    return _composed(found, headers.parts, _decoded(exchange), _decoded(routing_key))
 
 
+def _decoded(text: bytes | None) -> str | None:
+    return None if text is None else text.decode("utf-8", "surrogateescape")
+
+
+_MAP_CODES = frozenset({Section.MESSAGE_ANNOTATIONS, Section.DELIVERY_ANNOTATIONS, Section.APPLICATION_PROPERTIES})
+
+
+def _spans(data: bytes) -> dict[int, tuple[int, int, int]]:
+    """By code: where the elements of a section begin and end, and their count. Raises MessageError for no sections."""
+    spans: dict[int, tuple[int, int, int]] = {}
+    position, end, previous = 0, len(data), 0
+    while position < end - 5 and data[position] == 0 and data[position + 1] == 0x53:
+        code, constructor = data[position + 2], data[position + 3]
+        if not previous < code < Section.DATA or (constructor & 1) != (code in _MAP_CODES):
+            break
+        if constructor in (0xC0, 0xC1):
+            start, stop, count = position + 6, position + 5 + data[position + 4], data[position + 5]
+        elif constructor in (0xD0, 0xD1):
+            start, stop = position + 12, position + 8 + int.from_bytes(data[position + 4 : position + 8], "big")
+            count = int.from_bytes(data[position + 8 : position + 12], "big")
+        else:
+            break
+        if not start <= stop <= end:
+            break
+        spans[code] = (start, stop, count)
+        position, previous = stop, code
+    if position == end:
+        return spans
+    return {code: (span.elements, span.stop, span.count) for code, span in section_spans(data)[0].items()}
+
+
+def _annotations(data: bytes, count: int) -> _Annotations:
+    headers = _Headers()
+    exchange = routing_key = kind = None
+    for is_symbol, name, position, stop in _entries(data, 0, len(data), count):
+        if not is_symbol or not name.startswith(b"x-"):
+            continue
+        if name not in _BROKER_ANNOTATIONS:
+            if not name.startswith(b"x-basic-"):
+                headers.add(b"CC" if name == b"x-cc" else name, _field_bytes(data, position, stop))
+        elif name == b"x-exchange":
+            exchange = exchange or _short_string(data, position, stop)
+        elif name == b"x-routing-key":
+            routing_key = routing_key or _short_string(data, position, stop)
+        elif name == b"x-basic-type":
+            kind = kind or _short_string(data, position, stop)
+    return _Annotations(frozenset(headers.names), headers.parts, exchange, routing_key, kind)
+
+
+_cached_annotations = functools.lru_cache(maxsize=1024)(_annotations)
 _cached_delivery = functools.lru_cache(maxsize=1024)(_delivery)
 
 

@@ -104,7 +104,7 @@ def publication(exchange: str, routing_key: str, properties: BasicProperties) ->
         elif name == "CC" and field.type is FieldType.ARRAY:
             annotations["x-cc"] = _encoded_field(name, field)
         elif field.type not in _DROPPED:
-            application += (_string(name), _encoded_field(name, field))
+            application += (_name_string(name), _encoded_field(name, field))
     annotations["x-exchange"] = _string(exchange)
     annotations["x-routing-key"] = _string(routing_key)
     if properties.type is not None:
@@ -113,7 +113,7 @@ def publication(exchange: str, routing_key: str, properties: BasicProperties) ->
     parts.append(
         _section(
             Section.MESSAGE_ANNOTATIONS,
-            _map([part for name, value in annotations.items() for part in (_symbol(name), value)]),
+            _map([part for name, value in annotations.items() for part in (_name_symbol(name), value)]),
         )
     )
     fields = _list(_properties_fields(properties))
@@ -233,6 +233,11 @@ def _string(text: str) -> bytes:
 
 def _symbol(text: str) -> bytes:
     return _octets(0xA3, text.encode("utf-8", "surrogateescape"))
+
+
+# Names repeat from message to message, and are short.
+_name_string = functools.lru_cache(maxsize=1024)(_string)
+_name_symbol = functools.lru_cache(maxsize=1024)(_symbol)
 
 
 def _section(section: Section, value: bytes) -> bytes:

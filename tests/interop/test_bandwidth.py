@@ -25,7 +25,7 @@ def metric(served: Served, name: str) -> float:
 
 
 def test_a_filter_value_saves_the_published_share_of_bandwidth(served: Served, stream: str) -> None:
-    """The case of RabbitMQ's blog ("Stream Filtering", 2023): 1 000 messages of 10 kB with one of 50 filter values each.
+    """The case of RabbitMQ's blog ("Stream Filtering", 2023): 1 000 messages of 10 kB, each with one of 50 values.
 
     They came at 100 a second, so some ten to a chunk. Reading the one value "5" took 1 957 641 bytes of 10 046 894.
     """

@@ -46,6 +46,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_closing = False
         self._is_lost = False
         self._failure: Exception | None = None
+        self._lingers: asyncio.TimerHandle | None = None
 
     # What the loop calls.
 
@@ -99,6 +100,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._is_lost = self._is_closing = True
         self._pending.clear()
+        if self._lingers is not None:
+            self._lingers.cancel()
         handler, self._handler = self._handler, None
         if handler is not None:
             self._guarded(handler.lost, self._failure or reason)
@@ -187,7 +190,8 @@ class Connection(asyncio.BufferedProtocol):
             self.resume_reading()
         else:
             self._transport.close()
-        self._driver.loop.call_later(self._driver.context.settings.timeouts.linger_s, self._transport.abort)
+        linger_s = self._driver.context.settings.timeouts.linger_s
+        self._lingers = self._driver.loop.call_later(linger_s, self._transport.abort)
 
     def abort(self) -> None:
         """Close at once."""

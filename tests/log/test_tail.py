@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from log_streams import chunk_ids
 
 from headgate.errors import StreamNotFoundError
 from headgate.log import Stream, StreamArguments, Writer
 from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES
 from headgate.log.tail import NO_CHUNK, read_tail
+from log_streams import chunk_ids
 
 
 def test_the_ends_follow_what_is_written_past_rollovers_and_retention(tmp_path: Path) -> None:

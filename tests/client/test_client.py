@@ -16,7 +16,7 @@ from headgate.errors import (
 )
 from headgate.log import OffsetSpecification
 from headgate.protocols.stream.codes import SERVER_VERSIONS, Command, ResponseCode
-from headgate.protocols.stream.frames import Create
+from headgate.protocols.stream.frames import Create, Heartbeat
 
 from .conftest import SOON
 from .fake_server import NOW_MS, FakeServer
@@ -151,3 +151,18 @@ def test_retrying_gives_up_after_its_time() -> None:
     with pytest.raises(ConnectionLostError):
         Retry(first_s=0.001, most_s=0.002, give_up_after_s=0.02).run(fail)
     assert len(attempts) > 3
+
+
+def test_a_side_that_waits_shows_that_it_is_there_and_misses_who_does_not(server: FakeServer) -> None:
+    server.append("orders", [b"one"], [None])
+    with (
+        Client.connect(server.address, heartbeat_s=1, retry=SOON) as client,
+        client.consumer("orders", start="next") as consumer,
+    ):
+        connections = server.connections
+        assert consumer.next(0.9) is None
+        assert any(isinstance(frame, Heartbeat) for frame in server.seen)
+        assert server.connections == connections
+        # The server of this test never sends a heartbeat: after two of them it is taken for dead.
+        assert consumer.next(2.5) is None
+        assert server.connections > connections

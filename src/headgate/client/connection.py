@@ -7,12 +7,12 @@ import socket
 import time
 from collections import deque
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate import __version__
 from headgate.client.address import ServerAddress
 from headgate.client.refusals import refusal
 from headgate.errors import ConnectionLostError, HeadgateError, RemoteProtocolError
@@ -71,7 +71,7 @@ class Connection:
             user=address.user,
             password=address.password,
             virtual_host=address.virtual_host,
-            properties={"product": "headgate client", "version": version("headgate"), "platform": "Python"},
+            properties={"product": "headgate client", "version": __version__, "platform": "Python"},
             heartbeat_s=heartbeat_s,
             mechanism=Mechanism.PLAIN if address.user else Mechanism.EXTERNAL,
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from headgate.protocols.amqp091 import methods as m
+from headgate.protocols.amqp091.codec import decode_method, encode_method
 from headgate.protocols.amqp091.fields import Table, boolean, long_string, table
 from headgate.protocols.amqp091.frames import PROTOCOL_HEADER, FrameType, encode_content, encode_frame
 from headgate.protocols.amqp091.properties import (
@@ -78,7 +79,7 @@ class Client:
         return self
 
     def say(self, channel: int, *methods: m.Method) -> None:
-        frames = [encode_frame(FrameType.METHOD, channel, m.encode_method(method)) for method in methods]
+        frames = [encode_frame(FrameType.METHOD, channel, encode_method(method)) for method in methods]
         self.socket.sendall(b"".join(frames))
 
     def call(self, channel: int, method: m.Method) -> m.Method:
@@ -98,7 +99,7 @@ class Client:
     ) -> None:
         method = m.BasicPublish(exchange=exchange, routing_key=routing_key, mandatory=mandatory)
         header = encode_content_header(BasicProperties(headers=headers, **properties), len(body))
-        self.socket.sendall(encode_content(channel, m.encode_method(method), header, body, 131_072))
+        self.socket.sendall(encode_content(channel, encode_method(method), header, body, 131_072))
 
     def next(self, channel: int) -> m.Method:
         """The next method on a channel; what comes on others waits."""
@@ -114,7 +115,7 @@ class Client:
     def _read(self) -> Received:
         kind, channel, payload = self._frame()
         assert kind == FrameType.METHOD, kind
-        received = Received(channel, m.decode_method(payload))
+        received = Received(channel, decode_method(payload))
         if isinstance(received.method, m.BasicDeliver | m.BasicReturn):
             _, _, header = self._frame()
             received.properties = decode_properties(header)

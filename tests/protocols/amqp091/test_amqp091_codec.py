@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from headgate.errors import RemoteProtocolError
 from headgate.protocols.amqp091 import ReplyCode
 from headgate.protocols.amqp091 import methods as m
+from headgate.protocols.amqp091.codec import decode_method, encode_method
 from headgate.protocols.amqp091.fields import MAX_DEPTH, Field, FieldType, decode_table, encode_table, long, long_string
-from headgate.protocols.amqp091.methods import METHODS, decode_method, encode_method
+from headgate.protocols.amqp091.methods import METHODS
 from headgate.protocols.amqp091.properties import (
     BasicProperties,
     decode_content_header,

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from headgate.errors import LocalProtocolError
 from headgate.protocols.amqp091 import ConnectionLimits, ConnectionState, ReplyCode, ServerConnection
 from headgate.protocols.amqp091 import methods as m
+from headgate.protocols.amqp091.codec import decode_method, encode_method
 from headgate.protocols.amqp091.codes import CHANNEL_CODES, ERROR_CODES, reply_code, reply_text
 from headgate.protocols.amqp091.connection import CHANNEL_METHODS
 from headgate.protocols.amqp091.events import (
@@ -39,12 +40,12 @@ PUBLISH = m.BasicPublish(exchange="", routing_key="orders")
 
 
 def method(channel: int, said: m.Method) -> bytes:
-    return encode_frame(FrameType.METHOD, channel, m.encode_method(said))
+    return encode_frame(FrameType.METHOD, channel, encode_method(said))
 
 
 def content(channel: int, body: bytes, said: m.Method = PUBLISH) -> bytes:
     header = encode_content_header(BasicProperties(message_id="m"), len(body))
-    return encode_content(channel, m.encode_method(said), header, body, 8192)
+    return encode_content(channel, encode_method(said), header, body, 8192)
 
 
 HANDSHAKE = PROTOCOL_HEADER + method(0, START_OK)
@@ -73,7 +74,7 @@ def said(core: ServerConnection) -> list[tuple[int, m.Method]]:
         stop = position + 7 + int.from_bytes(output[position + 3 : position + 7], "big")
         assert output[stop] == 0xCE
         if kind == FrameType.METHOD:
-            answers.append((channel, m.decode_method(output[position + 7 : stop])))
+            answers.append((channel, decode_method(output[position + 7 : stop])))
         position = stop + 1
     return answers
 
@@ -343,7 +344,7 @@ def test_this_side_says_nothing_where_nothing_is_open():
 
 def test_contents_are_cut_to_the_frames_of_the_client():
     core = open_connection(1)
-    deliver = m.encode_method(m.BasicDeliver("ctag", 1, False, "", "orders"))
+    deliver = encode_method(m.BasicDeliver("ctag", 1, False, "", "orders"))
     body = b"z" * 20_000
     size = core.send_content(1, deliver, encode_content_header(BasicProperties(), len(body)), body)
     output = core.take_output()
@@ -374,7 +375,7 @@ def test_any_frames_are_events_or_end_in_an_exception(data):
     for _ in range(data.draw(st.integers(1, 6))):
         channel = data.draw(st.integers(0, 3))
         kind = data.draw(st.sampled_from((1, 1, 1, 2, 3, 8, 0, 255)))
-        payload = data.draw(methods.map(m.encode_method) | st.binary(max_size=40))
+        payload = data.draw(methods.map(encode_method) | st.binary(max_size=40))
         hear(core, kind.to_bytes(1, "big") + encode_frame(FrameType.METHOD, channel, payload)[1:])
         core.take_output()
 

@@ -27,6 +27,7 @@ import msgspec
 
 from headgate.errors import LocalProtocolError, RemoteProtocolError
 from headgate.protocols.amqp091 import methods as m
+from headgate.protocols.amqp091.codec import decode_method, encode_method
 from headgate.protocols.amqp091.codes import CHANNEL_CODES, ReplyCode, reply_text
 from headgate.protocols.amqp091.events import (
     Authenticate,
@@ -222,7 +223,7 @@ class ServerConnection:
             if kind == FrameType.METHOD:
                 if self.state is ConnectionState.CLOSING or self._is_closing(channel):
                     return self._while_closing(channel, payload)
-                method = m.decode_method(payload)
+                method = decode_method(payload)
                 return self._connection_method(method) if channel == 0 else self._channel_method(channel, method)
             if self.state is ConnectionState.CLOSING or self._is_closing(channel):
                 return None
@@ -477,7 +478,7 @@ class ServerConnection:
             raise LocalProtocolError(f"channel {channel} is not open, connection state {self.state.value}")
 
     def _send(self, channel: int, method: m.Method) -> None:
-        self._output.append(encode_frame(FrameType.METHOD, channel, m.encode_method(method)))
+        self._output.append(encode_frame(FrameType.METHOD, channel, encode_method(method)))
 
 
 FRAME_CODES: dict[bytes, type[m.Method]] = {

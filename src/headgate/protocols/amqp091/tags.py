@@ -33,11 +33,6 @@ class Confirms:
         self._kept: list[int] = []
         self._refused: list[int] = []
 
-    @property
-    def waiting(self) -> int:
-        """Messages of which it is not known yet whether they are kept."""
-        return self.last_tag - self._below - len(self._known)
-
     def published(self) -> int:
         """The tag of the next message."""
         self.last_tag += 1
@@ -74,9 +69,6 @@ class Unacknowledged(Generic[C]):
     def __init__(self) -> None:
         self.last_tag = 0
         self._open: OrderedDict[int, C] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._open)
 
     def delivered(self, consumer: C) -> int:
         """The tag of the next delivery."""

@@ -16,6 +16,7 @@ from headgate.errors import (
     UnsupportedError,
 )
 from headgate.protocols.amqp091 import methods as m
+from headgate.protocols.amqp091.codec import encode_method
 from headgate.protocols.amqp091.codes import ReplyCode
 from headgate.protocols.amqp091.events import Published
 from headgate.protocols.amqp091.fields import Field, FieldType, Table
@@ -86,7 +87,7 @@ class Channel:
             return
         if method.mandatory:
             returned = m.BasicReturn(ReplyCode.NO_ROUTE, "NO_ROUTE", method.exchange, method.routing_key)
-            handler.core.send_content(self.number, m.encode_method(returned), event.header, event.body)
+            handler.core.send_content(self.number, encode_method(returned), event.header, event.body)
         if self.confirms is not None:
             self.confirms.settle([tag], is_kept=True)
             handler.has_confirms(self)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headgate.broker.consumers import MessageConsumer
+from headgate.protocols.amqp091.codec import encode_short_string
 from headgate.protocols.amqp091.connection import ServerConnection
 from headgate.protocols.amqp091.delivery import read_delivery
-from headgate.protocols.amqp091.methods import BasicDeliver, encode_short_string
+from headgate.protocols.amqp091.methods import BasicDeliver
 from headgate.protocols.amqp091.tags import Unacknowledged
 
 MAX_MESSAGES = 512

@@ -41,17 +41,19 @@ PRODUCT = "RabbitMQ"
 VERSION = "4.3.6"
 """What clients look at to know what a server can do; the behaviour is that of this version."""
 
-CAPABILITIES = (
-    "publisher_confirms",
-    "exchange_exchange_bindings",
-    "basic.nack",
-    "consumer_cancel_notify",
-    "connection.blocked",
-    "consumer_priorities",
-    "authentication_failure_close",
-    "per_consumer_qos",
-    "direct_reply_to",
-)
+CAPABILITIES = {
+    "publisher_confirms": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "authentication_failure_close": True,
+    "per_consumer_qos": True,
+    "exchange_exchange_bindings": False,
+    "consumer_priorities": False,
+    "direct_reply_to": False,
+}
+"""Those that RabbitMQ announces, and whether they are served."""
+
 _LOGIN_REFUSED = "Login was refused using authentication mechanism {}. For details see the broker logfile."
 _CLIENT_PROPERTIES = ("product", "version", "platform", "connection_name")
 
@@ -362,7 +364,7 @@ class Amqp091Handler:
 
 def _server_properties() -> Table:
     return {
-        "capabilities": table({name: boolean(True) for name in CAPABILITIES}),
+        "capabilities": table({name: boolean(served) for name, served in CAPABILITIES.items()}),
         "product": long_string(PRODUCT),
         "version": long_string(VERSION),
         "cluster_name": long_string("headgate"),

@@ -72,6 +72,7 @@ class Consumer:
     __slots__ = (
         "_arrived",
         "_consumers",
+        "_counters",
         "_generation",
         "_is_closed",
         "_is_scanning",
@@ -83,7 +84,6 @@ class Consumer:
         "_scan_offset",
         "_stream",
         "_used_ms",
-        "counters",
         "credit",
         "delivered_bytes",
         "group",
@@ -103,7 +103,7 @@ class Consumer:
         self.group: Group | None = None
         self.on_ready: Callable[[], None] = _nothing
         self.on_lost: Callable[[int], None] | None = None
-        self.counters = ScanCounters()
+        self._counters = ScanCounters()
         self.delivered_bytes = 0
         self.lost = 0
         self._consumers = consumers
@@ -143,6 +143,12 @@ class Consumer:
     def stream(self) -> str:
         """Name of the stream."""
         return self._stream.name
+
+    @property
+    def counters(self) -> ScanCounters:
+        """What its reads examined, skipped and kept."""
+        self._collect()
+        return self._counters
 
     @property
     def has_pending(self) -> bool:
@@ -227,7 +233,7 @@ class Consumer:
         if portion is None:
             self._looked_to = end
             return
-        self.counters.add(portion.counters)
+        self._counters.add(portion.counters)
         self._scan_offset = portion.next_offset
         self._used_ms = self._consumers.time_ms
         self._keep(portion)
@@ -317,6 +323,8 @@ class Consumer:
             self._is_closed = True
             if not self._is_scanning:
                 self._release()
+        self.is_active = self._reader.is_waiting = False
+        self._generation += 1
         self._pending.clear()
         self.on_ready = _nothing
         self._stream.remove_reader(self)

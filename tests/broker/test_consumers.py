@@ -1,0 +1,500 @@
+"""Consumers one at a time: the end of a stream, damage, retention, memory, groups, other threads and processes."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from brokers import START_MS, SetClock, open_broker, open_session, publish
+from headgate.broker.broker import Broker
+from headgate.broker.consumers import (
+    DROP_AFTER_MS,
+    ChunkConsumer,
+    Consumer,
+    ConsumerOptions,
+    Consumers,
+    MessageConsumer,
+)
+from headgate.broker.publishing import Publisher
+from headgate.broker.session import Session
+from headgate.errors import CorruptChunkError
+from headgate.evaluate.filter import Filter
+from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer, stream_folder
+from headgate.log.format import CHUNK_HEADER_BYTES
+from headgate.scan.match_index.build import build_index
+from headgate.scan.match_index.registry import FilterRegistry
+from shared_streams import FILTERS, body
+
+FIRST = OffsetSpecification.first()
+NEXT = OffsetSpecification.next()
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock()
+
+
+@pytest.fixture
+def broker(tmp_path: Path, clock: SetClock) -> Iterator[Broker]:
+    opened = open_broker(tmp_path, clock=clock)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def session(broker: Broker) -> Session:
+    opened = open_session(broker)
+    opened.declare_stream("s", {})
+    return opened
+
+
+def _options(start: OffsetSpecification = FIRST, wanted: str | None = None, **more: object) -> ConsumerOptions:
+    return ConsumerOptions(start=start, filter=None if wanted is None else Filter.parse(wanted), **more)  # type: ignore[arg-type]
+
+
+def _write(broker: Broker, publisher: Publisher, numbers: range, *, per_chunk: int = 10) -> None:
+    for start in range(numbers.start, numbers.stop, per_chunk):
+        part = range(start, min(start + per_chunk, numbers.stop))
+        assert publish(broker, publisher, [body(number) for number in part]) is None
+
+
+def _read(consumer: MessageConsumer) -> list[int]:
+    """The offsets of everything there is."""
+    consumer.set_credit(1 << 20)
+    found: list[int] = []
+    while True:
+        if consumer.needs_scan:
+            consumer.scan()
+        batch = consumer.take(7, 1 << 20)
+        if batch is not None:
+            found += batch.offsets.tolist()
+        elif not consumer.needs_scan:
+            return found
+
+
+def _read_to(consumer: MessageConsumer, offset: int) -> list[int]:
+    """The offsets that a consumer gets until it stands at an offset."""
+    found: list[int] = []
+    while consumer.next_offset < offset:
+        if consumer.needs_scan:
+            consumer.scan()
+        batch = consumer.take(100, 1 << 20)
+        found += [] if batch is None else batch.offsets.tolist()
+    return found
+
+
+def _chunk_ids(consumer: ChunkConsumer) -> list[int]:
+    consumer.set_credit(1 << 20)
+    found: list[int] = []
+    while True:
+        if consumer.needs_scan:
+            consumer.scan()
+        batch = consumer.take(1 << 20)
+        if batch is not None:
+            found += [
+                int.from_bytes(batch.data[at + 24 : at + 32].tobytes(), "big") for at in batch.header_starts.tolist()
+            ]
+        elif not consumer.needs_scan:
+            return found
+
+
+# the end of a stream
+
+
+def test_a_consumer_at_the_end_is_woken_once_per_write_and_reads_only_what_is_new(
+    broker: Broker, session: Session
+) -> None:
+    publisher = session.publisher("s")
+    _write(broker, publisher, range(100))
+    consumer = session.message_consumer("s", _options(NEXT))
+    woken: list[int] = []
+    consumer.on_ready = lambda: woken.append(1)
+    consumer.set_credit(3)
+    woken.clear()
+    assert consumer.at_end and consumer.lag == 0
+    _write(broker, publisher, range(100, 105))
+    assert woken == [1]
+    assert consumer.needs_scan and consumer.scan_is_small and not consumer.at_end
+    assert consumer.lag == 5
+    consumer.scan()
+    assert consumer.counters.messages_evaluated == 5
+    batch = consumer.take(10, 1 << 20)
+    assert batch is not None and batch.offsets.tolist() == [100, 101, 102]
+    assert batch.timestamps_ms.tolist() == [START_MS] * 3
+    assert consumer.take(10, 1 << 20) is None
+    assert consumer.next_offset == 103 and consumer.lag == 2
+    _write(broker, publisher, range(105, 106))
+    assert woken == [1], "without credit there is nothing to do"
+
+
+def test_a_long_way_to_the_end_is_no_small_scan(broker: Broker, session: Session) -> None:
+    publisher = session.publisher("s")
+    _write(broker, publisher, range(3000), per_chunk=500)
+    far, near = (session.message_consumer("s", _options(OffsetSpecification.offset(at))) for at in (0, 2700))
+    assert not far.scan_is_small
+    assert near.scan_is_small
+    large = session.message_consumer("s", _options(NEXT))
+    assert publish(broker, publisher, [b"\x00Su\xb0\x00\x01\x86\xa0" + bytes(100_000)]) is None
+    assert not large.scan_is_small
+
+
+def test_what_another_writer_appends_is_read_after_the_next_look(broker: Broker, session: Session) -> None:
+    consumer = session.message_consumer("s", _options(wanted="n % 2 = 0"))
+    consumer.set_credit(100)
+    woken: list[int] = []
+    consumer.on_ready = lambda: woken.append(1)
+    stream = Stream.open(stream_folder(broker.root, "s"))
+    with Writer.open(stream, now_ms=0) as writer:
+        writer.append([(body(number), None) for number in range(6)], now_ms=1)
+        assert not consumer.needs_scan
+        broker.tick(START_MS + 100)
+        assert woken and _read(consumer) == [0, 2, 4]
+        writer.change(now_ms=2, arguments=StreamArguments(max_segment_size_bytes=500))
+        for number in range(6, 40):
+            writer.append([(body(number), None)], now_ms=2)
+            if number % 5 == 0:
+                broker.tick(START_MS + 100 + number)
+                _read(consumer)
+        broker.tick(START_MS + 1000)
+        _read(consumer)
+    assert consumer.next_offset == 40 and consumer.delivered_messages == 20
+
+
+# damage and retention
+
+
+@pytest.mark.parametrize("readers", [1, 2, 6])
+def test_what_lies_before_a_damaged_chunk_is_delivered_before_the_error(
+    broker: Broker, session: Session, readers: int
+) -> None:
+    publisher = session.publisher("s")
+    _write(broker, publisher, range(100))
+    _damage(broker.root, chunk=4, at=CHUNK_HEADER_BYTES + 30)
+    consumers = [session.message_consumer("s", _options(wanted=each.text)) for each in FILTERS[:readers]]
+    behind = session.message_consumer("s", _options(OffsetSpecification.offset(50)))
+    for consumer, wanted in zip(consumers, FILTERS, strict=False):
+        consumer.set_credit(1000)
+        found = _read_to(consumer, 40)
+        with pytest.raises(CorruptChunkError, match="checksum of chunk 40"):
+            consumer.scan()
+        assert found == [number for number in range(40) if wanted.matches(body(number), now_ms=0)]
+        assert consumer.next_offset == 40
+    assert _read(behind) == list(range(50, 100))
+
+
+@pytest.mark.parametrize("readers", [1, 3])
+def test_a_damaged_header_stops_consumers_of_chunks_at_that_chunk(
+    broker: Broker, session: Session, readers: int
+) -> None:
+    publisher = session.publisher("s")
+    _write(broker, publisher, range(100))
+    _damage(broker.root, chunk=4, at=0)
+    consumers = [session.chunk_consumer("s", _options()) for _ in range(readers)]
+    for consumer in consumers:
+        consumer.set_credit(1000)
+        consumer.scan()
+        batch = consumer.take(1 << 20)
+        assert batch is not None and len(batch) == 4
+        with pytest.raises(CorruptChunkError, match="no chunk here"):
+            consumer.scan()
+
+
+def test_a_damaged_chunk_that_stage_1_skips_disturbs_nobody(broker: Broker, session: Session) -> None:
+    publisher = session.publisher("s")
+    for number, value in enumerate([b"a", b"b", b"a"]):
+        publish(broker, publisher, [body(number)], values=[value])
+    _damage(broker.root, chunk=1, at=CHUNK_HEADER_BYTES + 16 + 10)
+    session.message_consumer("s", _options())
+    consumer = session.message_consumer("s", _options(filter_values=(b"a",)))
+    assert _read(consumer) == [0, 2]
+
+
+def _damage(root: Path, *, chunk: int, at: int) -> None:
+    [segment] = Stream.open(stream_folder(root, "s")).segments()
+    with segment.open() as reader:
+        position = int(reader.chunks().position[chunk])
+    content = bytearray(segment.segment_path.read_bytes())
+    content[position + at] ^= 0x41
+    segment.segment_path.write_bytes(content)
+
+
+def test_a_consumer_that_retention_overtook_goes_on_at_the_first_message_kept_and_is_told(
+    broker: Broker, session: Session
+) -> None:
+    session.declare_stream("short", {"stream-max-segment-size-bytes": 1000, "max-length-bytes": 2500})
+    publisher = session.publisher("short")
+    _write(broker, publisher, range(20))
+    consumer = session.message_consumer("short", _options())
+    chunks = session.chunk_consumer("short", _options())
+    told: list[int] = []
+    consumer.on_lost = told.append
+    consumer.set_credit(5)
+    consumer.scan()
+    assert consumer.take(5, 1 << 20) is not None
+    _write(broker, publisher, range(20, 200))
+    first = session.stream_info("short").first_offset
+    assert first > 20
+    found = _read(consumer)
+    kept = [number for number in found if number >= first]
+    assert kept == list(range(first, 200))
+    assert told == [consumer.lost] and consumer.lost == first - (found[found.index(first) - 1] + 1)
+    assert _chunk_ids(chunks)[0] == first and chunks.lost == first
+
+
+# memory
+
+
+def test_what_a_consumer_without_credit_leaves_is_dropped_and_read_again(
+    broker: Broker, session: Session, clock: SetClock
+) -> None:
+    _write(broker, session.publisher("s"), range(100))
+    consumer = session.message_consumer("s", _options(wanted="n % 3 = 0"))
+    consumer.set_credit(2)
+    consumer.scan()
+    first = consumer.take(100, 1 << 20)
+    assert first is not None and first.offsets.tolist() == [0, 3]
+    for passed_ms in (100, DROP_AFTER_MS - 100):
+        broker.tick(START_MS + passed_ms)
+        assert consumer.has_pending
+    broker.tick(START_MS + DROP_AFTER_MS)
+    assert not consumer.has_pending and consumer.next_offset == 6
+    assert first.messages.message(1) == body(3)
+    assert _read(consumer) == list(range(6, 100, 3))
+
+
+def test_a_thousand_consumers_at_the_end_take_neither_descriptors_nor_much_memory(
+    broker: Broker, session: Session
+) -> None:
+    publisher = session.publisher("s")
+    _write(broker, publisher, range(1000), per_chunk=100)
+    wanted = Filter.parse("n % 3 = 0")
+    _read(session.message_consumer("s", ConsumerOptions(start=FIRST, filter=wanted)))
+    before = len(os.listdir("/proc/self/fd"))
+    gc.collect()
+    tracemalloc.start()
+    try:
+        consumers = [session.message_consumer("s", ConsumerOptions(start=NEXT, filter=wanted)) for _ in range(1000)]
+        for consumer in consumers:
+            consumer.set_credit(10)
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken / len(consumers) < 6000
+    assert len(os.listdir("/proc/self/fd")) <= before
+    _write(broker, publisher, range(1000, 1001))
+    for consumer in consumers:
+        assert consumer.needs_scan and consumer.scan_is_small
+        consumer.scan()
+        assert consumer.at_end
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_a_consumer_that_ends_gives_back_what_it_held(broker: Broker, session: Session) -> None:
+    _write(broker, session.publisher("s"), range(100))
+    descriptors = len(os.listdir("/proc/self/fd"))
+    consumers: list[Consumer] = [session.message_consumer("s", _options()), session.chunk_consumer("s", _options())]
+    for consumer in consumers:
+        consumer.set_credit(10)
+        consumer.scan()
+    assert len(os.listdir("/proc/self/fd")) > descriptors
+    assert session.stream_info("s").consumer_count == 2
+    for consumer in consumers:
+        consumer.close()
+    assert session.stream_info("s").consumer_count == 0
+    assert len(broker.consumers) == 0
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+# filters
+
+
+def test_filters_that_ask_for_the_time_are_decided_at_every_read(
+    broker: Broker, session: Session, clock: SetClock
+) -> None:
+    _write(broker, session.publisher("s"), range(10))
+    consumers = [session.message_consumer("s", _options(wanted=f"UTC() > {START_MS + 5}")) for _ in range(5)]
+    assert [_read(consumer) for consumer in consumers[:4]] == [[]] * 4
+    clock.now = START_MS + 6
+    assert _read(consumers[4]) == list(range(10))
+
+
+def test_results_of_the_match_index_stand_for_evaluating(broker: Broker, session: Session) -> None:
+    _write(broker, session.publisher("s"), range(100))
+    stream = Stream.open(stream_folder(broker.root, "s"))
+    FilterRegistry(stream).register("group#topic", "n % 3 = 0", "amqp", now_ms=1)
+    build_index(stream, now_ms=2)
+    consumers = [session.message_consumer("s", _options(wanted="n % 3 = 0")) for _ in range(3)]
+    for consumer in consumers:
+        assert _read(consumer) == list(range(0, 100, 3))
+        assert consumer.counters.messages_decided_by_index == 100
+        assert consumer.counters.messages_evaluated == 0
+
+
+# threads
+
+
+def test_consumers_in_several_threads_get_what_is_written_meanwhile(broker: Broker, session: Session) -> None:
+    session.declare_stream("busy", {"stream-max-segment-size-bytes": 20_000})
+    publisher = session.publisher("busy")
+    _write(broker, publisher, range(1000), per_chunk=50)
+    wanted = [*FILTERS, None, None]
+    consumers = [
+        session.message_consumer("busy", ConsumerOptions(start=OffsetSpecification.offset(37 * number), filter=each))
+        for number, each in enumerate(wanted)
+    ]
+    found: list[list[int]] = [[] for _ in consumers]
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(1000, 3000, 20):
+            for consumer in consumers:
+                consumer.set_credit(50)
+            scanning = [consumer for consumer in consumers if consumer.needs_scan]
+            running = [pool.submit(consumer.scan) for consumer in scanning]
+            _write(broker, publisher, range(number, number + 20))
+            for future in running:
+                future.result(timeout=60)
+            for consumer, offsets in zip(consumers, found, strict=True):
+                batch = consumer.take(50, 1 << 20)
+                if batch is not None:
+                    offsets += batch.offsets.tolist()
+    for number, (consumer, offsets, each) in enumerate(zip(consumers, found, wanted, strict=True)):
+        offsets += _read(consumer)
+        assert offsets == [
+            offset for offset in range(37 * number, 3000) if each is None or each.matches(body(offset), now_ms=0)
+        ]
+
+
+def test_a_consumer_may_end_or_begin_elsewhere_while_it_scans(
+    broker: Broker, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(broker, session.publisher("s"), range(100))
+    entered, go_on = threading.Event(), threading.Event()
+    original = MessageConsumer._read
+
+    def slow(consumer: MessageConsumer, offset: int) -> object:
+        found = original(consumer, offset)
+        entered.set()
+        assert go_on.wait(60)
+        return found
+
+    monkeypatch.setattr(MessageConsumer, "_read", slow)
+    ending, moving = (session.message_consumer("s", _options()) for _ in range(2))
+    with ThreadPoolExecutor(2) as pool:
+        for consumer in (ending, moving):
+            consumer.set_credit(1000)
+            entered.clear()
+            running = pool.submit(consumer.scan)
+            assert entered.wait(60)
+            assert not consumer.needs_scan and not consumer.at_end
+            if consumer is ending:
+                consumer.close()
+                assert len(broker.consumers) == 2, "its scan still uses what it holds"
+            else:
+                consumer.deactivated()
+                consumer.activate(OffsetSpecification.offset(90))
+            go_on.set()
+            running.result(60)
+            go_on.clear()
+    monkeypatch.undo()
+    assert len(broker.consumers) == 1
+    assert ending.take(1, 1) is None
+    assert _read(moving) == list(range(90, 100))
+
+
+# groups
+
+
+def test_the_active_member_of_a_group_reads_from_where_it_answers(broker: Broker, session: Session) -> None:
+    publisher = session.publisher("s")
+    _write(broker, publisher, range(20))
+    asked: list[tuple[str, bool]] = []
+
+    def member(name: str) -> MessageConsumer:
+        return session.message_consumer(
+            "s",
+            _options(NEXT, name="g", single_active=True, on_active=lambda active: asked.append((name, active))),
+        )
+
+    one, two = member("one"), member("two")
+    broker.write_queued()
+    assert asked == [("one", True)]
+    for consumer in (one, two):
+        consumer.set_credit(100)
+        assert not consumer.needs_scan and not consumer.is_active
+    one.activate(OffsetSpecification.offset(15))
+    assert _read(one) == list(range(15, 20))
+    _write(broker, publisher, range(20, 25))
+    assert one.needs_scan and not two.needs_scan
+    one.close()
+    assert asked == [("one", True), ("two", True)]
+    two.activate(None)
+    assert two.is_active and _read(two) == []
+    _write(broker, publisher, range(25, 27))
+    assert _read(two) == [25, 26]
+
+
+def test_a_member_that_is_asked_to_stop_gives_nothing_more(broker: Broker, session: Session) -> None:
+    _write(broker, session.publisher("s"), range(20))
+    consumer = session.message_consumer("s", _options(single_active=True, name="g"))
+    broker.write_queued()
+    assert consumer.is_active
+    consumer.set_credit(100)
+    consumer.scan()
+    assert consumer.has_pending
+    consumer.group = None
+    consumer.deactivated()
+    assert consumer.take(1, 1) is None and not consumer.needs_scan and not consumer.has_pending
+
+
+def test_deleting_a_stream_ends_its_consumers(broker: Broker, session: Session) -> None:
+    _write(broker, session.publisher("s"), range(20))
+    consumer = session.message_consumer("s", _options())
+    consumer.set_credit(10)
+    consumer.scan()
+    session.delete_stream("s")
+    assert consumer.take(1, 1) is None and not consumer.needs_scan
+    assert len(broker.consumers) == 0
+
+
+def test_wishes_for_filter_values_follow_the_original() -> None:
+    def asked(*values: bytes, unfiltered: bool = False) -> tuple[tuple[bytes, ...], bool]:
+        request = _options(filter_values=values, match_unfiltered=unfiltered).request()
+        return request.filter_values, request.match_unfiltered
+
+    assert asked() == ((), False)
+    assert asked(unfiltered=True) == ((), False), "without a value it has no effect"
+    assert asked(b"a") == ((b"a",), False)
+    assert asked(b"a", b"") == ((b"a",), True)
+    assert asked(b"") == ((b"",), True)
+
+
+def test_memory_that_many_consumers_leave_pending_is_dropped_at_once(
+    broker: Broker, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.broker.consumers.PENDING_BYTES", 1000)
+    _write(broker, session.publisher("s"), range(100))
+    stopped, going = (session.message_consumer("s", _options()) for _ in range(2))
+    for consumer, credit in ((stopped, 1), (going, 50)):
+        consumer.set_credit(credit)
+        consumer.scan()
+        assert consumer.take(1, 1) is not None
+    broker.tick(START_MS)
+    assert not stopped.has_pending and going.has_pending
+    assert _read(stopped) == list(range(1, 100))
+
+
+def test_consumers_are_made_without_a_session_too(broker: Broker, session: Session) -> None:
+    stream = broker.catalogue.get("s")
+    _write(broker, session.publisher("s"), range(10))
+    consumers = Consumers(now_ms=lambda: START_MS)
+    consumer = consumers.chunk_consumer(stream, _options(wanted="n < 3 OR n = 5"))
+    assert _chunk_ids(consumer) == [0, 5]
+    consumer.close()
+    assert not len(consumers)

@@ -169,6 +169,20 @@ def test_an_unknown_stream_is_not_attached_to(client: Program, name: str) -> Non
         client.ask("subscribe", id="none", stream=name, offset="first")
 
 
+def test_credit_for_a_link_that_was_just_refused_ends_nothing(
+    programs: Callable[..., Program], served: Served, stream: str
+) -> None:
+    if served.is_original:
+        pytest.skip("the original ends the session")
+    client = programs(NODE_AMQP10, "amqp")
+    client.ask("subscribe", id="tail", stream=stream, offset="first")
+    with pytest.raises(ClientError, match="not-found"):
+        client.ask("subscribe", id="none", stream=f"{stream}-none", eager=True)
+    publish(client, stream, messages("m0"))
+    assert bodies(client.ask("take", id="tail", until=["m0"])) == ["m0"]
+    client.ask("unsubscribe", id="tail")
+
+
 @pytest.mark.parametrize("library", WITH_MANAGEMENT, ids=str)
 def test_messages_go_through_an_exchange_or_come_back(
     programs: Callable[..., Program], stream: str, bound: str, library: Client

@@ -100,11 +100,11 @@ serve({
     return { outcomes: deliveries.map((delivery) => outcomes.get(delivery.id)) }
   },
 
-  async subscribe({ id, stream, credit = 100, pre_settled = false, ...filter }) {
+  async subscribe({ id, stream, credit = 100, eager = false, pre_settled = false, ...filter }) {
     const inbox = new Inbox()
     const receiver = connection.open_receiver({
       source: { address: queue(stream), filter: filtersOf(filter) },
-      credit_window: 0,
+      credit_window: eager ? credit : 0,
       snd_settle_mode: pre_settled ? 1 : 0,
     })
     receiver.on("message", ({ message }) => inbox.put(received(message)))
@@ -114,8 +114,10 @@ serve({
       if (!receiver.error) await once(receiver, "message", ["receiver_close"])
       throw receiver.error
     }
-    receiver.set_credit_window(credit)
-    receiver.add_credit(credit)
+    if (!eager) {
+      receiver.set_credit_window(credit)
+      receiver.add_credit(credit)
+    }
     receiver.on("receiver_error", () => inbox.close(receiver.error.condition))
     receiver.on("receiver_close", () => inbox.close(receiver.error?.condition ?? "closed"))
     consumers.set(id, { inbox, receiver })

@@ -63,7 +63,7 @@ class ConsumingLink:
     def credit_changed(self) -> None:
         """The peer granted credit, or wants it used up."""
         self._consumer.set_credit(self._link.credit)
-        self._handler.pump.wake()
+        self._consumer.on_ready()
 
     def _deliver(self, budget_bytes: int) -> int | None:
         """Send what is there; give credit back at the end of the stream where the peer drains."""

@@ -1,4 +1,4 @@
-"""The stream protocol of the server, beside RabbitMQ where `HEADGATE_RABBITMQ` (host:port of its stream listener) is set.
+"""The stream protocol of the server, beside RabbitMQ where `HEADGATE_RABBITMQ` (host:port, stream listener) is set.
 
 A lean client in a process of its own, over the client's core and a plain socket: frames of 100 messages of 200 bytes,
 made before the time starts. Server and client share the machine, so ratios within one run say more than rates.
@@ -11,7 +11,6 @@ import os
 import re
 import select
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -214,7 +213,8 @@ def our_server() -> Iterator[tuple[tuple[str, int], int]]:
         listeners = 'listeners = {host = "127.0.0.1", amqp = "off", stomp = "off", http = "off", stream = 0}\n'
         configuration.write_text(listeners)
         command = [sys.executable, "-m", "headgate.cli", "serve", "--root", str(Path(folder, "data"))]
-        process = subprocess.Popen([*command, "--config", str(configuration)], stdout=subprocess.PIPE, text=True)
+        command += ["--config", str(configuration)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert process.stdout is not None
         try:
             line = process.stdout.readline()
@@ -243,49 +243,43 @@ CASES = {
 }
 
 
-def measure_server(name: str, address: tuple[str, int]) -> tuple[list[Measurement], dict[str, dict[str, float]]]:
-    """All cases; consuming reads what publishing left."""
-    measurements, notes = [], {}
-    run_client("fill-runs", address)
+def measure_all(servers: dict[str, tuple[str, int]]) -> list[Measurement]:
+    """All cases, the servers in turn in each round; consuming reads what publishing left."""
+    rounds: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for address in servers.values():
+        run_client("fill-runs", address)
+    for case in (*CASES, "latency"):
+        for _ in range(ROUNDS):
+            for name, address in servers.items():
+                rounds.setdefault((case, name), []).append(run_client(case, address))
+    measurements = []
     for case, title in CASES.items():
-        results = [run_client(case, address) for _ in range(ROUNDS)]
-        items = MESSAGES if case != "bloom" else MESSAGES
-        measurements.append(
-            Measurement(f"{name}: {title}", items, [result["seconds"] for result in results], work_bytes=None)
-        )
-        if "bytes" in results[0]:
-            notes[case] = {"megabytes": results[0]["bytes"] / 1e6}
-    times = [run_client("latency", address) for _ in range(ROUNDS)]
+        for name in servers:
+            results = rounds[case, name]
+            size = int(results[0]["bytes"]) if "bytes" in results[0] else None
+            seconds = [result["seconds"] for result in results]
+            measurements.append(Measurement(f"{name}: {title}", MESSAGES, seconds, work_bytes=size))
     for percentile in ("p50", "p99"):
-        measurements.append(
-            Measurement(
-                f"{name}: publish to confirm at {LATENCY_RATE}/s, {percentile}",
-                1,
-                [result[percentile] for result in times],
-                unit="answers",
-            )
-        )
-    notes["latency_ms"] = {key: 1e3 * statistics.median(result[key] for result in times) for key in ("p50", "p99")}
-    return measurements, notes
+        for name in servers:
+            times = [result[percentile] for result in rounds["latency", name]]
+            title = f"{name}: publish to confirm at {LATENCY_RATE}/s, {percentile}"
+            measurements.append(Measurement(title, 1, times, unit="answers"))
+    return measurements
 
 
 def main() -> None:
-    with our_server() as (address, pid):
-        measurements, notes = measure_server("Headgate", address)
-        notes["memory"] = {"anonymous_megabytes": anonymous_megabytes(pid)}
-    print(json.dumps({"Headgate": notes}, indent=1))
     original = os.environ.get(ORIGINAL)
-    if original:
-        host, _, port = original.rpartition(":")
-        theirs, notes = measure_server("RabbitMQ", (host, int(port)))
-        measurements += theirs
-        print(json.dumps({"RabbitMQ": notes}, indent=1))
-    report(
-        "broker_stream",
-        f"Stream protocol, {MESSAGES} messages of {MESSAGE_BYTES} bytes",
-        measurements,
-        baseline=measurements[0].name,
-    )
+    with our_server() as (address, pid):
+        servers = {"Headgate": address}
+        if original:
+            host, _, port = original.rpartition(":")
+            servers["RabbitMQ"] = (host, int(port))
+        measurements = measure_all(servers)
+        memory = anonymous_megabytes(pid)
+    baseline = next(one.name for one in measurements if one.name.startswith("RabbitMQ" if original else "Headgate"))
+    title = f"Stream protocol, {MESSAGES} messages of {MESSAGE_BYTES} bytes"
+    report("broker_stream", title, measurements, baseline=baseline)
+    print(f"anonymous resident memory of Headgate afterwards: {memory:.0f} MB")
 
 
 if __name__ == "__main__":

@@ -181,6 +181,8 @@ def test_a_stored_offset_is_seen_by_the_query_behind_it_and_by_other_connections
     peer.connection.send(f.StoreOffset("reader", stream, 41))
     assert peer.ask(f.QueryOffset("reader", stream)).offset == 41
     assert peer.code(f.QueryPublisherSequence("", stream)) == ResponseCode.OK
+    assert peer.code(f.QueryOffset("", stream)) == ResponseCode.NO_OFFSET
+    assert peer.code(f.QueryOffset("", "nowhere")) == ResponseCode.STREAM_DOES_NOT_EXIST
     peer.connection.send(f.StoreOffset("x" * 300, stream, 1))
     peer.connection.send(f.StoreOffset("reader", "nowhere", 1))
     with opened_peer(server.ports["stream"]) as other:

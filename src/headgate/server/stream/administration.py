@@ -108,6 +108,9 @@ class Administration:
         return f.QueryPublisherSequenceReply(self._session.last_sequence(request.stream, request.reference) or 0)
 
     def _query_offset(self, request: f.QueryOffset) -> f.QueryOffsetReply:
+        if not request.reference:
+            code = self._code_of(request.stream)
+            return f.QueryOffsetReply(code=ResponseCode.NO_OFFSET if code == ResponseCode.OK else code)
         stored = self._session.stored_offset(request.stream, request.reference)
         return f.QueryOffsetReply(code=ResponseCode.NO_OFFSET) if stored is None else f.QueryOffsetReply(stored)
 

@@ -646,6 +646,35 @@ def test_a_closed_channel_frees_its_consumers(server, client, stream):
     assert client.call(1, m.QueueDeclare(queue=stream, passive=True)).consumer_count == 0
 
 
+def test_a_client_may_send_a_lot_before_it_reads(client, stream):
+    """Deliveries wait for it in the socket; what it sends is taken nevertheless."""
+    client.call(1, m.ConfirmSelect())
+    body = b"x" * 100_000
+    for _ in range(60):
+        client.publish(1, stream, body)
+    wait_confirmed(client, 60)
+    client.call(1, m.BasicQos(prefetch_count=1000))
+    client.say(1, m.BasicConsume(queue=stream, consumer_tag="c", arguments={"x-stream-offset": long_string("first")}))
+    for _ in range(100):
+        client.publish(1, stream, body)
+    confirmed, delivered = 60, 0
+    while confirmed < 160 or delivered < 165:
+        received = client.receive(1)
+        if isinstance(received.method, m.BasicAck):
+            confirmed = received.method.delivery_tag
+        elif isinstance(received.method, m.BasicDeliver):
+            delivered += 1
+
+
+def test_a_client_that_takes_no_answers_is_not_asked_for_more(server, stream):
+    with Client(server.ports["amqp"]).open(1) as greedy:
+        greedy.socket.settimeout(1.0)
+        ask = m.QueueDeclare(queue=stream, passive=True)
+        with pytest.raises(TimeoutError):
+            greedy.say(1, *[ask] * 400_000)
+    assert server.context.connections.totals.failed == 0
+
+
 def test_permissions_are_those_of_the_user(server, client, stream):
     users = server.context.broker.users
     server.call(users.add, "reader", "secret")

@@ -54,6 +54,9 @@ CAPABILITIES = {
 }
 """Those that RabbitMQ announces, and whether they are served."""
 
+MAX_UNTAKEN_BYTES = 1 << 20
+"""A client with more answers that it does not take is not read from until it does."""
+
 _LOGIN_REFUSED = "Login was refused using authentication mechanism {}. For details see the broker logfile."
 _CLIENT_PROPERTIES = ("product", "version", "platform", "connection_name")
 
@@ -87,6 +90,7 @@ class Amqp091Handler:
         self._confirming: dict[Channel, None] = {}
         self._routes: dict[tuple[str, str], list[str]] = {}
         self._paused: set[str] = set()
+        self._untaken_bytes = 0
         self._received_s = self._sent_s = context.clock.monotonic_s()
 
     # what the link calls
@@ -105,14 +109,16 @@ class Amqp091Handler:
             self._pause("unwritten", self._outbox.unwritten > self.settings.limits.unconfirmed_messages)
         self._send_confirms()
         self.flush()
-        # A client that does not take its answers is not asked for more.
-        self._pause("slow", not self._link.is_writable)
+        # A client that does not take its answers is not asked for more. Deliveries do not count: a client may well
+        # send a lot before it reads, and neither side would ever go on.
+        self._pause("slow", self._untaken_bytes > MAX_UNTAKEN_BYTES)
         if self.core.state is ConnectionState.FINISHED:
             self._end()
             self._link.close()
 
     def writable(self) -> None:
         """The link takes more."""
+        self._untaken_bytes = 0
         self._pause("slow", False)
         self._pump.wake()
 
@@ -351,6 +357,8 @@ class Amqp091Handler:
         """Send what was said."""
         output = self.core.take_output()
         if output:
+            if not self._link.is_writable:
+                self._untaken_bytes += len(output)
             self._sent_s = self._context.clock.monotonic_s()
             self._link.write(output)
 

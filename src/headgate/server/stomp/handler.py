@@ -34,7 +34,7 @@ from headgate.protocols.stomp.events import (
     Unsubscribe,
 )
 from headgate.protocols.stomp.messages import properties_of
-from headgate.server.amqp091.handler import PRODUCT, VERSION
+from headgate.server.amqp091.handler import MAX_UNTAKEN_BYTES, PRODUCT, VERSION
 from headgate.server.amqp091.options import consumer_options
 from headgate.server.amqp091.publishing import Outbox
 from headgate.server.context import ServerContext
@@ -76,6 +76,7 @@ class StompHandler:
         self._numbers = itertools.count(1)
         self._leaving: Disconnect | None = None
         self._paused: set[str] = set()
+        self._untaken_bytes = 0
         self._heart_beat_ms = (0, 0)
         self._received_s = self._sent_s = context.clock.monotonic_s()
 
@@ -97,14 +98,16 @@ class StompHandler:
             self._pause("unwritten", self._outbox.unwritten > self.settings.limits.unconfirmed_messages)
         self._leave()
         self.flush()
-        # A client that does not take its answers is not asked for more.
-        self._pause("slow", not self._link.is_writable)
+        # A client that does not take its answers is not asked for more. Deliveries do not count: a client may well
+        # send a lot before it reads, and neither side would ever go on.
+        self._pause("slow", self._untaken_bytes > MAX_UNTAKEN_BYTES)
         if self.core.state is ConnectionState.CLOSED:
             self._end()
             self._link.close()
 
     def writable(self) -> None:
         """The link takes more."""
+        self._untaken_bytes = 0
         self._pause("slow", False)
         self._pump.wake()
 
@@ -365,6 +368,8 @@ class StompHandler:
         """Send what was said."""
         output = self.core.take_output()
         if output:
+            if not self._link.is_writable:
+                self._untaken_bytes += len(output)
             self._sent_s = self._context.clock.monotonic_s()
             self._link.write(output)
 

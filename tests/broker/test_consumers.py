@@ -16,6 +16,7 @@ from brokers import START_MS, SetClock, open_broker, open_session, publish
 from headgate.broker.broker import Broker
 from headgate.broker.consumers import (
     DROP_AFTER_MS,
+    TRIM_MS,
     ChunkConsumer,
     Consumer,
     ConsumerOptions,
@@ -30,6 +31,7 @@ from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer, s
 from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.scan.match_index.build import build_index
 from headgate.scan.match_index.registry import FilterRegistry
+from headgate.scan.shared import SharedReads
 from shared_streams import FILTERS, body
 
 FIRST = OffsetSpecification.first()
@@ -295,6 +297,26 @@ def test_a_thousand_consumers_at_the_end_take_neither_descriptors_nor_much_memor
         consumer.scan()
         assert consumer.at_end
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_memory_shared_for_reading_is_given_back_when_nobody_reads(tmp_path: Path) -> None:
+    reads = SharedReads()
+    broker = open_broker(tmp_path / "other")
+    consumers = Consumers(now_ms=lambda: START_MS, reads=reads)
+    owner = open_session(broker)
+    owner.declare_stream("s", {})
+    _write(broker, owner.publisher("s"), range(100))
+    readers = [consumers.message_consumer(broker.catalogue.get("s"), _options()) for _ in range(2)]
+    for consumer in readers:
+        assert len(_read(consumer)) == 100
+    assert reads.bytes_held > 0
+    consumers.tick(START_MS + TRIM_MS)
+    assert reads.bytes_held > 0, "it was used since the last look"
+    consumers.tick(START_MS + 2 * TRIM_MS)
+    assert reads.bytes_held == 0
+    for consumer in readers:
+        consumer.close()
+    broker.close()
 
 
 def test_a_consumer_that_ends_gives_back_what_it_held(broker: Broker, session: Session) -> None:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 DROP_AFTER_MS = 2_000
 """So long a consumer may leave what is pending; then it is dropped, and read again when it goes on."""
 
+TRIM_MS = 10_000
+"""So often memory for reading that nobody uses just then is given back."""
+
 PENDING_BYTES = 64 << 20
 """Above so many bytes that are pending in memory, what consumers without credit leave is dropped at once."""
 
@@ -410,7 +413,7 @@ class Consumers:
 
     def __init__(self, *, now_ms: Callable[[], int], reads: SharedReads | None = None) -> None:
         self.now_ms = now_ms
-        self.time_ms = now_ms()
+        self.time_ms = self._trimmed_ms = now_ms()
         self._reads = SharedReads() if reads is None else reads
         self._logs: dict[BrokerStream, SharedLog] = {}
         self._members: dict[Consumer, BrokerStream] = {}
@@ -436,6 +439,9 @@ class Consumers:
     def tick(self, now_ms: int) -> None:
         """Time passes: what consumers left pending for long is dropped, at once where memory is short."""
         self.time_ms = now_ms
+        if now_ms - self._trimmed_ms >= TRIM_MS:
+            self._trimmed_ms = now_ms
+            self._reads.trim()
         waiting = []
         held: dict[int, int] = {}
         for consumer in list(self._members):

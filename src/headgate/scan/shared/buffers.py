@@ -35,11 +35,16 @@ class BufferPool:
                 if count <= len(buffer) <= 2 * count and sys.getrefcount(buffer) == _UNUSED:
                     return buffer
             fresh = np.empty(-(-count // _MEBIBYTE) * _MEBIBYTE, dtype=np.uint8)
-            if sum(map(len, self._buffers)) + len(fresh) > self._most_bytes:
+            if self.bytes_held + len(fresh) > self._most_bytes:
                 self._drop_unused()
-            if sum(map(len, self._buffers)) + len(fresh) <= self._most_bytes:
+            if self.bytes_held + len(fresh) <= self._most_bytes:
                 self._buffers.append(fresh)
             return fresh
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes of the buffers that it would give again."""
+        return sum(map(len, self._buffers))
 
     def trim(self) -> None:
         """Give the memory of unused buffers back."""

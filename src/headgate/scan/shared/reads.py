@@ -31,7 +31,7 @@ class SharedReads:
         self._windows: OrderedDict[SharedWindow, SharedLog] = OrderedDict()
         self._bytes = 0
         self._logs: set[SharedLog] = set()
-        self._tick = 0
+        self._tick = self._trimmed_at = 0
         self._threads = threading.local()
 
     @property
@@ -47,6 +47,14 @@ class SharedReads:
         """Bytes of memory that windows are kept in."""
         return self._bytes
 
+    def trim(self) -> None:
+        """Give back what nobody used since the last call: windows, and buffers kept for the next read."""
+        with self.lock:
+            for window in [each for each in self._windows if each.touched_at <= self._trimmed_at]:
+                self.forget(window)
+            self._trimmed_at = self._tick
+        self.pool.trim()
+
     # under the lock
 
     def add_log(self, log: SharedLog) -> None:
@@ -61,6 +69,7 @@ class SharedReads:
         """A window is used, perhaps for the first time."""
         self._windows[window] = log
         self._windows.move_to_end(window)
+        window.touched_at = self.next_use()
 
     def charge(self, window: SharedWindow, size_bytes: int) -> None:
         """A window takes up more memory; others give way."""

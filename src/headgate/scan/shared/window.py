@@ -178,6 +178,7 @@ class SharedWindow:
         "start_row",
         "stop_row",
         "times_used",
+        "touched_at",
     )
 
     def __init__(self, segment_id: int, start_row: int, stop_row: int, view: SegmentView, reads: SharedReads) -> None:
@@ -187,7 +188,7 @@ class SharedWindow:
         self.first_offset = view.offset_at(start_row)
         self.next_offset = view.offset_at(stop_row)
         self.charged_bytes = 0
-        self.times_used = 0
+        self.times_used = self.touched_at = 0
         self._size_bytes = view.position_at(stop_row) - view.position_at(start_row)
         self._reads = reads
         self._lock = threading.Lock()

@@ -444,13 +444,48 @@ def _body_fits(position: int, stop: int, widths: int) -> int:
     return 1 if previous != 0 else 0
 
 
+@helper
+def _before_bare(position: int, stop: int, widths: int, names: int, count: int, scratch: int, value: int) -> int:
+    """Read the sections before the properties; gives where properties or the body begin, or a failure.
+
+    `scratch`: spans of the header (6 words), 2 words for a value, then whether there is a header, and of the message
+    annotations the address, the bytes and the elements. For `names`, `count` and `value` see `_annotations_value`.
+    """
+    for index in range(12):
+        store_i64(scratch + (index << 3), 0)
+    store_i64(scratch + 56, _FAIL)
+    code: int = _descriptor(position, stop)
+    if code == _HEADER:
+        position = _header_fields(_behind_descriptor(position), stop, widths, scratch)
+        if position == _FAIL:
+            return _FAIL
+        store_i64(scratch + 64, 1)
+        code = _descriptor(position, stop)
+    if code == _DELIVERY_ANNOTATIONS:
+        position = _skip_map(_behind_descriptor(position), stop)
+        if position == _FAIL:
+            return _FAIL
+        code = _descriptor(position, stop)
+    if code == _ANNOTATIONS:
+        position = _behind_descriptor(position)
+        if _annotations_value(position, stop, widths, names, count, value) == _FAIL:
+            return _FAIL
+        head: int = _compound_head(position, stop, 0xC1, 0xD1)
+        end: int = _compound_stop(position, head)
+        store_i64(scratch + 72, position + head)
+        store_i64(scratch + 80, end - position - head)
+        store_i64(scratch + 88, _compound_count(position, head))
+        position = end
+    return position
+
+
 @kernel("int64(int64)")
 def store_messages(block: int) -> int:
     """Write messages in the form they are stored in, side by side; gives the bytes written.
 
     Words of `block`: data, starts, lengths, count, routing annotations (address, bytes, elements), user (address,
     bytes), table of widths, names (`x-stream-filter-value`, then those that Python handles) and their number, target,
-    starts, lengths, starts and lengths of filter values (−1 where there is none), status, scratch of 8 words.
+    starts, lengths, starts and lengths of filter values (−1 where there is none), status, scratch of 12 words.
     """
     data: int = load_i64(block)
     starts: int = load_i64(block + 8)
@@ -482,33 +517,13 @@ def store_messages(block: int) -> int:
         store_i64(value_lengths + at, -1)
         store_i64(value_starts + at, 0)
         store_i64(status + at, UNDECIDED)
-        for index in range(6):
-            store_i64(spans + (index << 3), 0)
-        store_i64(value + 8, _FAIL)
+        position = _before_bare(position, stop, widths, names, name_count, spans, value)
+        if position == _FAIL:
+            continue
+        content: int = load_i64(spans + 72)
+        content_bytes: int = load_i64(spans + 80)
+        elements: int = load_i64(spans + 88)
         code: int = _descriptor(position, stop)
-        if code == _HEADER:
-            position = _header_fields(_behind_descriptor(position), stop, widths, spans)
-            if position == _FAIL:
-                continue
-            code = _descriptor(position, stop)
-        if code == _DELIVERY_ANNOTATIONS:
-            position = _skip_map(_behind_descriptor(position), stop)
-            if position == _FAIL:
-                continue
-            code = _descriptor(position, stop)
-        content = 0
-        content_bytes = 0
-        elements = 0
-        if code == _ANNOTATIONS:
-            position = _behind_descriptor(position)
-            if _annotations_value(position, stop, widths, names, name_count, value) == _FAIL:
-                continue
-            head: int = _compound_head(position, stop, 0xC1, 0xD1)
-            content = position + head
-            elements = _compound_count(position, head)
-            position = _compound_stop(position, head)
-            content_bytes = position - content
-            code = _descriptor(position, stop)
         bare = position
         if code == _PROPERTIES:
             position = _behind_descriptor(position)
@@ -545,7 +560,7 @@ def frame_messages(block: int) -> int:
 
     Words of `block`: data, starts, lengths, offsets, first row, rows, channel, handle, delivery id and tag of the first
     row written, settled, largest frame, table of widths, name of the offset annotation (as in `store_messages`), its
-    bytes in encoded form (17), target, scratch of 8 words; the last word gets the bytes written.
+    bytes in encoded form (17), target, scratch of 12 words; the last word gets the bytes written.
     """
     data: int = load_i64(block)
     starts: int = load_i64(block + 8)
@@ -570,34 +585,14 @@ def frame_messages(block: int) -> int:
         at = row << 3
         position: int = data + load_i64(starts + at)
         stop: int = position + load_i64(lengths + at)
-        for index in range(6):
-            store_i64(spans + (index << 3), 0)
-        absent = 0x41
+        position = _before_bare(position, stop, widths, name, 1, spans, 0)
+        if position == _FAIL:
+            break
+        absent = 0x40 if load_i64(spans + 64) else 0x41
+        content: int = load_i64(spans + 72)
+        content_bytes: int = load_i64(spans + 80)
+        elements: int = load_i64(spans + 88)
         code: int = _descriptor(position, stop)
-        if code == _HEADER:
-            position = _header_fields(_behind_descriptor(position), stop, widths, spans)
-            if position == _FAIL:
-                break
-            absent = 0x40
-            code = _descriptor(position, stop)
-        if code == _DELIVERY_ANNOTATIONS:
-            position = _skip_map(_behind_descriptor(position), stop)
-            if position == _FAIL:
-                break
-            code = _descriptor(position, stop)
-        content = 0
-        content_bytes = 0
-        elements = 0
-        if code == _ANNOTATIONS:
-            position = _behind_descriptor(position)
-            if _annotations_value(position, stop, widths, name, 1, 0) == _FAIL:
-                break
-            head: int = _compound_head(position, stop, 0xC1, 0xD1)
-            content = position + head
-            elements = _compound_count(position, head)
-            position = _compound_stop(position, head)
-            content_bytes = position - content
-            code = _descriptor(position, stop)
         if code < _PROPERTIES or code > _FOOTER:
             break
         if stop - position + content_bytes + 96 > max_frame_size:

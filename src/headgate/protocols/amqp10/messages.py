@@ -260,7 +260,7 @@ def store_messages(messages: EncodedMessages, *, exchange: str, routing_key: str
         known = names(FILTER_VALUE, EXCHANGE, ROUTING_KEY, OFFSET)
         source_starts = np.ascontiguousarray(messages.starts)
         source_lengths = np.ascontiguousarray(messages.lengths)
-        scratch = np.zeros(8, dtype=np.int64)
+        scratch = np.zeros(12, dtype=np.int64)
         address = kernels.address_of
         block = np.array(
             (

@@ -100,7 +100,7 @@ def frame_messages(messages: EncodedMessages, offsets: Int64Array, room: Transfe
     lengths = np.ascontiguousarray(messages.lengths)
     offsets = np.ascontiguousarray(offsets)
     target = np.empty(int(lengths.sum()) + count * _ROOM_PER_MESSAGE, dtype=np.uint8)
-    scratch = np.zeros(8, dtype=np.int64)
+    scratch = np.zeros(12, dtype=np.int64)
     key = np.frombuffer(symbol(OFFSET), dtype=np.uint8)
     address = kernels.address_of
     block = np.array(

@@ -195,7 +195,6 @@ def test_statistics_are_minus_one_while_a_stream_is_empty(peer: StreamPeer, stre
         "last_chunk_id": -1,
         "committed_chunk_id": -1,
         "committed_offset": -1,
-        "committed_offset": -1,
     }
     for _ in range(2):
         peer.put(stream, [b"a", b"b"])
@@ -203,7 +202,6 @@ def test_statistics_are_minus_one_while_a_stream_is_empty(peer: StreamPeer, stre
         "first_chunk_id": 0,
         "last_chunk_id": 2,
         "committed_chunk_id": 2,
-        "committed_offset": 3,
         "committed_offset": 3,
     }
 

@@ -211,9 +211,13 @@ def test_partitions_of_a_super_stream_are_shared_by_the_members_of_a_group(
     with opened_peer(server.ports["stream"]) as other:
         for number, name in enumerate(names):
             assert other.subscribe(name, number=number, **group) == ResponseCode.OK
-        assert became(peer, 0) == 1
-        assert became(other, 1) == 1
+        asked = peer.wait(f.ConsumerUpdate)
+        assert (asked.subscription_id, asked.active) == (1, 0)
         peer.put("shared-1", [b"for the other"])
+        assert not [event for event in peer.events if isinstance(event, Deliver)], "it was asked to stop"
+        peer.connection.answer_consumer_update(asked, f.ConsumerUpdateReply(None))
+        peer.flush()
+        assert became(other, 1) == 1
         assert other.messages(1, number=1) == [(0, b"for the other")]
     assert became(peer, 1, answer=OffsetSpecification.next()) == 1
     assert not [event for event in peer.events if isinstance(event, f.ConsumerUpdate | Deliver)]

@@ -93,6 +93,13 @@ def test_messages_for_an_unknown_publisher_are_refused_one_by_one(peer: StreamPe
     assert peer.refused(2) == [(1, 0x12), (2, 0x12)]
 
 
+def test_messages_behind_the_deletion_of_their_stream_are_refused(peer: StreamPeer, stream: str) -> None:
+    assert peer.code(f.DeclarePublisher(0, None, stream)) == ResponseCode.OK
+    peer.connection.request(f.Delete(stream))
+    peer.publish([(1, b"a")])
+    assert peer.refused(1) == [(1, ResponseCode.PUBLISHER_DOES_NOT_EXIST)]
+
+
 def test_sub_batches_are_stored_untouched_and_a_wrong_one_is_refused_with_what_follows(
     peer: StreamPeer, stream: str
 ) -> None:

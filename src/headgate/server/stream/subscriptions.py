@@ -47,15 +47,11 @@ logger = logging.getLogger("headgate.server.stream")
 
 @dataclass(slots=True)
 class _Subscription:
-    """One subscription; `is_stopped`: it was asked to become inactive and gets nothing more.
-
-    `end` is the offset up to which the client wants to be told that it was all, None when it was told, or did not ask.
-    """
+    """One subscription; `end` is the offset up to which the client wants to be told that it was all, None when it was told, or did not ask."""
 
     number: int
     consumer: ChunkConsumer
     end: int | None
-    is_stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +156,6 @@ class Subscriptions:
         if not asked.active:
             subscription.consumer.deactivated()
             return
-        subscription.is_stopped = False
         try:
             subscription.consumer.activate(reply.offset)
         except LogError as error:
@@ -220,7 +215,7 @@ class Subscriptions:
             raise
 
     def _deliver(self, subscription: _Subscription, budget: int) -> int | None:
-        if not self._outlet.is_open or subscription.is_stopped:
+        if not self._outlet.is_open:
             return None
         consumer = subscription.consumer
         chunks = consumer.take(min(budget, _CHUNK_BYTES))
@@ -239,7 +234,6 @@ class Subscriptions:
         subscription = self._subscriptions[number]
         if not self._outlet.is_open:
             return
-        subscription.is_stopped = not active
         correlation = self._outlet.ask_consumer(number, active=active)
         self._asked[correlation] = _Asked(subscription, active, self._clock_s() + UPDATE_LIMIT_S)
 

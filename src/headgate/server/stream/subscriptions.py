@@ -47,7 +47,10 @@ logger = logging.getLogger("headgate.server.stream")
 
 @dataclass(slots=True)
 class _Subscription:
-    """One subscription; `end` is the offset up to which the client wants to be told that it was all, None when it was told, or did not ask."""
+    """One subscription.
+
+    `end` is the offset up to which the client wants to be told that it was all; None when it was told, or did not ask.
+    """
 
     number: int
     consumer: ChunkConsumer

@@ -12,7 +12,7 @@ from headgate.log import OffsetSpecification, Stream
 from headgate.scan import Cursor, ScanBatch, ScanCounters, ScanRequest
 from headgate.scan.shared import SharedLog, SharedReader, SharedReads
 from log_streams import quick_folder
-from shared_streams import FILTER_VALUES, FILTERS, PIECES, STARTS, write_stream
+from shared_streams import FILTER_VALUES, FILTERS, PIECES, STARTS, Piece, write_stream
 
 NOW_MS = 1_700_000_000_000
 
@@ -41,6 +41,29 @@ def _by_cursor(
         return found, cursor.counters
 
 
+class Following:
+    """A reader, and what it got until now."""
+
+    def __init__(self, reader: SharedReader, offset: int) -> None:
+        self.reader = reader
+        self.offset = reader.offset = offset
+        self.found: list[tuple[int, int, bytes]] = []
+        self.counters = ScanCounters()
+        reader.is_waiting = True
+
+    def read(self) -> bool:
+        """Read once; False at the end."""
+        portion = self.reader.read(self.offset, NOW_MS)
+        if portion is None:
+            return False
+        assert portion.next_offset > self.offset
+        self.offset = portion.next_offset
+        self.counters.add(portion.counters)
+        for batch in portion.batches:
+            self.found += _rows(batch)
+        return True
+
+
 @settings(deadline=None)
 @given(
     pieces=st.lists(PIECES, min_size=1, max_size=12),
@@ -49,39 +72,97 @@ def _by_cursor(
     windows_bytes=st.sampled_from([0, 3000, 1 << 20]),
 )
 def test_each_reader_gets_what_a_cursor_alone_gets(
-    pieces: list, wishes: list, order: list[int], windows_bytes: int
+    pieces: list[Piece],
+    wishes: list[tuple[ScanRequest, OffsetSpecification]],
+    order: list[int],
+    windows_bytes: int,
 ) -> None:
     with quick_folder() as folder:
         stream = write_stream(Path(folder), pieces)
         end = stream.next_offset()
         log = SharedLog(stream, SharedReads(windows_bytes=windows_bytes, most_open_segments=2))
-        readers = [SharedReader(log, request) for request, _ in wishes]
-        offsets = [log.attach(start, end=end, now_ms=NOW_MS) for _, start in wishes]
-        found: list[list[tuple[int, int, bytes]]] = [[] for _ in wishes]
-        counters = [ScanCounters() for _ in wishes]
-        for reader, offset in zip(readers, offsets, strict=True):
-            reader.is_waiting, reader.offset = True, offset
-
-        def read(number: int) -> bool:
-            portion = readers[number].read(offsets[number], NOW_MS)
-            if portion is None:
-                return False
-            assert portion.next_offset > offsets[number]
-            offsets[number] = portion.next_offset
-            counters[number].add(portion.counters)
-            for batch in portion.batches:
-                found[number] += _rows(batch)
-            return True
-
+        group = [
+            Following(SharedReader(log, request), log.attach(start, end=end, now_ms=NOW_MS))
+            for request, start in wishes
+        ]
         for number in order:
-            read(number % len(readers))
-        for number in range(len(readers)):
-            while read(number):
+            group[number % len(group)].read()
+        for each in group:
+            while each.read():
                 pass
-        for number, (request, start) in enumerate(wishes):
+            assert each.offset >= end
+        for each, (request, start) in zip(group, wishes, strict=True):
             expected, counted = _by_cursor(stream, request, start)
-            assert found[number] == expected
-            assert counters[number] == counted
-            assert offsets[number] == max(end, offsets[number])
-            readers[number].close()
+            assert each.found == expected
+            assert each.counters == counted
+            each.reader.close()
         log.close()
+
+
+SPARSE = [
+    Filter.parse(text)
+    for text in (
+        "n % 31 = 3",
+        "n = 7",
+        "n > 20 AND n < 24",
+        "region = 'AMER' AND n % 17 = 0",
+        "n % 41 = 1",
+        "n IN (9, 55)",
+    )
+]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    pieces=st.lists(PIECES, min_size=4, max_size=14),
+    start=st.integers(0, 30),
+    values=FILTER_VALUES,
+    order=st.lists(st.integers(0, 5), max_size=40),
+)
+def test_many_filters_that_keep_little_are_decided_together_with_the_same_result(
+    pieces: list[Piece], start: int, values: tuple[bytes, ...], order: list[int]
+) -> None:
+    with quick_folder() as folder:
+        stream = write_stream(Path(folder), pieces, segment_bytes=1 << 20)
+        end = stream.next_offset()
+        reads = SharedReads()
+        log = SharedLog(stream, reads)
+        wishes = [(ScanRequest(filter=each), OffsetSpecification.first()) for each in SPARSE]
+        wishes[0] = (wishes[0][0], OffsetSpecification.offset(start))
+        wishes[1] = (ScanRequest(filter=SPARSE[1], filter_values=values), OffsetSpecification.first())
+        group = [
+            Following(SharedReader(log, request), log.attach(place, end=end, now_ms=0)) for request, place in wishes
+        ]
+        for number in [*order, *range(len(group))]:
+            group[number].read()
+        for each in group:
+            while each.read():
+                pass
+        decided = [window for tiles in log._tiles.values() for window in tiles if window.is_decided]
+        assert decided
+        for each, (request, place) in zip(group, wishes, strict=True):
+            expected, counted = _by_cursor(stream, request, place)
+            assert each.found == expected
+            assert each.counters == counted
+        log.close()
+        assert reads.bytes_held == 0
+
+
+def test_of_a_window_that_was_decided_for_all_only_what_is_kept_stays_in_memory(tmp_path: Path) -> None:
+    stream = write_stream(tmp_path, [Piece(500, "plain")] * 40, segment_bytes=1 << 30)
+    reads = SharedReads()
+    log = SharedLog(stream, reads)
+    group = [Following(SharedReader(log, ScanRequest(filter=each)), 0) for each in SPARSE]
+    assert group[0].read()
+    size = stream.segments()[0].segment_path.stat().st_size
+    assert 0 < reads.bytes_held < size // 8
+    group.append(Following(SharedReader(log, ScanRequest()), 0))
+    for each in group:
+        while each.read():
+            pass
+    assert len(group[-1].found) == 20_000
+    for each, wanted in zip(group, SPARSE, strict=False):
+        expected, _ = _by_cursor(stream, ScanRequest(filter=wanted), OffsetSpecification.first())
+        assert each.found == expected
+    assert reads.bytes_held > size // 2, "whoever takes everything keeps the whole window"
+    log.close()

@@ -152,6 +152,7 @@ class SegmentReader:
 
     def __init__(self, segment: Segment, *, allocate: Allocate | None = None) -> None:
         self.segment = segment
+        self.path = segment.segment_path
         self._allocate = allocate
         self._index_fd = -1
         self._fd = -1
@@ -303,7 +304,7 @@ class SegmentReader:
         """The header of one row of the table, checked against the table and the end of the file."""
         table = self.chunks()
         position = int(table.position[row])
-        path = self.segment.segment_path
+        path = self.path
         header = ChunkHeader.decode(
             os.pread(self._fd, CHUNK_HEADER_BYTES, position),
             path=path,
@@ -340,7 +341,7 @@ class SegmentReader:
         else:
             size = os.fstat(self._fd).st_size
             found = self._copied_headers(positions, size)
-        found.check(path=self.segment.segment_path, positions=positions)
+        found.check(path=self.path, positions=positions)
         ends = np.empty(len(positions), dtype=np.int64)
         following = table.position[start_row + 1 : stop_row + 1]
         ends[: len(following)] = following
@@ -353,7 +354,7 @@ class SegmentReader:
             raise CorruptChunkError(
                 f"header of chunk {table.chunk_id[start_row + row]} contradicts the index: chunk id "
                 f"{found.records['chunk_id'][row]}, {found.size_bytes[row]} bytes",
-                path=self.segment.segment_path,
+                path=self.path,
                 position=int(positions[row]),
             )
         return found
@@ -446,7 +447,7 @@ class SegmentReader:
     def _ends_early(self, wanted: int, size: int) -> CorruptChunkError:
         return CorruptChunkError(
             f"the file ends at byte {size}, inside a chunk that reaches to byte {wanted} or further",
-            path=self.segment.segment_path,
+            path=self.path,
             position=size,
         )
 

@@ -96,7 +96,7 @@ def open_window(
     counters: ScanCounters | None,
 ) -> Window:
     """Bring chunks into memory and check their headers; with `counters` corrupt ones are counted and left out."""
-    path = reader.segment.segment_path
+    path = reader.path
     data, starts = reader.gather(positions, stops)
     headers = decode_headers(data, starts)
     sound = (headers.size_bytes == stops - positions) & (headers.chunk_id == chunk_ids)

@@ -40,6 +40,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({**JDBC, "key": ["a", "a"]}, "key is"),
     ({**JDBC, "key": ["a"], "mode": "complete"}, "key: is for mode append"),
     ({"format": "parquet", "path": "x", "key": ["a"]}, "key: is for format jdbc"),
+    ({"format": "parquet", "path": "x", "partition_by": ["a"]}, "partition_by: is for format delta"),
+    ({"format": "delta"}, "path: is missing"),
+    ({"format": "delta", "path": "s3://bucket/table"}, "path is 's3://bucket/table'"),
+    ({"format": "delta", "path": "x", "options": {"mergeSchema": True}}, "options: .*mergeSchema"),
+    ({"format": "Delta", "path": "x", "partition_by": ["a", "a"]}, "partition_by is"),
     ({"format": "parquet", "path": "x", "stall_timeout": "soon"}, "stall_timeout: .*soon"),
     ({"format": "parquet", "path": "x", "stall_timeout": "1m", "mode": "complete"}, "stall_timeout: is for mode"),
     ({"stream": "s", "stall_timeout": "1m"}, "stall_timeout: is for sinks that are no streams"),
@@ -52,6 +57,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_what_is_wrong_with_a_sink_is_named_with_it(sink: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=f"sink 'out'.*{reason}"):
         check(pipeline({"name": "out", **sink}))
+
+
+def test_a_delta_sink_without_the_package_is_refused_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'headgate\[delta\]'"):
+        check(pipeline({"name": "out", "format": "delta", "path": "x"}))
 
 
 def test_sinks_side_by_side_are_at_least_one() -> None:

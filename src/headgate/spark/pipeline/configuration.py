@@ -27,6 +27,7 @@
                                              "complete": computed anew from all rows of the inputs, replacing the output
     stall_timeout = "10m"                    give the sink up when so long no batch of it ends; default: wait
     key = ["order_id"]                       of format jdbc: a row replaces the one with the same values there
+    partition_by = ["day"]                   of format delta: columns that a new table is partitioned by
 
     [[topic]] …                              streams routed by rules into streams: see `topics`
 
@@ -49,7 +50,7 @@ import msgspec
 
 from headgate.errors import ConfigError, HeadgateError
 from headgate.spark.options import SinkOptions, SourceOptions, default_root, interval_ms
-from headgate.spark.pipeline.sinks import HEADGATE, JDBC, check_jdbc_options
+from headgate.spark.pipeline.sinks import DELTA, HEADGATE, JDBC, check_delta_sink, check_jdbc_options
 from headgate.spark.pipeline.topics import RoutedTopic, TopicEntry, check_topics
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
@@ -121,6 +122,7 @@ class Sink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     mode: Mode = Mode.APPEND
     stall_timeout: str | None = None
     key: list[str] | None = None
+    partition_by: list[str] | None = None
 
     @property
     def stall_timeout_s(self) -> float | None:
@@ -346,6 +348,11 @@ def _check_own_query(sink: Sink) -> None:
         check_jdbc_options({name: _as_text(value) for name, value in sink.options.items()}, sink.key or ())
     elif sink.key is not None:
         raise ConfigError(f"key: is for format jdbc; format is {sink.format!r}")
+    if sink.format.lower() == DELTA:
+        options = {name: _as_text(value) for name, value in sink.options.items()}
+        check_delta_sink(sink.path, options, sink.partition_by)
+    elif sink.partition_by is not None:
+        raise ConfigError(f"partition_by: is for format delta; format is {sink.format!r}")
 
 
 def _options(root: Path, entry: Source | Sink, keys: tuple[str, ...]) -> dict[str, str]:

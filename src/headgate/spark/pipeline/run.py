@@ -12,12 +12,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, DataFrameWriter, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.functions import count, lit
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
@@ -37,9 +38,10 @@ from headgate.spark.pipeline.configuration import (
     load,
     writes_streams,
 )
+from headgate.spark.pipeline.delta import DeltaSink, query_id
 from headgate.spark.pipeline.jdbc import JdbcTable
 from headgate.spark.pipeline.report import Failure, Report, RuleReport, SinkReport, TopicReport, sum_counters
-from headgate.spark.pipeline.sinks import HEADGATE, JDBC, guarantee_of
+from headgate.spark.pipeline.sinks import DELTA, HEADGATE, JDBC, guarantee_of, local_folder
 from headgate.spark.pipeline.topics import RoutedTopic
 from headgate.spark.route import declare_topic, route_topic, stream_exists
 from headgate.spark.session import session
@@ -275,21 +277,36 @@ class _Runner:
             query = writer.foreachBatch(table.write).start()
             started.set_result(query.id)
             return query, table.close
+        if sink.format.lower() == DELTA:
+            delta = DeltaSink(local_folder(str(sink.path)), partial(query_id, checkpoint), sink.partition_by)
+            return writer.foreachBatch(delta.write).start(), lambda: None
         writer = writer.format(sink.format).options(**options)
         return writer.start(sink.path) if sink.path is not None else writer.start(), lambda: None
 
     def _compute(self, sink: Sink) -> tuple[int, list[dict[str, int]]]:
         with self._counting() as tokens:
-            observed = Observation(_ROWS)
             with self._views(sink, tokens, streaming=False) as frame:
-                counted = frame.observe(observed, count(lit(1)).alias(_ROWS))
-                writer = counted.write.format(sink.format).options(**self._pipeline.sink_options(sink))
+                replace = self._replacement(sink, frame)
                 # A client of Spark Connect has plans analysed anew when they run, and needs the views until then.
-                if is_remote():
-                    _save(writer, sink)
-            if not is_remote():
-                _save(writer, sink)
-            return int(observed.get[_ROWS]), [counters(token, root=self._pipeline.root) for token in tokens]
+                rows = replace() if is_remote() else None
+            if rows is None:
+                rows = replace()
+            return rows, [counters(token, root=self._pipeline.root) for token in tokens]
+
+    def _replacement(self, sink: Sink, frame: DataFrame) -> Callable[[], int]:
+        """What puts rows in the place of all that a sink has; gives their number."""
+        if sink.format.lower() == DELTA:
+            owner = f"{self._pipeline.name}.{sink.name}"
+            return partial(DeltaSink(local_folder(str(sink.path)), lambda: owner, sink.partition_by).replace, frame)
+        observed = Observation(_ROWS)
+        counted = frame.observe(observed, count(lit(1)).alias(_ROWS))
+        writer = counted.write.format(sink.format).options(**self._pipeline.sink_options(sink)).mode("overwrite")
+
+        def save() -> int:
+            writer.save(sink.path) if sink.path is not None else writer.save()
+            return int(observed.get[_ROWS])
+
+        return save
 
     def _wait(self, sink: Sink, query: StreamingQuery) -> int:
         """Follow a query to its end; gives the rows it wrote."""
@@ -388,11 +405,6 @@ class _naming:  # noqa: N801 - reads as the statement it is
             raise PipelineError(f"{self._entry}: {_cause(error)}") from error
         if isinstance(error, HeadgateError) and not isinstance(error, PipelineError):
             raise PipelineError(f"{self._entry}: {error}") from error
-
-
-def _save(writer: DataFrameWriter, sink: Sink) -> None:
-    replacing = writer.mode("overwrite")
-    replacing.save(sink.path) if sink.path is not None else replacing.save()
 
 
 def _stop(query: StreamingQuery) -> None:

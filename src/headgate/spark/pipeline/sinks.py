@@ -7,13 +7,17 @@ A format that is not listed runs all the same; what it guarantees is then said b
 from __future__ import annotations
 
 import enum
+import importlib.util
+import os
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from headgate.errors import ConfigError
 
 HEADGATE = "headgate"
 JDBC = "jdbc"
+DELTA = "delta"
 
 
 class Guarantee(enum.Enum):
@@ -33,7 +37,7 @@ KINDS: Mapping[str, Guarantee] = {
     "csv": Guarantee.EXACTLY_ONCE,
     "text": Guarantee.EXACTLY_ONCE,
     JDBC: Guarantee.EXACTLY_ONCE,
-    "delta": Guarantee.EXACTLY_ONCE,
+    DELTA: Guarantee.EXACTLY_ONCE,
     "iceberg": Guarantee.EXACTLY_ONCE,
     "kafka": Guarantee.AT_LEAST_ONCE,
     "console": Guarantee.NONE,
@@ -64,3 +68,28 @@ def check_jdbc_options(options: Mapping[str, str], keys: Sequence[str]) -> None:
         raise ConfigError(f"options: dbtable is {lowered['dbtable']!r}; expected the name of a table")
     if len(set(keys)) < len(keys) or not all(keys):
         raise ConfigError(f"key is {list(keys)}; expected names of columns, each once")
+
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+def local_folder(path: str) -> Path:
+    """The folder that a path, or a URL with the scheme file, names; ConfigError for other URLs."""
+    if path.startswith("file:"):
+        path = re.sub("^file:(//)?", "", path)
+    if not path or _SCHEME.match(path):
+        raise ConfigError(f"path is {path!r}; a Delta table is written in a local folder, or one on shared storage")
+    return Path(os.path.abspath(path))
+
+
+def check_delta_sink(path: str | None, options: Mapping[str, str], partition_by: Sequence[str] | None) -> None:
+    """Refuse a Delta sink without a folder, with options, or without the package; ConfigError says which."""
+    if path is None:
+        raise ConfigError("path: is missing; a delta sink needs the folder of the table")
+    local_folder(path)
+    if options:
+        raise ConfigError(f"options: a delta sink has none, and {next(iter(options))} was given")
+    if partition_by is not None and (len(set(partition_by)) < len(partition_by) or not all(partition_by)):
+        raise ConfigError(f"partition_by is {list(partition_by)}; expected names of columns, each once")
+    if importlib.util.find_spec("deltalake") is None:
+        raise ConfigError("format delta needs the package deltalake: pip install 'headgate[delta]'")

@@ -1,0 +1,196 @@
+"""Which rows fit into a Delta table: types that Delta has, the columns of a table that is there, what a table asks of
+those who write it.
+
+A Delta table's schema is written in the JSON that Spark has for its own types (protocol, "Schema Serialization
+Format"), so most of it is comparing Spark's types.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from headgate.errors import SinkError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_STORED = (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+_PARTITIONING = tuple(kind for kind in _STORED if kind not in (BinaryType, DoubleType, FloatType))
+_NOT_IN_NAMES = " ,;{}()\n\t="
+_FEATURES_SERVED = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "columnMapping",
+        "deletionVectors",
+        "domainMetadata",
+        "generatedColumns",
+        "identityColumns",
+        "invariants",
+        "timestampNtz",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
+"""Writer features whose tables take files of rows as they are, if `check_table` finds none of what they are for."""
+
+
+def stored_schema(schema: StructType) -> StructType:
+    """The schema that a Delta table of these rows has: every column may be null, and has no metadata.
+
+    SinkError names a column whose name or type Delta has not.
+    """
+    seen: set[str] = set()
+    for column in schema:
+        if column.name.lower() in seen:
+            raise SinkError(f"column {column.name!r} is there twice; Delta takes names without case")
+        seen.add(column.name.lower())
+    return StructType(
+        [StructField(column.name, _stored(column.name, column.dataType)) for column in _named("", schema)]
+    )
+
+
+def _named(path: str, schema: StructType) -> Iterator[StructField]:
+    for column in schema:
+        if any(sign in _NOT_IN_NAMES for sign in column.name) or not column.name:
+            raise SinkError(f"column {path + column.name!r}: a name in a Delta table has none of {_NOT_IN_NAMES!r}")
+        yield column
+
+
+def _stored(path: str, kind: DataType) -> DataType:
+    if isinstance(kind, StructType):
+        fields = [
+            StructField(each.name, _stored(f"{path}.{each.name}", each.dataType)) for each in _named(f"{path}.", kind)
+        ]
+        return StructType(fields)
+    if isinstance(kind, ArrayType):
+        return ArrayType(_stored(f"{path}.element", kind.elementType))
+    if isinstance(kind, MapType):
+        return MapType(_stored(f"{path}.key", kind.keyType), _stored(f"{path}.value", kind.valueType))
+    if type(kind) not in _STORED:
+        raise SinkError(f"column {path!r} is of type {kind.simpleString()}, which Delta has not; cast it in a step")
+    if isinstance(kind, StringType) and kind != StringType():
+        raise SinkError(f"column {path!r} is {kind.simpleString()}; Delta keeps no collation: cast it to string")
+    return kind
+
+
+def check_partitioning(schema: StructType, partition_by: Sequence[str]) -> None:
+    """SinkError where rows of a schema cannot be partitioned like this."""
+    for name in partition_by:
+        if name not in schema.names:
+            raise SinkError(f"partition_by: there is no column {name!r}; there are {', '.join(schema.names)}")
+        kind = schema[name].dataType
+        if type(kind) not in _PARTITIONING:
+            raise SinkError(f"partition_by: column {name!r} is of type {kind.simpleString()}; take another column")
+    if len(partition_by) == len(schema.names):
+        raise SinkError("partition_by: names every column; one at least has to be in the files")
+
+
+def table_schema(table: DeltaTable) -> StructType:
+    """The schema of a table, in Spark's types."""
+    return StructType.fromJson(json.loads(table.schema().to_json()))
+
+
+def check_table(path: object, table: DeltaTable) -> None:
+    """SinkError for a table whose writers have to do what is not done here: check rows, fill columns, rename them."""
+    protocol = table.protocol()
+    unknown = sorted(set(protocol.writer_features or ()) - _FEATURES_SERVED)
+    if unknown:
+        raise SinkError(f"table {path} asks its writers for {', '.join(unknown)}, which Headgate does not do")
+    configuration = table.metadata().configuration
+    asked = [name for name in configuration if name.startswith("delta.constraints.")]
+    if configuration.get("delta.columnMapping.mode", "none") != "none":
+        asked.append("delta.columnMapping.mode")
+    for column in table_schema(table):
+        asked.extend(f"{name} of column {column.name!r}" for name in _told(column) if name.startswith("delta."))
+    if asked:
+        raise SinkError(f"table {path} asks its writers for {', '.join(asked)}, which Headgate does not do")
+
+
+def _told(column: StructField) -> Iterator[str]:
+    yield from column.metadata or ()
+    waiting: list[DataType] = [column.dataType]
+    while waiting:
+        kind = waiting.pop()
+        if isinstance(kind, StructType):
+            for each in kind:
+                yield from each.metadata or ()
+                waiting.append(each.dataType)
+        elif isinstance(kind, ArrayType):
+            waiting.append(kind.elementType)
+        elif isinstance(kind, MapType):
+            waiting.extend((kind.keyType, kind.valueType))
+
+
+def check_fit(path: object, rows: StructType, there: StructType) -> tuple[str, ...]:
+    """Compare rows (`stored_schema`) with the columns of a table; gives those that must not be null in the rows.
+
+    SinkError names columns that the table has not, that are of another type, or that the rows lack though the table
+    says NOT NULL. Columns that may be null and are lacking will be.
+    """
+    for column in rows:
+        if column.name not in there.names:
+            raise SinkError(f"table {path} has no column {column.name!r}; it has {', '.join(there.names)}")
+        kind = there[column.name].dataType
+        if _without_nullability(kind) != column.dataType:
+            raise SinkError(
+                f"column {column.name!r} is of type {column.dataType.simpleString()}; "
+                f"in table {path} it is {kind.simpleString()}"
+            )
+        if _without_nullability(kind) != kind:
+            raise SinkError(
+                f"column {column.name!r} of table {path} has parts that are NOT NULL; that is not checked here"
+            )
+    required = tuple(column.name for column in there if not column.nullable)
+    for name in required:
+        if name not in rows.names:
+            raise SinkError(f"the rows have no column {name!r}, which is NOT NULL in table {path}")
+    return required
+
+
+def _without_nullability(kind: DataType) -> DataType:
+    if isinstance(kind, StructType):
+        return StructType([StructField(each.name, _without_nullability(each.dataType)) for each in kind])
+    if isinstance(kind, ArrayType):
+        return ArrayType(_without_nullability(kind.elementType))
+    if isinstance(kind, MapType):
+        return MapType(_without_nullability(kind.keyType), _without_nullability(kind.valueType))
+    return kind

@@ -70,6 +70,23 @@ def test_a_batch_that_is_recorded_is_not_written_again_and_queries_count_for_the
     assert (table.transaction_version("one"), table.transaction_version("other")) == (3, 0)
     assert table.version() == 4
     assert data_files(path) == named_files(path)
+    assert sorted(each.name[:2] for each in path.glob("headgate/one/*")) == ["0-", "1-", "3-"]
+    assert attempts(path) == []
+
+
+def test_of_two_runs_that_write_a_batch_at_once_one_does_and_nothing_is_left_of_the_other(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "table"
+    slow, quick = sink(path), sink(path)
+    for each in (slow, quick):
+        each._table(delta.stored_schema(frame(spark).schema))
+    behind_staging(monkeypatch, lambda: quick.write(frame(spark, (1, "a")), 0))
+    slow.write(frame(spark, (1, "a")), 0)
+    assert ids(path) == [1]
+    slow.write(frame(spark, (2, "b")), 1)
+    assert ids(path) == [1, 2]
+    assert data_files(path) == named_files(path)
     assert attempts(path) == []
 
 

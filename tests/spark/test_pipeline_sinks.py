@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def test_what_is_wrong_with_a_sink_is_named_with_it(sink: dict[str, Any], reason
 
 
 def test_a_delta_sink_without_the_package_is_refused_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "deltalake", None)
     with pytest.raises(ConfigError, match=r"pip install 'headgate\[delta\]'"):
         check(pipeline({"name": "out", "format": "delta", "path": "x"}))
 

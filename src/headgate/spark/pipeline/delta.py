@@ -135,12 +135,14 @@ class DeltaSink:
             if not left:
                 return run
             check_table(self.path, table)
-            with contextlib.suppress(CommitFailedError):
+            try:
                 _commit_to(table, [], "append", {self._run_id: run + 1})
+            except CommitFailedError:
                 table.update_incremental()
-                self._end(left, self._recorded(table))
-                return run + 1
+                continue
             table.update_incremental()
+            self._end(left, self._recorded(table))
+            return run + 1
         raise SinkError(_TAKEN_OVER)
 
     def _end(self, attempts: Iterable[str], recorded: int) -> None:
@@ -162,10 +164,12 @@ class DeltaSink:
             self._discard(name)
             raise
         reached(CommitStep.STAGED)
-        if files or mode == "overwrite":
-            self._commit(files, rows, batch, mode, partition_by)
+        named = bool(files or mode == "overwrite") and self._commit(files, rows, batch, mode, partition_by)
         reached(CommitStep.FINISHED)
-        (self._attempts / name).unlink(missing_ok=True)
+        if named and files:
+            (self._attempts / name).unlink(missing_ok=True)
+        else:
+            self._discard(name)
         reached(CommitStep.COMPLETED)
         return sum(file.rows for file in files)
 
@@ -205,8 +209,8 @@ class DeltaSink:
 
     def _commit(
         self, files: Sequence[AddedFile], rows: StructType, batch: int, mode: SaveMode, partition_by: tuple[str, ...]
-    ) -> None:
-        """Commit files unless the batch is recorded.
+    ) -> bool:
+        """Commit files unless the batch is recorded; gives whether a commit may name them.
 
         What a failed commit has left is not known for sure, so nothing is removed here: the next run does it, when
         that commit cannot come any more.
@@ -226,7 +230,7 @@ class DeltaSink:
             if self._recorded_run(table) != self._run or (mode == "overwrite" and recorded >= batch):
                 raise SinkError(_TAKEN_OVER)
             if recorded >= batch:
-                return
+                return failed is not None
             if self._checked(table, rows)[0] != partition_by:
                 raise SinkError(f"table {self.path} was partitioned anew while rows were written")
             try:
@@ -234,7 +238,7 @@ class DeltaSink:
             except CommitFailedError as error:
                 failed = error
             else:
-                return
+                return True
         raise SinkError(f"table {self.path} is changed by others all the time: {failed}") from failed
 
     @property

@@ -1,0 +1,63 @@
+"""Delta tables of a pipeline that runs through a client of Spark Connect, which has no JVM."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from .conftest import order, write_stream
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(
+        importlib.util.find_spec("grpc_status") is None,
+        reason="Spark Connect needs packages that are not installed: pip install 'pyspark[connect]'",
+    ),
+]
+
+CLIENT = """
+import json, sys
+from headgate.spark import session
+from headgate.spark.pipeline import run
+from headgate.spark.pipeline.configuration import check
+spark = session("connect")
+assert "connect" in type(spark).__module__, type(spark)
+for _ in range(2):
+    report = run(check(json.loads(sys.argv[1])), spark=spark)
+    print([each.rows_written for each in report.sinks])
+spark.stop()
+"""
+
+
+def test_delta_tables_are_appended_to_and_replaced_over_spark_connect(tmp_path: Path) -> None:
+    write_stream(tmp_path / "root", "in", [order(number) for number in range(60)])
+    content = {
+        "name": "p",
+        "root": str(tmp_path / "root"),
+        "source": [{"name": "orders", "stream": "in", "options": {"max_messages_per_batch": 40}}],
+        "step": [{"name": "ids", "inputs": ["orders"], "sql": "SELECT offset AS id FROM orders"}],
+        "sink": [
+            {"name": "added", "input": "ids", "format": "delta", "path": str(tmp_path / "added")},
+            {"name": "whole", "input": "ids", "format": "delta", "path": str(tmp_path / "whole"), "mode": "complete"},
+        ],
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", CLIENT, json.dumps(content)],
+        env={**os.environ, "SPARK_REMOTE": "local[2]", "PYSPARK_PYTHON": sys.executable},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.splitlines() == ["[60, 60]", "[0, 60]"]
+    for name in ("added", "whole"):
+        assert sorted(DeltaTable(tmp_path / name).to_pyarrow_table()["id"].to_pylist()) == list(range(60))

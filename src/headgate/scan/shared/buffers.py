@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 _SMALLEST_BYTES = 256 << 10
 _MEBIBYTE = 1 << 20
-_MOST_BYTES = 32 << 20
+_MOST_BYTES = 16 << 20
 _UNUSED = 3
 """References to a buffer that nobody uses: the pool's list, the variable it is looked at through, the question."""
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headgate.scan.shared.window import SharedWindow
 
 MOST_OPEN_SEGMENTS = 64
-WINDOWS_BYTES = 24 << 20
+WINDOWS_BYTES = 40 << 20
 
 
 class SharedReads:

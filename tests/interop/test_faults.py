@@ -159,9 +159,9 @@ def test_a_named_producer_of_rstream_repeats_what_was_not_confirmed_after_kill_9
                 await producer.send_batch(STREAM, part, publisher_name="producer", on_publish_confirm=confirm)
                 # A window of two batches: rstream does not limit itself.
                 while sent - len(confirmed) > 200 and not broken.is_set():
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(0.001)
             while len(confirmed) < sent and not broken.is_set():
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.001)
 
     async def publish() -> None:
         while not stop.is_set() or len(confirmed) < sent:

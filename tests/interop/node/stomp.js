@@ -16,7 +16,9 @@ class TcpSocket {
       this.readyState = 1
       this.onopen?.()
     })
-    this.socket.on("data", (data) => this.onmessage?.({ data: data.buffer.slice(data.byteOffset, data.byteOffset + data.length) }))
+    this.socket.on("data", ({ buffer, byteOffset, length }) =>
+      this.onmessage?.({ data: buffer.slice(byteOffset, byteOffset + length) }),
+    )
     this.socket.on("error", (error) => this.onerror?.(error))
     this.socket.on("close", () => {
       this.readyState = 3

@@ -148,7 +148,10 @@ public final class Amqp091Client {
 
   private static Map<String, Object> received(Delivery delivery) {
     Map<String, Object> headers = new LinkedHashMap<>();
-    delivery.getProperties().getHeaders().forEach((name, value) -> headers.put(name, value instanceof Number ? value : String.valueOf(value)));
+    delivery
+        .getProperties()
+        .getHeaders()
+        .forEach((name, value) -> headers.put(name, value instanceof Number ? value : String.valueOf(value)));
     Map<String, Object> result = new LinkedHashMap<>();
     result.put("body", new String(delivery.getBody(), StandardCharsets.UTF_8));
     result.put("offset", headers.get("x-stream-offset"));

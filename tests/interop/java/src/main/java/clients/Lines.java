@@ -12,8 +12,8 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Takes commands as lines of JSON on standard input and answers each, in order, with one line of JSON on standard output:
- * {"ok": result} or {"error": text}. Everything else goes to standard error.
+ * Takes commands as lines of JSON on standard input and answers each, in order, with one line of JSON on standard
+ * output: {"ok": result} or {"error": text}. Everything else goes to standard error.
  */
 final class Lines {
 

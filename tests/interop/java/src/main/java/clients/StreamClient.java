@@ -234,7 +234,9 @@ public final class StreamClient {
           .postFilter(message -> post.isEmpty() || passes(message, post));
     }
     Consumer consumer =
-        builder.messageHandler((context, message) -> inbox.put(received(context.stream(), context.offset(), message))).build();
+        builder
+            .messageHandler((context, message) -> inbox.put(received(context.stream(), context.offset(), message)))
+            .build();
     CONSUMERS.put(fields.text("id"), new Subscribed(consumer, inbox));
     return null;
   }
@@ -288,7 +290,8 @@ public final class StreamClient {
             .producerBuilder()
             .superStream(fields.text("stream"))
             .routing(message -> (String) message.getApplicationProperties().get("key"));
-    ProducerBuilder builder = fields.text("routing").equals("key") ? routing.key().producerBuilder() : routing.hash().producerBuilder();
+    ProducerBuilder builder =
+        (fields.text("routing").equals("key") ? routing.key() : routing.hash()).producerBuilder();
     try (Producer producer = builder.build()) {
       return sendAll(producer, fields);
     }

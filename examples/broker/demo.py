@@ -68,7 +68,12 @@ def server(root: str) -> Iterator[dict[str, int]]:
         [sys.executable, "-m", "headgate.cli", "serve", "--root", root],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, **free_ports, "HEADGATE_SERVER__LISTENERS__HOST": "127.0.0.1"},
+        env={
+            **os.environ,
+            **free_ports,
+            "HEADGATE_SERVER__LISTENERS__HOST": "127.0.0.1",
+            "HEADGATE_SERVER__LOG__LEVEL": "warning",
+        },
     )
     try:
         assert process.stdout is not None

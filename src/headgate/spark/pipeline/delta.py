@@ -70,7 +70,7 @@ class DeltaSink:
     """The Delta table that one sink writes, for one run; `path` is a folder that driver and executors share.
 
     `owner` gives what its transactions and folders are called; it is called when rows come. Without `partition_by`, a
-    table that is there keeps its own. Picklable before the first batch, if `owner` is.
+    table that is there keeps its own.
     """
 
     path: Path

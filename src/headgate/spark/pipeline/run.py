@@ -269,9 +269,10 @@ class _Runner:
             .outputMode("append")
             .trigger(availableNow=True)
         )
+        if sink.format.lower() in (JDBC, DELTA) and is_remote():
+            needs = "needs a Spark session in this process; this one is a Spark Connect client"
+            raise SinkError(f"format {sink.format} with mode append {needs}")
         if sink.format.lower() == JDBC:
-            if is_remote():
-                raise SinkError("format jdbc needs a Spark session in this process; this one is a Spark Connect client")
             started: Future[str] = Future()
             table = JdbcTable(self._spark, options, sink.key or (), started.result)
             query = writer.foreachBatch(table.write).start()

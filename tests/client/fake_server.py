@@ -361,7 +361,7 @@ class _Connection:
             data_lengths=np.array([header.data_length]),
             committed_chunk_id=stream.headers[-1].chunk_id,
         )
-        self.write(delivered)
+        self.write(b"".join(delivered))
 
 
 @contextlib.contextmanager

@@ -112,7 +112,11 @@ class Pump:
             written = entry.deliver(min(left, SHARE_BYTES) if self._queue else left)
             if written:
                 left -= written
-                self._requeue(entry)
+                if entry.consumer.needs_scan and not entry.consumer.scan_is_small and not entry.was_removed:
+                    # What comes next is read while this is on its way.
+                    self._scan_in_worker(entry)
+                else:
+                    self._requeue(entry)
             elif entry.consumer.needs_scan and not entry.was_removed:
                 if entry.consumer.scan_is_small:
                     small_scans -= 1

@@ -85,7 +85,7 @@ def test_chunks_are_delivered_with_the_last_chunk_of_the_stream() -> None:
         data_lengths=np.array([len(chunk) - 48]),
         committed_chunk_id=99,
     )
-    assert client.receive(frames) == [Deliver(5, 99, chunk)]
+    assert client.receive(b"".join(frames)) == [Deliver(5, 99, chunk)]
 
 
 def test_a_consumer_update_is_answered_with_its_correlation_id() -> None:

@@ -18,7 +18,7 @@ def test_a_chunk_goes_out_without_its_bloom_filter_and_trailer() -> None:
     stored = encode_chunk([b"one", b"two"], [b"a", None], filter_size_bytes=16, trailer=b"trailer")
     header = ChunkHeader.decode(stored[:48], path="", position=0)
     assert (header.bloom_length, header.trailer_length) == (16, 7)
-    frame = encode_deliver(
+    pieces = encode_deliver(
         9,
         np.frombuffer(stored, dtype=np.uint8),
         header_starts=np.array([0]),
@@ -27,6 +27,7 @@ def test_a_chunk_goes_out_without_its_bloom_filter_and_trailer() -> None:
         committed_chunk_id=77,
         version=1,
     )
+    frame = b"".join(pieces)
     assert bytes(frame[:9]) == bytes.fromhex("0000004300080001") + b"\x09"
     assert bytes(frame[9:57]) == stored[:48]
     assert bytes(frame[57:]) == stored[64 : 64 + header.data_length]
@@ -35,14 +36,15 @@ def test_a_chunk_goes_out_without_its_bloom_filter_and_trailer() -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.binary(max_size=30), max_size=7), st.integers(0, 255), st.sampled_from([1, 2]))
-def test_the_kernel_writes_what_python_writes(datas: list[bytes], number: int, version: int) -> None:
+def test_the_kernel_and_views_give_what_python_writes(datas: list[bytes], number: int, version: int) -> None:
     chunks = [encode_chunk([data], [None], filter_size_bytes=16) for data in datas]
     starts = np.cumsum([0] + [len(chunk) + 5 for chunk in chunks])[:-1].astype(np.int64)
     data = np.frombuffer(b"".join(chunk + b"gap.." for chunk in chunks), dtype=np.uint8)
     written = []
-    for threshold in (0, 2**40):
+    for kernel_from, views_from in ((0, 2**40), (2**40, 2**40), (0, 0)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(delivery, "_KERNEL_FROM_CHUNKS", threshold)
+            patch.setattr(delivery, "_KERNEL_FROM_CHUNKS", kernel_from)
+            patch.setattr(delivery, "_VIEWS_FROM_BYTES", views_from)
             frames = encode_deliver(
                 number,
                 data,
@@ -52,8 +54,8 @@ def test_the_kernel_writes_what_python_writes(datas: list[bytes], number: int, v
                 committed_chunk_id=2**40,
                 version=version,
             )
-            written.append(bytes(frames))
-    assert written[0] == written[1]
+            written.append(b"".join(frames))
+    assert written[0] == written[1] == written[2]
     read = []
     rest = written[0]
     while rest:

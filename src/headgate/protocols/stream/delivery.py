@@ -9,7 +9,9 @@ The Bloom filter and the trailer of a chunk stay behind, although the header goe
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +27,13 @@ Int64Array = NDArray[np.int64]
 DELIVER_HEAD_BYTES = (0, 9, 17)
 """Of a frame, by version: what stands before the chunk, the size included."""
 
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Chunks: TypeAlias = Iterable[tuple[int, int, int]]
+
 _KERNEL_FROM_CHUNKS = 4
+_VIEWS_FROM_BYTES = 16 << 10
+"""Chunks of so many bytes on average are not copied: two pieces more for the system cost less."""
+
 _HEAD = struct.Struct(">IHHB")
 _BODY_HEAD = struct.Struct(">HHB")
 _U64 = struct.Struct(">Q")
@@ -51,38 +59,58 @@ def encode_deliver(
     data_lengths: Int64Array,
     committed_chunk_id: int,
     version: int,
-) -> bytearray | memoryview:
-    """A Deliver frame for each of some chunks over `data`, in a buffer of its own.
+) -> list[Buffer]:
+    """A Deliver frame for each of some chunks over `data`, in pieces that follow one another.
 
-    All arrays are `(chunks,)`: where the header and the data of each chunk start, and the bytes of its data.
+    All arrays are `(chunks,)`: where the header and the data of each chunk start, and the bytes of its data. Small
+    chunks are copied into one piece; large ones are views of `data`, which must not change while a piece is referenced.
     """
     count = len(header_starts)
-    kernel = kernels.load("headgate.protocols.stream.kernel") if count >= _KERNEL_FROM_CHUNKS else None
-    if kernel is not None:
-        head_bytes = DELIVER_HEAD_BYTES[version] + CHUNK_HEADER_BYTES
-        target = np.empty(int(data_lengths.sum()) + count * head_bytes, dtype=np.uint8)
-        kernel.encode_deliver(
-            address_of(data),
-            address_of(np.ascontiguousarray(header_starts)),
-            address_of(np.ascontiguousarray(data_starts)),
-            address_of(np.ascontiguousarray(data_lengths)),
-            count,
-            subscription_id,
-            version,
-            committed_chunk_id,
-            address_of(target),
-        )
-        return target.data
-    view = data.data
+    if int(data_lengths.sum()) >= count * _VIEWS_FROM_BYTES:
+        encode, kernel = _encode_views, None
+    else:
+        encode = _encode_in_python
+        kernel = kernels.load("headgate.protocols.stream.kernel") if count >= _KERNEL_FROM_CHUNKS else None
+    if kernel is None:
+        chunks = zip(header_starts.tolist(), data_starts.tolist(), data_lengths.tolist(), strict=True)
+        return encode(subscription_id, data.data, chunks, committed_chunk_id, version)
+    head_bytes = DELIVER_HEAD_BYTES[version] + CHUNK_HEADER_BYTES
+    target = np.empty(int(data_lengths.sum()) + count * head_bytes, dtype=np.uint8)
+    kernel.encode_deliver(
+        address_of(data),
+        address_of(np.ascontiguousarray(header_starts)),
+        address_of(np.ascontiguousarray(data_starts)),
+        address_of(np.ascontiguousarray(data_lengths)),
+        count,
+        subscription_id,
+        version,
+        committed_chunk_id,
+        address_of(target),
+    )
+    return [target.data]
+
+
+def _encode_in_python(
+    subscription_id: int, view: memoryview, chunks: Chunks, committed_chunk_id: int, version: int
+) -> list[Buffer]:
     frames = bytearray()
-    for header, start, length in zip(header_starts.tolist(), data_starts.tolist(), data_lengths.tolist(), strict=True):
+    for piece in _encode_views(subscription_id, view, chunks, committed_chunk_id, version):
+        frames += piece
+    return [frames]
+
+
+def _encode_views(
+    subscription_id: int, view: memoryview, chunks: Chunks, committed_chunk_id: int, version: int
+) -> list[Buffer]:
+    pieces: list[Buffer] = []
+    for header, start, length in chunks:
         size = DELIVER_HEAD_BYTES[version] - 4 + CHUNK_HEADER_BYTES + length
-        frames += _HEAD.pack(size, Command.DELIVER, version, subscription_id)
+        head = _HEAD.pack(size, Command.DELIVER, version, subscription_id)
         if version == 2:
-            frames += _U64.pack(committed_chunk_id)
-        frames += view[header : header + CHUNK_HEADER_BYTES]
-        frames += view[start : start + length]
-    return frames
+            head += _U64.pack(committed_chunk_id)
+        pieces.append(head + view[header : header + CHUNK_HEADER_BYTES])
+        pieces.append(view[start : start + length])
+    return pieces
 
 
 def decode_deliver(body: bytes | memoryview) -> Deliver:

@@ -15,7 +15,7 @@ from headgate.errors import LocalProtocolError, RemoteProtocolError
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codec import decode_from_client, encode
 from headgate.protocols.stream.codes import Command, ResponseCode
-from headgate.protocols.stream.delivery import encode_deliver
+from headgate.protocols.stream.delivery import Buffer, encode_deliver
 from headgate.protocols.stream.framing import FrameAssembler, ProtocolViolation
 from headgate.protocols.stream.publishing import (
     DEFAULT_EXPANSION_LIMIT_BYTES,
@@ -205,8 +205,8 @@ class ServerConnection:
         data_starts: Int64Array,
         data_lengths: Int64Array,
         committed_chunk_id: int,
-    ) -> bytearray | memoryview:
-        """Deliver frames for chunks, in a buffer that goes out behind `take_output`; arguments as `encode_deliver`."""
+    ) -> list[Buffer]:
+        """Deliver frames for chunks, in pieces that go out behind `take_output`; arguments as `encode_deliver`."""
         self._check_open("Deliver")
         return encode_deliver(
             subscription_id,

@@ -34,12 +34,9 @@ from headgate.server.amqp091.consumer import ChannelConsumer
 from headgate.server.amqp091.options import shown_refusal
 from headgate.server.amqp091.publishing import Outbox
 from headgate.server.context import ServerContext
+from headgate.server.identity import PROPERTIES
 from headgate.server.link import Link
 from headgate.server.pump import Pump
-
-PRODUCT = "RabbitMQ"
-VERSION = "4.3.6"
-"""What clients look at to know what a server can do; the behaviour is that of this version."""
 
 CAPABILITIES = {
     "publisher_confirms": True,
@@ -373,11 +370,7 @@ class Amqp091Handler:
 def _server_properties() -> Table:
     return {
         "capabilities": table({name: boolean(served) for name, served in CAPABILITIES.items()}),
-        "product": long_string(PRODUCT),
-        "version": long_string(VERSION),
-        "cluster_name": long_string("headgate"),
-        "platform": long_string("Headgate"),
-        "information": long_string("Headgate serves streams; other queues are refused."),
+        **{name: long_string(text) for name, text in PROPERTIES.items()},
     }
 
 

@@ -48,14 +48,10 @@ from headgate.server.amqp10.filters import read_filters
 from headgate.server.amqp10.management import respond
 from headgate.server.amqp10.publishing import PublishingLink
 from headgate.server.context import ServerContext
+from headgate.server.identity import NODE, PROPERTIES
 from headgate.server.link import Link as NetworkLink
 from headgate.server.pump import Pump
 
-PRODUCT = "RabbitMQ"
-"""Clients ask for this product, and for features by its version."""
-
-VERSION = "4.3.6"
-NODE = "headgate@localhost"
 CAPABILITIES = ("LINK_PAIR_V1_0", "ANONYMOUS-RELAY")
 
 _MANAGEMENT_CREDIT = 8
@@ -439,15 +435,7 @@ def _texts(properties: AmqpValue | None) -> dict[str, str]:
 
 def _server_properties() -> AmqpValue:
     """What clients ask a server for: symbols to strings."""
-    entries = {
-        "product": PRODUCT,
-        "version": VERSION,
-        "cluster_name": NODE,
-        "node": NODE,
-        "platform": "Headgate",
-        "copyright": "",
-        "information": "Headgate, a broker for streams",
-    }
+    entries = {**PROPERTIES, "node": NODE}
     return AmqpValue(
         AmqpType.MAP,
         tuple((AmqpValue(AmqpType.SYMBOL, key), AmqpValue(AmqpType.STRING, value)) for key, value in entries.items()),

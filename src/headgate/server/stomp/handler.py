@@ -34,10 +34,11 @@ from headgate.protocols.stomp.events import (
     Unsubscribe,
 )
 from headgate.protocols.stomp.messages import properties_of
-from headgate.server.amqp091.handler import MAX_UNTAKEN_BYTES, PRODUCT, VERSION
+from headgate.server.amqp091.handler import MAX_UNTAKEN_BYTES
 from headgate.server.amqp091.options import consumer_options
 from headgate.server.amqp091.publishing import Outbox
 from headgate.server.context import ServerContext
+from headgate.server.identity import PRODUCT, VERSION
 from headgate.server.link import Link
 from headgate.server.pump import Pump
 from headgate.server.stomp.options import (

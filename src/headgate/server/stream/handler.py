@@ -14,14 +14,12 @@ from headgate.protocols.stream.codes import ResponseCode, response_code
 from headgate.protocols.stream.framing import ProtocolViolation
 from headgate.protocols.stream.server import ServerConnection, ServerEvent, ServerLimits, ServerState
 from headgate.server.context import ServerContext
+from headgate.server.identity import PROPERTIES
 from headgate.server.link import Link
 from headgate.server.stream.commands import Commands
 from headgate.server.stream.outlet import Outlet
 
 PROTOCOL = "stream"
-PRODUCT = "RabbitMQ"
-VERSION = "4.3.6"
-"""Who the server says it is: clients switch features on by it."""
 
 _VIRTUAL_HOST = "/"
 _CLIENT_PROPERTIES = 20
@@ -119,15 +117,7 @@ class StreamHandler:
 
     def _peer_properties(self, request: f.PeerProperties) -> None:
         self._record.client.update(list(request.properties.items())[:_CLIENT_PROPERTIES])
-        properties = {
-            "product": PRODUCT,
-            "version": VERSION,
-            "platform": f"Headgate {headgate.__version__}",
-            "cluster_name": "headgate",
-            "copyright": "the authors of Headgate",
-            "information": "Licensed under the Apache License 2.0",
-            "headgate": headgate.__version__,
-        }
+        properties = {**PROPERTIES, "headgate": headgate.__version__}
         http = self._context.http_listener(self._link.peer)
         if http is not None:
             properties["headgate-http"] = http

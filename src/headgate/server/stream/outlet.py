@@ -69,7 +69,7 @@ class Outlet:
         self.flush()
         self._link.write(frames)
         self.has_spoken = True
-        return len(frames)
+        return sum(map(len, frames))
 
     def flush(self) -> None:
         """Write what was said until now."""

@@ -1,0 +1,21 @@
+"""Who the server says it is, in every protocol: clients ask for this product, and switch features on by its version."""
+
+from __future__ import annotations
+
+import headgate
+
+PRODUCT = "RabbitMQ"
+VERSION = "4.3.6"
+"""The behaviour that clients get is that of this version."""
+
+NODE = "headgate@localhost"
+
+PROPERTIES = {
+    "product": PRODUCT,
+    "version": VERSION,
+    "cluster_name": NODE,
+    "platform": f"Headgate {headgate.__version__}",
+    "copyright": "the authors of Headgate",
+    "information": "Headgate serves streams; licensed under the Apache License 2.0",
+}
+"""What a connection begins with, the texts of all protocols."""

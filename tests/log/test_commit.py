@@ -484,6 +484,25 @@ def test_a_full_disk_stops_a_commit_which_goes_on_when_there_is_room(
     assert leftovers(root) == []
 
 
+def test_a_commit_goes_on_inside_files_that_make_a_block_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = [b"message-%d" % number for number in range(9)]
+    stopped_at = set()
+    for limit in range(100, 800, 90):
+        root = new_root(tmp_path / f"root-{limit}", max_segment_size_bytes=1 << 20)
+        parts = [stage(root, messages[at : at + 3], name=f"part-{at}", max_messages=1) for at in (0, 3, 6)]
+        with monkeypatch.context() as patch:
+            patch.setattr(pending, "BLOCK_BYTES", 130)
+            FullDisk.limit = limit
+            with pytest.raises(StorageFullError):
+                commit(root, {"a": parts}, open_file=FullDisk)
+        stopped_at.add(len(messages_of(root, "a")))
+        assert commit(root, {"a": parts}).repeated
+        assert [message.encode() for message in messages_of(root, "a")] == messages
+    assert len(stopped_at & {1, 2, 4, 5, 7}) >= 3
+
+
 def test_a_full_disk_while_staging_leaves_nothing_after_discard(tmp_path: Path) -> None:
     root = new_root(tmp_path / "root")
     FullDisk.limit = 10

@@ -9,6 +9,7 @@ at once, exactly once. What is decided, and how, is a `Transfer`: `copy.py` and 
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import time
 from abc import abstractmethod
@@ -39,7 +40,7 @@ from headgate.message.fields import FieldReference, parse_field
 from headgate.scan import ScanBatch, ScanCounters, read_range
 from headgate.spark.counters import counters, forget_counters
 from headgate.spark.options import SourceOptions
-from headgate.spark.planning import Counting, ScanPartition
+from headgate.spark.planning import Counting, ScanPartition, find_streams
 from headgate.spark.schema import arrow_schema, stream_schema
 from headgate.spark.sink import stream_query_id
 from headgate.spark.source import BatchReader, StreamReader
@@ -60,6 +61,10 @@ _DESCRIPTOR = StructType(
         StructField("without_value", LongType(), nullable=False),
     ]
 )
+_MANY_TARGETS = 64
+"""From so many targets on, what each costs every task decides: files of their own to write, and to append."""
+
+_MOST_BYTES_OF_A_TASK = 4 << 30
 _ANY_COLUMN = stream_schema(("offset",), ())
 
 
@@ -142,6 +147,8 @@ def run_transfer(
     token = reading.counters or f"{format_name.removeprefix('headgate_')}-{secrets.token_hex(8)}"
     place = transfer.targets[0].root if reading.counters is None else reading.counters_root
     options = {**source, "counters": token, "counters_root": str(place), _TRANSFER: json.dumps(content)}
+    if reading.partitions is None and len(transfer.targets) >= _MANY_TARGETS:
+        options["partitions"] = str(_few_partitions(reading))
     before = counters(token, root=place)
     try:
         if checkpoint is None:
@@ -155,6 +162,13 @@ def run_transfer(
     done = {name: value - before.get(name, 0) for name, value in counted.items()}
     written = {target.path.name: done.pop(_written_to(number), 0) for number, target in enumerate(transfer.targets)}
     return TransferResult(sum(written.values()), written, done)
+
+
+def _few_partitions(reading: SourceOptions) -> int:
+    """As many tasks as there are cores, unless the work of one became too much to repeat."""
+    segments = (segment for stream in find_streams(reading).values() for segment in stream.segments())
+    total = sum(segment.segment_path.stat().st_size for segment in segments)
+    return max(os.cpu_count() or 1, -(-total // _MOST_BYTES_OF_A_TASK))
 
 
 def _run_batch(

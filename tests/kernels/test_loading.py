@@ -187,6 +187,19 @@ def test_while_kernels_load_in_the_background_there_are_none_and_then_all() -> N
     assert ended.stderr == ""
 
 
+@needs_kernels
+def test_in_the_background_kernels_are_compiled_by_another_process(tmp_path: Path) -> None:
+    code = (
+        "from headgate.kernels import load, load_in_background\n"
+        "load_in_background(['headgate.kernels.self_test']).join()\n"
+        "hits = load('headgate.kernels.self_test').index_walk.stats.cache_hits\n"
+        "print(sum(hits.values()))\n"
+    )
+    ended = run_python(code, HEADGATE_CACHE=str(tmp_path))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert int(ended.stdout) > 0
+
+
 def test_a_background_load_that_ends_at_once_gives_its_thread() -> None:
     code = "from headgate.kernels import load_in_background\nload_in_background(['a', 'b']).join()\n"
     ended = run_python(code, HEADGATE_KERNELS="off")

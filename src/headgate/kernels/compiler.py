@@ -83,6 +83,14 @@ def cache_folder(source: Path) -> Path | None:
     return None
 
 
+def is_compiled(source: Path) -> bool:
+    """Whether the cache holds the kernels of a module; True, too, where it has none or nothing can be kept."""
+    if "@kernel(" not in source.read_text(encoding="utf-8"):
+        return True
+    folder = cache_folder(source)
+    return folder is None or any(folder.glob("*.nbi"))
+
+
 def _compiled_together(source: Path) -> set[Path]:
     """The module, the modules of this package that it imports, those that they import, and all of `kernels`."""
     found: set[Path] = set()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Iterable
@@ -57,19 +59,50 @@ def kernel_modules() -> list[str]:
 def load_in_background(modules: Iterable[str]) -> threading.Thread:
     """Load kernels in a thread, which is given back; until all of them are there, `load` gives None at once.
 
-    They become available together, so that a caller that was given one of them is given the others, too.
+    They become available together, so that a caller that was given one of them is given the others, too. What is not
+    in the cache yet is compiled by a process of its own: compiling holds the interpreter's lock for seconds.
     """
     global _loader
+    wanted = list(modules)
 
     def run() -> None:
         global _loader
-        loaded = {module: _load(module) for module in modules}
+        if os.environ.get(SWITCH, "").lower() != "off":
+            _fill_cache(wanted)
+        loaded = {module: _load(module) for module in wanted}
         _modules.update(loaded)
         _loader = None
 
     thread = _loader = threading.Thread(target=run, name="headgate-kernels", daemon=True)
     thread.start()
     return thread
+
+
+_FILL_CACHE = """
+import os, sys
+from headgate.kernels import load
+os.nice(10)
+for module in sys.argv[2:]:
+    if os.getppid() == int(sys.argv[1]):
+        load(module)
+"""
+"""Run with the number of the process that waits for it: without that one it ends."""
+
+
+def _fill_cache(modules: list[str]) -> None:
+    """Have kernels compiled that are not in the cache; whatever goes wrong with it shows when they are loaded."""
+    try:
+        compiler = importlib.import_module("headgate.kernels.compiler")
+        missing = [module for module in modules if not compiler.is_compiled(_source_of(module))]
+        if missing:
+            command = [sys.executable, "-c", _FILL_CACHE, str(os.getpid()), *missing]
+            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    except (ImportError, OSError):
+        return
+
+
+def _source_of(module: str) -> Path:
+    return Path(__file__).parent.parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
 
 
 def _load(module: str) -> ModuleType | None:

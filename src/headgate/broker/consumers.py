@@ -8,6 +8,7 @@ Everything but `scan` is called in the broker's thread.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ class ConsumerOptions:
         )
 
 
-class Consumer:
+class Consumer(ABC):
     """One consumer of one stream, from `Consumers` to `close`.
 
     `on_ready` is called when there may be something to take or to scan: new chunks, credit, activation. `lost` counts
@@ -220,8 +221,9 @@ class Consumer:
         if self.credit > 0 and self.is_active:
             self.on_ready()
 
+    @abstractmethod
     def _read(self, offset: int) -> Portion | ChunkPortion | None:
-        raise NotImplementedError
+        """What comes next from an offset on."""
 
     def _has_seen_all(self) -> bool:
         end = self._stream.next_offset
@@ -245,8 +247,9 @@ class Consumer:
             if self.on_lost is not None:
                 self.on_lost(portion.lost)
 
+    @abstractmethod
     def _keep(self, portion: Portion | ChunkPortion) -> None:
-        raise NotImplementedError
+        """Put what was read behind what is pending."""
 
     def _used(self, count: int, size_bytes: int) -> None:
         """So much was taken."""

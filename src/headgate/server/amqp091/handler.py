@@ -37,6 +37,7 @@ from headgate.server.context import ServerContext
 from headgate.server.identity import PROPERTIES
 from headgate.server.link import Link
 from headgate.server.pump import Pump
+from headgate.server.reading import ReadingGate
 
 CAPABILITIES = {
     "publisher_confirms": True,
@@ -51,8 +52,6 @@ CAPABILITIES = {
 }
 """Those that RabbitMQ announces, and whether they are served."""
 
-MAX_UNTAKEN_BYTES = 1 << 20
-"""A client with more answers that it does not take is not read from until it does."""
 
 _LOGIN_REFUSED = "Login was refused using authentication mechanism {}. For details see the broker logfile."
 _CLIENT_PROPERTIES = ("product", "version", "platform", "connection_name")
@@ -86,8 +85,7 @@ class Amqp091Handler:
         self._message_number = 0
         self._confirming: dict[Channel, None] = {}
         self._routes: dict[tuple[str, str], list[str]] = {}
-        self._paused: set[str] = set()
-        self._untaken_bytes = 0
+        self._gate = ReadingGate(link)
         self._received_s = self._sent_s = context.clock.monotonic_s()
 
     # what the link calls
@@ -103,20 +101,17 @@ class Amqp091Handler:
         self._routes.clear()
         if self._outbox is not None:
             self._outbox.flush(self._context.clock.now_ms())
-            self._pause("unwritten", self._outbox.unwritten > self.settings.limits.unconfirmed_messages)
+            self._gate.set("unwritten", self._outbox.unwritten > self.settings.limits.unconfirmed_messages)
         self._send_confirms()
         self.flush()
-        # A client that does not take its answers is not asked for more. Deliveries do not count: a client may well
-        # send a lot before it reads, and neither side would ever go on.
-        self._pause("slow", self._untaken_bytes > MAX_UNTAKEN_BYTES)
+        self._gate.limit_answers()
         if self.core.state is ConnectionState.FINISHED:
             self._end()
             self._link.close()
 
     def writable(self) -> None:
         """The link takes more."""
-        self._untaken_bytes = 0
-        self._pause("slow", False)
+        self._gate.taken()
         self._pump.wake()
 
     def tick(self, now_ms: int) -> None:
@@ -127,7 +122,7 @@ class Amqp091Handler:
         if not interval_s or self.core.state is not ConnectionState.OPEN:
             return
         now_s = self._context.clock.monotonic_s()
-        if now_s - self._received_s > 2 * interval_s and not self._paused:
+        if now_s - self._received_s > 2 * interval_s and not self._gate.is_shut:
             logger.info("missed heartbeats from client, timeout: %ds", interval_s)
             self._link.abort()
         elif now_s - self._sent_s >= interval_s / 2:
@@ -203,7 +198,7 @@ class Amqp091Handler:
         except RemoteProtocolError as error:
             self._refuse(0, RemoteProtocolError(error.reason, code=ReplyCode.SYNTAX_ERROR), None)
             return
-        self._pause("login", True)
+        self._gate.set("login", True)
         self._context.authenticator.authenticate(
             self._link, credentials, lambda result: self._authenticated(event.mechanism, result)
         )
@@ -211,7 +206,7 @@ class Amqp091Handler:
     def _authenticated(self, mechanism: str, result: str | AuthenticationError) -> None:
         if self.core.state is not ConnectionState.AUTHENTICATING:
             return
-        self._pause("login", False)
+        self._gate.set("login", False)
         if isinstance(result, AuthenticationError):
             if self.core.client_can("authentication_failure_close"):
                 self.core.refuse(0, ReplyCode.ACCESS_REFUSED, _LOGIN_REFUSED.format(mechanism))
@@ -277,7 +272,7 @@ class Amqp091Handler:
         self._send_confirms()
         self.flush()
         if self._outbox is not None and self._outbox.unwritten <= self.settings.limits.unconfirmed_messages // 4:
-            self._pause("unwritten", False)
+            self._gate.set("unwritten", False)
 
     def _send_confirms(self) -> None:
         confirming, self._confirming = self._confirming, {}
@@ -332,8 +327,7 @@ class Amqp091Handler:
     def _closing(self) -> None:
         """The end was said; the client has a while to agree."""
         self._end()
-        self._paused.clear()
-        self._link.resume_reading()
+        self._gate.open()
         self._link.call_later(self.settings.timeouts.linger_s, self._link.close)
 
     def _drop_channel(self, number: int) -> None:
@@ -354,17 +348,9 @@ class Amqp091Handler:
         """Send what was said."""
         output = self.core.take_output()
         if output:
-            if not self._link.is_writable:
-                self._untaken_bytes += len(output)
+            self._gate.answered(len(output))
             self._sent_s = self._context.clock.monotonic_s()
             self._link.write(output)
-
-    def _pause(self, reason: str, on: bool) -> None:
-        """Read nothing while there is a reason not to."""
-        before = bool(self._paused)
-        (self._paused.add if on else self._paused.discard)(reason)
-        if before != bool(self._paused):
-            (self._link.pause_reading if self._paused else self._link.resume_reading)()
 
 
 def _server_properties() -> Table:

@@ -34,13 +34,13 @@ from headgate.protocols.stomp.events import (
     Unsubscribe,
 )
 from headgate.protocols.stomp.messages import properties_of
-from headgate.server.amqp091.handler import MAX_UNTAKEN_BYTES
 from headgate.server.amqp091.options import consumer_options
 from headgate.server.amqp091.publishing import Outbox
 from headgate.server.context import ServerContext
 from headgate.server.identity import PRODUCT, VERSION
 from headgate.server.link import Link
 from headgate.server.pump import Pump
+from headgate.server.reading import ReadingGate
 from headgate.server.stomp.options import (
     MAX_PREFETCH,
     PREFETCH_COUNT,
@@ -76,8 +76,7 @@ class StompHandler:
         self._outbox: Outbox[Ticket] | None = None
         self._numbers = itertools.count(1)
         self._leaving: Disconnect | None = None
-        self._paused: set[str] = set()
-        self._untaken_bytes = 0
+        self._gate = ReadingGate(link)
         self._heart_beat_ms = (0, 0)
         self._received_s = self._sent_s = context.clock.monotonic_s()
 
@@ -96,20 +95,17 @@ class StompHandler:
                 self._fail(error, receipt=getattr(event, "receipt", None))
         self._flush_outbox()
         if self._outbox is not None:
-            self._pause("unwritten", self._outbox.unwritten > self.settings.limits.unconfirmed_messages)
+            self._gate.set("unwritten", self._outbox.unwritten > self.settings.limits.unconfirmed_messages)
         self._leave()
         self.flush()
-        # A client that does not take its answers is not asked for more. Deliveries do not count: a client may well
-        # send a lot before it reads, and neither side would ever go on.
-        self._pause("slow", self._untaken_bytes > MAX_UNTAKEN_BYTES)
+        self._gate.limit_answers()
         if self.core.state is ConnectionState.CLOSED:
             self._end()
             self._link.close()
 
     def writable(self) -> None:
         """The link takes more."""
-        self._untaken_bytes = 0
-        self._pause("slow", False)
+        self._gate.taken()
         self._pump.wake()
 
     def tick(self, now_ms: int) -> None:
@@ -120,7 +116,11 @@ class StompHandler:
             return
         send_ms, receive_ms = self._heart_beat_ms
         now_s = self._context.clock.monotonic_s()
-        if receive_ms and (now_s - self._received_s) * 1000 > 2 * receive_ms + MIN_HEART_BEAT_MS and not self._paused:
+        if (
+            receive_ms
+            and (now_s - self._received_s) * 1000 > 2 * receive_ms + MIN_HEART_BEAT_MS
+            and not self._gate.is_shut
+        ):
             logger.info("no heart-beat within twice %d ms", receive_ms)
             self._link.abort()
         elif send_ms and (now_s - self._sent_s) * 1000 >= send_ms / 2:
@@ -161,7 +161,7 @@ class StompHandler:
         record.protocol = f"STOMP {self.core.version}"
         if event.host != VIRTUAL_HOST:
             raise RemoteProtocolError(f"Virtual host '{event.host[:200]}' access denied", code="Bad CONNECT")
-        self._pause("login", True)
+        self._gate.set("login", True)
         self._context.authenticator.authenticate(
             self._link, self._credentials(event), lambda result: self._authenticated(event, result)
         )
@@ -175,7 +175,7 @@ class StompHandler:
     def _authenticated(self, event: Connect, result: str | AuthenticationError) -> None:
         if self.core.state is not ConnectionState.AUTHENTICATING:
             return
-        self._pause("login", False)
+        self._gate.set("login", False)
         if isinstance(result, AuthenticationError):
             self._fail(RemoteProtocolError(f"Access refused for user '{event.login or ''}'", code="Bad CONNECT"))
             self.flush()
@@ -246,7 +246,7 @@ class StompHandler:
         for _, receipt in tickets:
             self._receipt(receipt)
         if self._outbox is not None and self._outbox.unwritten <= self.settings.limits.unconfirmed_messages // 4:
-            self._pause("unwritten", False)
+            self._gate.set("unwritten", False)
         self._leave()
         self.flush()
         if self.core.state is ConnectionState.CLOSED:
@@ -369,14 +369,6 @@ class StompHandler:
         """Send what was said."""
         output = self.core.take_output()
         if output:
-            if not self._link.is_writable:
-                self._untaken_bytes += len(output)
+            self._gate.answered(len(output))
             self._sent_s = self._context.clock.monotonic_s()
             self._link.write(output)
-
-    def _pause(self, reason: str, on: bool) -> None:
-        """Read nothing while there is a reason not to."""
-        before = bool(self._paused)
-        (self._paused.add if on else self._paused.discard)(reason)
-        if before != bool(self._paused):
-            (self._link.pause_reading if self._paused else self._link.resume_reading)()

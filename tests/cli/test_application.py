@@ -7,9 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cyclopts import App
 
 from command_line import Run
 from headgate.cli.application import application
@@ -47,6 +49,33 @@ def test_every_command_has_help(run: Run, command: list[str]) -> None:
     shown = run(*command, "--help")
     assert shown.status == 0
     assert f"Usage: headgate {' '.join(command)}" in shown.out
+
+
+def _options(commands: App, words: tuple[str, ...] = ()) -> Iterator[tuple[str, dict[str, tuple[str, ...]]]]:
+    """Every command with its options and the variables of the environment that stand for them."""
+    for word in commands:
+        if word.startswith("-"):
+            continue
+        command = commands[word]
+        if command.default_command is not None:
+            arguments = command.assemble_argument_collection()
+            yield " ".join((*words, word)), {one.name: one.parameter.env_var for one in arguments}
+        yield from _options(command, (*words, word))
+
+
+def test_commands_on_a_server_all_name_it_and_its_user_in_the_same_way() -> None:
+    place = {
+        "--root": ("HEADGATE_ROOT",),
+        "--server": ("HEADGATE_SERVER",),
+        "--user": ("HEADGATE_USER",),
+        "--password": ("HEADGATE_PASSWORD",),
+    }
+    on_servers = {
+        command: options for command, options in _options(application) if options.keys() & place.keys() - {"--root"}
+    }
+    assert {"tail", "publish", "stream ls", "consumer lag", "user add"} <= on_servers.keys()
+    for command, options in on_servers.items():
+        assert {name: options.get(name) for name in place} == place, command
 
 
 @pytest.mark.parametrize("arguments", [["strea"], ["stream", "mak"], ["tail"], ["stream", "create", "a", "b"]])

@@ -154,6 +154,17 @@ def test_the_environment_names_a_server(run: Run, server: FakeServer, monkeypatc
     assert "orders" in server.streams
 
 
+def test_user_and_password_of_a_server_may_stand_in_the_environment(
+    run: Run, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADGATE_SERVER", server.address)
+    monkeypatch.setenv("HEADGATE_USER", "guest")
+    monkeypatch.setenv("HEADGATE_PASSWORD", "secret")
+    assert "authentication failure" in run("stream", "create", "orders").err
+    assert run("stream", "create", "orders", "--password", "guest").status == 0
+    assert "orders" in server.streams
+
+
 def test_a_wrong_password_is_said_and_not_shown(run: Run, server: FakeServer) -> None:
     shown = run("stream", "info", "orders", "--server", server.address, "--user", "guest", "--password", "secret")
     assert shown.status == 1

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from headgate.cli.options import DEFAULT_ROOT, AsJson, Root
+from headgate.cli.options import AsJson
 from headgate.cli.output import write_json, write_note, write_table
-from headgate.cli.remote import Password, Server, User
+from headgate.cli.remote import DEFAULT_PLACE, Place
 
 commands = App(name="consumer", help="See who reads streams, with which filter, and how far behind.")
 
@@ -32,60 +33,38 @@ _LAGGING = ("stream", "name", "tag", "stored_offset", "next_offset", "lag")
 
 
 @commands.command
-def ls(
-    stream: StreamName = None,
-    /,
-    *,
-    as_json: AsJson = False,
-    root: Root = DEFAULT_ROOT,
-    server: Server = None,
-    user: User = None,
-    password: Password = None,
-) -> int:
+def ls(stream: StreamName = None, /, *, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
     """List consumers: of a server those that are connected, with the filter in force of each.
 
     Of a folder: the names under which consumers stored an offset.
     """
-    if server is None:
-        rows = [{key: row[key] for key in ("stream", "name", "stored_offset")} for row in _stored(root, stream)]
-        _show(rows, tuple(rows[0]) if rows else (), as_json, f"no consumer stored an offset under {root}")
+    if not place.is_server:
+        rows = [{key: row[key] for key in ("stream", "name", "stored_offset")} for row in _stored(place.root, stream)]
+        _show(rows, tuple(rows[0]) if rows else (), as_json, f"no consumer stored an offset under {place.root}")
         return 0
-    from headgate.client.management import Management
-
-    connected = _of_stream(Management.of(server, user=user, password=password).consumers(), stream)
+    connected = _of_stream(place.management().consumers(), stream)
     shown = [{**row, "filter_values": ", ".join(row["filter_values"])} for row in connected]
     _show(connected if as_json else shown, _LISTED, as_json, "no consumer is connected")
     return 0
 
 
 @commands.command
-def lag(
-    stream: StreamName = None,
-    /,
-    *,
-    as_json: AsJson = False,
-    root: Root = DEFAULT_ROOT,
-    server: Server = None,
-    user: User = None,
-    password: Password = None,
-) -> int:
+def lag(stream: StreamName = None, /, *, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
     """Show how many messages lie between consumers and the end of their streams.
 
     For stored offsets, and with a server also for connected consumers: those have a tag, and no stored offset.
     """
-    if server is None:
-        rows = list(_stored(root, stream))
+    if not place.is_server:
+        rows = list(_stored(place.root, stream))
     else:
-        from headgate.client.management import Management
-
-        management = Management.of(server, user=user, password=password)
+        management = place.management()
         rows = _of_stream([*management.offsets(), *management.consumers()], stream)
     lines = [{key: row.get(key) for key in _LAGGING} for row in rows]
     _show(lines, _LAGGING, as_json, "no consumer stored an offset")
     return 0
 
 
-def _stored(root: Any, stream: str | None) -> Iterator[dict[str, Any]]:
+def _stored(root: Path, stream: str | None) -> Iterator[dict[str, Any]]:
     """Stored offsets of the streams of a root, as the server lists them."""
     from headgate.log import list_streams, resolve_stream
     from headgate.log.tracking import read_tracking

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import msgspec
 from cyclopts import Parameter
 
-from headgate.cli.options import DEFAULT_ROOT, Root, StreamText
+from headgate.cli.options import LockTimeout, StreamText
 from headgate.cli.output import write_note
-from headgate.cli.remote import Password, Server, User, connected
+from headgate.cli.remote import DEFAULT_PLACE, Place
 from headgate.cli.units import counted, now_ms, shown_count
 from headgate.errors import ConfigError
 
@@ -38,11 +38,8 @@ def publish(
         str | None,
         Parameter(help="Name of the publisher: line n has sequence n, and lines already published are left out."),
     ] = None,
-    lock_timeout: Annotated[float, Parameter(help="Seconds to wait for another writer.")] = 5.0,
-    root: Root = DEFAULT_ROOT,
-    server: Server = None,
-    user: User = None,
-    password: Password = None,
+    lock_timeout: LockTimeout = 5.0,
+    place: Place = DEFAULT_PLACE,
 ) -> int:
     """Publish messages, one JSON object per line.
 
@@ -52,10 +49,10 @@ def publish(
     """
     with contextlib.ExitStack() as opened:
         target: _Target
-        if server is None:
-            target = opened.enter_context(_folder_target(stream, root, publisher, lock_timeout))
+        if not place.is_server:
+            target = opened.enter_context(_folder_target(stream, place.root, publisher, lock_timeout))
         else:
-            client = opened.enter_context(connected(server, user, password))
+            client = opened.enter_context(place.client())
             target = opened.enter_context(_ServerTarget(client, stream, publisher))
         _publish_lines(_lines_at_once(file), target)
     return 0

@@ -2,41 +2,63 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from headgate.cli.options import DEFAULT_ROOT, Root
 from headgate.errors import ConfigError, ResourceExistsError
 
 if TYPE_CHECKING:
     from headgate.client import Client, Subscription
+    from headgate.client.management import Management
     from headgate.log import OffsetSpecification
     from headgate.scan import ScanBatch, ScanCounters, ScanRequest
-
-Server: TypeAlias = Annotated[
-    str | None,
-    Parameter(
-        name="--server",
-        env_var="HEADGATE_SERVER",
-        help="Server HOST:PORT, or headgate-stream://USER:PASSWORD@HOST:PORT (headgate-stream+tls:// encrypts), in "
-        "place of --root.",
-    ),
-]
-User: TypeAlias = Annotated[
-    str | None, Parameter(name="--user", env_var="HEADGATE_USER", help="User at the server; guest by default.")
-]
-Password: TypeAlias = Annotated[
-    str | None, Parameter(name="--password", env_var="HEADGATE_PASSWORD", help="Password of the user.")
-]
 
 _WAIT_S = 1.0
 
 
-def connected(server: str, user: str | None, password: str | None) -> Client:
-    """A client of the server that the options name."""
-    from headgate.client import Client, Retry
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a command works: in the folder `root`, or at a server. The options of every command that can do both."""
 
-    return Client.connect(server, user=user, password=password, retry=Retry(give_up_after_s=10.0))
+    root: Root = DEFAULT_ROOT
+    server: Annotated[
+        str | None,
+        Parameter(
+            env_var="HEADGATE_SERVER",
+            help="Server HOST:PORT, or headgate-stream://USER:PASSWORD@HOST:PORT (headgate-stream+tls:// encrypts), in "
+            "place of --root.",
+        ),
+    ] = None
+    user: Annotated[str | None, Parameter(env_var="HEADGATE_USER", help="User at the server; guest by default.")] = None
+    password: Annotated[str | None, Parameter(env_var="HEADGATE_PASSWORD", help="Password of the user.")] = field(
+        default=None, repr=False
+    )
+
+    @property
+    def is_server(self) -> bool:
+        """Whether it is a server; only then there is a client and a management."""
+        return self.server is not None
+
+    def client(self) -> Client:
+        """A client of the server, connected."""
+        from headgate.client import Client, Retry
+
+        assert self.server is not None
+        return Client.connect(self.server, user=self.user, password=self.password, retry=Retry(give_up_after_s=10.0))
+
+    def management(self) -> Management:
+        """The server's lists and users, over HTTP."""
+        from headgate.client.management import Management
+
+        assert self.server is not None
+        return Management.of(self.server, user=self.user, password=self.password)
+
+
+DEFAULT_PLACE = Place()
 
 
 def create_stream(client: Client, name: str, arguments: dict[str, object]) -> None:
@@ -106,8 +128,6 @@ def open_cursor(
     follow: bool,
 ) -> ServerCursor:
     """A cursor over a stream of a server; the filter of the request is evaluated there if it is a Headgate."""
-    from dataclasses import replace
-
     from headgate.client import ServedFilter, SubscriptionOptions
     from headgate.language import DEFAULT_DIALECT
     from headgate.log import OffsetKind, OffsetSpecification

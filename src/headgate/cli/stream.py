@@ -9,7 +9,7 @@ from cyclopts import App, Parameter, validators
 
 from headgate.cli.options import DEFAULT_ROOT, AsJson, Root, StreamText
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_table
-from headgate.cli.remote import Password, Server, User, connected, create_stream, stream_facts
+from headgate.cli.remote import DEFAULT_PLACE, Place, create_stream, stream_facts
 from headgate.cli.units import (
     counted,
     duration_ms,
@@ -47,10 +47,7 @@ def create(
     filter_source: Annotated[
         str | None, Parameter(help="Field that filter values come from, such as application_properties.region.")
     ] = None,
-    root: Root = DEFAULT_ROOT,
-    server: Server = None,
-    user: User = None,
-    password: Password = None,
+    place: Place = DEFAULT_PLACE,
 ) -> int:
     """Create an empty stream."""
     from headgate.log import Stream, StreamArguments, stream_folder
@@ -63,7 +60,7 @@ def create(
     segment_bytes = None if max_segment_size is None else size_bytes(max_segment_size, option="--max-segment-size")
     length_bytes = None if max_length is None else size_bytes(max_length, option="--max-length")
     age_ms = None if max_age is None else duration_ms(max_age, option="--max-age")
-    if server is not None:
+    if place.is_server:
         given = {
             "stream-filter-size-bytes": filter_size,
             "stream-max-segment-size-bytes": segment_bytes,
@@ -71,7 +68,7 @@ def create(
             "max-age": None if age_ms is None else f"{max(1, age_ms // 1000)}s",
             "headgate-filter-source": filter_source,
         }
-        with connected(server, user, password) as client:
+        with place.client() as client:
             create_stream(client, name, {key: value for key, value in given.items() if value is not None})
         write_line(name)
         return 0
@@ -82,32 +79,24 @@ def create(
         max_age_ms=age_ms,
     )
     made = Stream.create(
-        stream_folder(root, name), name=name, now_ms=now_ms(), arguments=arguments, filter_source=filter_source
+        stream_folder(place.root, name), name=name, now_ms=now_ms(), arguments=arguments, filter_source=filter_source
     )
     write_line(str(made.path))
     return 0
 
 
 @commands.command
-def ls(
-    *,
-    as_json: AsJson = False,
-    root: Root = DEFAULT_ROOT,
-    server: Server = None,
-    user: User = None,
-    password: Password = None,
-) -> int:
+def ls(*, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
     """List the streams under --root, or those of a Headgate server."""
-    if server is None:
-        _write_rows(
-            _streams_of_folder(root), as_json=as_json, empty=_NO_STREAMS.format(f"under {root}", f"--root {root}")
-        )
+    if not place.is_server:
+        empty = _NO_STREAMS.format(f"under {place.root}", f"--root {place.root}")
+        _write_rows(_streams_of_folder(place.root), as_json=as_json, empty=empty)
         return 0
-    with connected(server, user, password) as client:
+    with place.client() as client:
         names = client.streams()
         rows: list[dict[str, object]] = [_listed(stream_facts(client, name)) for name in names]
-        place = client.address.place
-    _write_rows(rows, as_json=as_json, empty=_NO_STREAMS.format(f"on {place}", f"--server {place}"))
+        address = client.address.place
+    _write_rows(rows, as_json=as_json, empty=_NO_STREAMS.format(f"on {address}", f"--server {address}"))
     return 0
 
 
@@ -145,18 +134,10 @@ def _streams_of_folder(root: Path) -> list[dict[str, object]]:
 
 
 @commands.command
-def rm(
-    stream: StreamText,
-    /,
-    *,
-    root: Root = DEFAULT_ROOT,
-    server: Server = None,
-    user: User = None,
-    password: Password = None,
-) -> int:
+def rm(stream: StreamText, /, *, place: Place = DEFAULT_PLACE) -> int:
     """Delete a stream and everything in it. One that RabbitMQ wrote is left alone, and one that somebody writes."""
-    if server is not None:
-        with connected(server, user, password) as client:
+    if place.is_server:
+        with place.client() as client:
             client.delete_stream(stream)
         return 0
     import shutil
@@ -165,7 +146,7 @@ def rm(
     from headgate.log import resolve_stream
     from headgate.log.lock import StreamLock
 
-    found = resolve_stream(stream, root)
+    found = resolve_stream(stream, place.root)
     if found.is_foreign:
         raise StreamReadOnlyError("the stream was written by another broker: it is only read here", path=found.path)
     with StreamLock.acquire(found.path, now_ms=now_ms(), timeout_s=0.0):
@@ -174,22 +155,13 @@ def rm(
 
 
 @commands.command
-def info(
-    stream: StreamText,
-    /,
-    *,
-    as_json: AsJson = False,
-    root: Root = DEFAULT_ROOT,
-    server: Server = None,
-    user: User = None,
-    password: Password = None,
-) -> int:
+def info(stream: StreamText, /, *, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
     """Show what a stream holds: offsets, times, sizes, how large its chunks are, publishers and stored offsets.
 
     Of a server's stream: what the server says of it.
     """
-    if server is not None:
-        with connected(server, user, password) as client:
+    if place.is_server:
+        with place.client() as client:
             facts = stream_facts(client, stream)
         if as_json:
             write_json(facts)
@@ -199,7 +171,7 @@ def info(
     from headgate.log import resolve_stream
     from headgate.log.inspect import stream_info
 
-    found = stream_info(resolve_stream(stream, root))
+    found = stream_info(resolve_stream(stream, place.root))
     times = [segment.first_timestamp_ms for segment in found.segments if segment.first_timestamp_ms is not None]
     last_times = [segment.last_timestamp_ms for segment in found.segments if segment.last_timestamp_ms is not None]
     facts = {

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import msgspec
 from cyclopts import Parameter, validators
 
-from headgate.cli.options import DEFAULT_ROOT, AsJson, Dialect, FilterValues, MatchUnfiltered, Root, StreamText
+from headgate.cli.options import AsJson, Dialect, FilterValues, MatchUnfiltered, StreamText
 from headgate.cli.output import write_json, write_line, write_note
-from headgate.cli.remote import Password, Server, User, connected, open_cursor
+from headgate.cli.remote import DEFAULT_PLACE, Place, open_cursor
 from headgate.cli.units import counted, now_ms, shown_count, shown_size, shown_time
 from headgate.errors import ConfigError, MessageError
 
@@ -57,10 +57,7 @@ def tail(
     counters: Annotated[
         bool, Parameter(negative=(), help="At the end write what each stage examined, skipped and kept.")
     ] = False,
-    root: Root = DEFAULT_ROOT,
-    server: Server = None,
-    user: User = None,
-    password: Password = None,
+    place: Place = DEFAULT_PLACE,
 ) -> int:
     """Show the messages of a stream that pass the filters, in order.
 
@@ -98,17 +95,17 @@ def tail(
         writer = _JsonWriter(typed=typed)
     with contextlib.ExitStack() as opened:
         cursor: _Cursor
-        if server is None:
-            cursor = _open_folder(stream, root, request, start=begin, end=end, follow=follow)
+        if not place.is_server:
+            cursor = _open_folder(stream, place.root, request, start=begin, end=end, follow=follow)
         else:
-            client = opened.enter_context(connected(server, user, password))
+            client = opened.enter_context(place.client())
             cursor = open_cursor(client, stream, request, start=begin, end=end, follow=follow)
         opened.callback(cursor.close)
         try:
             _copy(cursor, writer, count=count, follow=follow)
         finally:
             if counters or (sys.stderr.isatty() and not follow):
-                _write_counters(cursor.counters, as_json=as_json, is_remote=server is not None)
+                _write_counters(cursor.counters, as_json=as_json, is_remote=place.is_server)
     return 0
 
 

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Protocol
 
 from cyclopts import App, Parameter
 
-from headgate.cli.options import DEFAULT_ROOT, AsJson, Root
+from headgate.cli.options import AsJson
 from headgate.cli.output import write_json, write_table
-from headgate.cli.remote import Password, Server, User
+from headgate.cli.remote import DEFAULT_PLACE, Place
 from headgate.errors import ConfigError
 
 commands = App(name="user", help="Users of a server: passwords, tags, permissions.")
@@ -40,15 +40,12 @@ def add(
     write: Write = None,
     read: Read = None,
     users_file: UsersFile = None,
-    root: Root = DEFAULT_ROOT,
-    server: Server = None,
-    user: User = None,
-    password: Password = None,
+    place: Place = DEFAULT_PLACE,
 ) -> int:
     """Add a user; without patterns it may do nothing yet."""
     from headgate.errors import ResourceExistsError
 
-    users = _users(root, users_file, server, user, password)
+    users = _users(place, users_file)
     if any(row["name"] == name for row in users.users()):
         raise ResourceExistsError("there is such a user already", subject=name)
     permissions = {"configure": configure or "", "write": write or "", "read": read or ""}
@@ -57,33 +54,16 @@ def add(
 
 
 @commands.command
-def rm(
-    name: Name,
-    /,
-    *,
-    users_file: UsersFile = None,
-    root: Root = DEFAULT_ROOT,
-    server: Server = None,
-    user: User = None,
-    password: Password = None,
-) -> int:
+def rm(name: Name, /, *, users_file: UsersFile = None, place: Place = DEFAULT_PLACE) -> int:
     """Remove a user; connections that it has stay until they end."""
-    _users(root, users_file, server, user, password).delete_user(name)
+    _users(place, users_file).delete_user(name)
     return 0
 
 
 @commands.command
-def ls(
-    *,
-    as_json: AsJson = False,
-    users_file: UsersFile = None,
-    root: Root = DEFAULT_ROOT,
-    server: Server = None,
-    user: User = None,
-    password: Password = None,
-) -> int:
+def ls(*, as_json: AsJson = False, users_file: UsersFile = None, place: Place = DEFAULT_PLACE) -> int:
     """List users with their tags and permissions."""
-    rows = _users(root, users_file, server, user, password).users()
+    rows = _users(place, users_file).users()
     if as_json:
         for row in rows:
             write_json(row)
@@ -94,18 +74,9 @@ def ls(
 
 
 @commands.command(name="password")
-def change_password(
-    name: Name,
-    /,
-    *,
-    users_file: UsersFile = None,
-    root: Root = DEFAULT_ROOT,
-    server: Server = None,
-    user: User = None,
-    password: Password = None,
-) -> int:
+def change_password(name: Name, /, *, users_file: UsersFile = None, place: Place = DEFAULT_PLACE) -> int:
     """Give a user another password."""
-    users = _users(root, users_file, server, user, password)
+    users = _users(place, users_file)
     _row(users, name)
     users.put_user(name, {"password": _new_password(name)})
     return 0
@@ -120,16 +91,13 @@ def permit(
     write: Write = None,
     read: Read = None,
     users_file: UsersFile = None,
-    root: Root = DEFAULT_ROOT,
-    server: Server = None,
-    user: User = None,
-    password: Password = None,
+    place: Place = DEFAULT_PLACE,
 ) -> int:
     """Change what a user may do; patterns that are not given stay. An empty pattern allows nothing."""
     given = {"configure": configure, "write": write, "read": read}
     if set(given.values()) == {None}:
         raise ConfigError("give at least one of --configure, --write, --read")
-    users = _users(root, users_file, server, user, password)
+    users = _users(place, users_file)
     row = _row(users, name)
     permissions = {key: row[key] if pattern is None else pattern for key, pattern in given.items()}
     users.put_user(name, {"permissions": permissions})
@@ -171,16 +139,14 @@ class _FileUsers:
         self._users.remove(name)
 
 
-def _users(root: Path, users_file: Path | None, server: str | None, user: str | None, password: str | None) -> _Users:
-    if server is None:
+def _users(place: Place, users_file: Path | None) -> _Users:
+    if not place.is_server:
         from headgate.log.staging import PRIVATE_FOLDER
 
-        return _FileUsers(root / PRIVATE_FOLDER / "users.json" if users_file is None else users_file)
+        return _FileUsers(place.root / PRIVATE_FOLDER / "users.json" if users_file is None else users_file)
     if users_file is not None:
         raise ConfigError("--users-file and --server: found together, expected one of them")
-    from headgate.client.management import Management
-
-    return Management.of(server, user=user, password=password)
+    return place.management()
 
 
 def _row(users: _Users, name: str) -> dict[str, Any]:

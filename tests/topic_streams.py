@@ -39,4 +39,4 @@ def publish(stream: Stream, *bodies: bytes) -> None:
 
 def editing(stream: Stream) -> TopicEditor:
     """An editor of a topic."""
-    return TopicEditor.open(stream, now_ms=0, timeout_s=0)
+    return TopicEditor.open(stream, now_ms=0)

@@ -219,7 +219,7 @@ def test_closing_gives_the_locks_back_even_where_a_publisher_fails_at_its_confir
     session.publisher("orders").publish(batch([b"1"], failing))
     with pytest.raises(ZeroDivisionError):
         broker.close()
-    Writer.open(Stream.open(stream_folder(tmp_path, "orders")), now_ms=START_MS, timeout_s=0).close()
+    Writer.open(Stream.open(stream_folder(tmp_path, "orders")), now_ms=START_MS).close()
 
 
 # storage that fails
@@ -383,7 +383,7 @@ def test_the_writer_is_given_back_ten_seconds_after_the_last_publisher_left(tmp_
     assert stream.writer is not None
     broker.tick(clock.now + 71_000)
     assert stream.writer is None
-    with Writer.open(stream.stream, now_ms=START_MS, timeout_s=0) as writer:
+    with Writer.open(stream.stream, now_ms=START_MS) as writer:
         writer.append([(b"m", None)], now_ms=START_MS)
     assert session.stream_info("orders").next_offset == 1
     broker.close()

@@ -65,7 +65,7 @@ def test_lag_of_a_server_is_that_of_stored_offsets_and_of_connected_consumers(ru
 
 
 def test_stored_offsets_of_a_folder_are_listed_with_their_lag(orders: Run, tmp_path: Path) -> None:
-    with Writer.open(Stream.open(stream_folder(tmp_path / "root", "orders")), now_ms=1, timeout_s=1.0) as writer:
+    with Writer.open(Stream.open(stream_folder(tmp_path / "root", "orders")), now_ms=1) as writer:
         writer.store_offset(b"app", 19)
         # The offset is written in a chunk of its own, which takes an offset, too.
         writer.flush_offsets(now_ms=2)

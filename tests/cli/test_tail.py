@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Run
-from headgate.cli.units import now_ms
+from headgate.clock import now_ms
 from headgate.log import resolve_stream
 from headgate.log.writer import Writer
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from headgate import kernels
+from headgate.clock import patient
 from headgate.log import crash_points, pending
 from headgate.log.build import FilterValues
 from headgate.log.commit import commit_batch, output_of
@@ -56,7 +57,7 @@ def run(request: dict[str, Any]) -> None:
     os.environ[crash_points.VARIABLE] = request.get("crash_at", "")
     if request["do"] == "open":
         for stream in sorted((root / "streams").iterdir()):
-            Writer.open(Stream.open(stream), now_ms=request["now_ms"], open_file=TornFile).close()
+            Writer.open(Stream.open(stream), now_ms=request["now_ms"], wait=patient(5.0), open_file=TornFile).close()
         return
     outputs = [
         output_of(
@@ -73,6 +74,7 @@ def run(request: dict[str, Any]) -> None:
         outputs=outputs,
         now_ms=request["now_ms"],
         durable=request["durable"],
+        wait=patient(30.0),
         open_file=TornFile,
     )
 

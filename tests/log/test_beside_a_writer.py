@@ -18,10 +18,11 @@ from log_streams import read_messages
 
 WRITER = """
 import sys
+from headgate.clock import patient
 from headgate.log import Stream, Writer
 
 stream = Stream.open(sys.argv[1])
-with Writer.open(stream, now_ms=0, timeout_s=10) as writer:
+with Writer.open(stream, now_ms=0, wait=patient(10.0)) as writer:
     last = writer.last_sequence("p")
     number = 0 if last is None else last + 1
     while True:
@@ -107,7 +108,7 @@ def test_a_reader_follows_writers_that_are_killed_again_and_again(tmp_path: Path
             confirmed = max(confirmed, *(int(line) for line in lines if line.endswith("\n")))
     while follower.step():
         pass
-    with Writer.open(stream, now_ms=0, timeout_s=5) as last:
+    with Writer.open(stream, now_ms=0) as last:
         assert last.last_sequence("p") == follower.expected - 1
     assert follower.expected >= confirmed
     assert len(stream.segments()) > 2

@@ -428,7 +428,7 @@ def test_a_held_stream_fails_the_commit_which_is_finished_later(tmp_path: Path) 
     staged = {"a": [stage(root, [b"a1"])], "b": [stage(root, [b"b1"])]}
     with Writer.open(Stream.open(stream_folder(root, "b")), now_ms=NOW) as holder:
         with pytest.raises(StreamLockedError, match="another writer"):
-            commit(root, staged, batch=1, timeout_s=0.01)
+            commit(root, staged, batch=1)
         holder.append([(b"before", None)], now_ms=NOW)
     # A writer of the stream that has its part does not call the batch done for the other one.
     Writer.open(Stream.open(stream_folder(root, "a")), now_ms=NOW).close()
@@ -447,7 +447,7 @@ def test_a_stream_that_was_deleted_holds_nothing_up(tmp_path: Path) -> None:
         Writer.open(Stream.open(stream_folder(root, "b")), now_ms=NOW),
         pytest.raises(StreamLockedError),
     ):
-        commit(root, staged, timeout_s=0.01)
+        commit(root, staged)
     shutil.rmtree(stream_folder(root, "b"))
     Writer.open(Stream.open(stream_folder(root, "a")), now_ms=NOW).close()
     assert not Commits(root).pending() and leftovers(root) == []

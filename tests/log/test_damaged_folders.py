@@ -61,7 +61,7 @@ def attach_everywhere(stream: Stream) -> None:
 
 
 def recover_and_append(stream: Stream) -> None:
-    with Writer.open(stream, now_ms=0, timeout_s=0) as writer:
+    with Writer.open(stream, now_ms=0) as writer:
         appended = writer.append([(b"after", None)], now_ms=0)
         assert appended.next_offset == writer.next_offset
 

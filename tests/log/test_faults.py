@@ -313,9 +313,9 @@ def test_recovery_that_may_not_write_is_a_clear_error(
             index.write(b"half a record")
     fail_calls(monkeypatch, call, OSError(errno.EROFS, os.strerror(errno.EROFS)))
     with pytest.raises(StreamReadOnlyError):
-        Writer.open(stream, now_ms=0, timeout_s=0)
+        Writer.open(stream, now_ms=0)
     monkeypatch.undo()
-    Writer.open(stream, now_ms=0, timeout_s=0).close()
+    Writer.open(stream, now_ms=0).close()
 
 
 # the lock
@@ -338,24 +338,40 @@ def test_a_second_writer_is_told_who_holds_the_stream_and_gets_it_when_the_holde
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(StreamLockedError, match=rf"process {holder.pid} on .*since 1700000000123 ms"):
-            Writer.open(stream, now_ms=0, timeout_s=0.05)
+            Writer.open(stream, now_ms=0)
         assert bodies(stream) == []
-        holder.kill()
-        holder.wait()
-        with Writer.open(stream, now_ms=0, timeout_s=5) as writer:
+        tries = []
+
+        def until_it_died(tried: int) -> bool:
+            tries.append(tried)
+            if tried == 3:
+                holder.kill()
+                holder.wait()
+            return True
+
+        with Writer.open(stream, now_ms=0, wait=until_it_died) as writer:
             writer.append([(b"mine", None)], now_ms=0)
+    assert tries == [1, 2, 3]
     assert bodies(stream) == [b"mine"]
+
+
+def test_a_writer_that_waits_gives_up_when_it_is_told_to(tmp_path: Path) -> None:
+    stream = stream_of(tmp_path)
+    tries = []
+    with Writer.open(stream, now_ms=0), pytest.raises(StreamLockedError):
+        Writer.open(stream, now_ms=0, wait=lambda tried: tries.append(tried) or tried < 4)
+    assert tries == [1, 2, 3, 4]
 
 
 def test_a_second_writer_in_the_same_process_is_refused_too(tmp_path: Path) -> None:
     stream = stream_of(tmp_path)
     with Writer.open(stream, now_ms=0):
         with pytest.raises(StreamLockedError, match=f"process {os.getpid()}"):
-            Writer.open(stream, now_ms=0, timeout_s=0)
+            Writer.open(stream, now_ms=0)
         (stream.path / "writer.lock").write_bytes(b"no json")
         with pytest.raises(StreamLockedError, match="an unknown process"):
-            Writer.open(stream, now_ms=0, timeout_s=0)
-    Writer.open(stream, now_ms=0, timeout_s=0).close()
+            Writer.open(stream, now_ms=0)
+    Writer.open(stream, now_ms=0).close()
 
 
 def test_a_writer_that_cannot_start_gives_the_lock_back(tmp_path: Path) -> None:
@@ -367,4 +383,4 @@ def test_a_writer_that_cannot_start_gives_the_lock_back(tmp_path: Path) -> None:
 
     with pytest.raises(StorageFullError):
         Writer.open(stream, now_ms=0, open_file=refuse)
-    Writer.open(stream, now_ms=0, timeout_s=0, open_file=files).close()
+    Writer.open(stream, now_ms=0, open_file=files).close()

@@ -45,7 +45,7 @@ class StreamMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.files = FailingFiles(Killed())
-        self.writer = Writer.open(self.stream, now_ms=self.now_ms, timeout_s=0, open_file=self.files)
+        self.writer = Writer.open(self.stream, now_ms=self.now_ms, open_file=self.files)
 
     def teardown(self) -> None:
         if hasattr(self, "writer"):

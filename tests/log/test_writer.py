@@ -292,7 +292,7 @@ def test_a_closed_writer_refuses_and_closing_again_is_harmless(stream: Stream) -
     writer.close()
     with pytest.raises(LogError, match="closed"):
         writer.append([(b"m", None)], now_ms=0)
-    Writer.open(stream, now_ms=0, timeout_s=0).close()
+    Writer.open(stream, now_ms=0).close()
 
 
 def test_disk_durability_writes_the_same_bytes(tmp_path: Path) -> None:

@@ -123,10 +123,10 @@ def test_a_partition_is_checked_and_a_change_of_its_rules_compared(
 
 def test_rules_come_from_a_topics_history_and_from_the_command_line(rule_test: RunRules, shop: Path) -> None:
     topic = create_topic(shop, "orders", now_ms=NOW_MS)
-    with TopicEditor.open(topic, now_ms=NOW_MS, timeout_s=0) as editor:
+    with TopicEditor.open(topic, now_ms=NOW_MS) as editor:
         editor.create_subscription(Subscription("s", (Rule("r", "price < 50"),)), now_ms=NOW_MS)
     write_stream(shop, "orders", [order(number) for number in range(100)])
-    with TopicEditor.open(topic, now_ms=NOW_MS, timeout_s=0) as editor:
+    with TopicEditor.open(topic, now_ms=NOW_MS) as editor:
         editor.replace_rule("s", Rule("r", "price < 25"), now_ms=NOW_MS)
 
     def matched(*arguments: object) -> list[tuple[str, int]]:

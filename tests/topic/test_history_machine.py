@@ -42,7 +42,7 @@ class HistoryMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.files = FailingFiles(Killed())
-        self.writer = Writer.open(self.stream, now_ms=0, timeout_s=0)
+        self.writer = Writer.open(self.stream, now_ms=0)
         self.editor = TopicEditor(self.writer, open_file=self.files)
 
     def teardown(self) -> None:

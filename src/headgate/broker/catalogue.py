@@ -122,7 +122,7 @@ class Catalogue:
         if stream.writer is not None:
             yield
             return
-        with StreamLock.acquire(stream.stream.path, now_ms=self._now_ms(), timeout_s=0.0):
+        with StreamLock.acquire(stream.stream.path, now_ms=self._now_ms()):
             yield
 
     def delete(self, stream: BrokerStream) -> Path | None:

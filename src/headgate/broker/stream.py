@@ -166,7 +166,6 @@ class BrokerStream:
             self.writer = Writer.open(
                 self.stream,
                 now_ms=now_ms,
-                timeout_s=0.0,
                 durability=self.storage.durability,
                 open_file=self.storage.open_file,
             )

@@ -21,7 +21,8 @@ from headgate.cli.options import (
 )
 from headgate.cli.output import write_json, write_line, write_note
 from headgate.cli.publish import message_of_json
-from headgate.cli.units import now_ms, shown_count, shown_size
+from headgate.cli.units import shown_count, shown_size
+from headgate.clock import now_ms
 from headgate.errors import ConfigError, FilterError, OffsetOutOfRangeError
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from cyclopts import App, Parameter
 
 from headgate.cli.options import DEFAULT_ROOT, AsJson, Dialect, Root, StreamText
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_table
-from headgate.cli.units import counted, now_ms, shown_count, shown_share, shown_size, shown_time
+from headgate.cli.units import counted, shown_count, shown_share, shown_size, shown_time
+from headgate.clock import now_ms
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:

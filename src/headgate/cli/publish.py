@@ -14,7 +14,8 @@ from cyclopts import Parameter
 from headgate.cli.options import LockTimeout, StreamText
 from headgate.cli.output import write_note
 from headgate.cli.remote import DEFAULT_PLACE, Place
-from headgate.cli.units import counted, now_ms, shown_count
+from headgate.cli.units import counted, shown_count
+from headgate.clock import now_ms, patient
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def _folder_target(stream: str, root: Path, publisher: str | None, lock_timeout:
         def next_offset(self) -> int:
             return self._writer.next_offset
 
-    with Writer.open(resolve_stream(stream, root), now_ms=now_ms(), timeout_s=lock_timeout) as writer:
+    with Writer.open(resolve_stream(stream, root), now_ms=now_ms(), wait=patient(lock_timeout)) as writer:
         yield FolderTarget(writer)
 
 

@@ -20,7 +20,8 @@ from headgate.cli.options import (
 )
 from headgate.cli.output import write_facts, write_json, write_note, write_table
 from headgate.cli.rule_test import rule_test
-from headgate.cli.units import now_ms, shown_time
+from headgate.cli.units import shown_time
+from headgate.clock import now_ms, patient
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ _NO_OPTIONS = RuleOptions()
 def _editor(topic: str, lock_timeout_s: float, root: Path) -> TopicEditor:
     from headgate.topic import TopicEditor, topic_stream
 
-    return TopicEditor.open(topic_stream(root, topic), now_ms=now_ms(), timeout_s=lock_timeout_s)
+    return TopicEditor.open(topic_stream(root, topic), now_ms=now_ms(), wait=patient(lock_timeout_s))
 
 
 @commands.command
@@ -214,7 +215,7 @@ def history(
 
     stream = topic_stream(root, topic)
     if prune_below is not None:
-        with TopicEditor.open(stream, now_ms=now_ms(), timeout_s=lock_timeout) as editor:
+        with TopicEditor.open(stream, now_ms=now_ms(), wait=patient(lock_timeout)) as editor:
             editor.prune(prune_below)
     versions = RuleHistory.load(stream).versions(subscription)
     if as_json:

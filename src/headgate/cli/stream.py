@@ -10,16 +10,8 @@ from cyclopts import App, Parameter, validators
 from headgate.cli.options import DEFAULT_ROOT, AsJson, Root, StreamText
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_table
 from headgate.cli.remote import DEFAULT_PLACE, Place, create_stream, stream_facts
-from headgate.cli.units import (
-    counted,
-    duration_ms,
-    now_ms,
-    share,
-    shown_share,
-    shown_size,
-    shown_time,
-    size_bytes,
-)
+from headgate.cli.units import counted, duration_ms, share, shown_share, shown_size, shown_time, size_bytes
+from headgate.clock import now_ms
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -149,7 +141,7 @@ def rm(stream: StreamText, /, *, place: Place = DEFAULT_PLACE) -> int:
     found = resolve_stream(stream, place.root)
     if found.is_foreign:
         raise StreamReadOnlyError("the stream was written by another broker: it is only read here", path=found.path)
-    with StreamLock.acquire(found.path, now_ms=now_ms(), timeout_s=0.0):
+    with StreamLock.acquire(found.path, now_ms=now_ms()):
         shutil.rmtree(found.path)
     return 0
 

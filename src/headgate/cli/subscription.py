@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from headgate.cli.options import DEFAULT_ROOT, AsJson, LockTimeout, Root, SubscriptionName, TopicName
 from headgate.cli.output import write_json, write_note
 from headgate.cli.topic import subscription_rows, write_subscriptions
-from headgate.cli.units import now_ms
+from headgate.clock import now_ms, patient
 from headgate.errors import ConfigError
 
 commands = App(name="subscription", help="Create and remove the subscriptions of a topic.")
@@ -59,7 +59,7 @@ def create(
     made = Subscription(
         name, rules, fall_through=fall_through, dead_letter_on_errors=dead_letter_on_errors, forward_to=forward_to
     )
-    with TopicEditor.open(topic_stream(root, topic), now_ms=now_ms(), timeout_s=lock_timeout) as editor:
+    with TopicEditor.open(topic_stream(root, topic), now_ms=now_ms(), wait=patient(lock_timeout)) as editor:
         offset = editor.create_subscription(made, now_ms=now_ms())
     write_note(f"in force from offset {offset}")
     return 0
@@ -83,7 +83,7 @@ def change(
     wanted = Subscription(
         name, (), fall_through=fall_through, dead_letter_on_errors=dead_letter_on_errors, forward_to=forward_to
     )
-    with TopicEditor.open(topic_stream(root, topic), now_ms=now_ms(), timeout_s=lock_timeout) as editor:
+    with TopicEditor.open(topic_stream(root, topic), now_ms=now_ms(), wait=patient(lock_timeout)) as editor:
         offset = editor.change_subscription(wanted, now_ms=now_ms())
     write_note(f"in force from offset {offset}")
     return 0
@@ -110,7 +110,7 @@ def rm(
     """Remove a subscription and its rules."""
     from headgate.topic import TopicEditor, topic_stream
 
-    with TopicEditor.open(topic_stream(root, topic), now_ms=now_ms(), timeout_s=lock_timeout) as editor:
+    with TopicEditor.open(topic_stream(root, topic), now_ms=now_ms(), wait=patient(lock_timeout)) as editor:
         offset = editor.remove_subscription(name, now_ms=now_ms())
     write_note(f"gone from offset {offset} on")
     return 0

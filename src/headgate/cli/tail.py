@@ -13,7 +13,8 @@ from cyclopts import Parameter, validators
 from headgate.cli.options import AsJson, Dialect, FilterValues, MatchUnfiltered, StreamText
 from headgate.cli.output import write_json, write_line, write_note
 from headgate.cli.remote import DEFAULT_PLACE, Place, open_cursor
-from headgate.cli.units import counted, now_ms, shown_count, shown_size, shown_time
+from headgate.cli.units import counted, shown_count, shown_size, shown_time
+from headgate.clock import now_ms
 from headgate.errors import ConfigError, MessageError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 
 from headgate.cli.options import DEFAULT_ROOT, AsJson, LockTimeout, Root, TopicName
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_table
-from headgate.cli.units import now_ms
+from headgate.clock import now_ms, patient
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def create(
     """Make a topic without subscriptions; its stream is made if it is not there."""
     from headgate.topic import create_topic
 
-    made = create_topic(root, topic, now_ms=now_ms(), limits=_limits(limit or []), timeout_s=lock_timeout)
+    made = create_topic(root, topic, now_ms=now_ms(), limits=_limits(limit or []), wait=patient(lock_timeout))
     write_line(str(made.path))
     return 0
 
@@ -90,7 +90,7 @@ def rm(topic: TopicName, /, *, lock_timeout: LockTimeout = 5.0, root: Root = DEF
     """Make a topic a plain stream again: subscriptions, rules and their history go, messages stay."""
     from headgate.topic import remove_topic
 
-    remove_topic(root, topic, now_ms=now_ms(), timeout_s=lock_timeout)
+    remove_topic(root, topic, now_ms=now_ms(), wait=patient(lock_timeout))
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from datetime import UTC, datetime
 
 from headgate.errors import ConfigError
@@ -52,11 +51,6 @@ def share(text: str, *, option: str) -> float:
     if not 0 < value < 1:
         raise ConfigError(f"{option}: found {text!r}, expected a share between 0 and 1 such as 0.02 or 2%")
     return value
-
-
-def now_ms() -> int:
-    """The wall clock in milliseconds since 1970: the time that commands hand to the packages below."""
-    return time.time_ns() // 1_000_000
 
 
 def shown_time(timestamp_ms: int) -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 from headgate.errors import ConfigError
 from headgate.log.crash_points import CommitStep, reached
 from headgate.log.files import DiskFile, OpenFile
+from headgate.log.lock import Wait, no_wait
 from headgate.log.manifest import MAX_BATCH, SEQUENCE_BITS, Commits, Manifest, Output
 from headgate.log.staging import StagedChunks
 from headgate.log.stream import Stream
@@ -67,14 +68,14 @@ def commit_batch(
     outputs: Sequence[Output],
     now_ms: int,
     durable: bool,
-    timeout_s: float = 30.0,
+    wait: Wait = no_wait,
     open_file: OpenFile = DiskFile,
 ) -> Committed:
     """Append the outputs of a batch to their streams, all of it once, whatever dies meanwhile.
 
     Batches of a query are numbered upwards from 0; the pair (query, batch) is what makes a commit the same commit.
     `now_ms` becomes the chunks' time. `durable`: what returns survives a power loss (the files were staged so, too).
-    `timeout_s` is waited for each stream's lock. After an error the batch may be decided or not: commit it again, or
+    `wait` is for the locks of the streams. After an error the batch may be decided or not: commit it again, or
     `abort_batch` and stage it anew; nothing comes twice. What earlier attempts left in staging goes, too: no later
     batch of the query may be staged meanwhile. Raises ConfigError for outputs that cannot be numbered,
     StreamNotFoundError, StreamLockedError and the errors of appending.
@@ -96,7 +97,7 @@ def commit_batch(
     def append(output: Output) -> None:
         # Opening is what appends: every writer finishes the manifests that name its stream.
         stream = Stream.open(commits.root / output.stream)
-        Writer.open(stream, now_ms=now_ms, timeout_s=timeout_s, open_file=open_file).close()
+        Writer.open(stream, now_ms=now_ms, wait=wait, open_file=open_file).close()
 
     written = [output for output in decided.outputs if output.chunk_count] if decided is not None else []
     # Flushes wait for the device, and several at once cost one; without them threads would only wait for each other.

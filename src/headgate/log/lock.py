@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import platform
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 from headgate.errors import StreamLockedError
 from headgate.log.files import storage_error
 
 LOCK_NAME = "writer.lock"
-_POLL_S = 0.02
 _NOTE_BYTES = 256
+
+Wait = Callable[[int], bool]
+"""What to do while another writer holds a lock: called with how often it was found held, it pauses and gives whether to
+try again. `headgate.clock.patient` makes one."""
+
+
+def no_wait(tries: int) -> bool:
+    """The first refusal counts."""
+    return False
 
 
 class StreamLock:
@@ -26,8 +35,8 @@ class StreamLock:
         self._descriptor = descriptor
 
     @staticmethod
-    def acquire(folder: Path, *, now_ms: int, timeout_s: float) -> StreamLock:
-        """Take the lock of a stream folder, waiting up to `timeout_s`; `now_ms` is noted as the holder's start.
+    def acquire(folder: Path, *, now_ms: int, wait: Wait = no_wait) -> StreamLock:
+        """Take the lock of a stream folder; `now_ms` is noted as the holder's start.
 
         Raises StreamLockedError that names the holder, StreamReadOnlyError, StorageFullError.
         """
@@ -37,7 +46,7 @@ class StreamLock:
         except OSError as error:
             raise storage_error(error, path) from error
         try:
-            _wait(descriptor, path, timeout_s)
+            _take(descriptor, path, wait)
             content = json.dumps({"pid": os.getpid(), "host": platform.node(), "started_ms": now_ms}).encode()
             # The lock counts, not the note: a full disk must not keep a writer from truncating or retaining.
             with contextlib.suppress(OSError):
@@ -63,20 +72,16 @@ class StreamLock:
         self.release()
 
 
-def _wait(descriptor: int, path: Path, timeout_s: float) -> None:
-    give_up = time.monotonic() + timeout_s
-    while True:
+def _take(descriptor: int, path: Path, wait: Wait) -> None:
+    for tries in itertools.count(1):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError as error:
-            if time.monotonic() >= give_up:
-                raise StreamLockedError(
-                    f"another writer holds the stream: {_holder(descriptor)}; waited {timeout_s:g} s", path=path
-                ) from error
+            if not wait(tries):
+                raise StreamLockedError(f"another writer holds the stream: {_holder(descriptor)}", path=path) from error
         except OSError as error:
             raise storage_error(error, path) from error
-        time.sleep(_POLL_S)
 
 
 def _holder(descriptor: int) -> str:

@@ -18,7 +18,7 @@ from headgate.log.format import (
     index_name,
     segment_name,
 )
-from headgate.log.lock import StreamLock
+from headgate.log.lock import StreamLock, Wait, no_wait
 from headgate.log.offsets import OffsetKind, OffsetSpecification
 from headgate.log.pairs import create_pair, ids_on_disk, orphaned_segments
 from headgate.log.segment import Segment, SegmentReader
@@ -77,13 +77,14 @@ class Stream:
         arguments: StreamArguments | None = None,
         filter_source: str | None = None,
         declaration: Mapping[str, object] | None = None,
+        wait: Wait = no_wait,
     ) -> Stream:
         """Make a new, empty stream; `filter_source` declares the field that its filter values come from.
 
         `declaration` are the arguments as a client gave them, kept as they are.
 
-        Raises ConfigError for a wrong argument, StreamExistsError, and StorageFullError or StreamReadOnlyError where
-        the folder cannot be made.
+        Raises ConfigError for a wrong argument, StreamExistsError, StreamLockedError where another process is making
+        it and `wait` gives up, and StorageFullError or StreamReadOnlyError where the folder cannot be made.
         """
         folder = Path(path)
         settings = StreamSettings(
@@ -100,7 +101,7 @@ class Stream:
             raise StreamExistsError("a file of that name is there already", path=folder) from error
         except OSError as error:
             raise storage_error(error, folder) from error
-        with StreamLock.acquire(folder, now_ms=now_ms, timeout_s=5.0):
+        with StreamLock.acquire(folder, now_ms=now_ms, wait=wait):
             if (folder / SETTINGS_NAME).exists():
                 raise StreamExistsError(f"stream {name!r} is there already", path=folder)
             if any(
@@ -118,7 +119,12 @@ class Stream:
 
     @staticmethod
     def adopt(
-        path: str | Path, *, now_ms: int, name: str | None = None, max_segment_size_bytes: int | None = None
+        path: str | Path,
+        *,
+        now_ms: int,
+        name: str | None = None,
+        max_segment_size_bytes: int | None = None,
+        wait: Wait = no_wait,
     ) -> Stream:
         """Make a foreign folder ours by writing its `stream.json`; from then on it can be appended to.
 
@@ -133,7 +139,7 @@ class Stream:
         )
         arguments.check()
         settings = StreamSettings(name=name or stream.name, created_ms=now_ms, arguments=arguments)
-        with StreamLock.acquire(stream.path, now_ms=now_ms, timeout_s=5.0):
+        with StreamLock.acquire(stream.path, now_ms=now_ms, wait=wait):
             if not stream.is_foreign or load_settings(stream.path) is not None:
                 raise StreamExistsError(f"stream {stream.name!r} has a stream.json already", path=stream.path)
             for chunk_id in orphaned_segments(stream.path):

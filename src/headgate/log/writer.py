@@ -36,7 +36,7 @@ from headgate.log.format import (
     patch_headers,
     segment_name,
 )
-from headgate.log.lock import StreamLock
+from headgate.log.lock import StreamLock, Wait, no_wait
 from headgate.log.pairs import create_pair, delete_pair
 from headgate.log.pending import finish_pending
 from headgate.log.recovery import recover
@@ -114,16 +114,16 @@ class Writer:
         stream: Stream,
         *,
         now_ms: int,
-        timeout_s: float = 5.0,
+        wait: Wait = no_wait,
         durability: Durability = Durability.PROCESS,
         open_file: OpenFile = DiskFile,
     ) -> Writer:
-        """Take the stream's lock, waiting up to `timeout_s`, recover the last segment and be ready to append.
+        """Take the stream's lock, recover the last segment and be ready to append.
 
         Raises StreamLockedError that names the holder, StreamReadOnlyError for a foreign or write-protected folder.
         """
         _own_settings(stream.path)
-        lock = StreamLock.acquire(stream.path, now_ms=now_ms, timeout_s=timeout_s)
+        lock = StreamLock.acquire(stream.path, now_ms=now_ms, wait=wait)
         try:
             writer = Writer(stream, lock, now_ms=now_ms, durability=durability, open_file=open_file)
         except BaseException:

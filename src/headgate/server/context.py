@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from headgate import clock
 from headgate.errors import AuthenticationError
 from headgate.protocols.sasl import Credentials
 from headgate.server.connections import Connections
@@ -32,7 +33,7 @@ class SystemClock:
 
     def now_ms(self) -> int:
         """The wall clock, milliseconds since 1970."""
-        return time.time_ns() // 1_000_000
+        return clock.now_ms()
 
     def monotonic_s(self) -> float:
         """Seconds of a clock that never jumps."""

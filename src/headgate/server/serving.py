@@ -166,7 +166,7 @@ def _lock_root(root: Path, clock: Clock) -> StreamLock:
     except OSError as error:
         raise storage_error(error, folder) from error
     try:
-        return StreamLock.acquire(folder, now_ms=clock.now_ms(), timeout_s=0.0)
+        return StreamLock.acquire(folder, now_ms=clock.now_ms())
     except StreamLockedError as error:
         holder = error.reason.partition(": ")[2].partition(";")[0]
         raise ConfigError(f"{root} is served already, by {holder}; one server has one root") from error

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from headgate import clock
 from headgate.log import Stream
 from headgate.message.lookup import MessageCollector
 from headgate.scan import OffsetRange, ScanCounters, read_range
@@ -55,7 +55,7 @@ def back_test(
     RuleError for a rule that cannot be compiled, ConfigError, OffsetOutOfRangeError before Spark is asked; errors of
     tasks come as Spark's. Cost: one pass over the messages; an exact trial evaluates every rule alone.
     """
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = clock.now_ms()
     reading = {"root": str(stream.path.parent), "path": json.dumps([str(stream.path.absolute())]), "start": start}
     reading |= {} if end is None else {"end": end}
     within = _range(SourceOptions.parse(reading), now_ms=now_ms)
@@ -101,7 +101,7 @@ class BackTestReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The chunks of the range, shared out; called once, while the query is planned."""
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = clock.now_ms()
         options = SourceOptions.parse(self._reading)
         streams = find_streams(options)
         ranges = batch_ranges(options, streams, now_ms=now_ms)

@@ -7,7 +7,6 @@ by rename; a task that runs twice does the same twice. The work itself is `headg
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -17,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from headgate import clock
 from headgate.log import Segment, Stream
 from headgate.scan.match_index.build import BuildCounters, build_segment, prepare_build
 from headgate.scan.match_index.registry import Registration
@@ -44,7 +44,7 @@ def build_match_index(
     `full` computes everything anew. Raises what `prepare_build` raises before Spark is asked; errors of tasks come as
     Spark's.
     """
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = clock.now_ms()
     done = {stream.path.absolute(): BuildCounters() for stream in streams}
     for stream in streams:
         prepare_build(stream, now_ms=now_ms)

@@ -9,7 +9,6 @@ import glob
 import hashlib
 import json
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
+from headgate import clock
 from headgate.errors import ConfigError, OffsetOutOfRangeError, StreamNotFoundError
 from headgate.log import OffsetKind, OffsetSpecification, Stream, list_streams, resolve_stream
 from headgate.message.fields import FieldReference
@@ -75,7 +75,7 @@ class _Piece:
 
 def now_ms(options: SourceOptions) -> int:
     """The time of planning, unless the options say what time it is."""
-    return time.time_ns() // 1_000_000 if options.as_of_ms is None else options.as_of_ms
+    return clock.now_ms() if options.as_of_ms is None else options.as_of_ms
 
 
 def scan_request(options: SourceOptions, *, now_ms: int) -> ScanRequest:

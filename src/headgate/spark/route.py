@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import json
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
+from headgate import clock
 from headgate.errors import ConfigError, StreamNotFoundError
 from headgate.log import Stream, stream_folder
 from headgate.log.build import FilterValues
@@ -28,7 +28,7 @@ from headgate.message.lookup import MessageCollector
 from headgate.scan import ScanBatch
 from headgate.spark.options import SinkOptions
 from headgate.spark.planning import ScanPartition
-from headgate.spark.target import Target, open_target
+from headgate.spark.target import WAIT, Target, open_target
 from headgate.spark.transfer import Outlet, TransferSource, run_transfer
 from headgate.spark.values import ANNOTATION, field_values, target_field
 from headgate.topic import Copies, Router, RuleCounters, Topic
@@ -98,11 +98,11 @@ def declare_topic(
     The first rules of a topic are in force from its first message on, unless `start` is `next`. `planned` are topics
     that are declared as well, for forwarding. Raises RuleError and its kinds, StreamLockedError.
     """
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = clock.now_ms()
     stream = Stream.open(stream_folder(root, topic.name)) if stream_exists(root, topic.name) else None
     if stream is None or RuleHistory.find(stream) is None:
-        stream = create_topic(root, topic.name, now_ms=now_ms, limits=topic.limits, timeout_s=30.0)
-    with TopicEditor.open(stream, now_ms=now_ms, timeout_s=30.0) as editor:
+        stream = create_topic(root, topic.name, now_ms=now_ms, limits=topic.limits, wait=WAIT)
+    with TopicEditor.open(stream, now_ms=now_ms, wait=WAIT) as editor:
         is_new = not editor.history.subscriptions() and not editor.history.last_change
         first = stream.first_offset() if is_new and start == "first" else None
         editor.declare(topic, now_ms=now_ms, in_force_from=first, planned=planned)

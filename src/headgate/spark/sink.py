@@ -8,7 +8,6 @@ write by its options `write_id` and `batch_id`, so that the same one again adds 
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -17,13 +16,14 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from headgate import clock
 from headgate.errors import ConfigError, HeadgateError
 from headgate.log.commit import abort_batch, commit_batch
 from headgate.log.manifest import ONE_TIME_PREFIX
 from headgate.log.staging import StagedChunks
 from headgate.spark.counters import record_counters
 from headgate.spark.options import COLUMNS, SinkOptions
-from headgate.spark.target import Target, open_target
+from headgate.spark.target import WAIT, Target, open_target
 from headgate.spark.values import ValueSource, value_source
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class FolderSink:
         """Append what the tasks staged, in the order of the partitions, unless this batch was appended before."""
         ordered = sorted(parts, key=lambda part: part.partition)
         staged = [part.staged for part in ordered if isinstance(part.staged, StagedChunks)]
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = clock.now_ms()
         committed = commit_batch(
             self.target.root,
             query=query,
@@ -100,6 +100,7 @@ class FolderSink:
             outputs=[self.target.output(staged)],
             now_ms=now_ms,
             durable=self.target.durable,
+            wait=WAIT,
         )
         without_value = sum(part.without_value for part in ordered)
         if self.options.counters is not None:

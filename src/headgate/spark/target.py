@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from headgate import clock
 from headgate.errors import ConfigError, StreamExistsError, StreamNotFoundError, StreamReadOnlyError
 from headgate.log import Stream, StreamArguments, resolve_stream, stream_folder
 from headgate.log.commit import output_of
 from headgate.log.manifest import Output, root_of
 from headgate.log.staging import PRIVATE_FOLDER, StagedChunks, StagedFile
 from headgate.spark.options import SinkOptions
+
+WAIT = clock.patient(30.0)
+"""For other writers of a stream: a server gives it back when nobody has published to it for ten seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +95,10 @@ def _create(options: SinkOptions) -> Stream:
         return Stream.create(
             folder,
             name=folder.name if os.sep in name else name,
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=clock.now_ms(),
             arguments=StreamArguments(**{option: value for option, value in given.items() if value is not None}),
             filter_source=options.filter_source,
+            wait=WAIT,
         )
     except StreamExistsError:
         # Another query made it in the meantime.

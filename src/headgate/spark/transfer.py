@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from headgate import clock
 from headgate.errors import OffsetOutOfRangeError
 from headgate.log.build import FilterValues
 from headgate.log.commit import abort_batch, commit_batch
@@ -44,7 +44,7 @@ from headgate.spark.planning import Counting, ScanPartition, find_streams
 from headgate.spark.schema import arrow_schema, stream_schema
 from headgate.spark.sink import stream_query_id
 from headgate.spark.source import BatchReader, StreamReader
-from headgate.spark.target import Target
+from headgate.spark.target import WAIT, Target
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -346,9 +346,9 @@ def _commit(targets: Sequence[Target], parts: Sequence[_Part], counting: Countin
     for part in sorted(parts, key=lambda part: (part.target, part.partition)):
         by_target.setdefault(part.target, []).append(part)
     outputs = [targets[number].output([part.chunks for part in own]) for number, own in by_target.items()]
-    root, now_ms = targets[0].root, time.time_ns() // 1_000_000
+    root, now_ms = targets[0].root, clock.now_ms()
     durable = any(target.durable for target in targets)
-    commit_batch(root, query=query, batch=batch, outputs=outputs, now_ms=now_ms, durable=durable)
+    commit_batch(root, query=query, batch=batch, outputs=outputs, now_ms=now_ms, durable=durable, wait=WAIT)
     written = {_written_to(number): sum(part.chunks.messages for part in own) for number, own in by_target.items()}
     counting.record(f"write-{query}-{batch}", written)
     for number, own in by_target.items():

@@ -15,6 +15,7 @@ import msgspec
 
 from headgate.errors import ConfigError, RuleError, RuleExistsError, RuleNotFoundError, StreamNotFoundError
 from headgate.log.files import DiskFile, OpenFile, remove_file
+from headgate.log.lock import Wait, no_wait
 from headgate.log.manifest import root_of
 from headgate.log.root import list_streams, stream_folder
 from headgate.log.settings import StreamArguments
@@ -69,13 +70,13 @@ class TopicEditor:
         self._load()
 
     @staticmethod
-    def open(stream: Stream, *, now_ms: int, timeout_s: float = 5.0, open_file: OpenFile = DiskFile) -> TopicEditor:
+    def open(stream: Stream, *, now_ms: int, wait: Wait = no_wait, open_file: OpenFile = DiskFile) -> TopicEditor:
         """Take the stream's writer lock and be ready to change its rules; `close` gives it back.
 
         Raises RuleNotFoundError for a stream that is no topic, StreamLockedError that names the holder, LogError.
         """
         RuleHistory.load(stream)
-        writer = Writer.open(stream, now_ms=now_ms, timeout_s=timeout_s)
+        writer = Writer.open(stream, now_ms=now_ms, wait=wait)
         try:
             return TopicEditor(writer, open_file=open_file, owns_writer=True)
         except BaseException:
@@ -310,7 +311,7 @@ def create_topic(
     now_ms: int,
     limits: TopicLimits = DEFAULT_LIMITS,
     arguments: StreamArguments | None = None,
-    timeout_s: float = 5.0,
+    wait: Wait = no_wait,
 ) -> Stream:
     """Make a topic without subscriptions: of the stream of that name, made with `arguments` if it is not there.
 
@@ -322,8 +323,8 @@ def create_topic(
     try:
         stream = Stream.open(folder)
     except StreamNotFoundError:
-        stream = Stream.create(folder, name=name, now_ms=now_ms, arguments=arguments)
-    with Writer.open(stream, now_ms=now_ms, timeout_s=timeout_s):
+        stream = Stream.create(folder, name=name, now_ms=now_ms, arguments=arguments, wait=wait)
+    with Writer.open(stream, now_ms=now_ms, wait=wait):
         if read_lines(folder / JOURNAL_NAME) is not None:
             raise RuleExistsError("there is a topic of that name already", topic=name)
         head = Head(topic=name, created_ms=now_ms, limits=limits)
@@ -331,7 +332,7 @@ def create_topic(
     return stream
 
 
-def remove_topic(root: str | Path, name: str, *, now_ms: int, timeout_s: float = 5.0) -> None:
+def remove_topic(root: str | Path, name: str, *, now_ms: int, wait: Wait = no_wait) -> None:
     """Make a topic a plain stream again: its subscriptions and rules go, its messages stay.
 
     Raises RuleNotFoundError, RuleError if another topic forwards to it, LogError.
@@ -340,7 +341,7 @@ def remove_topic(root: str | Path, name: str, *, now_ms: int, timeout_s: float =
     for other in list_topics(root):
         if other.topic_name != name and name in forward_targets(other.current):
             raise RuleError(f"topic {other.topic_name!r} forwards to it", topic=name)
-    with Writer.open(stream, now_ms=now_ms, timeout_s=timeout_s):
+    with Writer.open(stream, now_ms=now_ms, wait=wait):
         remove_file(stream.path / JOURNAL_NAME)
 
 

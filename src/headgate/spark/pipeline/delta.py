@@ -24,7 +24,6 @@ import json
 import re
 import secrets
 import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,6 +34,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from headgate import clock
 from headgate.errors import SinkError
 from headgate.log.crash_points import CommitStep, reached
 from headgate.spark.pipeline.delta_files import DESCRIBED, AddedFile, FilePlan, described, write_files
@@ -218,7 +218,7 @@ class DeltaSink:
         from deltalake.exceptions import CommitFailedError
         from deltalake.transaction import AddAction
 
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = clock.now_ms()
         actions = [
             AddAction(file.path, file.size_bytes, file.partition_values, now_ms, True, file.statistics)
             for file in files

@@ -1,0 +1,25 @@
+"""The machine's time, for the command line, Spark and the server. The layers below are given it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+_PAUSE_S = 0.02
+
+
+def now_ms() -> int:
+    """The wall clock in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def patient(limit_s: float) -> Callable[[int], bool]:
+    """A way to wait for what another process holds: again every 20 ms, for `limit_s` in all."""
+
+    def wait(tries: int) -> bool:
+        if tries * _PAUSE_S > limit_s:
+            return False
+        time.sleep(_PAUSE_S)
+        return True
+
+    return wait

@@ -11,6 +11,7 @@ import os
 import re
 import select
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,8 @@ from headgate.log.build import FilterValues
 from headgate.log.offsets import OffsetSpecification
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.client import ClientConnection, ClientEvent, Opened
-from headgate.protocols.stream.delivery import Deliver
+from headgate.protocols.stream.codes import Command
+from headgate.protocols.stream.delivery import DELIVER_HEAD_BYTES
 from headgate.protocols.stream.framing import ProtocolViolation
 from headgate.protocols.stream.publishing import PublishConfirm, PublishError, encode_publish
 
@@ -37,7 +39,10 @@ FRAME_MESSAGES = 100
 BLOCK_FRAMES = 100
 MAX_UNCONFIRMED = 40_000
 VALUES = [f"value-{number}".encode() for number in range(10)]
-ROUNDS = 3
+ROUNDS = 5
+DELIVER = struct.Struct(">IHHB")
+DELIVER_BYTES = max(DELIVER_HEAD_BYTES) + 48
+CREDIT = struct.Struct(">IHHBH")
 LATENCY_MESSAGES = 1000
 LATENCY_RATE = 200
 
@@ -125,24 +130,44 @@ def publish(peer: Peer, blocks: list[bytes]) -> float:
 
 
 def consume(peer: Peer, stream: str, count: int, **properties: str) -> tuple[float, int]:
-    """Seconds until so many messages (or, filtered, the last chunk) came, and bytes of the chunks."""
-    received = size = 0
-    last = 0
+    """Seconds until so many messages (or, filtered, the last chunk) came, and bytes of the chunks.
+
+    Walks the frames where they were received and reads of each chunk its header: what is measured is the server.
+    """
+    received = size = last = 0
+    one_more = CREDIT.pack(7, Command.CREDIT, 1, 0, 1)
     start = time.perf_counter()
-    peer.check(f.Subscribe(0, stream, OffsetSpecification.first(), 50, properties))
+    # Without credit, so that no chunk comes along with the reply.
+    peer.check(f.Subscribe(0, stream, OffsetSpecification.first(), 0, properties))
+    peer.socket.sendall(CREDIT.pack(7, Command.CREDIT, 1, 0, 50))
+    buffer = memoryview(peer.buffer)
+    at = stop = 0
+    left = 0  # of a frame whose chunk is counted already
     while received < count and last < MESSAGES:
-        chunks = 0
-        for event in peer.receive():
-            if isinstance(event, Deliver):
-                chunks += 1
-                records = int.from_bytes(event.chunk[4:8], "big")
-                received += records
-                size += len(event.chunk)
-                last = int.from_bytes(event.chunk[24:32], "big") + records
-        if chunks:
-            peer.connection.send(f.Credit(0, chunks))
+        if left >= stop - at:
+            left -= stop - at
+            at, stop = 0, peer.socket.recv_into(buffer)
+            if not stop:
+                raise SystemExit("the server closed the connection")
+            continue
+        at += left
+        left = 0
+        if stop - at < DELIVER_BYTES:
+            rest = bytes(buffer[at:stop])
+            buffer[: len(rest)] = rest
+            at, stop = 0, len(rest) + peer.socket.recv_into(buffer[len(rest) :])
+            continue
+        frame_bytes, command, version, _ = DELIVER.unpack_from(buffer, at)
+        if command != Command.DELIVER:
+            raise SystemExit(f"command {command:#x} where chunks are expected")
+        chunk = at + DELIVER_HEAD_BYTES[version]
+        records = int.from_bytes(buffer[chunk + 4 : chunk + 8], "big")
+        received += records
+        last = int.from_bytes(buffer[chunk + 24 : chunk + 32], "big") + records
+        size += frame_bytes + 4 - DELIVER_HEAD_BYTES[version]
+        left = frame_bytes + 4
+        peer.socket.sendall(one_more)
     seconds = time.perf_counter() - start
-    peer.check(f.Unsubscribe(0))
     return seconds, size
 
 

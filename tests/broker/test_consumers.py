@@ -23,6 +23,7 @@ from headgate.broker.consumers import (
     Consumers,
     MessageConsumer,
 )
+from headgate.broker.pending import held_bytes
 from headgate.broker.publishing import Publisher
 from headgate.broker.session import Session
 from headgate.errors import CorruptChunkError
@@ -105,6 +106,61 @@ def _chunk_ids(consumer: ChunkConsumer) -> list[int]:
             ]
         elif not consumer.needs_scan:
             return found
+
+
+# whole chunks far behind
+
+
+def _read_raw(consumer: ChunkConsumer) -> tuple[list[bytes], int]:
+    """The data parts of all chunks, and the memory that they lay in beside mapped files."""
+    consumer.set_credit(1 << 20)
+    found, held = [], 0
+    while True:
+        if consumer.needs_scan:
+            consumer.scan()
+        held = max(held, sum(held_bytes(consumer.pending_buffers).values()))
+        batch = consumer.take(1 << 20)
+        if batch is not None:
+            parts = zip(batch.data_starts.tolist(), batch.data_lengths.tolist(), strict=True)
+            found += [batch.data[start : start + length].tobytes() for start, length in parts]
+        elif not consumer.needs_scan:
+            return found, held
+
+
+def test_chunks_of_a_stream_that_the_broker_writes_are_views_of_its_file_but_for_its_end(
+    broker: Broker, session: Session, tmp_path: Path
+) -> None:
+    publisher = session.publisher("s")
+    large = [bytes([number]) * 100_000 for number in range(60)]
+    for message in large[:30]:
+        assert publish(broker, publisher, [message]) is None
+    consumer = session.chunk_consumer("s", _options())
+    first, held = _read_raw(consumer)
+    assert held <= 256 << 10
+    # The mapping that was made does not reach what comes now.
+    for message in large[30:]:
+        assert publish(broker, publisher, [message]) is None
+    second, held = _read_raw(consumer)
+    assert held <= 256 << 10
+    assert [data[4:] for data in first + second] == large
+    # A broker that has not recovered the newest segment must not map it: someone else might cut it.
+    session.close()
+    broker.close()
+    other = open_broker(tmp_path)
+    again, held = _read_raw(open_session(other).chunk_consumer("s", _options()))
+    other.close()
+    assert again == first + second and held > 512 << 10
+
+
+def test_chunks_of_a_wanted_filter_value_far_behind_are_views_too(broker: Broker, session: Session) -> None:
+    publisher = session.publisher("s")
+    large = [bytes([number]) * 100_000 for number in range(40)]
+    for number, message in enumerate(large):
+        assert publish(broker, publisher, [message], values=[b"odd" if number % 2 else b"even"]) is None
+    consumer = session.chunk_consumer("s", _options(filter_values=(b"odd",)))
+    found, held = _read_raw(consumer)
+    assert [data[4:] for data in found] == large[1::2]
+    assert held <= 256 << 10
 
 
 # the end of a stream

@@ -170,3 +170,35 @@ def test_bytes_that_do_not_lie_side_by_side_are_refused(data: np.ndarray) -> Non
         Entries(data, column, column).check()
     with pytest.raises(ValueError, match="side by side"):
         Entries(np.zeros(1, np.uint8), column, column, FilterValues(data, column, column)).check()
+
+
+def in_runs(sizes: list[int], values: list[bytes]) -> list[Item]:
+    """Messages whose filter values come in runs of these sizes."""
+    labels = [values[number % len(values)] for number, size in enumerate(sizes) for _ in range(size)]
+    return [Item((b"m",), label, False) for label in labels]
+
+
+@given(
+    sizes=st.lists(st.integers(600, 900), min_size=1, max_size=6),
+    cut=st.integers(1, 599),
+)
+@settings(max_examples=20, deadline=None)
+def test_a_chunk_ends_where_another_long_run_of_a_filter_value_begins(sizes: list[int], cut: int) -> None:
+    items = in_runs(sizes, [b"AMER", b"EMEA", b"APAC"])
+    # The parts of a run are what several frames brought: values go on over their ends.
+    run = Run([entries(items[:cut]), entries(items[cut:])])
+    built = build_runs([run], filter_size_bytes=FILTER_SIZE, max_messages=4096, max_bytes=1 << 20)
+    assert built.num_records.tolist() == sizes
+
+
+def test_values_that_change_often_do_not_cut_chunks() -> None:
+    items = in_runs([1] * 1000, [b"AMER", b"EMEA", b"APAC"])
+    built = build_runs([Run([entries(items)])], filter_size_bytes=FILTER_SIZE, max_messages=4096, max_bytes=1 << 20)
+    assert built.num_records.tolist() == [1000]
+
+
+def test_a_long_run_of_sub_batches_and_values_is_cut_at_both() -> None:
+    batch = Item((b"a", b"b"), None, True)
+    items = [*in_runs([700, 700], [b"AMER", b"EMEA"]), batch, *in_runs([700], [b"EMEA"])]
+    built = build_runs([Run([entries(items)])], filter_size_bytes=FILTER_SIZE, max_messages=4096, max_bytes=1 << 20)
+    assert built.num_records.tolist() == [700, 700, 2, 700]

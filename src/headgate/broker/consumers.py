@@ -231,8 +231,12 @@ class Consumer(ABC):
 
     def _collect(self) -> None:
         """Take over what the last scan found, if it is not about a place that was left meanwhile."""
-        arrived, self._arrived = self._arrived, None
-        if arrived is None or arrived[0] != self._generation:
+        arrived = self._arrived
+        if arrived is None:
+            return
+        # Only now: a scan may end in another thread between the two, but none begins before this one is taken over.
+        self._arrived = None
+        if arrived[0] != self._generation:
             return
         _, portion, end = arrived
         if portion is None:
@@ -470,7 +474,7 @@ class Consumers:
         with self._lock:
             log = self._logs.get(stream)
             if log is None:
-                log = self._logs[stream] = SharedLog(stream.stream, self._reads)
+                log = self._logs[stream] = SharedLog(stream.stream, self._reads, is_sound=lambda: stream.is_recovered)
         try:
             yield log
         finally:

@@ -119,6 +119,7 @@ def held_bytes(buffers: list[NDArray[np.uint8]]) -> dict[int, int]:
         owner = array
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
-        if not isinstance(owner.base, mmap.mmap):
+        source = owner.base.obj if isinstance(owner.base, memoryview) else owner.base
+        if not isinstance(source, mmap.mmap):
             found[id(owner)] = owner.nbytes
     return found

@@ -7,6 +7,7 @@ decide from a chunk's first entry (stream_protocol, section 6).
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import struct
 import zlib
@@ -33,6 +34,9 @@ from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES, MAX_ENTRY_
 
 _FEW_ENTRIES = 32
 """Up to so many entries plain Python is faster than preparing columns for the kernel."""
+
+_VALUE_STRIDE = 256
+"""So many messages of one filter value are worth a chunk of their own."""
 
 _TRAILER_LENGTH_AT = 40
 _U32 = struct.Struct(">I")
@@ -121,15 +125,49 @@ def build_runs(
     return built
 
 
-def _boundaries(lengths: Int64Array, records: Int64Array | None, limits: ChunkLimits) -> Int64Array:
-    """First entry of each chunk and, last, their number; a chunk ends where the form of the entries changes."""
-    if records is None:
+def _boundaries(run: Run, lengths: Int64Array, records: Int64Array | None, limits: ChunkLimits) -> Int64Array:
+    """First entry of each chunk and, last, their number.
+
+    A chunk ends where the form of the entries changes, and where another long run of one filter value begins.
+    """
+    changes = set(_value_changes(run))
+    if records is not None:
+        changes.update((np.flatnonzero(np.diff(records > 0)) + 1).tolist())
+    if not changes:
         return chunk_boundaries(lengths, limits)
-    changes = np.flatnonzero(np.diff(records > 0)) + 1
     parts = [np.zeros(1, dtype=np.int64)]
-    for first, stop in itertools.pairwise([0, *changes.tolist(), len(lengths)]):
+    for first, stop in itertools.pairwise([0, *sorted(changes), len(lengths)]):
         parts.append(chunk_boundaries(lengths[first:stop], limits)[1:] + first)
     return np.concatenate(parts)
+
+
+def _value_changes(run: Run) -> list[int]:
+    """Where another filter value begins, if the values come in long runs.
+
+    Who wants another value then skips whole chunks, which a few messages of the value at their ends would prevent. Only
+    every `_VALUE_STRIDE`-th value is looked at, so a short run may be missed: that costs a reader bytes, nothing else.
+    """
+    if all(part.filter_values is None for part in run.parts):
+        return []
+    firsts = list(itertools.accumulate((len(part) for part in run.parts), initial=0))
+
+    def value(row: int) -> bytes | None:
+        at = bisect.bisect_right(firsts, row) - 1
+        values = run.parts[at].filter_values
+        return None if values is None else values.value(row - firsts[at])
+
+    rows = [*range(0, firsts[-1] - 1, _VALUE_STRIDE), firsts[-1] - 1]
+    seen = [(row, value(row)) for row in rows]
+    changed = [(row, before, after[0]) for (row, before), after in itertools.pairwise(seen) if before != after[1]]
+    if 2 * len(changed) >= len(rows):
+        return []
+    found = []
+    for start, before, stop in changed:
+        while stop - start > 1:
+            middle = (start + stop) // 2
+            start, stop = (middle, stop) if value(middle) == before else (start, middle)
+        found.append(stop)
+    return found
 
 
 def _columns(run: Run) -> tuple[Int64Array, Int64Array | None]:
@@ -150,7 +188,7 @@ def _build_in_kernel(
     for run in runs:
         limits = ChunkLimits(filter_size_bytes, run.publisher, max_messages, max_bytes)
         lengths, records = _columns(run)
-        boundaries = _boundaries(lengths, records, limits)
+        boundaries = _boundaries(run, lengths, records, limits)
         fixed = CHUNK_HEADER_BYTES + filter_size_bytes + len(limits.trailer)
         total += int(lengths.sum()) + ENTRY_HEAD_BYTES * len(lengths) + fixed * (len(boundaries) - 1)
         plans.append((run, limits, lengths, records, boundaries))
@@ -254,7 +292,7 @@ def _build_in_python(
         rows = list(_rows(run))
         boundaries = [0, len(rows)]
         if len(rows) > 1:
-            boundaries = _boundaries(*_columns(run), limits).tolist()
+            boundaries = _boundaries(run, *_columns(run), limits).tolist()
         for first, stop in itertools.pairwise(boundaries):
             chunk = rows[first:stop]
             trailer = b"" if sequences is None else trailer_head + sequences[stop - 1].to_bytes(8, "big")

@@ -2,7 +2,8 @@
 
 A chunk exists for readers when its complete 29-byte index record does; no segment byte behind the last one is handed
 out. Segments that another process may still cut (the newest one, and all of a foreign folder) are read with pread into
-buffers; only sealed segments of our own folders are mapped, because a mapping of a file that is truncated kills.
+buffers; sealed segments of our own folders are mapped, others only where the caller knows that nobody cuts them
+(`map_to`): a mapping of a file that is truncated kills.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ _WINDOW_BYTES = 1 << 20
 _DENSE_ROWS = 32
 """From this many headers in a window on, one read of the window is cheaper than a read per header."""
 
+_PAGE_BYTES = mmap.PAGESIZE
 _STAGE1_BYTES = CHUNK_HEADER_BYTES + MAX_BLOOM_BYTES
 _STAGE1_DTYPE = np.dtype(f"V{_STAGE1_BYTES}")
 
@@ -205,6 +207,22 @@ class SegmentReader:
         size = os.fstat(self._fd).st_size
         self._mapping = np.frombuffer(mmap.mmap(self._fd, size, prot=mmap.PROT_READ), dtype=np.uint8)
 
+    def map_to(self, stop: int) -> bool:
+        """Map the file so that what is read up to byte `stop` is a view; False if the file does not reach that far.
+
+        For a segment that is not `mappable` only if the caller knows that nobody cuts it: its writer, in this process,
+        has recovered it.
+        """
+        stop += SLACK_BYTES
+        if (self._mapping is None or len(self._mapping) < stop) and os.fstat(self._fd).st_size >= stop:
+            self._map()
+        return self._mapping is not None and len(self._mapping) >= stop
+
+    def make_present(self, start: int, stop: int) -> None:
+        """Bring a part of a mapped file into memory now, so that who takes its bytes later does not wait for a disk."""
+        if self._mapping is not None and stop > start:
+            self._mapping[start:stop:_PAGE_BYTES].max()
+
     # the index
 
     def chunks(self, *, refresh: bool = False) -> ChunkTable:
@@ -333,7 +351,7 @@ class SegmentReader:
         """
         table = self.chunks()
         positions = table.position[start_row:stop_row]
-        if self._mapping is not None:
+        if self._mapping is not None and self.segment.mappable:
             size = len(self._mapping)
             if len(positions) and int(positions[-1]) + CHUNK_HEADER_BYTES > size:
                 raise self._ends_early(int(positions[-1]), size)

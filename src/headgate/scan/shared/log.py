@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -30,6 +30,9 @@ SMALL_BYTES = 64 << 10
 SMALL_RECORDS = 1024
 """What is left to the end of a stream is little up to so many bytes and messages."""
 
+_MAPPED_BYTES = 256 << 10
+"""Fewer bytes are copied: that costs less than new pages of a mapping."""
+
 _ATTEMPTS = 5
 
 
@@ -52,10 +55,14 @@ class Place:
 
 
 class SharedLog:
-    """One stream for all its readers, in any thread. Raises LogError for what is wrong with its files."""
+    """One stream for all its readers, in any thread. Raises LogError for what is wrong with its files.
 
-    def __init__(self, stream: Stream, reads: SharedReads) -> None:
+    `is_sound` says whether the newest segment is known to be cut by nobody, so that it may be mapped.
+    """
+
+    def __init__(self, stream: Stream, reads: SharedReads, *, is_sound: Callable[[], bool] = lambda: False) -> None:
         self.stream = stream
+        self._is_sound = is_sound
         self.reads = reads
         self.filters = SharedFilters()
         self._segments: list[Segment] = []
@@ -214,6 +221,11 @@ class SharedLog:
             del self._opened[opened.segment.first_chunk_id]
             if not opened.users:
                 opened.reader.close()
+
+    def may_map(self, place: Place) -> bool:
+        """Whether whole chunks from a place on should be views of the file: when nobody cuts it, and many are left."""
+        left = place.view.stop_position - place.view.position_at(place.row)
+        return left >= _MAPPED_BYTES and (place.opened.segment.mappable or self._is_sound())
 
     # windows
 

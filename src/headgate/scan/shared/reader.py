@@ -36,6 +36,12 @@ _SPARSE = 4
 _DENSE = 2
 """From one byte in so many wanted on, reading all chunks of a window for all readers is better than some for one."""
 
+_MOST_MAPPED_BYTES = 16 << 20
+"""Views of a file take no memory, so whoever is far behind gets many chunks at once."""
+
+_MOST_MAPPED_PARTS = 64
+"""Chunks in more parts of a file than that are copied out of it."""
+
 _NO_END = 2**63 - 1
 
 
@@ -78,6 +84,26 @@ class _Step:
         """The offset behind the step."""
         return self.place.view.offset_at(self.stop_row)
 
+    def map(self) -> None:
+        """Let `load` give views of the file that are in memory, unless that takes too many parts of it.
+
+        The last chunk of a file, which has no slack behind it, is then left to the next step.
+        """
+        if not len(self.rows):
+            return
+        view, reader = self.place.view, self.place.opened.reader
+        starts, stops = view.table.position[self.rows], view.stops(self.rows)
+        begins = np.flatnonzero(np.append(True, starts[1:] != stops[:-1]))
+        if len(begins) > _MOST_MAPPED_PARTS:
+            return
+        if not reader.map_to(int(stops[-1])) and len(self.rows) > 1 and reader.map_to(int(stops[-2])):
+            self.stop_row, self.rows, starts, stops = int(self.rows[-1]), self.rows[:-1], starts[:-1], stops[:-1]
+            begins = begins[begins < len(starts)]
+            self.counters.chunks_examined -= 1
+        ends = np.append(begins[1:], len(stops)) - 1
+        for start, stop in zip(starts[begins].tolist(), stops[ends].tolist(), strict=True):
+            reader.make_present(start, stop)
+
     def load(self) -> LoadedRows:
         """The bytes of the chunks. Raises CorruptChunkError only if the first one has no sound header.
 
@@ -119,7 +145,7 @@ class SharedReader:
         self._selector = ChunkSelector(log.stream, request)
         self._index: MatchIndex | None = None
         self._selection: _Selection | None = None
-        self._window_bytes = SMALLEST_WINDOW_BYTES
+        self._window_bytes = self._mapped_bytes = SMALLEST_WINDOW_BYTES
         self._number = log.filters.add(self, request.filter)
         self._is_dense = not self._selector.tests_headers
         self._uses_time = request.filter is not None and request.filter.uses_time
@@ -196,7 +222,7 @@ class SharedReader:
                 portion = None
             if portion is not None:
                 return portion
-        step = self._step(place)
+        step = self._step(place, self._window_bytes)
         if not len(step.rows):
             return Portion([], step.next_offset, step.counters)
         portion = None if index is None else self._indexed(step, index, request, within)
@@ -264,13 +290,20 @@ class SharedReader:
     # chunks
 
     def _read_chunks(self, place: Place) -> ChunkPortion:
+        if self._log.may_map(place):
+            step = self._step(place, self._mapped_bytes)
+            step.map()
+            self._mapped_bytes = min(2 * self._mapped_bytes, _MOST_MAPPED_BYTES)
+            return self._chunks_of_step(step)
         with contextlib.suppress(CorruptChunkError):  # whom it concerns finds it again alone
             shared = self._window_step(place)
             if shared is not None:
                 loaded = shared.window.load(place)
                 shared.counters.bytes_read += shared.pick.chunk_bytes
                 return _portion(loaded, shared.pick.chunks, shared.window.next_offset, shared.counters)
-        step = self._step(place)
+        return self._chunks_of_step(self._step(place, self._window_bytes))
+
+    def _chunks_of_step(self, step: _Step) -> ChunkPortion:
         if not len(step.rows):
             return ChunkPortion.empty(step.next_offset, step.counters)
         loaded = step.load()
@@ -300,12 +333,12 @@ class SharedReader:
             self._is_dense = pick.chunk_bytes * _DENSE >= pick.chunk_bytes + skipped
         return _WindowStep(place, window, pick, replace(pick.counters))
 
-    def _step(self, place: Place) -> _Step:
+    def _step(self, place: Place, window_bytes: int) -> _Step:
         """The chunks to read next; `place` moves to the first of them."""
         counters = ScanCounters()
         view = place.view
         if not self._selector.tests_headers:
-            stop_row = place.window_stop(self._window_bytes)
+            stop_row = place.window_stop(window_bytes)
             rows = user_rows(view, place.row, stop_row)
             counters.chunks_examined += len(rows)
             return _Step(place, stop_row, rows, counters)
@@ -316,7 +349,7 @@ class SharedReader:
         stop_row = selection.stop_row
         if len(rows):
             place.row = int(rows[0])
-            count = max(1, int(np.searchsorted(np.cumsum(view.sizes(rows)), self._window_bytes, side="right")))
+            count = max(1, int(np.searchsorted(np.cumsum(view.sizes(rows)), window_bytes, side="right")))
             if count < len(rows):
                 rows, stop_row = rows[:count], int(rows[count])
         if stop_row == selection.stop_row:

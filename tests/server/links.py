@@ -1,4 +1,4 @@
-"""A link in memory, for handlers and pumps without sockets."""
+"""A link in memory and a clock that is set, for handlers and pumps without sockets."""
 
 from __future__ import annotations
 
@@ -69,3 +69,16 @@ class FakeLink:
         except BaseException as error:
             result = error
         then(result)
+
+
+class SetClock:
+    """Time that a test sets."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now_ms(self) -> int:
+        return int(self.seconds * 1000)
+
+    def monotonic_s(self) -> float:
+        return self.seconds

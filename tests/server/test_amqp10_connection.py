@@ -16,6 +16,7 @@ from headgate.protocols.amqp10.terminus import Error, Source, Target
 from headgate.server.amqp10 import Amqp10Handler
 from headgate.server.link import Peer
 from server.amqp10_client import LIMIT_S, Management, client_of
+from server.links import SetClock
 from server.running import RunningServer, running_server
 
 
@@ -190,19 +191,6 @@ def test_a_close_is_answered(server: RunningServer) -> None:
         assert client.socket.recv(10) == b""
 
 
-class SteppedClock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def now_ms(self) -> int:
-        return int(self.seconds * 1000)
-
-    def monotonic_s(self) -> float:
-        return self.seconds
-
-
 class _Quiet:
     """A link that remembers what was written, for a handler without a network."""
 
@@ -236,7 +224,7 @@ class _Context:
         self.settings = server.context.settings
         self.broker = server.context.broker
         self.connections = server.context.connections
-        self.clock = SteppedClock()
+        self.clock = SetClock()
         self.authenticator = self
         self.then = None
 

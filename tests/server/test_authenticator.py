@@ -13,7 +13,7 @@ from headgate.server.authenticator import LoginAuthenticator
 from headgate.server.connections import Connections
 from headgate.server.link import Peer
 from headgate.server.settings import ServerSettings
-from server.links import FakeLink
+from server.links import FakeLink, SetClock
 
 HERE = Peer("127.0.0.1", 1, is_loopback=True)
 ELSEWHERE = Peer("192.0.2.7", 1, is_loopback=False)
@@ -34,23 +34,12 @@ class FakeUsers:
         return name in self.passwords
 
 
-class FakeClock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def now_ms(self) -> int:
-        return int(self.now_s * 1000)
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-
 class Login:
     """An authenticator over two users; the thread for passwords is this one."""
 
     def __init__(self, **settings: Any) -> None:
         self.users = FakeUsers()
-        self.clock = FakeClock()
+        self.clock = SetClock()
         self.connections = Connections()
         self.authenticator = LoginAuthenticator(
             self.users,
@@ -155,7 +144,7 @@ def test_after_too_many_failures_in_a_minute_an_address_is_not_looked_at() -> No
     assert isinstance(login.answer(Plain("anna", "secret"), ELSEWHERE)[0], AuthenticationError)
     assert login.users.checks == 3
     assert login.answer(Plain("anna", "secret"), WITH_CERTIFICATE) == ("anna", 0.0)
-    login.clock.now_s += 61
+    login.clock.seconds += 61
     assert login.answer(Plain("anna", "secret"), ELSEWHERE) == ("anna", 0.0)
 
 

@@ -20,23 +20,10 @@ from headgate.server.context import ServerContext
 from headgate.server.link import Link
 from headgate.server.settings import ServerSettings
 from headgate.server.stream import StreamHandler
-from server.links import FakeLink
+from server.links import FakeLink, SetClock
 from server.running import running_server
 from stream_frames import HANDSHAKE, publish
 from stream_peer import StreamPeer, opened_peer
-
-
-class SetClock:
-    """Time that a test sets."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def now_ms(self) -> int:
-        return int(self.seconds * 1000)
-
-    def monotonic_s(self) -> float:
-        return self.seconds
 
 
 class Trusting:

@@ -25,13 +25,16 @@ from __future__ import annotations
 import functools
 import struct
 import uuid
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from headgate.errors import MessageError
-from headgate.message import CONSTRUCTOR_WIDTHS, AmqpType, AmqpValue, Message, Section
+from headgate.message import CONSTRUCTOR_WIDTHS, AmqpType, AmqpValue, EncodedMessages, Message, Section
 from headgate.message.codec import ValueDecoder
 from headgate.message.constructors import WIDTH_SIZE8, WIDTH_SIZE32
 from headgate.message.framing import section_spans, skip_value
@@ -43,6 +46,8 @@ from headgate.protocols.amqp091.properties import (
     decode_properties,
 )
 from headgate.protocols.amqp091.publication import SECTIONS_TYPE
+
+Int64Array = NDArray[np.int64]
 
 OFFSET_HEADER = "x-stream-offset"
 """The header with a message's offset, on every delivery from a stream."""
@@ -84,6 +89,15 @@ class Delivery(msgspec.Struct, frozen=True):
         if properties.headers is not None:
             del properties.headers[OFFSET_HEADER]
         return properties
+
+
+def read_deliveries(messages: EncodedMessages, offsets: Int64Array) -> Iterator[tuple[Delivery, bytes, int]]:
+    """Stored messages one by one, each with its body and its offset; see `read_delivery`."""
+    data = messages.data.data
+    for start, length, offset in zip(
+        messages.starts.tolist(), messages.lengths.tolist(), offsets.tolist(), strict=True
+    ):
+        yield *read_delivery(bytes(data[start : start + length])), offset
 
 
 def read_delivery(data: bytes) -> tuple[Delivery, bytes]:

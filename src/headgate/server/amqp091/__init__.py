@@ -1,7 +1,7 @@
 """AMQP 0.9.1 on the network: `Amqp091Handler` binds the core of a connection to the broker.
 
-`channel` has what each method does, `consumer` the way of a message to the client, `publishing` the way into streams
-and `options` what consumers ask for; STOMP uses the last two as well.
+`channel` has what each method does, `consumer` the way of a message to the client and `options` what consumers ask
+for, in STOMP as well.
 """
 
 from headgate.server.amqp091.handler import Amqp091Handler

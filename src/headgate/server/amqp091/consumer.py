@@ -7,7 +7,7 @@ from collections.abc import Callable
 from headgate.broker.consumers import MessageConsumer
 from headgate.protocols.amqp091.codec import encode_short_string
 from headgate.protocols.amqp091.connection import ServerConnection
-from headgate.protocols.amqp091.delivery import read_delivery
+from headgate.protocols.amqp091.delivery import read_deliveries
 from headgate.protocols.amqp091.methods import BasicDeliver
 from headgate.protocols.amqp091.tags import Unacknowledged
 
@@ -50,13 +50,9 @@ class ChannelConsumer:
         batch = self.consumer.take(MAX_MESSAGES, budget_bytes)
         if batch is None:
             return None
-        data = batch.messages.data.data
         send, delivered = self._core.send_content, self._unacknowledged.delivered
         size = 0
-        for start, length, offset in zip(
-            batch.messages.starts.tolist(), batch.messages.lengths.tolist(), batch.offsets.tolist(), strict=True
-        ):
-            message, body = read_delivery(bytes(data[start : start + length]))
+        for message, body, offset in read_deliveries(batch.messages, batch.offsets):
             before, behind = self._method(message.exchange, message.routing_key)
             method = b"%b%b%b" % (before, delivered(self).to_bytes(8, "big"), behind)
             size += send(self.channel, method, message.content_header(offset, len(body)), body)

@@ -32,12 +32,12 @@ from headgate.protocols.amqp091.fields import FieldType, Table, boolean, long_st
 from headgate.server.amqp091.channel import Channel
 from headgate.server.amqp091.consumer import ChannelConsumer
 from headgate.server.amqp091.options import shown_refusal
-from headgate.server.amqp091.publishing import Outbox
 from headgate.server.context import ServerContext
+from headgate.server.conversation import Conversation, Waiting
 from headgate.server.identity import PROPERTIES
 from headgate.server.link import Link
+from headgate.server.outbox import Outbox
 from headgate.server.pump import Pump
-from headgate.server.reading import ReadingGate
 
 CAPABILITIES = {
     "publisher_confirms": True,
@@ -81,51 +81,47 @@ class Amqp091Handler:
         self._context = context
         self._pump = Pump(link)
         self._channels: dict[int, Channel] = {}
-        self._outbox: Outbox[tuple[Channel, int, int]] | None = None
         self._message_number = 0
         self._confirming: dict[Channel, None] = {}
         self._routes: dict[tuple[str, str], list[str]] = {}
-        self._gate = ReadingGate(link)
-        self._received_s = self._sent_s = context.clock.monotonic_s()
+        self._conversation = Conversation(link, context.clock)
+        self._outbox: Outbox[tuple[Channel, int, int]] = Outbox(
+            self._conversation, context.clock, self.settings.limits, self._published
+        )
 
     # what the link calls
 
     def received(self, data: memoryview) -> None:
         """Bytes of the client."""
-        self._received_s = self._context.clock.monotonic_s()
+        self._conversation.heard()
         self._receive(data)
 
     def _receive(self, data: bytes | memoryview) -> None:
         for event in self.core.receive(data):
             self._handle(event)
-        self._routes.clear()
-        if self._outbox is not None:
-            self._outbox.flush(self._context.clock.now_ms())
-            self._gate.set("unwritten", self._outbox.unwritten > self.settings.limits.unconfirmed_messages)
+        self._flush_outbox()
         self._send_confirms()
         self.flush()
-        self._gate.limit_answers()
+        self._conversation.limit_answers()
         if self.core.state is ConnectionState.FINISHED:
             self._end()
             self._link.close()
 
     def writable(self) -> None:
         """The link takes more."""
-        self._gate.taken()
+        self._conversation.taken()
         self._pump.wake()
 
     def tick(self, now_ms: int) -> None:
         """Heartbeats in both directions; publishers that nobody uses are given back."""
-        if self._outbox is not None:
-            self._outbox.tick(now_ms)
+        self._outbox.tick(now_ms)
         interval_s = self.core.heartbeat_s
         if not interval_s or self.core.state is not ConnectionState.OPEN:
             return
-        now_s = self._context.clock.monotonic_s()
-        if now_s - self._received_s > 2 * interval_s and not self._gate.is_shut:
+        if self._conversation.is_silent(2 * interval_s):
             logger.info("missed heartbeats from client, timeout: %ds", interval_s)
             self._link.abort()
-        elif now_s - self._sent_s >= interval_s / 2:
+        elif self._conversation.is_due(interval_s / 2):
             self.core.send_heartbeat()
             self.flush()
 
@@ -179,8 +175,7 @@ class Amqp091Handler:
             self._refuse(event.channel, error, event.method)
 
     def _flush_outbox(self) -> None:
-        if self._outbox is not None:
-            self._outbox.flush(self._context.clock.now_ms())
+        self._outbox.flush()
         self._routes.clear()
 
     def _authenticate(self, event: Authenticate) -> None:
@@ -198,7 +193,7 @@ class Amqp091Handler:
         except RemoteProtocolError as error:
             self._refuse(0, RemoteProtocolError(error.reason, code=ReplyCode.SYNTAX_ERROR), None)
             return
-        self._gate.set("login", True)
+        self._conversation.wait(Waiting.LOGIN)
         self._context.authenticator.authenticate(
             self._link, credentials, lambda result: self._authenticated(event.mechanism, result)
         )
@@ -206,7 +201,7 @@ class Amqp091Handler:
     def _authenticated(self, mechanism: str, result: str | AuthenticationError) -> None:
         if self.core.state is not ConnectionState.AUTHENTICATING:
             return
-        self._gate.set("login", False)
+        self._conversation.go_on(Waiting.LOGIN)
         if isinstance(result, AuthenticationError):
             if self.core.client_can("authentication_failure_close"):
                 self.core.refuse(0, ReplyCode.ACCESS_REFUSED, _LOGIN_REFUSED.format(mechanism))
@@ -218,7 +213,7 @@ class Amqp091Handler:
         name = self._context.connections.of(self._link).name
         self.session = self._context.broker.open_session(result, protocol="AMQP 0.9.1", connection=name)
         self.session.on_stream_deleted = self._stream_deleted
-        self._outbox = Outbox(self.session, max_publishers=self.settings.limits.publishers, settled=self._published)
+        self._outbox.open(self.session)
         self.core.authenticated()
         self._receive(b"")
 
@@ -248,7 +243,6 @@ class Amqp091Handler:
         tag: int,
     ) -> None:
         """Publish with the next flush; `tag` is 0 on a channel without confirms."""
-        assert self._outbox is not None
         self._message_number += 1
         self._outbox.add(exchange, streams, message, filter_value, (channel, tag, self._message_number))
 
@@ -271,8 +265,6 @@ class Amqp091Handler:
                 self._refuse(channel.number, error, None)
         self._send_confirms()
         self.flush()
-        if self._outbox is not None and self._outbox.unwritten <= self.settings.limits.unconfirmed_messages // 4:
-            self._gate.set("unwritten", False)
 
     def _send_confirms(self) -> None:
         confirming, self._confirming = self._confirming, {}
@@ -327,7 +319,7 @@ class Amqp091Handler:
     def _closing(self) -> None:
         """The end was said; the client has a while to agree."""
         self._end()
-        self._gate.open()
+        self._conversation.only_listen()
         self._link.call_later(self.settings.timeouts.linger_s, self._link.close)
 
     def _drop_channel(self, number: int) -> None:
@@ -339,18 +331,11 @@ class Amqp091Handler:
         """End everything that the connection has in the broker; again is harmless."""
         for number in list(self._channels):
             self._drop_channel(number)
-        if self._outbox is not None:
-            self._outbox.flush(self._context.clock.now_ms())
-            self._outbox = None
-            self.session.close()
+        self._outbox.end()
 
     def flush(self) -> None:
         """Send what was said."""
-        output = self.core.take_output()
-        if output:
-            self._gate.answered(len(output))
-            self._sent_s = self._context.clock.monotonic_s()
-            self._link.write(output)
+        self._conversation.say(self.core.take_output())
 
 
 def _server_properties() -> Table:

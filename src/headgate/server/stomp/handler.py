@@ -35,12 +35,12 @@ from headgate.protocols.stomp.events import (
 )
 from headgate.protocols.stomp.messages import properties_of
 from headgate.server.amqp091.options import consumer_options
-from headgate.server.amqp091.publishing import Outbox
 from headgate.server.context import ServerContext
+from headgate.server.conversation import Conversation, Waiting
 from headgate.server.identity import PRODUCT, VERSION
 from headgate.server.link import Link
+from headgate.server.outbox import Outbox
 from headgate.server.pump import Pump
-from headgate.server.reading import ReadingGate
 from headgate.server.stomp.options import (
     MAX_PREFETCH,
     PREFETCH_COUNT,
@@ -73,18 +73,17 @@ class StompHandler:
         self._session_id = f"session-{secrets.token_urlsafe(16)}"
         self._subscriptions: dict[str, Subscription] = {}
         self._declared: set[str] = set()
-        self._outbox: Outbox[Ticket] | None = None
         self._numbers = itertools.count(1)
         self._leaving: Disconnect | None = None
-        self._gate = ReadingGate(link)
         self._heart_beat_ms = (0, 0)
-        self._received_s = self._sent_s = context.clock.monotonic_s()
+        self._conversation = Conversation(link, context.clock)
+        self._outbox: Outbox[Ticket] = Outbox(self._conversation, context.clock, self.settings.limits, self._published)
 
     # what the link calls
 
     def received(self, data: memoryview) -> None:
         """Bytes of the client."""
-        self._received_s = self._context.clock.monotonic_s()
+        self._conversation.heard()
         self._receive(data)
 
     def _receive(self, data: bytes | memoryview) -> None:
@@ -93,37 +92,29 @@ class StompHandler:
                 self._handle(event)
             except (BrokerError, LogError, FilterError, RemoteProtocolError) as error:
                 self._fail(error, receipt=getattr(event, "receipt", None))
-        self._flush_outbox()
-        if self._outbox is not None:
-            self._gate.set("unwritten", self._outbox.unwritten > self.settings.limits.unconfirmed_messages)
+        self._outbox.flush()
         self._leave()
         self.flush()
-        self._gate.limit_answers()
+        self._conversation.limit_answers()
         if self.core.state is ConnectionState.CLOSED:
             self._end()
             self._link.close()
 
     def writable(self) -> None:
         """The link takes more."""
-        self._gate.taken()
+        self._conversation.taken()
         self._pump.wake()
 
     def tick(self, now_ms: int) -> None:
         """Heart-beats in both directions; publishers that nobody uses are given back."""
-        if self._outbox is not None:
-            self._outbox.tick(now_ms)
+        self._outbox.tick(now_ms)
         if self.core.state is not ConnectionState.OPEN:
             return
         send_ms, receive_ms = self._heart_beat_ms
-        now_s = self._context.clock.monotonic_s()
-        if (
-            receive_ms
-            and (now_s - self._received_s) * 1000 > 2 * receive_ms + MIN_HEART_BEAT_MS
-            and not self._gate.is_shut
-        ):
+        if receive_ms and self._conversation.is_silent((2 * receive_ms + MIN_HEART_BEAT_MS) / 1000):
             logger.info("no heart-beat within twice %d ms", receive_ms)
             self._link.abort()
-        elif send_ms and (now_s - self._sent_s) * 1000 >= send_ms / 2:
+        elif send_ms and self._conversation.is_due(send_ms / 2000):
             self.core.heart_beat()
             self.flush()
 
@@ -161,7 +152,7 @@ class StompHandler:
         record.protocol = f"STOMP {self.core.version}"
         if event.host != VIRTUAL_HOST:
             raise RemoteProtocolError(f"Virtual host '{event.host[:200]}' access denied", code="Bad CONNECT")
-        self._gate.set("login", True)
+        self._conversation.wait(Waiting.LOGIN)
         self._context.authenticator.authenticate(
             self._link, self._credentials(event), lambda result: self._authenticated(event, result)
         )
@@ -175,7 +166,7 @@ class StompHandler:
     def _authenticated(self, event: Connect, result: str | AuthenticationError) -> None:
         if self.core.state is not ConnectionState.AUTHENTICATING:
             return
-        self._gate.set("login", False)
+        self._conversation.go_on(Waiting.LOGIN)
         if isinstance(result, AuthenticationError):
             self._fail(RemoteProtocolError(f"Access refused for user '{event.login or ''}'", code="Bad CONNECT"))
             self.flush()
@@ -184,7 +175,7 @@ class StompHandler:
         name = self._context.connections.of(self._link).name
         self.session = self._context.broker.open_session(result, protocol="STOMP", connection=name)
         self.session.on_stream_deleted = self._stream_deleted
-        self._outbox = Outbox(self.session, max_publishers=self.settings.limits.publishers, settled=self._published)
+        self._outbox.open(self.session)
         client_sends_ms, client_wants_ms = (
             interval and max(interval, MIN_HEART_BEAT_MS) for interval in event.heart_beat_ms
         )
@@ -208,7 +199,6 @@ class StompHandler:
             # It was deleted since this connection declared it.
             self._declare(destination.name, event.headers)
             streams = self.session.route(exchange, key)
-        assert self._outbox is not None
         if streams:
             ticket = (next(self._numbers), event.receipt)
             self._outbox.add(exchange, streams, found.stored(event.body), found.filter_value, ticket)
@@ -235,18 +225,12 @@ class StompHandler:
             raise UnsupportedError("only streams are served; declare with x-queue-type:stream", subject=name)
         self.session.declare_stream(name, declaration(headers))
 
-    def _flush_outbox(self) -> None:
-        if self._outbox is not None:
-            self._outbox.flush(self._context.clock.now_ms())
-
     def _published(self, tickets: list[Ticket], error: HeadgateError | None) -> None:
         if error is not None:
             logger.warning("%d messages were not kept: %s", len(tickets), error)
             self._fail(error, receipt=tickets[0][1])
         for _, receipt in tickets:
             self._receipt(receipt)
-        if self._outbox is not None and self._outbox.unwritten <= self.settings.limits.unconfirmed_messages // 4:
-            self._gate.set("unwritten", False)
         self._leave()
         self.flush()
         if self.core.state is ConnectionState.CLOSED:
@@ -338,8 +322,7 @@ class StompHandler:
 
     def _leave(self) -> None:
         """Answer DISCONNECT once everything that was sent before it is kept."""
-        is_done = self._outbox is None or not self._outbox.unwritten
-        if self._leaving is not None and self.core.state is ConnectionState.LEAVING and is_done:
+        if self._leaving is not None and self.core.state is ConnectionState.LEAVING and not self._outbox.unwritten:
             self.core.disconnected(self._leaving.receipt)
 
     def _fail(
@@ -360,15 +343,8 @@ class StompHandler:
         for subscription in self._subscriptions.values():
             self._end_subscription(subscription)
         self._subscriptions.clear()
-        if self._outbox is not None:
-            self._outbox.flush(self._context.clock.now_ms())
-            self._outbox = None
-            self.session.close()
+        self._outbox.end()
 
     def flush(self) -> None:
         """Send what was said."""
-        output = self.core.take_output()
-        if output:
-            self._gate.answered(len(output))
-            self._sent_s = self._context.clock.monotonic_s()
-            self._link.write(output)
+        self._conversation.say(self.core.take_output())

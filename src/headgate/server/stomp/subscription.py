@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headgate.broker.consumers import MessageConsumer
-from headgate.protocols.amqp091.delivery import OFFSET_HEADER, Delivery, read_delivery
+from headgate.protocols.amqp091.delivery import OFFSET_HEADER, Delivery, read_deliveries
 from headgate.protocols.amqp091.tags import Unacknowledged
 from headgate.protocols.stomp import ConnectionState, ServerConnection, Version
 from headgate.protocols.stomp.destinations import format_destination
@@ -58,12 +58,8 @@ class Subscription:
         batch = self.consumer.take(MAX_MESSAGES, budget_bytes)
         if batch is None:
             return None
-        data = batch.messages.data.data
         size = 0
-        for start, length, offset in zip(
-            batch.messages.starts.tolist(), batch.messages.lengths.tolist(), batch.offsets.tolist(), strict=True
-        ):
-            message, body = read_delivery(bytes(data[start : start + length]))
+        for message, body, offset in read_deliveries(batch.messages, batch.offsets):
             size += self._core.message(self._headers(message, offset), body)
         self._flush()
         return size

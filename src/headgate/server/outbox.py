@@ -16,6 +16,9 @@ from headgate.broker.publishing import Publisher
 from headgate.broker.session import Session
 from headgate.errors import BrokerError, HeadgateError, LogError
 from headgate.log.build import FilterValues
+from headgate.server.context import Clock
+from headgate.server.conversation import Conversation, Waiting
+from headgate.server.settings import Limits
 
 IDLE_MS = 60_000
 """A publisher that was not used for so long is given back."""
@@ -35,11 +38,16 @@ class _Pending(Generic[T]):
 
 
 class Outbox(Generic[T]):
-    """What a connection publishes. `tickets` stand for messages; they are hashable and different from each other."""
+    """What a connection publishes, from `open` to `end`; it waits with reading while too much is not written.
+
+    `tickets` stand for messages; they are hashable and different from each other.
+    """
 
     __slots__ = (
+        "_clock",
+        "_conversation",
         "_errors",
-        "_max_publishers",
+        "_limits",
         "_pending",
         "_publishers",
         "_session",
@@ -48,16 +56,29 @@ class Outbox(Generic[T]):
         "unwritten",
     )
 
-    def __init__(self, session: Session, *, max_publishers: int, settled: Settled[T]) -> None:
+    def __init__(self, conversation: Conversation, clock: Clock, limits: Limits, settled: Settled[T]) -> None:
         self.unwritten = 0
         """Messages that are not in their streams yet."""
-        self._session = session
-        self._max_publishers = max_publishers
+        self._conversation = conversation
+        self._clock = clock
+        self._limits = limits
         self._settled = settled
+        self._session: Session | None = None
         self._pending: dict[tuple[str, str], _Pending[T]] = {}
         self._publishers: dict[str, tuple[Publisher, int]] = {}
         self._several: dict[T, int] = {}
         self._errors: dict[T, HeadgateError] = {}
+
+    def open(self, session: Session) -> None:
+        """The client is known: it may publish."""
+        self._session = session
+
+    def end(self) -> None:
+        """Hand over what there is and close the session; harmless again, and before `open`."""
+        if self._session is not None:
+            self.flush()
+            self._session.close()
+            self._session = None
 
     def add(self, exchange: str, streams: list[str], message: bytes, filter_value: bytes | None, ticket: T) -> None:
         """Publish a message to one or more streams with the next `flush`."""
@@ -72,18 +93,20 @@ class Outbox(Generic[T]):
             pending.tickets.append(ticket)
         self.unwritten += len(streams)
 
-    def flush(self, now_ms: int) -> None:
+    def flush(self) -> None:
         """Hand everything to the broker."""
         if not self._pending:
             return
         collected, self._pending = self._pending, {}
         for (stream, exchange), pending in collected.items():
             try:
-                publisher = self._publisher(stream, exchange, now_ms)
+                publisher = self._publisher(stream, exchange)
             except (BrokerError, LogError) as error:
                 self._written(pending.tickets, error)
                 continue
             publisher.publish(self._batch(pending))
+        if self.unwritten > self._limits.unconfirmed_messages:
+            self._conversation.wait(Waiting.UNWRITTEN)
 
     def _batch(self, pending: _Pending[T]) -> PublishBatch:
         lengths = np.fromiter(map(len, pending.messages), dtype=np.int64, count=len(pending.messages))
@@ -101,6 +124,11 @@ class Outbox(Generic[T]):
 
     def _written(self, tickets: list[T], error: HeadgateError | None) -> None:
         self.unwritten -= len(tickets)
+        self._settle(tickets, error)
+        if self._session is not None and self.unwritten <= self._limits.unconfirmed_messages // 4:
+            self._conversation.go_on(Waiting.UNWRITTEN)
+
+    def _settle(self, tickets: list[T], error: HeadgateError | None) -> None:
         if not self._several:
             self._settled(tickets, error)
             return
@@ -117,15 +145,16 @@ class Outbox(Generic[T]):
         for found, settled in done.items():
             self._settled(settled, found)
 
-    def _publisher(self, stream: str, exchange: str, now_ms: int) -> Publisher:
+    def _publisher(self, stream: str, exchange: str) -> Publisher:
+        assert self._session is not None
         known = self._publishers.pop(stream, None)
         publisher = known[0] if known is not None and not known[0].is_closed else None
         if publisher is None:
-            while len(self._publishers) >= self._max_publishers:
+            while len(self._publishers) >= self._limits.publishers:
                 self._publishers.pop(next(iter(self._publishers)))[0].close()
             publisher = self._session.publisher(stream, exchange=exchange)
         # The one used last stands last.
-        self._publishers[stream] = (publisher, now_ms)
+        self._publishers[stream] = (publisher, self._clock.now_ms())
         return publisher
 
     def tick(self, now_ms: int) -> None:

@@ -1,0 +1,93 @@
+"""The link of a client that is answered: when it is read, what it takes, whether both sides show signs of life."""
+
+from __future__ import annotations
+
+import enum
+
+from headgate.server.context import Clock
+from headgate.server.link import Link
+
+MAX_UNTAKEN_BYTES = 1 << 20
+"""Answers that a client has not taken: beyond them it is not asked for more."""
+
+
+class Waiting(enum.Enum):
+    """Why a client is not read."""
+
+    LOGIN = "its login is being checked"
+    UNWRITTEN = "too much of what it published is not in its streams yet"
+    SLOW = "it does not take its answers"
+
+
+class Conversation:
+    """What a handler says and hears on its link.
+
+    The client is read while there is no reason to wait. Deliveries do not count as answers that it has not taken: it
+    may well send a lot before it reads, and neither side would ever go on. Silence is measured by the clock that never
+    jumps; while the client is not read, it is not silent.
+    """
+
+    __slots__ = ("_clock", "_heard_s", "_link", "_said_s", "_untaken_bytes", "_waiting")
+
+    def __init__(self, link: Link, clock: Clock) -> None:
+        self._link = link
+        self._clock = clock
+        self._waiting: set[Waiting] = set()
+        self._untaken_bytes = 0
+        self._heard_s = self._said_s = clock.monotonic_s()
+
+    # hearing
+
+    def heard(self) -> None:
+        """Something came from the client."""
+        self._heard_s = self._clock.monotonic_s()
+
+    def is_silent(self, limit_s: float) -> bool:
+        """Whether nothing came for longer than that, though it would have been read."""
+        return not self._waiting and self._clock.monotonic_s() - self._heard_s > limit_s
+
+    def wait(self, reason: Waiting) -> None:
+        """Do not read the client for now."""
+        if not self._waiting:
+            self._link.pause_reading()
+        self._waiting.add(reason)
+
+    def go_on(self, reason: Waiting) -> None:
+        """A reason to wait has ended, if it was one."""
+        if reason in self._waiting:
+            self._waiting.remove(reason)
+            if not self._waiting:
+                self._resume()
+
+    def only_listen(self) -> None:
+        """Read on, whatever the reasons were: nothing is done for the client any more, it is read until it has gone."""
+        self._waiting.clear()
+        self._resume()
+
+    def _resume(self) -> None:
+        self.heard()
+        self._link.resume_reading()
+
+    # saying
+
+    def say(self, output: bytes) -> None:
+        """Send bytes, if there are any."""
+        if output:
+            if not self._link.is_writable:
+                self._untaken_bytes += len(output)
+            self._said_s = self._clock.monotonic_s()
+            self._link.write(output)
+
+    def is_due(self, interval_s: float) -> bool:
+        """Whether nothing was said for that long."""
+        return self._clock.monotonic_s() - self._said_s >= interval_s
+
+    def limit_answers(self) -> None:
+        """Wait for a client that does not take its answers."""
+        if self._untaken_bytes > MAX_UNTAKEN_BYTES:
+            self.wait(Waiting.SLOW)
+
+    def taken(self) -> None:
+        """The link takes more again."""
+        self._untaken_bytes = 0
+        self.go_on(Waiting.SLOW)

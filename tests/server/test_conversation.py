@@ -1,0 +1,94 @@
+"""When a client is read, and when it or this side is silent."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.server.conversation import MAX_UNTAKEN_BYTES, Conversation, Waiting
+from server.links import FakeLink, SetClock
+
+
+@pytest.fixture
+def link() -> FakeLink:
+    return FakeLink()
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock()
+
+
+@pytest.fixture
+def conversation(link: FakeLink, clock: SetClock) -> Conversation:
+    return Conversation(link, clock)
+
+
+def test_a_client_is_read_again_when_the_last_reason_to_wait_has_ended(conversation, link):
+    conversation.wait(Waiting.LOGIN)
+    conversation.wait(Waiting.UNWRITTEN)
+    conversation.wait(Waiting.UNWRITTEN)
+    assert not link.reads
+    conversation.go_on(Waiting.UNWRITTEN)
+    assert not link.reads
+    conversation.go_on(Waiting.LOGIN)
+    assert link.reads
+
+
+def test_a_reason_that_was_none_starts_no_reading(conversation, link):
+    link.pause_reading()
+    conversation.go_on(Waiting.SLOW)
+    assert not link.reads
+
+
+def test_a_client_that_is_only_listened_to_is_read_whatever_the_reasons_were(conversation, link):
+    conversation.wait(Waiting.UNWRITTEN)
+    conversation.only_listen()
+    assert link.reads
+    link.pause_reading()
+    conversation.go_on(Waiting.UNWRITTEN)
+    assert not link.reads
+
+
+def test_a_client_that_does_not_take_its_answers_is_not_read_until_it_does(conversation, link):
+    conversation.say(bytes(2 * MAX_UNTAKEN_BYTES))
+    conversation.limit_answers()
+    assert link.reads, "the link took it"
+    link.is_writable = False
+    conversation.say(bytes(MAX_UNTAKEN_BYTES))
+    conversation.limit_answers()
+    assert link.reads
+    conversation.say(b"x")
+    conversation.limit_answers()
+    assert not link.reads
+    conversation.taken()
+    assert link.reads
+    conversation.say(b"x")
+    conversation.limit_answers()
+    assert link.reads, "what was taken does not count any more"
+
+
+def test_a_client_is_silent_only_while_it_is_read(conversation, clock):
+    clock.seconds += 10
+    assert not conversation.is_silent(10)
+    clock.seconds += 1
+    assert conversation.is_silent(10)
+    conversation.heard()
+    assert not conversation.is_silent(10)
+    conversation.wait(Waiting.UNWRITTEN)
+    clock.seconds += 100
+    assert not conversation.is_silent(10)
+    conversation.go_on(Waiting.UNWRITTEN)
+    assert not conversation.is_silent(10), "what it sent meanwhile is still to be read"
+    clock.seconds += 11
+    assert conversation.is_silent(10)
+
+
+def test_a_sign_of_life_is_due_when_nothing_was_said_for_a_while(conversation, clock, link):
+    clock.seconds += 4
+    assert not conversation.is_due(5)
+    clock.seconds += 1
+    assert conversation.is_due(5)
+    conversation.say(b"")
+    assert conversation.is_due(5) and not link.written
+    conversation.say(b"hello")
+    assert not conversation.is_due(5) and link.written == b"hello"

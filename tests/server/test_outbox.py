@@ -1,0 +1,159 @@
+"""Messages that clients publish one by one, on their way to the broker."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from headgate.broker.batches import PublishBatch
+from headgate.broker.session import Session
+from headgate.errors import HeadgateError, ResourceNotFoundError
+from headgate.server.conversation import Conversation
+from headgate.server.outbox import IDLE_MS, Outbox
+from headgate.server.settings import Limits
+from server.links import FakeLink, SetClock
+
+LIMITS = Limits(unconfirmed_messages=8, publishers=2)
+
+
+class FakePublisher:
+    def __init__(self, stream: str) -> None:
+        self.stream = stream
+        self.is_closed = False
+        self.batches: list[PublishBatch] = []
+
+    def publish(self, batch: PublishBatch) -> None:
+        self.batches.append(batch)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class FakeSession:
+    """Gives publishers of all streams but `missing`."""
+
+    def __init__(self) -> None:
+        self.publishers: list[FakePublisher] = []
+        self.is_closed = False
+
+    def publisher(self, stream: str, *, exchange: str) -> FakePublisher:
+        if stream == "missing":
+            raise ResourceNotFoundError("no such stream", subject=stream)
+        self.publishers.append(FakePublisher(stream))
+        return self.publishers[-1]
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def open(self) -> list[str]:
+        return [publisher.stream for publisher in self.publishers if not publisher.is_closed]
+
+    def written(self, error: HeadgateError | None = None) -> None:
+        """The broker answers everything that it was given."""
+        for publisher in self.publishers:
+            batches, publisher.batches = publisher.batches, []
+            for batch in batches:
+                batch.written(error)
+
+
+class Case:
+    """An outbox with all that it knows, and what it settled."""
+
+    def __init__(self) -> None:
+        self.link = FakeLink()
+        self.clock = SetClock()
+        self.session = FakeSession()
+        self.settled: list[tuple[list[int], HeadgateError | None]] = []
+        self.outbox: Outbox[int] = Outbox(
+            Conversation(self.link, self.clock),
+            self.clock,
+            LIMITS,
+            lambda tickets, error: self.settled.append((tickets, error)),
+        )
+        self.outbox.open(cast(Session, cast(Any, self.session)))
+
+    def publish(self, stream: str, *tickets: int) -> None:
+        for ticket in tickets:
+            self.outbox.add("", [stream], b"%d" % ticket, None, ticket)
+        self.outbox.flush()
+
+
+@pytest.fixture
+def case() -> Case:
+    return Case()
+
+
+def test_messages_of_one_stream_go_to_the_broker_as_one_batch(case):
+    for ticket in (1, 2, 3):
+        case.outbox.add("", ["orders"], b"%d" % ticket, b"v" if ticket == 2 else None, ticket)
+    assert not case.session.publishers
+    case.outbox.flush()
+    case.outbox.flush()
+    (publisher,) = case.session.publishers
+    (batch,) = publisher.batches
+    assert (batch.data.tobytes(), batch.starts.tolist(), batch.lengths.tolist()) == (b"123", [0, 1, 2], [1, 1, 1])
+    assert batch.filter_values is not None and batch.filter_values.data.tobytes() == b"v"
+    case.session.written()
+    assert case.settled == [([1, 2, 3], None)]
+
+
+def test_a_message_of_several_streams_is_settled_when_it_is_in_all_of_them(case):
+    case.outbox.add("", ["a", "b"], b"m", None, 1)
+    case.outbox.flush()
+    first, second = case.session.publishers
+    first.batches.pop().written(None)
+    assert not case.settled and case.outbox.unwritten == 1
+    second.batches.pop().written(None)
+    assert case.settled == [([1], None)] and case.outbox.unwritten == 0
+
+
+def test_a_stream_that_is_gone_settles_its_messages_with_the_reason(case):
+    case.publish("missing", 1, 2)
+    ((tickets, error),) = case.settled
+    assert tickets == [1, 2] and isinstance(error, ResourceNotFoundError)
+    assert case.outbox.unwritten == 0
+
+
+def test_a_client_is_read_while_not_too_much_is_unwritten(case):
+    case.publish("orders", *range(8))
+    assert case.link.reads
+    case.publish("orders", 8)
+    assert not case.link.reads
+    batches = case.session.publishers[0].batches
+    batches.pop(1).written(None)
+    assert not case.link.reads, "it is read again when little is left"
+    batches.pop().written(None)
+    assert case.link.reads
+
+
+def test_an_outbox_that_ends_hands_over_what_there_is_and_takes_its_session_with_it(case):
+    case.publish("orders", *range(9))
+    case.outbox.add("", ["orders"], b"last", None, 9)
+    case.outbox.end()
+    assert [len(batch) for batch in case.session.publishers[0].batches] == [9, 1]
+    assert case.session.is_closed
+    case.outbox.end()
+    case.session.written()
+    assert [tickets for tickets, _ in case.settled] == [list(range(9)), [9]]
+    assert not case.link.reads, "a link that ends is left alone"
+
+
+def test_an_outbox_that_was_never_opened_ends_in_silence(case):
+    unopened: Outbox[int] = Outbox(Conversation(case.link, case.clock), case.clock, LIMITS, lambda *_: None)
+    unopened.flush()
+    unopened.tick(case.clock.now_ms())
+    unopened.end()
+    assert unopened.unwritten == 0
+
+
+def test_publishers_are_given_back_when_they_are_too_many_or_idle(case):
+    case.publish("a", 1)
+    case.publish("b", 2)
+    case.publish("a", 3)
+    case.clock.seconds += IDLE_MS / 2000
+    case.publish("c", 4)
+    assert case.session.open() == ["a", "c"]
+    case.clock.seconds += IDLE_MS / 2000
+    case.outbox.tick(case.clock.now_ms())
+    assert case.session.open() == ["c"]

@@ -415,6 +415,60 @@ def test_a_drained_link_gives_its_credit_back() -> None:
     pair.exchange()
     assert (link.credit, link.delivery_count) == (0, 9)
     assert pair.far(link).delivery_count == 9
+    # Clients wait for an answer that says so.
+    assert link.drain
+
+
+def test_credit_that_crosses_a_drain_is_counted_from_where_the_sender_is() -> None:
+    pair = Pair()
+    link = pair.receiver(pair.session())
+    link.grant(10, drain=True)
+    pair.exchange()
+    far = pair.far(link)
+    far.use_up_credit()
+    link.grant(15)
+    pair.exchange()
+    assert (link.credit, link.delivery_count) == (far.credit, far.delivery_count) == (5, 10)
+
+
+def test_credit_before_the_attach_was_heard_is_counted_from_its_beginning() -> None:
+    pair = Pair()
+    link = pair.receiver(pair.session())
+    far = pair.far(link)
+    for _ in range(2):
+        link.session.send(Flow(0, 10, 0, 10, handle=link.handle, link_credit=3))
+        pair.server.take(pair.client.output())
+        while far.credit:
+            far.send(b"m")
+    assert far.delivery_count == 3
+
+
+def test_credit_is_told_behind_the_messages_that_it_counts() -> None:
+    pair = Pair(client=SMALL)
+    link = pair.receiver(pair.session())
+    link.grant(9, drain=True)
+    pair.exchange()
+    far = pair.far(link)
+    for number in range(6):
+        far.send(bytes([number]))
+    far.use_up_credit()
+    pair.client.take(pair.server.output())
+    assert (len(pair.client.messages), link.credit) == (4, 5)
+    pair.exchange()
+    assert (len(pair.client.messages), link.credit, link.drain) == (6, 0, True)
+
+
+def test_messages_for_a_link_that_has_ended_do_not_use_up_the_window() -> None:
+    pair = Pair(server=SMALL)
+    session = pair.session()
+    ended, other = pair.sender(session, "ended"), pair.sender(session, "other")
+    pair.far(ended).detach()
+    for _ in range(SMALL.incoming_window):
+        ended.send(b"late")
+    pair.exchange()
+    other.send(b"m")
+    pair.exchange()
+    assert [message[2] for message in pair.server.messages] == [b"m"]
 
 
 def test_an_echo_is_answered() -> None:

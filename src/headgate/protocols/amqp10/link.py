@@ -39,6 +39,7 @@ class Link:
     """
 
     __slots__ = (
+        "_first_count",
         "_partial",
         "_partial_id",
         "_partial_settled",
@@ -66,6 +67,7 @@ class Link:
         self.peer: Attach | None = None
         self.settled = False
         self.delivery_count = 0
+        self._first_count = 0
         self.credit = 0
         self.drain = False
         self.max_message_size = session.connection.settings.max_message_size
@@ -99,6 +101,7 @@ class Link:
     def _send_attach(self, attach: Attach) -> None:
         self.state = sent(LINK_SENT, self.state, Attach)
         is_receiver = self.role is RECEIVER
+        self._first_count = self.delivery_count
         self.session.send(
             replace(
                 attach,
@@ -129,11 +132,19 @@ class Link:
         self.credit = credit
         self.session.send_flow(self, drain=drain)
 
-    def flow_received(self, delivery_count: int | None, credit: int, *, drain: bool) -> None:
-        """As the sending end: what the peer grants; `delivery_count` is what it had seen, None before it saw any."""
-        seen = self.delivery_count if delivery_count is None else delivery_count
+    def credit_granted(self, delivery_count: int | None, credit: int, *, drain: bool) -> None:
+        """As the sending end: what the peer grants; `delivery_count` is what it had seen, None before our attach."""
+        seen = self._first_count if delivery_count is None else delivery_count
         outstanding = (self.delivery_count - seen) & _MASK
         self.credit = max(0, credit - outstanding)
+        self.drain = drain
+
+    def credit_given_back(self, delivery_count: int, *, drain: bool) -> None:
+        """As the receiving end: how far the peer has counted; what it did not send it had nothing for."""
+        given_back = (delivery_count - self.delivery_count) & _MASK
+        if given_back <= _MASK // 2:
+            self.delivery_count = delivery_count
+            self.credit = max(0, self.credit - given_back)
         self.drain = drain
 
     def use_up_credit(self) -> None:
@@ -141,7 +152,7 @@ class Link:
         self.delivery_count = (self.delivery_count + self.credit) & _MASK
         self.credit = 0
         self.drain = False
-        self.session.send_flow(self)
+        self.session.send_flow(self, drain=True)
 
     def send(self, message: bytes, *, settled: bool | None = None) -> int:
         """Send one message, in as many frames as it needs; gives its delivery id."""

@@ -93,6 +93,8 @@ class Session:
         self._by_handle: dict[int, Link] = {}
         self._by_remote_handle: dict[int, Link] = {}
         self._waiting: deque[_Waiting] = deque()
+        self._flows_due: dict[Link, bool] = {}
+        """Links whose credit is to be told behind transfers that wait, and whether the peer drains them."""
 
     @property
     def links(self) -> list[Link]:
@@ -153,13 +155,19 @@ class Session:
         self.send(Disposition(role, first, last, True, state))
 
     def send_flow(self, link: Link | None = None, *, drain: bool = False) -> None:
-        """Tell the windows, and with a link its credit."""
+        """Tell the windows, and with a link its credit; `drain`: use it up, or so it was used up.
+
+        What a link counts includes transfers that wait for the window: then its credit is told behind them.
+        """
+        if link is not None and self._has_waiting(link):
+            self._flows_due[link] = self._flows_due.get(link, False) or drain
+            return
         flow = Flow(self._next_incoming_id, self.incoming_window, self._next_outgoing_id, _OUTGOING_WINDOW)
         if link is not None:
             flow.handle = link.handle
             flow.delivery_count = link.delivery_count
             flow.link_credit = link.credit
-            flow.drain = drain if link.role is RECEIVER else link.drain
+            flow.drain = drain or (link.role is SENDER and link.drain)
         self.send(flow)
 
     def send_transfers(self, link: Link, data: Bytes, frames: int) -> None:
@@ -188,10 +196,16 @@ class Session:
                 self.connection.write(first.data[:cut])
                 first.data = first.data[cut:]
                 first.frames -= frames
+        for link in [link for link in self._flows_due if not self._has_waiting(link)]:
+            self.send_flow(link, drain=self._flows_due.pop(link))
+
+    def _has_waiting(self, link: Link) -> bool:
+        return any(waiting.link is link for waiting in self._waiting)
 
     def forget_waiting(self, link: Link) -> None:
         """Drop the transfers of a link that are not out yet."""
         self._waiting = deque(waiting for waiting in self._waiting if waiting.link is not link)
+        self._flows_due.pop(link, None)
 
     # What the peer says; `Begin` and `End` belong to the connection, which maps channels
 
@@ -212,6 +226,7 @@ class Session:
         self._by_handle.clear()
         self._by_remote_handle.clear()
         self._waiting.clear()
+        self._flows_due.clear()
 
     def heard(self, performative: Composite, payload: memoryview) -> Iterator[Event]:
         """The events that a performative of the peer brings; a fault ends the session with its error."""
@@ -223,6 +238,7 @@ class Session:
                     yield from self._on_flow(performative)
                 case Transfer():
                     yield from self._on_transfer(performative, payload)
+                    self._refill()
                 case Disposition():
                     yield self._on_disposition(performative)
                 case Detach():
@@ -295,13 +311,10 @@ class Session:
             link = self._link(flow.handle, Flow)
             if link is not None:
                 if link.role is SENDER:
-                    link.flow_received(flow.delivery_count, flow.link_credit or 0, drain=flow.drain)
+                    link.credit_granted(flow.delivery_count, flow.link_credit or 0, drain=flow.drain)
                     yield CreditChanged(link)
                 elif flow.delivery_count is not None:
-                    # The peer gives credit back: it had nothing to send while it was drained.
-                    given_back = (flow.delivery_count - link.delivery_count) & _MASK
-                    link.count_received(min(given_back, link.credit))
-                    link.drain = flow.drain
+                    link.credit_given_back(flow.delivery_count, drain=flow.drain)
                     yield CreditChanged(link)
                 if flow.echo and link.is_attached:
                     self.send_flow(link)
@@ -347,12 +360,12 @@ class Session:
                 np.array([delivery_id], np.int64),
                 np.array([settled]),
             )
-        self._refill()
 
     def heard_run(self, run: TransferRun) -> Iterator[Event]:
         """The events of many transfers, each a whole message, on one link."""
         try:
             yield from self._on_run(run)
+            self._refill()
         except SessionFault as fault:
             yield self.fail(fault.error)
 
@@ -379,7 +392,6 @@ class Session:
             )
         if fault is not None and link.is_attached:
             yield self._fail_link(link, *fault)
-        self._refill()
 
     def _count_in(self, transfers: int) -> None:
         if transfers > self.incoming_window:
@@ -389,6 +401,7 @@ class Session:
         self._next_incoming_id = (self._next_incoming_id + transfers) & _MASK
 
     def _refill(self) -> None:
+        """Open the window again; transfers of links that have ended take of it, too."""
         full = self.connection.settings.incoming_window
         if self.is_mapped and self.incoming_window <= full // 2:
             self.incoming_window = full

@@ -1,0 +1,578 @@
+"""A peer that says whatever it likes to a server, right or wrong, against a model of what has to come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headgate.errors import LocalProtocolError, RemoteProtocolError
+from headgate.protocols.amqp10 import Condition, Connection, Link, Session
+from headgate.protocols.amqp10.composites import Composite, decode_composite
+from headgate.protocols.amqp10.events import Attached, Closed, CreditChanged, Detached, Ended, Event, StateChanged
+from headgate.protocols.amqp10.frames import AMQP_HEADER, HEARTBEAT, SASL_HEADER, encode_frame, read_frame
+from headgate.protocols.amqp10.performatives import (
+    RECEIVER,
+    SENDER,
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Flow,
+    Open,
+    SaslInit,
+    Transfer,
+)
+from headgate.protocols.amqp10.states import ConnectionState
+from headgate.protocols.amqp10.terminus import Accepted, Error
+from protocols.amqp10.model import LIMITS, MODULUS, Delivery, Faulty, LinkModel, SessionModel
+from protocols.amqp10.pairs import Side, accept_all
+
+CREDIT = 4
+"""Granted to each link that the peer publishes on."""
+
+CHANNELS = st.integers(0, LIMITS.channel_max + 1)
+HANDLES = st.integers(0, LIMITS.handle_max + 1)
+PICK = st.integers(0, 5)
+
+FAULTS: dict[bytes, Condition] = {
+    encode_frame(0, b"\x00\x53\x99\x45"): Condition.DECODE_ERROR,
+    encode_frame(0, SaslInit("PLAIN").encode()): Condition.DECODE_ERROR,
+    encode_frame(0, SaslInit("PLAIN").encode(), kind=1): Condition.FRAMING_ERROR,
+    encode_frame(0, Open("again").encode()): Condition.ILLEGAL_STATE,
+    encode_frame(0, Close().encode() + b"!"): Condition.FRAMING_ERROR,
+    encode_frame(0, Begin(7, 0, 1, 1).encode()): Condition.INVALID_FIELD,
+    b"\x00\x00\x02\x01\x02\x00\x00\x00": Condition.FRAMING_ERROR,
+}
+"""What is a fault of the connection in any state of its sessions."""
+
+T = TypeVar("T")
+
+
+def _of(things: Sequence[T], pick: int) -> T:
+    return things[pick % len(things)]
+
+
+class PeerMachine(RuleBasedStateMachine):
+    """The peer's words are checked one by one: events, answers, and where the server's core stands afterwards."""
+
+    @initialize()
+    def begin_again(self) -> None:
+        """A new connection with a session, on which the peer may publish and consume."""
+        self.is_refusing = False
+        self.side = Side(Connection(is_server=True, settings=LIMITS), self._react)
+        hello = encode_frame(0, SaslInit("ANONYMOUS").encode(), kind=1) + AMQP_HEADER
+        self.side.take(SASL_HEADER + hello + encode_frame(0, Open("peer", max_frame_size=512).encode()))
+        assert self.side.connection.is_opened
+        self.side.output()
+        self.sessions: dict[int, SessionModel] = {}
+        self.is_open = True
+        self.begins(channel=0, window=4)
+        for handle, role in enumerate((SENDER, RECEIVER, SENDER)):
+            self.attaches(pick=0, handle=handle, name="abc"[handle], role=role, count=0, refused=False)
+
+    def _react(self, side: Side, event: Event) -> None:
+        match event:
+            case Attached(link=link, attach=attach):
+                if self.is_refusing:
+                    link.refuse(Error("amqp:not-found"))
+                    return
+                link.accept(attach)
+                if link.role is RECEIVER:
+                    link.grant(CREDIT)
+            case CreditChanged(link=link):
+                if link.role is SENDER and link.drain:
+                    link.use_up_credit()
+            case _:
+                accept_all(side, event)
+
+    # saying and hearing
+
+    def _say(self, octets: bytes) -> list[Event]:
+        """The events of what the peer says, whole messages (`side.messages`) left out."""
+        before = len(self.side.events)
+        self.side.messages.clear()
+        self.side.take(octets)
+        return self.side.events[before:]
+
+    def _frame(self, channel: int, performative: Composite, payload: bytes = b"") -> bytes:
+        return encode_frame(channel, performative.encode() + payload)
+
+    def _hear(self) -> list[Composite]:
+        """What the server says; its transfers and the credit that it tells go into the model first."""
+        octets = memoryview(self.side.output())
+        heard: list[Composite] = []
+        position = 0
+        while position < len(octets):
+            frame = read_frame(octets, position, 512)
+            assert frame is not None
+            position = frame.stop
+            body = bytes(octets[frame.body : frame.stop])
+            performative, behind = decode_composite(body, 0, len(body))
+            if isinstance(performative, Transfer):
+                self._hear_transfer(self.sessions[frame.channel], performative, body[behind:])
+            elif isinstance(performative, Flow):
+                self._hear_flow(self.sessions[frame.channel], performative)
+            heard.append(performative)
+        return heard
+
+    def _hear_transfer(self, session: SessionModel, transfer: Transfer, payload: bytes) -> None:
+        link = session.link(transfer.handle)
+        session.peer_window -= 1
+        session.transfers_heard += 1
+        assert session.peer_window >= 0, "more transfers than the peer takes"
+        if not link.heard:
+            link.heard_count = (link.heard_count + 1) % MODULUS
+        link.heard += payload
+        if not transfer.more:
+            assert link.heard == link.expected.pop(0)
+            link.heard = b""
+
+    def _hear_flow(self, session: SessionModel, flow: Flow) -> None:
+        assert flow.next_incoming_id == session.transfers_said
+        assert (flow.next_outgoing_id, flow.incoming_window) == (session.transfers_heard, session.window)
+        if flow.handle is not None:
+            link = session.link(flow.handle)
+            if not link.publishes:
+                given_back = (flow.delivery_count - link.heard_count) % MODULUS
+                assert given_back == 0 or (flow.drain and flow.link_credit == 0)
+                assert flow.delivery_count == link.count, "credit is told ahead of messages"
+                link.heard_count = flow.delivery_count
+            assert (flow.delivery_count, flow.link_credit) == (link.count, link.credit)
+
+    def _mapped(self) -> list[tuple[int, SessionModel]]:
+        return [(channel, session) for channel, session in self.sessions.items() if not session.is_ended]
+
+    def _core(self, channel: int) -> Session:
+        (found,) = [session for session in self.side.connection.sessions if session.remote_channel == channel]
+        return found
+
+    def _core_link(self, channel: int, handle: int) -> Link:
+        (found,) = [link for link in self._core(channel).links if link.remote_handle == handle]
+        return found
+
+    def _attached(self, publishes: bool | None = None) -> list[tuple[int, int, LinkModel]]:
+        return [
+            (channel, handle, link)
+            for channel, session in self._mapped()
+            for handle, link in session.links.items()
+            if not link.is_ended and publishes in (None, link.publishes)
+        ]
+
+    # what comes of a fault
+
+    def _expect_connection_fault(self, octets: bytes, condition: Condition) -> None:
+        with pytest.raises(RemoteProtocolError) as caught:
+            self._say(octets)
+        assert caught.value.code == condition
+        self.side.connection.close(Error(str(condition)))
+        *_, close = self._hear()
+        assert isinstance(close, Close) and close.error is not None and close.error.condition == condition
+        self.is_open = False
+
+    def _end_faulty(self, fault: Faulty, channel: int, handle: int | None, events: list[Event]) -> None:
+        """A session or a link ends with its error; the rest goes on."""
+        session = self.sessions[channel]
+        *_, said = [one for one in self._hear() if not isinstance(one, Flow | Transfer)]
+        (ended,) = [event for event in events if isinstance(event, Ended | Detached)]
+        assert ended.failed and said.error == ended.error and said.error.condition == fault.condition
+        if fault.scope == "session":
+            assert isinstance(said, End) and isinstance(ended, Ended)
+            session.is_ended = True
+        else:
+            assert isinstance(said, Detach) and said.closed and isinstance(ended, Detached)
+            link = session.links[handle]
+            link.is_ended, link.parts = True, None
+
+    # sessions
+
+    @precondition(lambda self: self.is_open)
+    @rule(channel=CHANNELS, window=st.integers(0, 6))
+    def begins(self, channel: int, window: int) -> None:
+        said = self._frame(channel, Begin(None, 0, window, 9))
+        if channel > LIMITS.channel_max:
+            self._expect_connection_fault(said, Condition.FRAMING_ERROR)
+        elif channel in self.sessions:
+            self._expect_connection_fault(said, Condition.NOT_ALLOWED)
+        else:
+            self._say(said)
+            self.sessions[channel] = SessionModel(peer_window=window)
+            (answer,) = self._hear()
+            assert (answer.remote_channel, answer.next_outgoing_id) == (channel, 0)
+            assert (answer.incoming_window, answer.handle_max) == (LIMITS.incoming_window, LIMITS.handle_max)
+
+    @precondition(lambda self: self.is_open)
+    @rule(channel=CHANNELS)
+    def ends(self, channel: int) -> None:
+        said = self._frame(channel, End())
+        if channel not in self.sessions:
+            self._expect_connection_fault(said, Condition.NOT_ALLOWED)
+            return
+        (event,) = self._say(said)
+        assert isinstance(event, Ended) and not event.failed
+        assert [type(answer) for answer in self._hear()] == ([] if self.sessions[channel].is_ended else [End])
+        del self.sessions[channel]
+
+    @precondition(lambda self: self.is_open and self._mapped())
+    @rule(pick=PICK)
+    def server_ends(self, pick: int) -> None:
+        channel, session = _of(self._mapped(), pick)
+        self._core(channel).end(Error("amqp:internal-error"))
+        assert self._hear() == [End(Error("amqp:internal-error"))]
+        session.is_ended = True
+
+    # links
+
+    @precondition(lambda self: self.is_open and self.sessions)
+    @rule(
+        pick=PICK,
+        handle=HANDLES,
+        name=st.sampled_from("abc"),
+        role=st.booleans(),
+        count=st.sampled_from((0, MODULUS - 2, None)),
+        refused=st.booleans(),
+    )
+    def attaches(self, pick: int, handle: int, name: str, role: bool, count: int | None, refused: bool) -> None:
+        channel, session = _of(list(self.sessions.items()), pick)
+        said = self._frame(channel, Attach(name, handle, role, initial_delivery_count=count))
+        names = {(link.name, link.publishes) for link in session.links.values()}
+        publishes = role is SENDER
+        if session.is_ended:
+            assert self._say(said) == [] and self._hear() == []
+        elif handle > LIMITS.handle_max:
+            self._expect_connection_fault(said, Condition.FRAMING_ERROR)
+        elif handle in session.links or (name, publishes) in names:
+            self._end_faulty(Faulty("session", Condition.HANDLE_IN_USE), channel, None, self._say(said))
+        elif publishes and count is None:
+            self._end_faulty(Faulty("session", Condition.INVALID_FIELD), channel, None, self._say(said))
+        else:
+            link = session.links[handle] = LinkModel(name, publishes, count if publishes and count else 0)
+            self.is_refusing = refused
+            self._say(said)
+            link.credit = CREDIT if publishes and not refused else 0
+            link.is_ended = refused
+            answer, *more = self._hear()
+            assert (answer.name, answer.role, answer.handle) == (name, not role, handle)
+            assert [type(one) for one in more] == ([Detach] if refused else [Flow] * publishes)
+
+    @precondition(lambda self: self.is_open and self.sessions)
+    @rule(pick=PICK, handle=HANDLES, closed=st.booleans())
+    def detaches(self, pick: int, handle: int, closed: bool) -> None:
+        channel, session = _of(list(self.sessions.items()), pick)
+        events = self._say(self._frame(channel, Detach(handle, closed)))
+        if session.is_ended:
+            assert events == [] and self._hear() == []
+        elif handle not in session.links:
+            self._end_faulty(Faulty("session", Condition.UNATTACHED_HANDLE), channel, None, events)
+        else:
+            link = session.links.pop(handle)
+            assert [(type(event), event.link.name, event.failed) for event in events] == [(Detached, link.name, False)]
+            assert self._hear() == ([] if link.is_ended else [Detach(handle, closed)])
+
+    @precondition(lambda self: self.is_open and self._attached())
+    @rule(pick=PICK)
+    def server_detaches(self, pick: int) -> None:
+        channel, handle, link = _of(self._attached(), pick)
+        self._core_link(channel, handle).detach(Error("amqp:resource-deleted"))
+        assert self._hear() == [Detach(handle, True, Error("amqp:resource-deleted"))]
+        link.is_ended, link.parts = True, None
+
+    # from the peer to the server
+
+    @precondition(lambda self: self.is_open and self.sessions)
+    @rule(
+        pick=PICK,
+        handle=HANDLES,
+        sizes=st.lists(st.sampled_from((0, 430, 431)), min_size=1, max_size=6),
+        settled=st.booleans(),
+    )
+    def publishes(self, pick: int, handle: int, sizes: list[int], settled: bool) -> None:
+        """Whole messages on one link, heard at once."""
+        channel, session = _of(list(self.sessions.items()), pick)
+        first = session.transfers_said
+        transfers = [
+            (Transfer(handle, first + row, b"t", 0, settled), bytes([row]) * size) for row, size in enumerate(sizes)
+        ]
+        self._say_transfers(channel, transfers, at_once=self._partial_bytes is None)
+
+    @precondition(lambda self: self.is_open and self.sessions)
+    @rule(
+        pick=PICK,
+        handle=HANDLES,
+        size=st.sampled_from((0, 30, 400)),
+        more=st.booleans(),
+        aborted=st.booleans(),
+        numbered=st.booleans(),
+        settled=st.none() | st.booleans(),
+    )
+    def publishes_a_part(
+        self, pick: int, handle: int, size: int, more: bool, aborted: bool, numbered: bool, settled: bool | None
+    ) -> None:
+        channel, session = _of(list(self.sessions.items()), pick)
+        delivery_id = session.transfers_said if numbered else None
+        transfer = Transfer(handle, delivery_id, b"t", 0, settled, more, aborted=aborted)
+        self._say_transfers(channel, [(transfer, b"p" * size)], at_once=False)
+
+    @property
+    def _partial_bytes(self) -> int | None:
+        """Bytes of messages that have arrived in part; None if there is no such message."""
+        parts = [
+            len(link.parts)
+            for _, session in self._mapped()
+            for link in session.links.values()
+            if link.parts is not None
+        ]
+        return sum(parts) if parts else None
+
+    def _say_transfers(self, channel: int, transfers: list[tuple[Transfer, bytes]], *, at_once: bool) -> None:
+        session = self.sessions[channel]
+        octets = b"".join(self._frame(channel, transfer, payload) for transfer, payload in transfers)
+        expected: list[Delivery] = []
+        faults: list[Faulty] = []
+        if not session.is_ended:
+            self._model_transfers(session, transfers, expected, faults, at_once=at_once)
+        if any(fault.scope == "connection" for fault in faults):
+            self._expect_connection_fault(octets, faults[0].condition)
+            return
+        events = self._say(octets)
+        assert self.side.messages == expected
+        assert len(events) == len(faults)
+        for fault in faults:
+            self._end_faulty(fault, channel, transfers[0][0].handle, events)
+        self._hear()
+
+    def _model_transfers(
+        self,
+        session: SessionModel,
+        transfers: list[tuple[Transfer, bytes]],
+        expected: list[Delivery],
+        faults: list[Faulty],
+        *,
+        at_once: bool,
+    ) -> None:
+        """What comes of transfers on one link; those that are taken at once are counted together."""
+        try:
+            if at_once:
+                session.count_in(len(transfers))
+            for transfer, payload in transfers:
+                if not at_once:
+                    session.count_in(1)
+                try:
+                    delivery = session.transfer(transfer, payload, self._partial_bytes or 0)
+                except Faulty as fault:
+                    if fault.scope != "link":
+                        raise
+                    faults.append(fault)
+                    link = session.links[transfer.handle]
+                    link.is_ended, link.parts = True, None
+                else:
+                    expected += [] if delivery is None else [delivery]
+                if not at_once:
+                    session.refill()
+            session.refill()
+        except Faulty as fault:
+            faults.append(fault)
+
+    @precondition(lambda self: self.is_open and self._attached(publishes=True))
+    @rule(pick=PICK, credit=st.integers(0, 9), drain=st.booleans())
+    def server_grants(self, pick: int, credit: int, drain: bool) -> None:
+        channel, handle, link = _of(self._attached(publishes=True), pick)
+        link.credit = credit
+        self._core_link(channel, handle).grant(credit, drain=drain)
+        (flow,) = self._hear()
+        assert flow.drain is drain
+
+    @precondition(lambda self: self.is_open and self._mapped())
+    @rule(pick=PICK, first=st.integers(0, 9), state=st.none() | st.just(Accepted()))
+    def server_settles(self, pick: int, first: int, state: Accepted | None) -> None:
+        channel, _ = _of(self._mapped(), pick)
+        self._core(channel).settle(first, first + 2, state)
+        assert self._hear() == [Disposition(RECEIVER, first, first + 2, True, state)]
+
+    # from the server to the peer
+
+    @precondition(lambda self: self.is_open and self._attached(publishes=False))
+    @rule(pick=PICK, sizes=st.lists(st.sampled_from((0, 30, 700, 1100)), min_size=1, max_size=4))
+    def server_sends(self, pick: int, sizes: list[int]) -> None:
+        channel, handle, link = _of(self._attached(publishes=False), pick)
+        core = self._core_link(channel, handle)
+        for size in sizes:
+            if not link.credit:
+                with pytest.raises(LocalProtocolError, match="credit"):
+                    core.send(b"m")
+                break
+            message = bytes([len(link.expected)]) + bytes(size)
+            link.expected.append(message)
+            link.move(1)
+            core.send(message)
+        self._hear()
+
+    @precondition(lambda self: self.is_open and self.sessions)
+    @rule(
+        pick=PICK,
+        handle=st.none() | HANDLES,
+        lag=st.integers(0, 3),
+        window=st.integers(0, 6),
+        seen=st.none() | st.integers(0, 3),
+        credit=st.none() | st.integers(0, 5),
+        drain=st.booleans(),
+        echo=st.booleans(),
+    )
+    def flows(
+        self,
+        pick: int,
+        handle: int | None,
+        lag: int,
+        window: int,
+        seen: int | None,
+        credit: int | None,
+        drain: bool,
+        echo: bool,
+    ) -> None:
+        """Windows as they were `lag` transfers ago; the credit as it was `seen` messages ago, or from the beginning."""
+        channel, session = _of(list(self.sessions.items()), pick)
+        lag = min(lag, session.transfers_heard)
+        flow = Flow(session.transfers_heard - lag, window, session.transfers_said, 99, handle, None, credit)
+        flow.drain, flow.echo = drain, echo
+        link = None if handle is None else session.links.get(handle)
+        if link is not None and seen is not None:
+            flow.delivery_count = (link.heard_count - seen) % MODULUS
+            if link.publishes:
+                flow.delivery_count = (link.count + seen) % MODULUS
+        if session.is_ended:
+            assert self._say(self._frame(channel, flow)) == [] and self._hear() == []
+            return
+        session.peer_window = max(0, window - lag)
+        if handle is not None and link is None:
+            events = self._say(self._frame(channel, flow))
+            self._end_faulty(Faulty("session", Condition.UNATTACHED_HANDLE), channel, None, events)
+            return
+        is_answered = echo
+        if link is not None and not link.is_ended:
+            is_answered = self._model_credit(link, flow, seen) or echo
+        elif link is not None:
+            is_answered = False
+        events = [type(event) for event in self._say(self._frame(channel, flow))]
+        link_changes = link is not None and not link.is_ended and (not link.publishes or seen is not None)
+        assert events.count(CreditChanged) == link_changes
+        flows = [one for one in self._hear() if isinstance(one, Flow)]
+        is_waiting = link is not None and bool(link.expected)
+        if not is_waiting:
+            assert bool(flows) is is_answered or session.links
+            assert not is_answered or flows[-1].handle == handle
+
+    def _model_credit(self, link: LinkModel, flow: Flow, seen: int | None) -> bool:
+        """Take over what a flow says of a link; whether the server answers it by itself."""
+        if link.publishes:
+            given_back = 0 if seen is None else seen
+            link.count = (link.count + given_back) % MODULUS
+            link.credit = max(0, link.credit - given_back)
+            return False
+        known = link.first_count if seen is None else flow.delivery_count
+        link.credit = max(0, (flow.link_credit or 0) - (link.count - known) % MODULUS)
+        if flow.drain:
+            link.move(link.credit)
+        return flow.drain
+
+    @precondition(lambda self: self.is_open and self.sessions)
+    @rule(
+        pick=PICK,
+        role=st.booleans(),
+        first=st.integers(0, 5),
+        last=st.none() | st.integers(0, 5),
+        settled=st.booleans(),
+    )
+    def settles(self, pick: int, role: bool, first: int, last: int | None, settled: bool) -> None:
+        channel, session = _of(list(self.sessions.items()), pick)
+        events = self._say(self._frame(channel, Disposition(role, first, last, settled, Accepted())))
+        if session.is_ended:
+            assert events == [] and self._hear() == []
+        elif last is not None and last < first:
+            self._end_faulty(Faulty("session", Condition.INVALID_FIELD), channel, None, events)
+        elif events or not (role is RECEIVER and settled):
+            # A server may pass over what a receiver has settled: nothing depends on it.
+            (event,) = events
+            assert isinstance(event, StateChanged)
+            assert (event.received, event.settled, event.state) == (role is RECEIVER, settled, Accepted())
+            assert (event.first, event.last) == (first, first if last is None else last)
+
+    # the connection
+
+    @precondition(lambda self: self.is_open)
+    @rule()
+    def shows_that_it_lives(self) -> None:
+        assert self._say(HEARTBEAT) == [] and self._hear() == []
+
+    @precondition(lambda self: self.is_open)
+    @rule(channel=CHANNELS, said=st.sampled_from((Flow(0, 1, 0, 1), Transfer(0, 0, b"t"), Detach(0), End())))
+    def says_something_on_a_channel_of_nobody(self, channel: int, said: Composite) -> None:
+        if channel not in self.sessions:
+            self._expect_connection_fault(self._frame(channel, said), Condition.NOT_ALLOWED)
+
+    @precondition(lambda self: self.is_open)
+    @rule(octets=st.sampled_from(sorted(FAULTS)))
+    def makes_a_fault(self, octets: bytes) -> None:
+        self._expect_connection_fault(octets, FAULTS[octets])
+
+    @precondition(lambda self: self.is_open)
+    @rule()
+    def server_closes(self) -> None:
+        self.side.connection.close()
+        assert self._hear() == [Close()]
+        self.is_open = False
+
+    @precondition(lambda self: self.is_open)
+    @rule(late=st.binary(max_size=20))
+    def closes(self, late: bytes) -> None:
+        assert self._say(encode_frame(0, Close().encode()) + late) == [Closed(None)]
+        assert self._hear() == [Close()]
+        self.begin_again()
+
+    @precondition(lambda self: not self.is_open)
+    @rule(said=st.sampled_from((Begin(None, 0, 1, 1), Flow(0, 1, 0, 1), Transfer(0, 0, b"t"), End(), Open("late"))))
+    def agrees_to_close(self, said: Composite) -> None:
+        """What was on its way has no effect any more."""
+        assert self._say(self._frame(0, said)) == [] and self._hear() == []
+        assert self._say(encode_frame(0, Close().encode())) == [Closed(None)]
+        assert self._say(self._frame(0, said)) == [] and self._hear() == []
+        assert self.side.connection.state is ConnectionState.CLOSED
+        self.begin_again()
+
+    # what always holds
+
+    @invariant()
+    def the_core_is_where_the_model_is(self) -> None:
+        connection = self.side.connection
+        assert connection.is_opened is self.is_open
+        assert connection.partial_bytes <= LIMITS.max_partial_bytes
+        if not self.is_open:
+            return
+        assert connection.partial_bytes == (self._partial_bytes or 0)
+        assert {session.remote_channel for session in connection.sessions} == set(self.sessions)
+        for channel, session in self._mapped():
+            core = self._core(channel)
+            waiting = any(link.expected for link in session.links.values() if not link.is_ended)
+            assert core.is_mapped and core.may_send is (session.peer_window > 0)
+            assert waiting <= (session.peer_window == 0), "messages wait for a window that is open"
+            assert (core.incoming_window, core.remote_incoming_window) == (session.window, session.peer_window)
+            assert session.window > 0, "a peer that keeps to the window is stuck"
+            assert {link.remote_handle for link in core.links} == set(session.links)
+        for channel, handle, link in self._attached():
+            end = self._core_link(channel, handle)
+            assert (end.is_attached, end.name, end.role) == (True, link.name, link.publishes)
+            assert (end.credit, end.delivery_count, end.has_partial) == (
+                link.credit,
+                link.count,
+                link.parts is not None,
+            )
+            assert link.credit >= 0
+
+
+PeerMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestPeerMachine = PeerMachine.TestCase

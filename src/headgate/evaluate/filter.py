@@ -71,14 +71,15 @@ class Filter:
         self.tree = tree
         self.text = text
         self.dialect = dialect
-        self.fields = frozenset(node.reference for node in walk(tree) if isinstance(node, Field))
+        nodes = list(walk(tree))
+        self.fields = frozenset(node.reference for node in nodes if isinstance(node, Field))
         own = own_rules(tree)
         self.has_own_rules = own is not None
         if own is not None:
             # Evaluating never raises, so what is wrong with the operators is said now.
             semantics_of(own)
-        self.uses_time = any(isinstance(node, Now) for node in walk(tree))
-        self.uses_chance = any(isinstance(node, NewId) for node in walk(tree))
+        self.uses_time = any(isinstance(node, Now) for node in nodes)
+        self.uses_chance = any(isinstance(node, NewId) for node in nodes)
         self._program: Program | None = None
         self._compiled = False
 

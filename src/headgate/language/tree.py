@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from headgate.message.fields import FieldReference
 from headgate.message.types import AmqpValue
@@ -454,25 +454,32 @@ Node: TypeAlias = (
 
 def children(node: Node) -> tuple[Node, ...]:
     """The operands of a node, left to right."""
-    match node:
-        case And() | Or():
-            return node.operands
-        case Compare() | Arithmetic() | Concatenate():
-            return node.left, node.right
-        case Call():
-            return node.arguments
-        case In():
-            return node.subject, *node.members
-        case Like() | LikeText() | TextTest():
-            return (node.subject,)
-        case LikeValue():
-            return (node.subject, node.pattern) if node.escape is None else (node.subject, node.pattern, node.escape)
-        case PropertyOf():
-            return (node.name,)
-        case Not() | BooleanCast() | IsNull() | Exists() | HasSimple() | Sign() | CompareSpecial():
-            return (node.operand,)
-        case _:
-            return ()
+    operands = _OPERANDS.get(type(node))
+    return () if operands is None else operands(node)
+
+
+# By kind in a table: trees are walked often, and most nodes are leaves.
+_OPERANDS: dict[type, Callable[[Any], tuple[Node, ...]]] = {
+    And: lambda node: node.operands,
+    Or: lambda node: node.operands,
+    Compare: lambda node: (node.left, node.right),
+    Arithmetic: lambda node: (node.left, node.right),
+    Concatenate: lambda node: (node.left, node.right),
+    Call: lambda node: node.arguments,
+    In: lambda node: (node.subject, *node.members),
+    Like: lambda node: (node.subject,),
+    LikeText: lambda node: (node.subject,),
+    TextTest: lambda node: (node.subject,),
+    LikeValue: lambda node: (node.subject, node.pattern, *(() if node.escape is None else (node.escape,))),
+    PropertyOf: lambda node: (node.name,),
+    Not: lambda node: (node.operand,),
+    BooleanCast: lambda node: (node.operand,),
+    IsNull: lambda node: (node.operand,),
+    Exists: lambda node: (node.operand,),
+    HasSimple: lambda node: (node.operand,),
+    Sign: lambda node: (node.operand,),
+    CompareSpecial: lambda node: (node.operand,),
+}
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -481,7 +488,9 @@ def walk(node: Node) -> Iterator[Node]:
     while stack:
         current = stack.pop()
         yield current
-        stack.extend(reversed(children(current)))
+        below = children(current)
+        if below:
+            stack.extend(below[::-1])
 
 
 def own_rules(node: Node) -> OwnRules | None:

@@ -175,7 +175,12 @@ class Consumer(ABC):
 
     @property
     def scan_is_small(self) -> bool:
-        """Whether the next scan is over in well under a millisecond: few new messages at the end of the stream."""
+        """Whether the next scan is over in well under a millisecond.
+
+        So it is where the next messages are decided for others already, and for few new ones at the end of the stream.
+        """
+        if self._reader.is_decided(self._scan_offset):
+            return True
         wanted = self.options.filter
         if wanted is not None and wanted.program is None:
             return False

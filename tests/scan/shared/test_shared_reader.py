@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream
 from headgate.scan import Cursor, ScanBatch, ScanCounters, ScanRequest
-from headgate.scan.shared import SharedLog, SharedReader, SharedReads
+from headgate.scan.shared import SharedLog, SharedReader, SharedReads, results
 from log_streams import quick_folder
 from shared_streams import FILTER_VALUES, FILTERS, PIECES, STARTS, Piece, write_stream
 
@@ -70,14 +71,19 @@ class Following:
     wishes=st.lists(st.tuples(_requests(), STARTS), min_size=1, max_size=7),
     order=st.lists(st.integers(0, 6), max_size=60),
     windows_bytes=st.sampled_from([0, 3000, 1 << 20]),
+    step_bytes=st.sampled_from([150, 4 << 20]),
+    kept_bytes=st.sampled_from([0, 400, 4 << 20]),
 )
 def test_each_reader_gets_what_a_cursor_alone_gets(
     pieces: list[Piece],
     wishes: list[tuple[ScanRequest, OffsetSpecification]],
     order: list[int],
     windows_bytes: int,
+    step_bytes: int,
+    kept_bytes: int,
 ) -> None:
-    with quick_folder() as folder:
+    limits = mock.patch.multiple(results, _STEP_BYTES=step_bytes, _KEPT_BYTES=kept_bytes)
+    with quick_folder() as folder, limits:
         stream = write_stream(Path(folder), pieces)
         end = stream.next_offset()
         log = SharedLog(stream, SharedReads(windows_bytes=windows_bytes, most_open_segments=2))
@@ -138,7 +144,7 @@ def test_many_filters_that_keep_little_are_decided_together_with_the_same_result
         for each in group:
             while each.read():
                 pass
-        decided = [window for tiles in log._tiles.values() for window in tiles if window.is_decided]
+        decided = [each for each in log._results if each.numbers]
         assert decided
         for each, (request, place) in zip(group, wishes, strict=True):
             expected, counted = _by_cursor(stream, request, place)

@@ -5,6 +5,7 @@ for all filters that hold them and 1 024 messages at a time, and small parts for
 (docs/design/rules.md). The result is that of evaluating every filter alone.
 """
 
+from headgate.evaluate.rules.common import common_filter
 from headgate.evaluate.rules.rule_set import Matches, RuleSet
 
-__all__ = ["Matches", "RuleSet"]
+__all__ = ["Matches", "RuleSet", "common_filter"]

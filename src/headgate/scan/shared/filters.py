@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.evaluate.filter import Filter
-from headgate.evaluate.rules import RuleSet
+from headgate.evaluate.rules import RuleSet, common_filter
 from headgate.message.batch import EncodedMessages
+from headgate.scan.request import OffsetRange
 
 if TYPE_CHECKING:
     from headgate.scan.shared.reader import SharedReader
-    from headgate.scan.shared.window import SharedWindow
+    from headgate.scan.shared.results import SharedResults
 
 NO_FILTER = -1
 """The number of readers without a filter."""
@@ -38,52 +39,39 @@ _MOST_NEAR = 16
 """Readers up to so many windows behind may find what was decided for them; fewer where it did not last so long."""
 
 
-@dataclass(slots=True)
-class RuleMatches:
-    """Which messages of a batch match which filters of a rule set: `rows[borders[i]:borders[i + 1]]` filter i.
-
-    `chunks_hit[i]` is the number of chunks that they lie in.
-    """
-
-    rows: NDArray[np.int64]
-    borders: list[int]
-    chunks_hit: list[int]
-
-
 @dataclass(frozen=True, slots=True)
 class SharedRules:
-    """Filters of a stream that are decided together; `places` is number of filter → place in the set."""
+    """Filters of a stream that are decided together; `places` is number of filter → place in the set.
+
+    `common` is true wherever one of them is: what it leaves is all that has to be matched.
+    """
 
     rules: RuleSet
     places: dict[int, int]
+    common: Filter | None
 
     @staticmethod
     def of(filters: dict[int, Filter]) -> SharedRules:
         """A new set."""
-        return SharedRules(RuleSet(list(filters.values())), {number: place for place, number in enumerate(filters)})
+        given = list(filters.values())
+        places = {number: place for place, number in enumerate(filters)}
+        return SharedRules(RuleSet(given), places, common_filter(given))
 
     def changed(self, filters: dict[int, Filter]) -> SharedRules:
         """The set of these filters, made from this one: a millisecond or two for each that comes."""
-        rules, places = self.rules, dict(self.places)
+        rules, places, common = self.rules, dict(self.places), self.common
         for number in self.places.keys() - filters.keys():
             rules = rules.without(places.pop(number))
         for number in filters.keys() - self.places.keys():
             places[number] = rules.next_number
             rules = rules.with_filter(filters[number])
-        return SharedRules(rules, places)
+            common = None if common is None else common_filter([common, filters[number]])
+        return SharedRules(rules, places, common)
 
-    def match(self, messages: EncodedMessages, chunk_of: NDArray[np.int64]) -> RuleMatches:
-        """Messages by place of the filter; `chunk_of` `(messages,)` is the chunk of each, rising."""
-        count = self.rules.next_number
+    def match(self, messages: EncodedMessages) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Pairs of a message, by row, and the place of a filter that it matches; sorted by row."""
         found = self.rules.match(messages, now_ms=0)
-        # Numbers of 16 bits are sorted by their digits, several times faster than wide ones.
-        order = np.argsort(found.rules.astype(np.int16 if count < 1 << 15 else np.int64), kind="stable")
-        rules, rows = found.rules[order], found.rows[order]
-        chunks = chunk_of[rows]
-        is_new = np.ones(len(rows), dtype=np.bool_)
-        is_new[1:] = (chunks[1:] != chunks[:-1]) | (rules[1:] != rules[:-1])
-        borders = np.searchsorted(rules, np.arange(count + 1))
-        return RuleMatches(rows, borders.tolist(), np.bincount(rules[is_new], minlength=count).tolist())
+        return found.rows, found.rules
 
 
 class SharedFilters:
@@ -103,14 +91,9 @@ class SharedFilters:
         """How many readers the stream has."""
         return len(self._readers)
 
-    @property
-    def has_unfiltered(self) -> bool:
-        """Whether some reader takes all messages, or whole chunks."""
-        return NO_FILTER in self._readers.values()
-
-    def learn(self, window: SharedWindow) -> None:
-        """A decided window is given up: if few had any use of that, fewer are thought of the next time."""
-        if window.times_used < FEWEST_FILTERS:
+    def learn(self, results: SharedResults) -> None:
+        """Results are given up: if few had any use of them, fewer are thought of the next time."""
+        if results.times_used < FEWEST_FILTERS:
             self._near_windows = max(1, self._near_windows // 2)
         else:
             self._near_windows = min(_MOST_NEAR, 2 * self._near_windows)
@@ -138,18 +121,16 @@ class SharedFilters:
             if number is not None and number >= 0 and number not in self._readers.values():
                 del self._numbers[self._filters.pop(number)]
 
-    def rules_for(self, window: SharedWindow, number: int, known: Collection[int]) -> SharedRules | None:
-        """All filters as a rule set, if a window is better decided for all than for the filter `number` alone.
+    def rules_for(self, span: OffsetRange, number: int, known: Collection[int]) -> SharedRules | None:
+        """All filters as a rule set, if some offsets are better decided for all than for the filter `number` alone.
 
         That is so when enough readers will soon ask for filters that are not `known` there.
         """
-        if number < 0:
-            return None
         with self._lock:
-            begin = window.first_offset - self._near_windows * (window.next_offset - window.first_offset)
+            begin = span.start - self._near_windows * (span.stop - span.start)
             asked = {number}
             for reader, other in self._readers.items():
-                is_near = reader.is_waiting and begin <= reader.offset < window.next_offset
+                is_near = reader.is_waiting and begin <= reader.offset < span.stop
                 if is_near and other >= 0 and other not in known:
                     asked.add(other)
             if len(asked) < FEWEST_FILTERS + len(self._filters) // _FILTERS_PER_READER:

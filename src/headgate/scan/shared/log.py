@@ -6,6 +6,7 @@ import bisect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,7 +14,9 @@ from headgate.errors import OffsetOutOfRangeError
 from headgate.log import OffsetKind, OffsetSpecification, Segment, Stream
 from headgate.scan.shared.filters import SharedFilters
 from headgate.scan.shared.reads import SharedReads
+from headgate.scan.shared.results import SharedResults
 from headgate.scan.shared.segments import OpenSegment, SegmentView
+from headgate.scan.shared.tiles import Tile, Tiles
 from headgate.scan.shared.window import SharedWindow
 
 MOST_WINDOW_RECORDS = 1 << 16
@@ -26,6 +29,14 @@ LARGEST_WINDOW_BYTES = 4 << 20
 _MANY_READERS = 32
 """From so many readers on windows grow to twice that: what each of them costs counts more."""
 
+LARGEST_RESULTS_BYTES = 32 << 20
+"""Results grow further: only what some filter keeps of so many bytes is in memory."""
+
+_BYTES_PER_RECORD = 64
+"""With smaller messages results hold fewer bytes."""
+
+_MOST_RESULTS_CHUNKS = 1 << 14
+
 SMALL_BYTES = 64 << 10
 SMALL_RECORDS = 1024
 """What is left to the end of a stream is little up to so many bytes and messages."""
@@ -34,6 +45,8 @@ _MAPPED_BYTES = 256 << 10
 """Fewer bytes are copied: that costs less than new pages of a mapping."""
 
 _ATTEMPTS = 5
+
+T = TypeVar("T", SharedWindow, SharedResults)
 
 
 @dataclass(slots=True)
@@ -44,14 +57,19 @@ class Place:
     view: SegmentView
     row: int
 
-    def window_stop(self, window_bytes: int) -> int:
+    def window_stop(self, window_bytes: int, most_records: int = MOST_WINDOW_RECORDS) -> int:
         """The row behind a window from here on: windows end at the same bytes for all readers, so that they meet."""
         table = self.view.table
         border = (int(table.position[self.row]) // window_bytes + 1) * window_bytes
         by_bytes = int(np.searchsorted(table.position, border, side="left"))
-        most = int(table.chunk_id[self.row]) + MOST_WINDOW_RECORDS
+        most = int(table.chunk_id[self.row]) + most_records
         by_records = int(np.searchsorted(table.chunk_id, most, side="left"))
         return max(self.row + 1, min(by_bytes, by_records))
+
+    def results_stop(self, results_bytes: int) -> int:
+        """The row behind results from here on."""
+        most_records = max(MOST_WINDOW_RECORDS, results_bytes // _BYTES_PER_RECORD)
+        return min(self.window_stop(results_bytes, most_records), self.row + _MOST_RESULTS_CHUNKS)
 
 
 class SharedLog:
@@ -67,7 +85,8 @@ class SharedLog:
         self.filters = SharedFilters()
         self._segments: list[Segment] = []
         self._opened: dict[int, OpenSegment] = {}
-        self._tiles: dict[int, list[SharedWindow]] = {}
+        self._windows: Tiles[SharedWindow] = Tiles()
+        self._results: Tiles[SharedResults] = Tiles()
         self._small_from = (-1, 0)
         self._is_closed = False
         with reads.lock:
@@ -79,8 +98,8 @@ class SharedLog:
         with self.reads.lock:
             self._is_closed = True
             self.reads.remove_log(self)
-            for window in [window for tiles in self._tiles.values() for window in tiles]:
-                self.reads.forget(window)
+            for tile in (*self._windows, *self._results):
+                self.reads.forget(tile)
             for opened in list(self._opened.values()):
                 self.close_segment(opened)
 
@@ -227,37 +246,46 @@ class SharedLog:
         left = place.view.stop_position - place.view.position_at(place.row)
         return left >= _MAPPED_BYTES and (place.opened.segment.mappable or self._is_sound())
 
-    # windows
+    # windows and results
 
     def window(self, place: Place, window_bytes: int) -> SharedWindow:
-        """The window that holds a place; made if there is none. Windows of a segment never overlap."""
+        """The window that holds a place; made if there is none. Windows never overlap."""
         with self.reads.lock:
-            tiles = self._tiles.setdefault(place.opened.segment.first_chunk_id, [])
-            at = bisect.bisect_right(tiles, place.row, key=_start_row) - 1
-            if at >= 0 and tiles[at].stop_row > place.row:
-                window = tiles[at]
-            else:
-                stop = place.window_stop(window_bytes)
-                if at + 1 < len(tiles):
-                    stop = min(stop, tiles[at + 1].start_row)
-                window = SharedWindow(place.opened.segment.first_chunk_id, place.row, stop, place.view, self.reads)
-                tiles.insert(at + 1, window)
-            self.reads.touch(window, self)
-            return window
+            return self._tile(self._windows, SharedWindow, place, place.window_stop(window_bytes))
 
-    def drop_tile(self, window: SharedWindow) -> None:
-        """A window is not kept any more; under the lock of the reads."""
-        tiles = self._tiles[window.segment_id]
-        tiles.remove(window)
-        if window.is_decided:
-            self.filters.learn(window)
-        if not tiles:
-            del self._tiles[window.segment_id]
+    def results(self, place: Place, results_bytes: int) -> SharedResults:
+        """The results that hold a place; if there are none, some that are not decided yet. Results never overlap."""
+        with self.reads.lock:
+            return self._tile(self._results, SharedResults, place, place.results_stop(results_bytes))
+
+    def results_at(self, offset: int) -> SharedResults | None:
+        """The results that hold an offset, if there are any; decided or not. Looks at no file."""
+        with self.reads.lock:
+            found = self._results.at(offset)
+            if found is not None:
+                self.reads.touch(found, self)
+            return found
+
+    def _tile(self, tiles: Tiles[T], kind: type[T], place: Place, stop_row: int) -> T:
+        offset = place.view.offset_at(place.row)
+        tile = tiles.at(offset)
+        if tile is None:
+            segment_id = place.opened.segment.first_chunk_id
+            stop_row = tiles.stop_row(segment_id, offset, stop_row)
+            tile = kind(segment_id, place.row, stop_row, place.view, self.reads)
+            tiles.add(tile)
+        self.reads.touch(tile, self)
+        return tile
+
+    def drop_tile(self, tile: Tile) -> None:
+        """A window or results are not kept any more; under the lock of the reads."""
+        if isinstance(tile, SharedResults):
+            self._results.remove(tile)
+            if tile.numbers:
+                self.filters.learn(tile)
+        elif isinstance(tile, SharedWindow):
+            self._windows.remove(tile)
 
 
 def _first_chunk_id(segment: Segment) -> int:
     return segment.first_chunk_id
-
-
-def _start_row(window: SharedWindow) -> int:
-    return window.start_row

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,9 +16,18 @@ from headgate.scan.reading import ScanBatch
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
 from headgate.scan.rows import read_rows
 from headgate.scan.shared.chunks import ChunkPortion, chunks_of
-from headgate.scan.shared.log import SMALLEST_WINDOW_BYTES, Place, SharedLog
+from headgate.scan.shared.filters import FEWEST_FILTERS
+from headgate.scan.shared.log import (
+    LARGEST_RESULTS_BYTES,
+    LARGEST_WINDOW_BYTES,
+    SMALLEST_WINDOW_BYTES,
+    Place,
+    SharedLog,
+)
+from headgate.scan.shared.results import SharedResults
 from headgate.scan.shared.segments import BLOCK_ROWS
 from headgate.scan.shared.window import (
+    DENSE,
     LoadedRows,
     Pick,
     SharedWindow,
@@ -32,9 +42,6 @@ Int64Array = NDArray[np.int64]
 
 _SPARSE = 4
 """Less than one message in so many kept is little."""
-
-_DENSE = 2
-"""From one byte in so many wanted on, reading all chunks of a window for all readers is better than some for one."""
 
 _MOST_MAPPED_BYTES = 16 << 20
 """Views of a file take no memory, so whoever is far behind gets many chunks at once."""
@@ -145,6 +152,7 @@ class SharedReader:
         self._selector = ChunkSelector(log.stream, request)
         self._index: MatchIndex | None = None
         self._selection: _Selection | None = None
+        self._ready: SharedResults | None = None
         self._window_bytes = self._mapped_bytes = SMALLEST_WINDOW_BYTES
         self._number = log.filters.add(self, request.filter)
         self._is_dense = not self._selector.tests_headers
@@ -163,6 +171,13 @@ class SharedReader:
         once everything before was given, and other LogErrors.
         """
         self.offset = offset
+        decided, self._ready = self._ready, None
+        if decided is None or not decided.first_offset <= offset < decided.next_offset:
+            decided = self._decided(offset)
+        if decided is not None:
+            portion = self._from_results(decided, offset)
+            self._adapt(portion, offset)
+            return portion
         try:
             with self._log.place(offset) as place:
                 return None if place is None else self._read(place, offset, now_ms)
@@ -196,6 +211,11 @@ class SharedReader:
         except OffsetOutOfRangeError:
             return ChunkPortion.empty(*self._behind_deleted(offset))
 
+    def is_decided(self, offset: int) -> bool:
+        """Whether `read` from there has nothing to do but to give what is decided; that stays so for the next read."""
+        self._ready = self._decided(offset)
+        return self._ready is not None
+
     def _behind_deleted(self, offset: int) -> tuple[int, ScanCounters, int]:
         """Where to go on when retention was faster, and how much is lost."""
         first = self._log.first_offset()
@@ -212,9 +232,12 @@ class SharedReader:
         return portion
 
     def _read_somehow(self, place: Place, request: ScanRequest, within: OffsetRange) -> Portion:
-        """By the match index if there is one, by a window that others use, too, or alone."""
+        """By the match index if there is one, by what is decided for all, a window that others use, too, or alone."""
         index = self._index_of(place)
         if index is None:
+            results = self._results(place, within.start)
+            if results is not None:
+                return self._from_results(results, within.start)
             try:
                 shared = self._window_step(place)
                 portion = None if shared is None else self._shared(shared, request, within)
@@ -222,18 +245,59 @@ class SharedReader:
                 portion = None
             if portion is not None:
                 return portion
-        step = self._step(place, self._window_bytes)
+        step = self._step(place, min(self._window_bytes, LARGEST_WINDOW_BYTES))
         if not len(step.rows):
             return Portion([], step.next_offset, step.counters)
         portion = None if index is None else self._indexed(step, index, request, within)
         return self._alone(step, request, within) if portion is None else portion
+
+    def _decided(self, offset: int) -> SharedResults | None:
+        """What is decided for the filter from an offset on."""
+        if self._number < 0 or not self._is_dense:
+            return None
+        found = self._log.results_at(offset)
+        return found if found is not None and self._number in found.numbers else None
+
+    def _results(self, place: Place, offset: int) -> SharedResults | None:
+        """What is decided for the filter from a place on, decided now if enough readers will ask; None if too few."""
+        if self._number < 0 or not self._is_dense or self._log.filters.reader_count < FEWEST_FILTERS:
+            return None
+        while True:
+            found = self._log.results_at(offset)
+            if found is None:
+                known: Collection[int] = ()
+                stop = place.view.offset_at(place.results_stop(self._window_bytes))
+                span = OffsetRange(place.view.offset_at(place.row), stop)
+            else:
+                known, span = found.numbers, OffsetRange(found.first_offset, found.next_offset)
+            rules = self._log.filters.rules_for(span, self._number, known)
+            if rules is None:
+                return None
+            found = self._log.results(place, self._window_bytes)
+            if found.stop_row > len(place.view.table):
+                place.view = place.opened.refresh()
+            if not found.decide(place, rules, self._number):
+                return None
+            if offset < found.next_offset and self._number in found.numbers:
+                return found
+
+    def _from_results(self, results: SharedResults, offset: int) -> Portion:
+        verdict, pick, records = results.read(self._number, self._selector, offset)
+        counters = replace(pick.counters)
+        if self._selector.tests_headers:
+            self._is_dense = pick.is_dense
+        counters.messages_evaluated = records
+        counters.messages_matched = verdict.kept_messages
+        counters.bytes_read = pick.chunk_bytes
+        counters.chunks_without_match = len(pick.chunks) - verdict.chunks_hit
+        return Portion(list(verdict.batches), results.next_offset, counters)
 
     def _shared(self, step: _WindowStep, request: ScanRequest, within: OffsetRange) -> Portion | None:
         """A step over a window; None if something in it is damaged: whom that concerns finds out alone."""
         window, pick, counters = step.window, step.pick, step.counters
         if not len(pick.chunks):
             return Portion([], window.next_offset, counters)
-        verdict = window.verdict(step.place, request, self._number, self._log.filters)
+        verdict = window.verdict(step.place, request, self._number)
         if verdict is None:
             return None
         counters.messages_evaluated += pick.record_count
@@ -283,7 +347,7 @@ class SharedReader:
         """Larger steps as long as little is kept."""
         kept = sum(len(batch) for batch in portion.batches)
         if kept * _SPARSE < portion.next_offset - offset:
-            self._window_bytes = min(2 * self._window_bytes, self._log.largest_window_bytes)
+            self._window_bytes = min(2 * self._window_bytes, LARGEST_RESULTS_BYTES)
         else:
             self._window_bytes = SMALLEST_WINDOW_BYTES
 
@@ -301,7 +365,7 @@ class SharedReader:
                 loaded = shared.window.load(place)
                 shared.counters.bytes_read += shared.pick.chunk_bytes
                 return _portion(loaded, shared.pick.chunks, shared.window.next_offset, shared.counters)
-        return self._chunks_of_step(self._step(place, self._window_bytes))
+        return self._chunks_of_step(self._step(place, min(self._window_bytes, LARGEST_WINDOW_BYTES)))
 
     def _chunks_of_step(self, step: _Step) -> ChunkPortion:
         if not len(step.rows):
@@ -320,17 +384,16 @@ class SharedReader:
             selection = self._selected(place)
             wanted = place.view.sizes(selection.rows[np.searchsorted(selection.rows, place.row) :])
             span = place.view.position_at(selection.stop_row) - place.view.position_at(place.row)
-            if selection.is_counted or int(wanted.sum()) * _DENSE < span:
+            if selection.is_counted or int(wanted.sum()) * DENSE < span:
                 return None
             self._selection = None
-        window = self._log.window(place, self._window_bytes)
+        window = self._log.window(place, min(self._window_bytes, self._log.largest_window_bytes))
         if window.stop_row > len(place.view.table):
             place.view = place.opened.refresh()
         first_chunk = 0 if place.row == window.start_row else window.first_chunk(place)
         pick = window.pick(place, self._selector, first_chunk)
         if self._selector.tests_headers:
-            skipped = pick.counters.bytes_skipped
-            self._is_dense = pick.chunk_bytes * _DENSE >= pick.chunk_bytes + skipped
+            self._is_dense = pick.is_dense
         return _WindowStep(place, window, pick, replace(pick.counters))
 
     def _step(self, place: Place, window_bytes: int) -> _Step:

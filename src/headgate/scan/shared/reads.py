@@ -11,7 +11,7 @@ from headgate.scan.shared.buffers import BufferPool
 
 if TYPE_CHECKING:
     from headgate.scan.shared.log import SharedLog
-    from headgate.scan.shared.window import SharedWindow
+    from headgate.scan.shared.tiles import Tile
 
 MOST_OPEN_SEGMENTS = 64
 WINDOWS_BYTES = 40 << 20
@@ -28,7 +28,7 @@ class SharedReads:
         self.pool = BufferPool()
         self._windows_bytes = windows_bytes
         self._most_open = most_open_segments
-        self._windows: OrderedDict[SharedWindow, SharedLog] = OrderedDict()
+        self._tiles: OrderedDict[Tile, SharedLog] = OrderedDict()
         self._bytes = 0
         self._logs: set[SharedLog] = set()
         self._tick = self._trimmed_at = 0
@@ -44,14 +44,14 @@ class SharedReads:
 
     @property
     def bytes_held(self) -> int:
-        """Bytes of memory that windows are kept in."""
+        """Bytes of memory that windows and results are kept in."""
         return self._bytes
 
     def trim(self) -> None:
-        """Give back what nobody used since the last call: windows, and buffers kept for the next read."""
+        """Give back what nobody used since the last call: windows, results, and buffers kept for the next read."""
         with self.lock:
-            for window in [each for each in self._windows if each.touched_at <= self._trimmed_at]:
-                self.forget(window)
+            for tile in [each for each in self._tiles if each.touched_at <= self._trimmed_at]:
+                self.forget(tile)
             self._trimmed_at = self._tick
         self.pool.trim()
 
@@ -65,31 +65,31 @@ class SharedReads:
         """A log does not any more."""
         self._logs.discard(log)
 
-    def touch(self, window: SharedWindow, log: SharedLog) -> None:
-        """A window is used, perhaps for the first time."""
-        self._windows[window] = log
-        self._windows.move_to_end(window)
-        window.touched_at = self.next_use()
+    def touch(self, tile: Tile, log: SharedLog) -> None:
+        """A tile is used, perhaps for the first time."""
+        self._tiles[tile] = log
+        self._tiles.move_to_end(tile)
+        tile.touched_at = self.next_use()
 
-    def charge(self, window: SharedWindow, size_bytes: int) -> None:
-        """A window takes up more memory; others give way."""
-        if window not in self._windows:
+    def charge(self, tile: Tile, size_bytes: int) -> None:
+        """A tile takes up more memory; others give way."""
+        if tile not in self._tiles:
             return
-        window.charged_bytes += size_bytes
+        tile.charged_bytes += size_bytes
         self._bytes += size_bytes
-        while self._bytes > self._windows_bytes and len(self._windows) > 1:
-            oldest = next(iter(self._windows))
-            if oldest is window:
-                self._windows.move_to_end(oldest)
+        while self._bytes > self._windows_bytes and len(self._tiles) > 1:
+            oldest = next(iter(self._tiles))
+            if oldest is tile:
+                self._tiles.move_to_end(oldest)
                 continue
             self.forget(oldest)
 
-    def forget(self, window: SharedWindow) -> None:
-        """Give a window up; whoever reads from it keeps it as long as that takes."""
-        log = self._windows.pop(window, None)
+    def forget(self, tile: Tile) -> None:
+        """Give a tile up; whoever reads from it keeps it as long as that takes."""
+        log = self._tiles.pop(tile, None)
         if log is not None:
-            self._bytes -= window.charged_bytes
-            log.drop_tile(window)
+            self._bytes -= tile.charged_bytes
+            log.drop_tile(tile)
 
     def next_use(self) -> int:
         """A number that grows with every use of a segment."""

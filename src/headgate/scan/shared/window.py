@@ -1,9 +1,9 @@
-"""Some chunks in a row of one segment, in memory once, and what was decided about their messages."""
+"""Some chunks in a row of one segment, in memory once, and what single filters keep of them."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from headgate.errors import CorruptChunkError
 from headgate.log import ChunkHeaders, ChunkType
 from headgate.log.build import gather
-from headgate.message.batch import SLACK_BYTES, EncodedMessages
+from headgate.log.format import HEADER_DTYPE
 from headgate.scan.decide import Decider
 from headgate.scan.reading import ScanBatch, Window, open_window, read_window
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
-from headgate.scan.shared.filters import NO_FILTER, RuleMatches, SharedFilters, SharedRules
+from headgate.scan.shared.filters import NO_FILTER
 from headgate.scan.shared.reads import SharedReads
 from headgate.scan.shared.segments import OpenSegment, SegmentView
+from headgate.scan.shared.tiles import Tile
 from headgate.scan.stage_one import ChunkSelector
 
 if TYPE_CHECKING:
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
 
 Int64Array = NDArray[np.int64]
 
+DENSE = 2
+"""From one byte in so many wanted on, reading all chunks of a window for all readers is better than some for one."""
+
 EVERYWHERE = OffsetRange(0, 2**63 - 1)
 
 _ROW_BYTES = 24
 """What a message in a batch takes beside its bytes."""
-
-_COMPACT = 2
-"""Less than one byte in so many kept by some filter is worth a copy, so that the rest can go."""
 
 _WINDOW_BYTES = 4096
 """What a window takes beside its chunks."""
@@ -77,6 +78,11 @@ class Pick:
     record_count: int
     chunk_bytes: int
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether so much is left that reading with others pays."""
+        return self.chunk_bytes * DENSE >= self.chunk_bytes + self.counters.bytes_skipped
+
 
 @dataclass(slots=True)
 class Outline:
@@ -85,6 +91,7 @@ class Outline:
     headers: ChunkHeaders
     sizes: Int64Array
     record_counts: Int64Array
+    chunk_ids: Int64Array
 
     @staticmethod
     def of(loaded: LoadedRows) -> Outline:
@@ -93,7 +100,26 @@ class Outline:
         lengths = content.headers["bloom_length"].astype(np.int64)
         blooms = gather(content.chunks.data, content.chunks.data_starts - lengths, lengths)
         headers = ChunkHeaders(content.headers, blooms, np.cumsum(lengths) - lengths)
-        return Outline(headers, loaded.sizes, content.chunks.record_counts)
+        return Outline(headers, loaded.sizes, content.chunks.record_counts, content.chunks.chunk_ids)
+
+    @staticmethod
+    def joined(parts: Sequence[Outline]) -> Outline:
+        """Those of chunks that follow one another, as one."""
+        if len(parts) == 1:
+            return parts[0]
+        ends = np.cumsum([len(part.headers.data) for part in parts]).tolist()
+        begins = [end - len(part.headers.data) for part, end in zip(parts, ends, strict=True)]
+        headers = ChunkHeaders(
+            np.concatenate([np.empty(0, dtype=HEADER_DTYPE), *(part.headers.records for part in parts)]),
+            np.concatenate([np.empty(0, dtype=np.uint8), *(part.headers.data for part in parts)]),
+            _concatenated([part.headers.bloom_positions + begin for part, begin in zip(parts, begins, strict=True)]),
+        )
+        return Outline(
+            headers,
+            _concatenated([part.sizes for part in parts]),
+            _concatenated([part.record_counts for part in parts]),
+            _concatenated([part.chunk_ids for part in parts]),
+        )
 
     def pick(self, selector: ChunkSelector, first_chunk: int) -> Pick:
         """The chunks from number `first_chunk` on that a selector keeps."""
@@ -106,6 +132,10 @@ class Outline:
             kept = kept[keep]
         records = int(self.record_counts[kept].sum())
         return Pick(kept, len(kept) == len(self.sizes), counters, records, int(self.sizes[kept].sum()))
+
+
+def _concatenated(columns: Sequence[Int64Array]) -> Int64Array:
+    return np.concatenate([np.empty(0, dtype=np.int64), *columns])
 
 
 def chunks_hit(chunk_ids: Int64Array, offsets: Int64Array) -> int:
@@ -148,13 +178,12 @@ def decide_window(
     return found, None
 
 
-class SharedWindow:
-    """The chunks `start_row … stop_row` of a segment for all readers. Safe for several threads.
+class SharedWindow(Tile):
+    """The chunks of a tile for all readers. Safe for several threads.
 
     Whoever asks first reads and decides; others wait for that and take the result. Its chunks are numbered; those
-    without messages do not count. Once it was decided for all filters, only what some filter keeps stays in memory,
-    so that results last until the slowest reader comes by; whoever asks for more has the bytes read again. All calls
-    that are given a `place` in its segment raise CorruptChunkError for a header that is none.
+    without messages do not count. All calls that are given a `place` in its segment raise CorruptChunkError for a
+    header that is none.
     """
 
     __slots__ = (
@@ -163,32 +192,15 @@ class SharedWindow:
         "_is_sound",
         "_loaded",
         "_lock",
-        "_matches",
         "_outline",
         "_picks",
-        "_pieces",
-        "_places",
         "_reads",
         "_size_bytes",
         "_verdicts",
-        "charged_bytes",
-        "first_offset",
-        "next_offset",
-        "segment_id",
-        "start_row",
-        "stop_row",
-        "times_used",
-        "touched_at",
     )
 
     def __init__(self, segment_id: int, start_row: int, stop_row: int, view: SegmentView, reads: SharedReads) -> None:
-        self.segment_id = segment_id
-        self.start_row = start_row
-        self.stop_row = stop_row
-        self.first_offset = view.offset_at(start_row)
-        self.next_offset = view.offset_at(stop_row)
-        self.charged_bytes = 0
-        self.times_used = self.touched_at = 0
+        super().__init__(segment_id, start_row, stop_row, view)
         self._size_bytes = view.position_at(stop_row) - view.position_at(start_row)
         self._reads = reads
         self._lock = threading.Lock()
@@ -198,14 +210,6 @@ class SharedWindow:
         self._is_sound = self._is_damaged = False
         self._verdicts: dict[int, Verdict] = {}
         self._picks: dict[Hashable, Pick] = {}
-        self._places: dict[int, int] = {}
-        self._pieces: list[ScanBatch] = []
-        self._matches: list[RuleMatches] = []
-
-    @property
-    def is_decided(self) -> bool:
-        """Whether a rule set decided it."""
-        return bool(self._places)
 
     def load(self, place: Place) -> LoadedRows:
         """Its chunks with messages."""
@@ -236,34 +240,16 @@ class SharedWindow:
                     self._picks[selector.key] = found
             return found
 
-    def verdict(self, place: Place, request: ScanRequest, number: int, filters: SharedFilters) -> Verdict | None:
-        """What a request keeps, `number` being that of its filter; for all filters that come by, if they are many.
-
-        None if a chunk of the window is damaged: nothing is decided for all then.
-        """
+    def verdict(self, place: Place, request: ScanRequest, number: int) -> Verdict | None:
+        """What a request keeps, `number` being that of its filter; None if a chunk of the window is damaged."""
         with self._lock:
             if self._is_damaged:
                 return None
-            self.times_used += 1
-            found = self._known(number)
-            if found is None:
-                rules = filters.rules_for(self, number, self._places.keys() | self._verdicts.keys())
-                if rules is not None and self._match(place, rules, request, filters):
-                    return self._known(number)
-                found = self._alone(place, request, number)
-            return found
+            return self._verdicts.get(number) or self._alone(place, request, number)
 
     def part(self, verdict: Verdict, chunks: Int64Array, start: int) -> Verdict:
         """What a verdict keeps of some chunks from the offset `start` on."""
-        ids = self._chunk_ids
-        wanted = np.zeros(len(ids), dtype=np.bool_)
-        wanted[chunks] = True
-        batches = []
-        for batch in verdict.batches:
-            kept = wanted[np.searchsorted(ids, batch.offsets, side="right") - 1] & (batch.offsets >= start)
-            if kept.any():
-                batches.append(ScanBatch(batch.messages.take(kept), batch.offsets[kept], batch.timestamps_ms[kept]))
-        return Verdict.of(batches, ids)
+        return part_of(verdict, self._chunk_ids, chunks, start)
 
     def _load(self, place: Place) -> LoadedRows:
         if self._loaded is None:
@@ -274,12 +260,6 @@ class SharedWindow:
             self._loaded = loaded
             self._charge(_WINDOW_BYTES + (0 if place.opened.segment.mappable else self._size_bytes))
         return self._loaded
-
-    def _known(self, number: int) -> Verdict | None:
-        found = self._verdicts.get(number)
-        if found is None and number in self._places:
-            found = self._verdicts[number] = self._gathered(self._places[number])
-        return found
 
     def _alone(self, place: Place, request: ScanRequest, number: int) -> Verdict | None:
         if self._is_sound and request.verify_checksums:
@@ -296,58 +276,18 @@ class SharedWindow:
             self._charge(_ROW_BYTES * verdict.kept_messages)
         return verdict
 
-    def _match(self, place: Place, rules: SharedRules, request: ScanRequest, filters: SharedFilters) -> bool:
-        everything = self._verdicts.get(NO_FILTER) or self._alone(place, replace(request, filter=None), NO_FILTER)
-        if everything is None:
-            return False
-        self._pieces, self._matches = [], []
-        is_compact = not filters.has_unfiltered and not place.opened.segment.mappable
-        for piece in everything.batches:
-            chunk_of = np.searchsorted(self._chunk_ids, piece.offsets, side="right")
-            matches = rules.match(piece.messages, chunk_of)
-            if is_compact:
-                compact = compacted(piece, matches)
-                is_compact = compact is not None
-                piece = piece if compact is None else compact
-            self._pieces.append(piece)
-            self._matches.append(matches)
-        self._places = rules.places
-        size_bytes = sum(matches.rows.nbytes for matches in self._matches)
-        if is_compact:
-            self._loaded = None
-            self._verdicts.clear()
-            size_bytes += sum(piece.messages.data.nbytes for piece in self._pieces) - self.charged_bytes
-        self._charge(size_bytes)
-        return True
-
-    def _gathered(self, place: int) -> Verdict:
-        """The verdict of the filter at a place of the rule set."""
-        batches = []
-        hit = kept = 0
-        for piece, matches in zip(self._pieces, self._matches, strict=True):
-            first, stop = matches.borders[place], matches.borders[place + 1]
-            if stop > first:
-                rows = matches.rows[first:stop]
-                batches.append(ScanBatch(piece.messages.take(rows), piece.offsets[rows], piece.timestamps_ms[rows]))
-                hit += matches.chunks_hit[place]
-                kept += stop - first
-        return Verdict(tuple(batches), hit, kept)
-
     def _charge(self, size_bytes: int) -> None:
         with self._reads.lock:
             self._reads.charge(self, size_bytes)
 
 
-def compacted(piece: ScanBatch, matches: RuleMatches) -> ScanBatch | None:
-    """The messages that match some filter, copied, `matches` then being about them; None if they are most of it."""
-    rows = np.unique(matches.rows)
-    messages = piece.messages.take(rows)
-    kept_bytes = int(messages.lengths.sum())
-    if kept_bytes * _COMPACT >= int(piece.messages.lengths.sum()):
-        return None
-    # The last range is the slack that buffers for kernels have.
-    starts, lengths = np.append(messages.starts, 0), np.append(messages.lengths, SLACK_BYTES)
-    data = gather(messages.data, starts, lengths) if len(messages.data) >= SLACK_BYTES else messages.data.copy()
-    matches.rows = np.searchsorted(rows, matches.rows)
-    copied = EncodedMessages(data, np.cumsum(lengths[:-1]) - lengths[:-1], lengths[:-1])
-    return ScanBatch(copied, piece.offsets[rows], piece.timestamps_ms[rows])
+def part_of(verdict: Verdict, chunk_ids: Int64Array, chunks: Int64Array, start: int) -> Verdict:
+    """What a verdict over the chunks of these ids keeps of some of them, by number, from the offset `start` on."""
+    wanted = np.zeros(len(chunk_ids), dtype=np.bool_)
+    wanted[chunks] = True
+    batches = []
+    for batch in verdict.batches:
+        kept = wanted[np.searchsorted(chunk_ids, batch.offsets, side="right") - 1] & (batch.offsets >= start)
+        if kept.any():
+            batches.append(ScanBatch(batch.messages.take(kept), batch.offsets[kept], batch.timestamps_ms[kept]))
+    return Verdict.of(batches, chunk_ids)

@@ -1,0 +1,256 @@
+"""What all filters of a stream keep of its chunks, decided in one walk; nothing else of them stays in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.errors import CorruptChunkError
+from headgate.log.build import gather
+from headgate.message.batch import SLACK_BYTES, EncodedMessages
+from headgate.scan.reading import ScanBatch
+from headgate.scan.request import ScanCounters, ScanRequest
+from headgate.scan.shared.filters import SharedRules
+from headgate.scan.shared.reads import SharedReads
+from headgate.scan.shared.segments import SegmentView
+from headgate.scan.shared.tiles import Tile
+from headgate.scan.shared.window import (
+    EVERYWHERE,
+    Outline,
+    Pick,
+    Verdict,
+    decide_window,
+    load_rows,
+    part_of,
+    user_rows,
+)
+from headgate.scan.stage_one import ChunkSelector
+
+if TYPE_CHECKING:
+    from headgate.scan.shared.log import Place
+
+Int64Array = NDArray[np.int64]
+
+_STEP_BYTES = 4 << 20
+"""So much of the file is in memory at once."""
+
+_KEPT_BYTES = 4 << 20
+"""Results end where so much was kept: they wait in memory for the slowest reader."""
+
+_SELECTIVE = 2
+"""What all filters demand is asked first as long as not more than one message in so many passes it."""
+
+_ROW_BYTES = 32
+_PAIR_BYTES = 8
+_CHUNK_BYTES = 64
+_TILE_BYTES = 4096
+"""What messages, pairs of filter and message, chunks, and the rest take beside the bytes of messages."""
+
+
+@dataclass(slots=True, frozen=True)
+class _Decided:
+    """`kept`, the messages that some filter keeps, and which: those of the filter at place i of the rule set are
+
+    `rows[borders[i]:borders[i + 1]]`, in `chunks_hit[i]` chunks. `places` is number of filter → place.
+    """
+
+    places: dict[int, int]
+    outline: Outline
+    kept: ScanBatch
+    rows: Int64Array
+    borders: list[int]
+    chunks_hit: list[int]
+    picks: dict[Hashable, Pick] = field(default_factory=dict)
+
+    def verdict(self, place: int) -> Verdict:
+        """What the filter at a place of the rule set keeps."""
+        first, stop = self.borders[place], self.borders[place + 1]
+        if first == stop:
+            return Verdict((), 0, 0)
+        rows, kept = self.rows[first:stop], self.kept
+        batch = ScanBatch(kept.messages.take(rows), kept.offsets[rows], kept.timestamps_ms[rows])
+        return Verdict((batch,), self.chunks_hit[place], stop - first)
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory it takes."""
+        pairs, chunks = len(self.rows), len(self.outline.sizes)
+        size = self.kept.messages.data.nbytes + _ROW_BYTES * len(self.kept) + _PAIR_BYTES * pairs
+        return size + self.outline.headers.data.nbytes + _CHUNK_BYTES * chunks + _TILE_BYTES
+
+
+class SharedResults(Tile):
+    """What the filters that were in force keep of a tile. Safe for several threads.
+
+    Whoever asks first decides, for all; the others wait for that. Once it is decided, asking waits for nobody. Until
+    then it may become shorter: it ends where enough is kept, and before a damaged chunk.
+    """
+
+    __slots__ = ("_decided", "_is_damaged", "_lock", "_reads", "times_used")
+
+    def __init__(self, segment_id: int, start_row: int, stop_row: int, view: SegmentView, reads: SharedReads) -> None:
+        super().__init__(segment_id, start_row, stop_row, view)
+        self._reads = reads
+        self._lock = threading.Lock()
+        self._decided: _Decided | None = None
+        self._is_damaged = False
+        self.times_used = 0
+
+    @property
+    def numbers(self) -> Collection[int]:
+        """The numbers of the filters that it is decided for."""
+        decided = self._decided
+        return () if decided is None else decided.places.keys()
+
+    def decide(self, place: Place, rules: SharedRules, number: int) -> bool:
+        """Decide it for a rule set, unless it is decided for the filter of this number; False if a chunk is damaged.
+
+        Where more filters than it was decided for keep too much of it, it is given up instead, for shorter ones.
+        """
+        with self._lock:
+            if number in self.numbers:
+                return True
+            if self._is_damaged:
+                return False
+            stop_row, decided = self._match(place, rules)
+            if decided is None:
+                self._is_damaged = True
+                return False
+            with self._reads.lock:
+                if stop_row == self.stop_row:
+                    self._reads.charge(self, decided.size_bytes - self.charged_bytes)
+                elif self._decided is None:
+                    self.stop_row, self.next_offset = stop_row, place.view.offset_at(stop_row)
+                    self._reads.charge(self, decided.size_bytes)
+                else:
+                    self._reads.forget(self)
+                    return True
+            self._decided = decided
+            return True
+
+    def read(self, number: int, selector: ChunkSelector, offset: int) -> tuple[Verdict, Pick, int]:
+        """What a filter that it is decided for keeps from an offset on, of the chunks that stage 1 leaves.
+
+        The last is the number of messages in them from that offset on.
+        """
+        decided = self._decided
+        assert decided is not None
+        self.times_used += 1
+        outline, is_whole = decided.outline, offset <= self.first_offset
+        if is_whole:
+            pick = decided.picks.get(selector.key)
+            if pick is None:
+                pick = decided.picks[selector.key] = outline.pick(selector, 0)
+        else:
+            ends = outline.chunk_ids + outline.record_counts
+            pick = outline.pick(selector, int(np.searchsorted(ends, offset, side="right")))
+        if not len(pick.chunks):
+            return Verdict((), 0, 0), pick, 0
+        verdict, records = decided.verdict(decided.places[number]), pick.record_count
+        if not (is_whole and pick.is_all):
+            verdict = part_of(verdict, outline.chunk_ids, pick.chunks, offset)
+            records -= max(0, offset - int(outline.chunk_ids[pick.chunks[0]]))
+        return verdict, pick, records
+
+    def _match(self, place: Place, rules: SharedRules) -> tuple[int, _Decided | None]:
+        """What the rules keep, up to a row: the last one, the first behind enough, or that of a damaged chunk.
+
+        None if the first chunks are damaged. Step by step, so that little is in memory.
+        """
+        view, request = place.view, ScanRequest(filter=rules.common)
+        outlines: list[Outline] = []
+        pieces: list[ScanBatch] = []
+        pairs: list[tuple[Int64Array, Int64Array]] = []
+        kept = kept_bytes = 0
+        stop_row = self.stop_row
+        for rows in _steps(view, user_rows(view, self.start_row, stop_row)):
+            if kept_bytes > _KEPT_BYTES:
+                stop_row = int(rows[0])
+                break
+            counters = ScanCounters()
+            try:
+                loaded = load_rows(place.opened, view, rows)
+                batches, error = decide_window(loaded.content, request, EVERYWHERE, self._reads.buffers, counters)
+            except CorruptChunkError as damaged:
+                error = damaged
+            if error is not None:
+                if not outlines:
+                    return stop_row, None
+                stop_row = int(rows[0])
+                break
+            if counters.messages_matched * _SELECTIVE > counters.messages_evaluated:
+                request = ScanRequest()
+            outlines.append(Outline.of(loaded))
+            for batch in batches:
+                matching, places = rules.match(batch.messages)
+                piece, matching = _kept(batch, matching)
+                pieces.append(piece)
+                pairs.append((matching + kept, places))
+                kept += len(piece)
+                kept_bytes += len(piece.messages.data)
+        return stop_row, _decided(rules, Outline.joined(outlines), pieces, pairs)
+
+
+def _steps(view: SegmentView, rows: Int64Array) -> Iterator[Int64Array]:
+    """Rows of chunks in parts of `_STEP_BYTES`, or of one chunk that is larger."""
+    total = np.cumsum(view.sizes(rows))
+    first = 0
+    while first < len(rows):
+        before = int(total[first - 1]) if first else 0
+        stop = max(first + 1, int(np.searchsorted(total, before + _STEP_BYTES, side="right")))
+        yield rows[first:stop]
+        first = stop
+
+
+def _kept(batch: ScanBatch, matching: Int64Array) -> tuple[ScanBatch, Int64Array]:
+    """The messages of some rows, copied, without slack behind them; and the rows, which may repeat, among those."""
+    rows = np.flatnonzero(np.bincount(matching, minlength=len(batch)))
+    messages = batch.messages.take(rows)
+    data = gather(messages.data, messages.starts, messages.lengths)
+    copied = EncodedMessages(data, np.cumsum(messages.lengths) - messages.lengths, messages.lengths)
+    return ScanBatch(copied, batch.offsets[rows], batch.timestamps_ms[rows]), np.searchsorted(rows, matching)
+
+
+def _decided(
+    rules: SharedRules,
+    outline: Outline,
+    pieces: Sequence[ScanBatch],
+    pairs: Sequence[tuple[Int64Array, Int64Array]],
+) -> _Decided:
+    kept = _joined(pieces)
+    count = rules.rules.next_number
+    nothing = np.empty(0, dtype=np.int64)
+    rows = np.concatenate([nothing, *(rows for rows, _ in pairs)])
+    places = np.concatenate([nothing, *(places for _, places in pairs)])
+    # Numbers of 16 bits are sorted by their digits, several times faster than wide ones.
+    order = np.argsort(places.astype(np.int16 if count < 1 << 15 else np.int64), kind="stable")
+    rows, places = rows[order], places[order]
+    chunks = np.searchsorted(outline.chunk_ids, kept.offsets, side="right")[rows]
+    is_new = np.ones(len(rows), dtype=np.bool_)
+    is_new[1:] = (chunks[1:] != chunks[:-1]) | (places[1:] != places[:-1])
+    borders = np.searchsorted(places, np.arange(count + 1)).tolist()
+    chunks_hit = np.bincount(places[is_new], minlength=count).tolist()
+    return _Decided(rules.places, outline, kept, rows, borders, chunks_hit)
+
+
+def _joined(pieces: Sequence[ScanBatch]) -> ScanBatch:
+    """Batches without slack as one, with slack behind it."""
+    nothing = np.empty(0, dtype=np.int64)
+    data = [piece.messages.data for piece in pieces]
+    ends = np.cumsum([len(each) for each in data]).tolist()
+    starts = [piece.messages.starts + end - len(piece.messages.data) for piece, end in zip(pieces, ends, strict=True)]
+    messages = EncodedMessages(
+        np.concatenate([*data, np.zeros(SLACK_BYTES, dtype=np.uint8)]),
+        np.concatenate([nothing, *starts]),
+        np.concatenate([nothing, *(piece.messages.lengths for piece in pieces)]),
+    )
+    return ScanBatch(
+        messages,
+        np.concatenate([nothing, *(piece.offsets for piece in pieces)]),
+        np.concatenate([nothing, *(piece.timestamps_ms for piece in pieces)]),
+    )

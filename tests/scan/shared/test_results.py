@@ -1,0 +1,164 @@
+"""What is decided for all filters at once: how far it reaches, what stays of it, and what damage does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.errors import CorruptChunkError
+from headgate.evaluate.filter import Filter
+from headgate.log import ChunkTable, Stream
+from headgate.log.format import CHUNK_HEADER_BYTES
+from headgate.scan import ScanRequest
+from headgate.scan.shared import SharedLog, SharedReader, SharedReads, results
+from headgate.scan.shared.segments import SegmentView
+from headgate.scan.shared.tiles import Tile, Tiles
+from shared_streams import Piece, write_stream
+
+CHUNKS, PER_CHUNK = 40, 50
+FILTERS = [Filter.parse(f"n % 10 = {number}") for number in range(6)]
+EVEN_AND_LARGE = [Filter.parse(f"n >= 1900 AND n % 10 = {number}") for number in range(6)]
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Stream:
+    return write_stream(tmp_path, [Piece(PER_CHUNK, "plain")] * CHUNKS, segment_bytes=1 << 30)
+
+
+@pytest.fixture
+def log(stream: Stream) -> SharedLog:
+    return SharedLog(stream, SharedReads())
+
+
+def _table(stream: Stream) -> ChunkTable:
+    with stream.segments()[0].open() as reader:
+        return reader.chunks()
+
+
+def _readers(log: SharedLog, filters: list[Filter]) -> list[SharedReader]:
+    readers = [SharedReader(log, ScanRequest(filter=each)) for each in filters]
+    for reader in readers:
+        reader.is_waiting = True
+    return readers
+
+
+def _read_all(reader: SharedReader, found: list[int] | None = None) -> list[int]:
+    found = [] if found is None else found
+    offset = 0
+    while (portion := reader.read(offset, 0)) is not None:
+        found += [each for batch in portion.batches for each in batch.offsets.tolist()]
+        offset = portion.next_offset
+    return found
+
+
+def test_results_end_where_enough_was_kept_and_the_next_begin_there(
+    log: SharedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "_STEP_BYTES", 20_000)
+    monkeypatch.setattr(results, "_KEPT_BYTES", 30_000)
+    readers = _readers(log, FILTERS)
+    for number, reader in enumerate(readers):
+        assert _read_all(reader) == list(range(number, CHUNKS * PER_CHUNK, 10))
+    ends = [(tile.first_offset, tile.next_offset) for tile in log._results]
+    assert len(ends) > 2
+    assert [first for first, _ in ends] == [0, *(stop for _, stop in ends[:-1])]
+    assert ends[-1][1] == CHUNKS * PER_CHUNK
+    assert log.reads.bytes_held < 400_000
+
+
+def test_results_of_filters_that_keep_little_reach_far(log: SharedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "_STEP_BYTES", 20_000)
+    monkeypatch.setattr(results, "_KEPT_BYTES", 30_000)
+    for number, reader in enumerate(_readers(log, EVEN_AND_LARGE)):
+        assert _read_all(reader) == list(range(1900 + number, CHUNKS * PER_CHUNK, 10))
+    assert [(tile.first_offset, tile.next_offset) for tile in log._results] == [(0, CHUNKS * PER_CHUNK)]
+    assert log.reads.bytes_held < 40_000
+
+
+def test_what_is_decided_is_given_without_a_look_at_a_file(log: SharedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, *others = _readers(log, FILTERS)
+    assert not any(reader.is_decided(0) for reader in (first, *others))
+    assert first.read(0, 0) is not None
+    monkeypatch.setattr(SharedLog, "place", lambda log, offset: pytest.fail(f"looked for {offset}"))
+    for number, reader in enumerate(others, 1):
+        assert reader.is_decided(0) and reader.is_decided(17) and not reader.is_decided(CHUNKS * PER_CHUNK)
+        portion = reader.read(17, 0)
+        assert portion is not None
+        assert portion.batches[0].offsets.tolist()[:2] == [20 + number, 30 + number]
+        assert portion.counters.messages_evaluated == CHUNKS * PER_CHUNK - 17
+    late = SharedReader(log, ScanRequest(filter=Filter.parse("n = 7")))
+    assert not late.is_decided(0)
+
+
+def test_results_that_are_given_up_between_question_and_read_are_given_all_the_same(log: SharedLog) -> None:
+    first, second, *_ = _readers(log, FILTERS)
+    assert first.read(0, 0) is not None
+    assert second.is_decided(0)
+    for _ in range(2):
+        log.reads.trim()
+    assert log.reads.bytes_held == 0
+    portion = second.read(0, 0)
+    assert portion is not None and portion.batches[0].offsets.tolist()[:2] == [1, 11]
+    assert log.reads.bytes_held == 0
+    assert not second.is_decided(0)
+
+
+def test_results_are_decided_again_for_filters_that_come_later(log: SharedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "_STEP_BYTES", 20_000)
+    early = _readers(log, EVEN_AND_LARGE)
+    assert [len(_read_all(reader)) for reader in early] == [10] * 6
+    assert log.reads.bytes_held < 40_000
+    late = _readers(log, FILTERS)
+    for number, reader in enumerate(late):
+        assert _read_all(reader) == list(range(number, CHUNKS * PER_CHUNK, 10))
+    assert [(tile.first_offset, tile.next_offset) for tile in log._results] == [(0, CHUNKS * PER_CHUNK)]
+    assert all(reader.is_decided(0) for reader in (*early, *late))
+    assert log.reads.bytes_held > 100_000, "what more filters keep"
+
+
+def test_results_become_shorter_when_filters_that_come_later_keep_much(
+    log: SharedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "_STEP_BYTES", 20_000)
+    monkeypatch.setattr(results, "_KEPT_BYTES", 30_000)
+    early = _readers(log, EVEN_AND_LARGE)
+    assert [len(_read_all(reader)) for reader in early] == [10] * 6
+    for number, reader in enumerate(_readers(log, FILTERS)):
+        assert _read_all(reader) == list(range(number, CHUNKS * PER_CHUNK, 10))
+    assert len(list(log._results)) > 2
+    assert [len(_read_all(reader)) for reader in early] == [10] * 6
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 23])
+def test_each_reader_gets_what_lies_before_a_damaged_chunk_and_then_the_error(
+    stream: Stream, damaged: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "_STEP_BYTES", 20_000)
+    path = stream.segments()[0].segment_path
+    with path.open("r+b") as file:
+        file.seek(int(_table(stream).position[damaged]) + CHUNK_HEADER_BYTES + 30)
+        file.write(b"\xff\xff")
+    log = SharedLog(stream, SharedReads())
+    for number, reader in enumerate(_readers(log, FILTERS)):
+        found: list[int] = []
+        with pytest.raises(CorruptChunkError) as error:
+            _read_all(reader, found)
+        assert found == list(range(number, damaged * PER_CHUNK, 10))
+        assert f"chunk {damaged * PER_CHUNK} " in str(error.value)
+
+
+def test_a_tile_is_found_by_any_offset_in_it_and_ends_before_the_next(stream: Stream) -> None:
+    table = _table(stream)
+    view = SegmentView(table, 0, CHUNKS * PER_CHUNK)
+    tiles: Tiles[Tile] = Tiles()
+    early, late = Tile(0, 2, 4, view), Tile(0, 6, 9, view)
+    tiles.add(late)
+    tiles.add(early)
+    assert list(tiles) == [early, late]
+    assert [tiles.at(offset) for offset in (99, 100, 199, 200, 300, 450)] == [None, early, early, None, late, None]
+    assert tiles.stop_row(0, 200, 20) == 6
+    assert tiles.stop_row(0, 200, 5) == 5
+    assert tiles.stop_row(7, 200, 20) == 20, "rows of another segment"
+    tiles.remove(early)
+    assert tiles.at(100) is None

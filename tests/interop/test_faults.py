@@ -10,7 +10,6 @@ import random
 import resource
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from headgate.client import Client, Retry
 from headgate.errors import HeadgateError
 from headgate.message import Message
 from interop.servers import Served, ServerProcess
+from waiting import eventually
 
 pytestmark = pytest.mark.faults
 
@@ -35,13 +35,6 @@ def process(tmp_path: Path) -> Iterator[ServerProcess]:
     server = ServerProcess(tmp_path, {"timeouts": {"login_failure_s": 0.1, "linger_s": 1.0}})
     yield server
     server.close()
-
-
-def until(holds: Callable[[], bool], what: Callable[[], Any] = lambda: "it did not happen") -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not holds():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.005)
 
 
 def connect(served: Served) -> Client:
@@ -68,7 +61,7 @@ def kill_and_start_again(process: ServerProcess, served: Served, progress: Calla
     """kill -9, each time after the load has moved on."""
     for _ in range(times):
         before = progress()
-        until(lambda before=before: progress() > before + 2000, lambda: f"stuck at {progress()}")
+        eventually(lambda before=before: progress() > before + 2000, lambda: f"stuck at {progress()}")
         process.kill()
         assert process.start() == served
 
@@ -78,8 +71,12 @@ def test_our_publisher_and_consumer_go_on_after_kill_9(process: ServerProcess) -
     served = process.start()
     received: list[tuple[int, bytes]] = []
     sent = 0
+    moved = threading.Condition()
     stop = threading.Event()
     failures: list[BaseException] = []
+
+    def is_followed() -> bool:
+        return sent <= len(received) + 5000 or stop.is_set()
 
     def publish() -> None:
         nonlocal sent
@@ -88,8 +85,8 @@ def test_our_publisher_and_consumer_go_on_after_kill_9(process: ServerProcess) -
                 publisher.send_many(Message(str(number).encode()) for number in range(sent, sent + 100))
                 sent += 100
                 # The consumer is the slower one; what it has not seen is no better test for being more.
-                while sent > len(received) + 5000 and not stop.is_set():
-                    time.sleep(0.001)
+                with moved:
+                    moved.wait_for(is_followed, LIMIT_S)
             publisher.send(Message(b"last"))
             publisher.flush()
 
@@ -98,7 +95,9 @@ def test_our_publisher_and_consumer_go_on_after_kill_9(process: ServerProcess) -
             while not received or received[-1][1] != b"last":
                 found = consumer.next(LIMIT_S)
                 assert found is not None, f"nothing came after {received[-1:]}"
-                received.append((found[0], body_of(found[1])))
+                with moved:
+                    received.append((found[0], body_of(found[1])))
+                    moved.notify()
 
     def guarded(work: Callable[[], None]) -> None:
         try:
@@ -115,7 +114,9 @@ def test_our_publisher_and_consumer_go_on_after_kill_9(process: ServerProcess) -
     try:
         kill_and_start_again(process, served, lambda: len(received), times=2)
     finally:
-        stop.set()
+        with moved:
+            stop.set()
+            moved.notify()
         for thread in threads:
             thread.join(LIMIT_S)
     assert failures == []
@@ -136,14 +137,21 @@ def test_a_named_producer_of_rstream_repeats_what_was_not_confirmed_after_kill_9
     async def connection() -> None:
         """Publish over one connection until it breaks or the test stops; what is not confirmed is sent first."""
         nonlocal sent
-        broken = asyncio.Event()
+        broken, moved = asyncio.Event(), asyncio.Event()
 
         async def closed(_: object) -> None:
             broken.set()
+            moved.set()
 
         def confirm(status: Any) -> None:
             if status.is_confirmed:
                 confirmed.add(status.message_id)
+            moved.set()
+
+        async def at_most(unconfirmed: int) -> None:
+            while sent - len(confirmed) > unconfirmed and not broken.is_set():
+                moved.clear()
+                await moved.wait()
 
         def batch(ids: list[int]) -> list[Any]:
             bodies = (bytes(rstream.AMQPMessage(body=str(number).encode())) for number in ids)
@@ -160,10 +168,8 @@ def test_a_named_producer_of_rstream_repeats_what_was_not_confirmed_after_kill_9
                 sent += 100
                 await producer.send_batch(STREAM, part, publisher_name="producer", on_publish_confirm=confirm)
                 # A window of two batches: rstream does not limit itself.
-                while sent - len(confirmed) > 200 and not broken.is_set():
-                    await asyncio.sleep(0.001)
-            while len(confirmed) < sent and not broken.is_set():
-                await asyncio.sleep(0.001)
+                await at_most(200)
+            await at_most(0)
 
     async def publish() -> None:
         while not stop.is_set() or len(confirmed) < sent:
@@ -284,7 +290,7 @@ def test_a_thousand_idle_and_two_hundred_active_connections(process: ServerProce
                     assert sorted(body_of(found[1]) for found in received if found is not None) == everyone
                 assert descriptors(process.pid) < before + 1000 + 300 + 50
                 assert anonymous_bytes(process.pid) - memory < 150_000_000
-        until(lambda: descriptors(process.pid) <= before, lambda: f"{descriptors(process.pid)}, {before} before")
+        eventually(lambda: descriptors(process.pid) <= before, lambda: f"{descriptors(process.pid)}, {before} before")
 
 
 BEGINNINGS = {
@@ -323,7 +329,7 @@ def test_wrong_and_truncated_frames_on_every_port_leave_nothing_behind(process: 
     rounds(20)
     before, memory = descriptors(process.pid), anonymous_bytes(process.pid)
     rounds(100)
-    until(lambda: descriptors(process.pid) <= before, lambda: f"{descriptors(process.pid)}, {before} before")
+    eventually(lambda: descriptors(process.pid) <= before, lambda: f"{descriptors(process.pid)}, {before} before")
     assert anonymous_bytes(process.pid) < memory + 16_000_000
     with connect(served) as client:
         client.create_stream(STREAM)

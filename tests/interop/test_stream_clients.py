@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from interop.programs import GO_STREAM, JAVA_STREAM, NODE_STREAM, Client, ClientError, Program, bodies, start
 from interop.servers import Served
+from waiting import eventually
 
 CLIENTS = (JAVA_STREAM, NODE_STREAM, GO_STREAM)
 CODECS = {
@@ -167,10 +167,10 @@ def test_members_of_a_group_share_the_partitions_of_a_super_stream(
 
 
 def _wait_for_active(client: Program, expected: dict[str, list[str]]) -> None:
-    deadline = time.monotonic() + 20
-    while (active := {member: client.ask("active", id=member) for member in expected}) != expected:
-        assert time.monotonic() < deadline, f"{active}, expected {expected}"
-        time.sleep(0.02)
+    def active() -> dict[str, object]:
+        return {member: client.ask("active", id=member) for member in expected}
+
+    eventually(lambda: active() == expected, lambda: f"{active()}, expected {expected}")
 
 
 def test_statistics_tell_the_first_and_the_committed_chunk(client: Program, stream: str) -> None:

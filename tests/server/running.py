@@ -18,6 +18,7 @@ from headgate.server.listeners import ENCRYPTED, PLAIN, protocol_of
 from headgate.server.loop import new_loop
 from headgate.server.serving import HANDLERS, Server
 from headgate.server.settings import ServerSettings
+from waiting import eventually
 
 T = TypeVar("T")
 LIMIT_S = 20.0
@@ -52,6 +53,10 @@ class RunningServer:
 
         self.loop.call_soon_threadsafe(run)
         return done.result(LIMIT_S)
+
+    def until(self, holds: Callable[[], object]) -> None:
+        """Waits for something that holds in the loop's thread."""
+        eventually(lambda: self.call(holds))
 
 
 @contextlib.contextmanager

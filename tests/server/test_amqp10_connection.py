@@ -179,8 +179,7 @@ def test_a_connection_that_is_lost_leaves_nothing_at_the_broker(server: RunningS
         client.socket.close()
     with client_of(server.ports["amqp"]) as client:
         management = Management(client)
-        while server.call(lambda: lost in broker.sessions):
-            management.request("GET", "/queues/s")
+        server.until(lambda: lost not in broker.sessions)
         assert management.request("GET", "/queues/s")[1]["consumer_count"] == 0
 
 

@@ -8,7 +8,7 @@ import random
 import resource
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,13 +51,6 @@ def running(tmp_path: Path) -> Iterator[RunningServer]:
         yield running
 
 
-def until(condition: Callable[[], bool], running: RunningServer) -> None:
-    """Waits until something holds in the loop's thread."""
-    end = time.monotonic() + LIMIT_S
-    while not running.call(condition):
-        assert time.monotonic() < end, "it did not come true in time"
-
-
 def throw(port: int, data: bytes, *, reset: bool) -> None:
     """Sends bytes, reads what comes, and goes away, with a reset if asked."""
     with socket.create_connection(("127.0.0.1", port), LIMIT_S) as client, contextlib.suppress(ConnectionError):
@@ -81,14 +74,14 @@ def test_garbage_ends_connections_and_leaves_nothing(
         for _ in range(count):
             garbage = chance.randbytes(chance.choice((1, 7, 8, 40, 3000, 100_000)))
             throw(port, chance.choice(PREFIXES[protocol]) + garbage, reset=chance.random() < 0.3)
-        until(lambda: len(running.context.connections) == 0, running)
+        running.until(lambda: len(running.context.connections) == 0)
 
     with caplog.at_level(logging.ERROR):
         rounds(30)
         descriptors, memory = open_descriptors(), resident_bytes()
         rounds(120)
     assert running.context.connections.totals.failed == 0, caplog.text
-    until(lambda: open_descriptors() <= descriptors, running)
+    running.until(lambda: open_descriptors() <= descriptors)
     assert resident_bytes() < memory + 16_000_000
     assert running.context.is_ready
     Connection(address(running), timeout_s=LIMIT_S, heartbeat_s=60).close()
@@ -106,11 +99,11 @@ def test_a_thousand_idle_connections_cost_little_and_are_given_back(running: Run
         pytest.skip(f"the limit of descriptors here is {hard}, {needed} are needed")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
     Connection(address(running), timeout_s=LIMIT_S, heartbeat_s=0).close()
-    until(lambda: len(running.context.connections) == 0, running)
+    running.until(lambda: len(running.context.connections) == 0)
     descriptors, memory = open_descriptors(), resident_bytes()
     clients = [Connection(address(running), timeout_s=LIMIT_S, heartbeat_s=0) for _ in range(count)]
     try:
-        until(lambda: len(running.context.connections) == count, running)
+        running.until(lambda: len(running.context.connections) == count)
         # Both ends of each connection are in this process.
         assert open_descriptors() <= descriptors + 2 * count + count // 10
         assert resident_bytes() - memory < count * 100_000
@@ -122,8 +115,8 @@ def test_a_thousand_idle_connections_cost_little_and_are_given_back(running: Run
     finally:
         for client in clients:
             client.close()
-    until(lambda: len(running.context.connections) == 0, running)
-    until(lambda: open_descriptors() <= descriptors, running)
+    running.until(lambda: len(running.context.connections) == 0)
+    running.until(lambda: open_descriptors() <= descriptors)
 
 
 @pytest.mark.parametrize("protocol", ["amqp", "stream", "stomp"])
@@ -135,4 +128,4 @@ def test_a_client_that_says_nothing_is_cut_off(tmp_path: Path, protocol: str) ->
         ):
             while client.recv(1000):
                 pass
-        until(lambda: len(running.context.connections) == 0, running)
+        running.until(lambda: len(running.context.connections) == 0)

@@ -6,10 +6,16 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from headgate import kernels
 from headgate.errors import ConfigError
+from headgate.log import staging
+from headgate.log.bloom import bloom_bytes
 from headgate.log.build import ChunkLimits, FilterValues, build_chunks
-from headgate.log.staging import StagedChunks, StagedFile, staging_folder
+from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader
+from headgate.log.staging import StagedChunks, StagedFile, add_to_each, staging_folder
 
 
 def columns(messages: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -70,4 +76,88 @@ def test_a_discarded_file_is_gone(tmp_path: Path) -> None:
 def test_a_wrong_filter_size_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="filter_size_bytes is 8"):
         StagedFile(tmp_path, query="q", name="part-0", filter_size_bytes=8)
+    assert list(tmp_path.iterdir()) == []
+
+
+def chunks_of(path: Path) -> list[tuple[list[bytes], bytes]]:
+    """The messages and the Bloom bytes of every chunk of a staged file."""
+    raw, position, found = path.read_bytes(), 0, []
+    while position < len(raw):
+        header = ChunkHeader.decode(raw[position : position + CHUNK_HEADER_BYTES], path=path, position=position)
+        at = position + CHUNK_HEADER_BYTES + header.bloom_length
+        messages, end = [], at + header.data_length
+        while at < end:
+            length = int.from_bytes(raw[at : at + 4], "big")
+            messages.append(raw[at + 4 : at + 4 + length])
+            at += 4 + length
+        assert len(messages) == header.num_records
+        found.append((messages, raw[position + CHUNK_HEADER_BYTES :][: header.bloom_length]))
+        position += header.size_bytes
+    return found
+
+
+MESSAGE = st.tuples(st.binary(min_size=1, max_size=12), st.sampled_from([None, b"", b"red", b"blue"]))
+
+
+@pytest.mark.parametrize("with_kernels", [True, False])
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(batches=st.lists(st.tuples(*(st.lists(MESSAGE, max_size=9) for _ in range(4))), max_size=4))
+def test_what_is_added_to_many_files_at_once_is_in_each_in_order(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    with_kernels: bool,
+    batches: list[tuple[list[tuple[bytes, bytes | None]], ...]],
+) -> None:
+    with monkeypatch.context() as patched:
+        # Shares below, at and above what is worth a chunk, chunks of a few messages, calls of a few chunks.
+        patched.setattr(staging, "_ENOUGH_BYTES", 30)
+        patched.setattr(staging, "_BUILT_BYTES", 300)
+        if not with_kernels:
+            patched.setattr(kernels, "load", lambda _name: None)
+        files = [
+            StagedFile(tmp_path, query="q", name=f"{number}", filter_size_bytes=16, max_messages=4, max_bytes=60)
+            for number in range(4)
+        ]
+        for batch in batches:
+            messages = [message for share in batch for message, _ in share]
+            data, starts, lengths = columns(messages)
+            bounds = np.cumsum([0, *(len(share) for share in batch)])
+            # In a buffer that is overwritten afterwards, and not from its beginning.
+            buffer = np.concatenate([np.zeros(5, dtype=np.uint8), data])
+            values = FilterValues.of(value for share in batch for _, value in share)
+            add_to_each(files, bounds, buffer, starts + 5, lengths, values)
+            buffer[:] = 0
+        for number, file in enumerate(files):
+            expected = [row for batch in batches for row in batch[number]]
+            staged = file.finish(durable=False)
+            if staged is None:
+                assert not expected
+                continue
+            found = chunks_of(tmp_path / staged.path)
+            assert [message for messages, _ in found for message in messages] == [message for message, _ in expected]
+            assert (staged.chunks, staged.messages) == (len(found), len(expected))
+            first = 0
+            for messages, bloom in found:
+                values_of_chunk = {value or b"" for _, value in expected[first : first + len(messages)]}
+                first += len(messages)
+                assert len(messages) <= 4
+                assert bloom == (bloom_bytes(values_of_chunk, 16) if values_of_chunk != {b""} else bloom)
+
+
+def test_a_large_share_becomes_a_chunk_at_once_behind_what_waited(tmp_path: Path) -> None:
+    file = StagedFile(tmp_path, query="q", name="part", filter_size_bytes=16)
+    small, large = [b"first", b"second"], [bytes([letter]) * 50_000 for letter in b"abc"]
+    for share in (small, large, small):
+        data, starts, lengths = columns(share)
+        add_to_each([file], np.array([0, len(share)]), data, starts, lengths, FilterValues.same(b"red", len(share)))
+    staged = file.finish(durable=False)
+    assert staged is not None
+    assert [messages for messages, _ in chunks_of(tmp_path / staged.path)] == [small, large, small]
+
+
+def test_files_of_other_limits_are_not_filled_together(tmp_path: Path) -> None:
+    files = [StagedFile(tmp_path, query="q", name="part", filter_size_bytes=size) for size in (16, 32)]
+    with pytest.raises(ValueError, match="other limits"):
+        add_to_each(files, np.array([0, 1, 2]), *columns([b"one", b"two"]), FilterValues.same(None, 2))
+    add_to_each([], np.array([0]), *columns([]), FilterValues.same(None, 0))
     assert list(tmp_path.iterdir()) == []

@@ -181,6 +181,20 @@ def test_no_messages_give_empty_arrays() -> None:
     assert (starts.shape, lengths.dtype) == ((0,), np.dtype(np.int64))
 
 
+def test_a_collector_that_gets_its_buffer_back_fills_it_again() -> None:
+    collector = MessageCollector(room_bytes=1 << 12)
+    for messages in ([b"first", b"second"], [b"third"], [bytes(1 << 13)], [b"fourth"]):
+        collector.add(EncodedMessages.of(messages))
+        taken = collector.take()
+        assert [taken.message(row) for row in range(len(taken))] == messages
+        buffer = taken.data
+        collector.reuse(taken)
+        collector.add(EncodedMessages.of([b"again"]))
+        again = collector.take()
+        assert again.data is buffer and again.message(0) == b"again"
+        collector.reuse(again)
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.lists(st.binary(max_size=300), max_size=6), max_size=6), st.booleans())
 def test_collected_messages_are_those_added_also_when_their_buffer_is_overwritten(

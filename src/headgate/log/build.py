@@ -90,6 +90,12 @@ class BuiltChunks:
     def __len__(self) -> int:
         return len(self.positions)
 
+    def part(self, first: int, stop: int) -> BuiltChunks:
+        """The chunks `first … stop`, at least one, over the same bytes."""
+        start = int(self.positions[first])
+        end = int(self.positions[stop]) if stop < len(self) else len(self.data)
+        return BuiltChunks(self.data[start:end], self.positions[first:stop] - start, self.num_records[first:stop])
+
     @property
     def message_count(self) -> int:
         """Messages in all chunks."""
@@ -148,11 +154,13 @@ def build_chunks(
     limits: ChunkLimits,
     *,
     boundaries: Int64Array | None = None,
+    target: Bytes | None = None,
 ) -> BuiltChunks:
     """The messages `starts[i] … starts[i] + lengths[i]` of `data` as chunks, in order.
 
     `filter_values` None: no message has one. `boundaries`, in the form of `chunk_boundaries`, cuts elsewhere than the
-    limits say; no chunk may get more than MAX_CHUNK_ENTRIES messages. Raises ConfigError for a message longer than an
+    limits say; no chunk may get more than MAX_CHUNK_ENTRIES messages. They are built in `target` if it is large
+    enough, and then stay valid until its owner writes to it. Raises ConfigError for a message longer than an
     entry can be, ValueError for messages outside `data` or another number of filter values than messages.
     """
     if boundaries is None:
@@ -164,8 +172,9 @@ def build_chunks(
         check_ranges(filter_values.data, filter_values.starts, filter_values.lengths)
         if not len(filter_values) or int(filter_values.lengths.max()) <= 0:
             filter_values = None
-    build = _build_in_python if kernels.load("headgate.log.kernel") is None else _build_in_kernel
-    return build(data, starts, lengths, filter_values, limits, boundaries)
+    if kernels.load("headgate.log.kernel") is None:
+        return _build_in_python(data, starts, lengths, filter_values, limits, boundaries)
+    return _build_in_kernel(data, starts, lengths, filter_values, limits, boundaries, target)
 
 
 def check_ranges(data: Bytes, starts: Int64Array, lengths: Int64Array) -> None:
@@ -183,11 +192,14 @@ def _build_in_kernel(
     filter_values: FilterValues | None,
     limits: ChunkLimits,
     boundaries: Int64Array,
+    target: Bytes | None,
 ) -> BuiltChunks:
     chunk_count = len(boundaries) - 1
     bloom_size = 0 if filter_values is None else limits.filter_size_bytes
     fixed = CHUNK_HEADER_BYTES + bloom_size + len(limits.trailer)
-    target = np.empty(int(lengths.sum()) + ENTRY_HEAD_BYTES * len(lengths) + fixed * chunk_count, dtype=np.uint8)
+    size = int(lengths.sum()) + ENTRY_HEAD_BYTES * len(lengths) + fixed * chunk_count
+    if target is None or len(target) < size:
+        target = np.empty(size, dtype=np.uint8)
     positions = np.empty(chunk_count, dtype=np.int64)
     # A column may come in with strides; the kernel reads words side by side.
     columns = [np.ascontiguousarray(column, dtype=np.int64) for column in (starts, lengths, boundaries)]

@@ -9,10 +9,12 @@ publisher sequence are zero until the commit (`commit.py`) knows the place in th
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
+import numpy as np
 
 from headgate.errors import ConfigError, LogError
 from headgate.log.build import (
@@ -24,8 +26,11 @@ from headgate.log.build import (
     ChunkLimits,
     FilterValues,
     Int64Array,
+    build_chunks,
+    chunk_boundaries,
 )
 from headgate.log.files import DiskFile, OpenFile, WritableFile, storage_error, sync_folder
+from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES
 from headgate.log.tracking import MAX_REFERENCE_BYTES
 
 PRIVATE_FOLDER = ".headgate"
@@ -90,7 +95,7 @@ class StagedFile:
     when the task fails, call `discard`.
     """
 
-    __slots__ = ("_builder", "_chunks", "_file", "_messages", "_open_file", "_path", "_root", "_size_bytes")
+    __slots__ = ("_builder", "_chunks", "_file", "_messages", "_open_file", "_path", "_root", "_size_bytes", "limits")
 
     def __init__(
         self,
@@ -105,8 +110,8 @@ class StagedFile:
     ) -> None:
         self._root = root.resolve()
         self._path = staging_folder(self._root, query) / f"{folder_name(name)}-{secrets.token_hex(8)}.chunks"
-        limits = ChunkLimits(filter_size_bytes, query.encode(), max_messages, max_bytes)
-        self._builder = ChunkBuilder(limits, self.add_chunks)
+        self.limits = ChunkLimits(filter_size_bytes, query.encode(), max_messages, max_bytes)
+        self._builder = ChunkBuilder(self.limits, self.add_chunks)
         self._open_file = open_file
         self._file: WritableFile | None = None
         self._chunks = 0
@@ -118,6 +123,10 @@ class StagedFile:
     ) -> None:
         """Add messages as for `build_chunks`; the buffers may be reused afterwards."""
         self._builder.add(data, starts, lengths, filter_values)
+
+    def cut(self) -> None:
+        """Make a chunk of the messages that wait for more, if any do."""
+        self._builder.finish()
 
     def add_chunks(self, built: BuiltChunks) -> None:
         """Add chunks built elsewhere, with the query as their publisher."""
@@ -157,3 +166,67 @@ class StagedFile:
             self._file.close()
             self._file = None
         self._path.unlink(missing_ok=True)
+
+
+_ENOUGH_BYTES = 128 << 10
+"""A share of a batch that is worth chunks of its own: waiting for more would cost two copies of its messages."""
+
+_BUILT_BYTES = 4 << 20
+"""Chunks built with one call: many enough for what a call costs, few enough to stay near the processor."""
+
+
+def add_to_each(
+    files: Sequence[StagedFile],
+    bounds: Int64Array,
+    data: Bytes,
+    starts: Int64Array,
+    lengths: Int64Array,
+    filter_values: FilterValues,
+) -> None:
+    """Add the messages `bounds[i] … bounds[i + 1]` to file i: what `add` of each does, at once for all of them.
+
+    `bounds` is `(files + 1,)`; the files have the same limits, ValueError if not. Where a share is large it is cut into
+    chunks now, which may be smaller than the limits allow; a small one waits in its file.
+    """
+    if not files:
+        return
+    limits = files[0].limits
+    if any(file.limits != limits for file in files):
+        raise ValueError("files of other limits have chunks of another form")
+    ends = np.concatenate([[0], np.cumsum(lengths + ENTRY_HEAD_BYTES)])
+    sizes = np.diff(ends[bounds])
+    fixed = CHUNK_HEADER_BYTES + limits.filter_size_bytes + len(limits.trailer)
+    room = np.empty(_BUILT_BYTES, dtype=np.uint8)
+    together: list[tuple[StagedFile, Int64Array]] = []
+    room_taken = 0
+
+    def build() -> None:
+        if not together:
+            return
+        cuts = np.concatenate([*(cut[:-1] for _, cut in together), together[-1][1][-1:]])
+        rows = slice(int(cuts[0]), int(cuts[-1]))
+        values = filter_values.slice(rows.start, rows.stop)
+        built = build_chunks(data, starts[rows], lengths[rows], values, limits, boundaries=cuts - cuts[0], target=room)
+        chunk = 0
+        for file, cut in together:
+            file.add_chunks(built.part(chunk, chunk + len(cut) - 1))
+            chunk += len(cut) - 1
+        together.clear()
+
+    for file, first, stop, size in zip(files, bounds[:-1].tolist(), bounds[1:].tolist(), sizes.tolist(), strict=True):
+        if size < _ENOUGH_BYTES:
+            build()
+            room_taken = 0
+            file.add(data, starts[first:stop], lengths[first:stop], filter_values.slice(first, stop))
+            continue
+        file.cut()
+        if size <= limits.max_bytes and stop - first <= limits.max_messages:
+            cut = np.array([first, stop], dtype=np.int64)
+        else:
+            cut = first + chunk_boundaries(lengths[first:stop], limits)
+        room_taken += size + fixed * (len(cut) - 1)
+        if room_taken > len(room):
+            build()
+            room_taken = size + fixed * (len(cut) - 1)
+        together.append((file, cut))
+    build()

@@ -11,6 +11,7 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,11 +22,12 @@ from pyspark.sql import SparkSession
 from headgate import clock
 from headgate.errors import ConfigError, StreamNotFoundError
 from headgate.log import Stream, stream_folder
-from headgate.log.build import FilterValues
+from headgate.log.build import ChunkLimits, FilterValues
 from headgate.message import EncodedMessages
 from headgate.message.fields import FieldReference
 from headgate.message.lookup import MessageCollector
 from headgate.scan import ScanBatch
+from headgate.scan.reading import WINDOW_BYTES
 from headgate.spark.options import SinkOptions
 from headgate.spark.planning import ScanPartition
 from headgate.spark.target import WAIT, Target, open_target
@@ -41,6 +43,9 @@ NAME = "headgate_route"
 _MOST_MESSAGES = 1 << 19
 _MOST_BYTES = 96 << 20
 """So much is decided at once: what an output costs for each batch is shared by many messages."""
+
+_OPENING_THREADS = 8
+"""Streams that are made at the same time: each waits for the device, and waiting together costs once."""
 
 Int64Array = NDArray[np.int64]
 
@@ -178,8 +183,9 @@ def _route_of(content: Mapping[str, object]) -> Route:
     for name, options in checked.items():
         by_stream.setdefault(options.stream, []).append(name)
     made = []
-    for names in by_stream.values():
-        target = open_target(checked[names[0]])
+    with ThreadPoolExecutor(max_workers=_OPENING_THREADS) as pool:
+        targets = list(pool.map(open_target, [checked[names[0]] for names in by_stream.values()]))
+    for names, target in zip(by_stream.values(), targets, strict=True):
         said = [checked[name].filter_value for name in names if checked[name].filter_value is not None]
         made.append(
             _Output(
@@ -216,7 +222,7 @@ class _Routing:
     def __init__(self, stream: Path, outputs: list[tuple[_Output, Outlet]]) -> None:
         self._rules = _Rules.of(stream)
         self._outputs = outputs
-        self._messages = MessageCollector()
+        self._messages = MessageCollector(room_bytes=_MOST_BYTES + WINDOW_BYTES)
         self._offsets: list[Int64Array] = []
         self._timestamps_ms: list[Int64Array] = []
         self._count = 0
@@ -243,6 +249,7 @@ class _Routing:
         messages, offsets = self._messages.take(), np.concatenate(self._offsets)
         timestamps_ms = np.concatenate(self._timestamps_ms)
         self._offsets, self._timestamps_ms, self._count = [], [], 0
+        collected = messages
         for stop_offset, router in self._rules.routers(int(offsets[0]), int(offsets[-1]) + 1):
             stop = int(np.searchsorted(offsets, stop_offset))
             if stop:
@@ -251,6 +258,7 @@ class _Routing:
                 self._write(router.route(taken, offsets[part], timestamps_ms[part]), taken)
             rest = slice(stop, len(offsets))
             messages, offsets, timestamps_ms = messages.take(rest), offsets[rest], timestamps_ms[rest]
+        self._messages.reuse(collected)
 
     def _write(self, copies: Copies, batch: EncodedMessages) -> None:
         values = _ValuesOfBatch(batch)
@@ -258,6 +266,7 @@ class _Routing:
         letters: dict[int, list[tuple[int, bytes]]] = {}
         for letter in copies.dead_letters:
             letters.setdefault(letter.subscription, []).append((letter.row, letter.encoded))
+        plain: dict[tuple[FieldReference, ChunkLimits], tuple[list[Outlet], list[Int64Array]]] = {}
         for output, outlet in self._outputs:
             wanted = output.values or self._declared or ANNOTATION
             parts: list[tuple[Int64Array, EncodedMessages]] = []
@@ -273,11 +282,16 @@ class _Routing:
                     rows = np.array([row for row, _ in found], dtype=np.int64)
                     parts.append((rows, EncodedMessages.of([encoded for _, encoded in found])))
             if len(parts) == 1 and are_plain:
-                rows, messages = parts[0]
-                outlet.add(messages, values.of(wanted, rows))
+                outlets, shares = plain.setdefault((wanted, outlet.limits), ([], []))
+                outlets.append(outlet)
+                shares.append(parts[0][0])
             elif parts:
                 messages = parts[0][1] if len(parts) == 1 else _merged(parts)
                 outlet.add(messages, field_values(messages, wanted))
+        for (wanted, _), (outlets, shares) in plain.items():
+            rows = np.concatenate(shares)
+            bounds = np.cumsum([0, *(len(share) for share in shares)])
+            Outlet.add_to_each(outlets, bounds, batch.take(rows), values.of(wanted, rows))
         self._count_rules(copies)
 
     def _count_rules(self, copies: Copies) -> None:

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -31,10 +33,10 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate import clock
 from headgate.errors import OffsetOutOfRangeError
-from headgate.log.build import FilterValues
+from headgate.log.build import ChunkLimits, FilterValues
 from headgate.log.commit import abort_batch, commit_batch
 from headgate.log.manifest import ONE_TIME_PREFIX
-from headgate.log.staging import StagedChunks
+from headgate.log.staging import StagedChunks, add_to_each
 from headgate.message import EncodedMessages
 from headgate.message.fields import FieldReference, parse_field
 from headgate.scan import ScanBatch, ScanCounters, read_range
@@ -66,6 +68,8 @@ _MANY_TARGETS = 64
 
 _MOST_BYTES_OF_A_TASK = 4 << 30
 _ANY_COLUMN = stream_schema(("offset",), ())
+
+Int64Array = NDArray[np.int64]
 
 
 class Transfer(Protocol):
@@ -114,6 +118,25 @@ class Outlet:
         if len(messages):
             self._without_value += int((values.lengths <= 0).sum())
             self.file.add(messages.data, messages.starts, messages.lengths, values)
+
+    @staticmethod
+    def add_to_each(
+        outlets: Sequence[Outlet], bounds: Int64Array, messages: EncodedMessages, values: FilterValues
+    ) -> None:
+        """Write the messages `bounds[i] … bounds[i + 1]` to outlet i; `bounds` is `(outlets + 1,)`.
+
+        All outlets have the same `limits`. What an `add` of each does, in a fraction of the time for many of them.
+        """
+        without = np.concatenate([[0], np.cumsum(values.lengths <= 0)])
+        for outlet, count in zip(outlets, np.diff(without[bounds]).tolist(), strict=True):
+            outlet._without_value += count
+        files = [outlet.file for outlet in outlets]
+        add_to_each(files, bounds, messages.data, messages.starts, messages.lengths, values)
+
+    @property
+    def limits(self) -> ChunkLimits:
+        """How the chunks are cut that it writes."""
+        return self.file.limits
 
     def finish(self) -> Iterator[dict[str, object]]:
         """The descriptor of what was staged; none if nothing was."""

@@ -10,12 +10,15 @@ from headgate.message.batch import SLACK_BYTES, EncodedMessages
 
 
 class MessageCollector:
-    """A growing buffer of messages; `take` hands them over and starts anew."""
+    """A growing buffer of messages; `take` hands them over and starts anew.
+
+    `room_bytes` are set aside at once, which costs nothing until they are filled; growing beyond copies.
+    """
 
     __slots__ = ("_data", "_lengths", "_starts", "size_bytes")
 
-    def __init__(self) -> None:
-        self._data: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
+    def __init__(self, *, room_bytes: int = 0) -> None:
+        self._data: NDArray[np.uint8] = np.empty(room_bytes, dtype=np.uint8)
         self._starts: list[NDArray[np.int64]] = []
         self._lengths: list[NDArray[np.int64]] = []
         self.size_bytes = 0
@@ -54,6 +57,14 @@ class MessageCollector:
         self._data = np.zeros(0, dtype=np.uint8)
         self._starts, self._lengths, self.size_bytes = [], [], 0
         return taken
+
+    def reuse(self, taken: EncodedMessages) -> None:
+        """Take the buffer back that `take` gave with these messages: nobody needs them any more.
+
+        Memory fresh from the system costs more than the copy into it.
+        """
+        if not self._starts and len(taken.data) > len(self._data):
+            self._data = taken.data
 
     def _reserve(self, size_bytes: int) -> None:
         if size_bytes + SLACK_BYTES > len(self._data):

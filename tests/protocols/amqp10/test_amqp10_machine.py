@@ -34,11 +34,12 @@ from headgate.protocols.amqp10.terminus import Accepted, Error
 from protocols.amqp10.model import LIMITS, MODULUS, Delivery, Faulty, LinkModel, SessionModel
 from protocols.amqp10.pairs import Side, accept_all
 
-CREDIT = 4
+CREDIT = 2
 """Granted to each link that the peer publishes on."""
 
 CHANNELS = st.integers(0, LIMITS.channel_max + 1)
-HANDLES = st.integers(0, LIMITS.handle_max + 1)
+HANDLES = st.sampled_from((0, 2, 0, 2, 1, 3, LIMITS.handle_max + 1))
+"""The peer begins with 0 and 2 to publish on, 1 to consume on."""
 PICK = st.integers(0, 5)
 
 FAULTS: dict[bytes, Condition] = {
@@ -76,6 +77,7 @@ class PeerMachine(RuleBasedStateMachine):
         self.begins(channel=0, window=4)
         for handle, role in enumerate((SENDER, RECEIVER, SENDER)):
             self.attaches(pick=0, handle=handle, name="abc"[handle], role=role, count=0, refused=False)
+        self.flows(pick=0, handle=1, lag=0, window=4, seen=0, credit=5, drain=False, echo=False)
 
     def _react(self, side: Side, event: Event) -> None:
         match event:
@@ -305,7 +307,7 @@ class PeerMachine(RuleBasedStateMachine):
     @rule(
         pick=PICK,
         handle=HANDLES,
-        size=st.sampled_from((0, 30, 400)),
+        size=st.sampled_from((30, 400)),
         more=st.booleans(),
         aborted=st.booleans(),
         numbered=st.booleans(),
@@ -398,7 +400,7 @@ class PeerMachine(RuleBasedStateMachine):
     # from the server to the peer
 
     @precondition(lambda self: self.is_open and self._attached(publishes=False))
-    @rule(pick=PICK, sizes=st.lists(st.sampled_from((0, 30, 700, 1100)), min_size=1, max_size=4))
+    @rule(pick=PICK, sizes=st.lists(st.sampled_from((0, 30, 700, 1100)), min_size=1, max_size=6))
     def server_sends(self, pick: int, sizes: list[int]) -> None:
         channel, handle, link = _of(self._attached(publishes=False), pick)
         core = self._core_link(channel, handle)
@@ -418,9 +420,9 @@ class PeerMachine(RuleBasedStateMachine):
         pick=PICK,
         handle=st.none() | HANDLES,
         lag=st.integers(0, 3),
-        window=st.integers(0, 6),
-        seen=st.none() | st.integers(0, 3),
-        credit=st.none() | st.integers(0, 5),
+        window=st.integers(1, 6) | st.just(0),
+        seen=st.integers(0, 3) | st.none(),
+        credit=st.integers(0, 9) | st.none(),
         drain=st.booleans(),
         echo=st.booleans(),
     )
@@ -574,5 +576,5 @@ class PeerMachine(RuleBasedStateMachine):
             assert link.credit >= 0
 
 
-PeerMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+PeerMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 TestPeerMachine = PeerMachine.TestCase

@@ -10,7 +10,6 @@ from __future__ import annotations
 from headgate.kernels.compiler import helper, inlined, kernel
 from headgate.kernels.memory import (
     copy_bytes,
-    load_be_i64,
     load_be_u16,
     load_be_u32,
     load_i64,
@@ -22,6 +21,23 @@ from headgate.kernels.memory import (
     store_u8,
 )
 from headgate.message.lookup.kernel import behind_element
+from headgate.protocols.amqp10.sections.kernel import (
+    APPLICATION_PROPERTIES,
+    FAIL,
+    FOOTER,
+    PROPERTIES,
+    before_bare,
+    behind_descriptor,
+    body_fits,
+    compound_count,
+    compound_head,
+    compound_stop,
+    descriptor,
+    skip_map,
+    user_fits,
+    write_annotations_head,
+    write_header,
+)
 
 DONE, UNDECIDED = 0, 1
 """Status of a row: it is written, or Python has to look at it."""
@@ -29,18 +45,15 @@ DONE, UNDECIDED = 0, 1
 FRAME_BYTES = 33
 """Head and performative of a transfer that carries a whole message, as `frame_messages` writes them."""
 
-_FAIL = -1
 _NULL = -2
 _TRANSFER, _DISPOSITION = 0x14, 0x15
-_HEADER, _DELIVERY_ANNOTATIONS, _ANNOTATIONS, _PROPERTIES, _APPLICATION_PROPERTIES = 0x70, 0x71, 0x72, 0x73, 0x74
-_DATA, _SEQUENCE, _VALUE, _FOOTER = 0x75, 0x76, 0x77, 0x78
 
 
 @inlined
 def _uint(position: int, stop: int) -> int:
     """The uint at `position`; null or a failure as negative numbers."""
     if position >= stop:
-        return _FAIL
+        return FAIL
     constructor: int = load_u8(position)
     if constructor == 0x43:
         return 0
@@ -50,14 +63,14 @@ def _uint(position: int, stop: int) -> int:
         return load_u8(position + 1)
     if constructor == 0x70 and stop - position >= 5:
         return load_be_u32(position + 1)
-    return _FAIL
+    return FAIL
 
 
 @inlined
 def _boolean(position: int, stop: int) -> int:
     """1 or 0 for the boolean at `position`; null or a failure as negative numbers."""
     if position >= stop:
-        return _FAIL
+        return FAIL
     constructor: int = load_u8(position)
     if constructor == 0x41:
         return 1
@@ -67,7 +80,7 @@ def _boolean(position: int, stop: int) -> int:
         return _NULL
     if constructor == 0x56 and stop - position >= 2:
         return 1 if load_u8(position + 1) != 0 else 0
-    return _FAIL
+    return FAIL
 
 
 @inlined
@@ -80,95 +93,48 @@ def _width(position: int) -> int:
 
 
 @helper
-def _descriptor(position: int, stop: int) -> int:
-    """The code of the descriptor at `position` in its two numeric forms; else a failure."""
-    if stop - position < 3 or load_u8(position) != 0x00:
-        return _FAIL
-    if load_u8(position + 1) == 0x53:
-        return load_u8(position + 2)
-    if load_u8(position + 1) == 0x80 and stop - position >= 10:
-        code: int = load_be_i64(position + 2)
-        return code if 0 <= code <= 0xFF else _FAIL
-    return _FAIL
-
-
-@inlined
-def _behind_descriptor(position: int) -> int:
-    return position + 3 if load_u8(position + 1) == 0x53 else position + 10
-
-
-@helper
-def _compound_head(position: int, stop: int, short: int, long: int) -> int:
-    """Bytes of constructor, size and count of the list or map at `position`, which lies before `stop`; or a failure."""
-    if position >= stop:
-        return _FAIL
-    constructor: int = load_u8(position)
-    if constructor == short:
-        if stop - position >= 3 and 1 <= load_u8(position + 1) <= stop - position - 2:
-            return 3
-        return _FAIL
-    if constructor == long and stop - position >= 9 and 4 <= load_be_u32(position + 1) <= stop - position - 5:
-        return 9
-    return _FAIL
-
-
-@inlined
-def _compound_stop(position: int, head: int) -> int:
-    if head == 3:
-        return position + 2 + load_u8(position + 1)
-    return position + 5 + load_be_u32(position + 1)
-
-
-@inlined
-def _compound_count(position: int, head: int) -> int:
-    if head == 3:
-        return load_u8(position + 2)
-    return load_be_u32(position + 5)
-
-
-@helper
 def _transfer_row(position: int, end: int, count: int, stop: int, base: int, row: int, step: int) -> int:
     """Store a transfer whose fields are `position` … `end`, its payload up to `stop`; gives its handle or a failure."""
     if count < 3 or count > 11:
-        return _FAIL
+        return FAIL
     handle: int = _uint(position, end)
     if handle < 0:
-        return _FAIL
+        return FAIL
     position += _width(position)
     delivery_id: int = _uint(position, end)
     if delivery_id < 0:
-        return _FAIL
+        return FAIL
     position += _width(position)
     if end - position < 2 or load_u8(position) != 0xA0:
-        return _FAIL
+        return FAIL
     tag: int = load_u8(position + 1)
     if tag > 32 or tag > end - position - 2:
-        return _FAIL
+        return FAIL
     position += 2 + tag
     settled = 0
     if count >= 4:
         message_format: int = _uint(position, end)
         if message_format != _NULL and message_format != 0:
-            return _FAIL
+            return FAIL
         position += _width(position)
     if count >= 5:
         settled = _boolean(position, end)
-        if settled == _FAIL:
-            return _FAIL
+        if settled == FAIL:
+            return FAIL
         position += _width(position)
     for index in range(5, count):
         # more, rcv-settle-mode, state, resume, aborted: only without effect; batchable says nothing.
         if position >= end:
-            return _FAIL
+            return FAIL
         if index == 6 and end - position >= 2 and load_u8(position) == 0x50 and load_u8(position + 1) == 0:
             position += 2
             continue
         flag: int = _boolean(position, end)
-        if flag == _FAIL or (flag == 1 and index != 10) or (index in (6, 7) and flag != _NULL):
-            return _FAIL
+        if flag == FAIL or (flag == 1 and index != 10) or (index in (6, 7) and flag != _NULL):
+            return FAIL
         position += _width(position)
     if position != end:
-        return _FAIL
+        return FAIL
     store_i64(row, end - base)
     store_i64(row + step, stop - end)
     store_i64(row + 2 * step, delivery_id)
@@ -187,7 +153,7 @@ def _is_settled_by_receiver(position: int, end: int, count: int) -> int:
         return 0
     position += _width(position)
     last: int = _uint(position, end)
-    if last == _FAIL:
+    if last == FAIL:
         return 0
     if last >= 0 and (last - first) & 0xFFFFFFFF > 0x7FFFFFFF:
         return 0
@@ -215,7 +181,7 @@ def parse_transfers(
     """
     count = 0
     passed = 0
-    handle = _FAIL
+    handle = FAIL
     position = data + first
     last = data + stop
     step = room << 3
@@ -226,22 +192,22 @@ def parse_transfers(
         if load_be_u16(position + 6) != channel:
             break
         frame_stop = position + size
-        code: int = _descriptor(position + 8, frame_stop)
+        code: int = descriptor(position + 8, frame_stop)
         if code != _TRANSFER and not (code == _DISPOSITION and skip_settled):
             break
-        fields: int = _behind_descriptor(position + 8)
-        head: int = _compound_head(fields, frame_stop, 0xC0, 0xD0)
-        if head == _FAIL:
+        fields: int = behind_descriptor(position + 8)
+        head: int = compound_head(fields, frame_stop, 0xC0, 0xD0)
+        if head == FAIL:
             break
-        end: int = _compound_stop(fields, head)
-        number: int = _compound_count(fields, head)
+        end: int = compound_stop(fields, head)
+        number: int = compound_count(fields, head)
         if code == _DISPOSITION:
             if not _is_settled_by_receiver(fields + head, end, number):
                 break
             passed += 1
         else:
             found: int = _transfer_row(fields + head, end, number, frame_stop, data, rows + (count << 3), step)
-            if found == _FAIL or (count > 0 and found != handle):
+            if found == FAIL or (count > 0 and found != handle):
                 break
             handle = found
             count += 1
@@ -250,233 +216,6 @@ def parse_transfers(
     store_i64(state + 8, handle)
     store_i64(state + 16, passed)
     return count
-
-
-@helper
-def _header_fields(position: int, stop: int, widths: int, spans: int) -> int:
-    """Store where durable, priority and ttl of a header lie (3 addresses, 3 lengths); gives the byte behind it."""
-    for index in range(6):
-        store_i64(spans + (index << 3), 0)
-    if position < stop and load_u8(position) == 0x45:
-        return position + 1
-    head: int = _compound_head(position, stop, 0xC0, 0xD0)
-    if head == _FAIL:
-        return _FAIL
-    end: int = _compound_stop(position, head)
-    count: int = _compound_count(position, head)
-    if count > 5:
-        return _FAIL
-    position += head
-    for index in range(count):
-        behind: int = behind_element(position, end, widths)
-        if behind == _FAIL:
-            return _FAIL
-        if index < 3:
-            if behind - position > 5:
-                return _FAIL
-            store_i64(spans + (index << 3), position)
-            store_i64(spans + 24 + (index << 3), behind - position)
-        position = behind
-    return end if position == end else _FAIL
-
-
-@helper
-def _write_header(target: int, spans: int, absent: int) -> int:
-    """Write a header: durable, priority and ttl from where they lie; gives the byte behind it.
-
-    `absent` is what stands for a durable that is missing.
-    """
-    store_be_u32(target, 0x005370C0)
-    store_u8(target + 5, 5)
-    position = target + 6
-    for index in range(3):
-        length: int = load_i64(spans + 24 + (index << 3))
-        if length == 0:
-            store_u8(position, absent if index == 0 else 0x40)
-            position += 1
-        else:
-            source: int = load_i64(spans + (index << 3))
-            for byte in range(length):
-                store_u8(position + byte, load_u8(source + byte))
-            if index == 0 and length == 1 and load_u8(source) == 0x40:
-                store_u8(position, absent)
-            position += length
-    store_u8(position, 0x41)
-    store_u8(position + 1, 0x43)
-    store_u8(target + 4, position + 2 - target - 5)
-    return position + 2
-
-
-@helper
-def _write_annotations_head(target: int, content: int, count: int) -> int:
-    """Write descriptor, constructor, size and count of message annotations; gives where the content goes."""
-    store_be_u16(target, 0x0053)
-    store_u8(target + 2, _ANNOTATIONS)
-    if content + 1 <= 0xFF and count <= 0xFF:
-        store_u8(target + 3, 0xC1)
-        store_u8(target + 4, content + 1)
-        store_u8(target + 5, count)
-        return target + 6
-    store_u8(target + 3, 0xD1)
-    store_be_u32(target + 4, content + 4)
-    store_be_u32(target + 8, count)
-    return target + 12
-
-
-@helper
-def _is_name(position: int, name: int, length: int) -> int:
-    for index in range(length):
-        if load_u8(position + index) != load_u8(name + index):
-            return 0
-    return 1
-
-
-@helper
-def _names(position: int, behind: int, names: int, count: int) -> int:
-    """Which of `count` names (rows of 32 bytes, the length in front) the symbol of the small form is; or a failure."""
-    length: int = load_u8(position + 1)
-    for index in range(count):
-        row = names + (index << 5)
-        if load_u8(row) == length and _is_name(position + 2, row + 1, length):
-            return index
-    return _FAIL
-
-
-@helper
-def _skip_map(position: int, stop: int) -> int:
-    """The byte behind the map at `position`; or a failure."""
-    head: int = _compound_head(position, stop, 0xC1, 0xD1)
-    return _FAIL if head == _FAIL else _compound_stop(position, head)
-
-
-@helper
-def _annotations_value(position: int, stop: int, widths: int, names: int, count: int, value: int) -> int:
-    """Look for names among the keys of the map at `position`; 0 if it is one and nothing stands against it.
-
-    The first of the names may stand there with a string: its address and length go to `value` (two words). Any of the
-    others, a key of another form or a value of another type is a failure.
-    """
-    head: int = _compound_head(position, stop, 0xC1, 0xD1)
-    if head == _FAIL:
-        return _FAIL
-    end: int = _compound_stop(position, head)
-    number: int = _compound_count(position, head)
-    position += head
-    if number & 1:
-        return _FAIL
-    for _ in range(number >> 1):
-        middle: int = behind_element(position, end, widths)
-        if middle == _FAIL or load_u8(position) != 0xA3:
-            return _FAIL
-        behind: int = behind_element(middle, end, widths)
-        if behind == _FAIL:
-            return _FAIL
-        name: int = _names(position, middle, names, count)
-        if name > 0:
-            return _FAIL
-        if name == 0:
-            if value == 0 or load_i64(value + 8) != _FAIL:
-                return _FAIL
-            if load_u8(middle) == 0xA1:
-                store_i64(value, middle + 2)
-                store_i64(value + 8, behind - middle - 2)
-            elif load_u8(middle) == 0xB1:
-                store_i64(value, middle + 5)
-                store_i64(value + 8, behind - middle - 5)
-            else:
-                return _FAIL
-        position = behind
-    return 0 if position == end else _FAIL
-
-
-@helper
-def _user_fits(position: int, stop: int, widths: int, user: int, user_length: int) -> int:
-    """1 if the properties at `position` have no user id, or this one."""
-    if position < stop and load_u8(position) == 0x45:
-        return 1
-    head: int = _compound_head(position, stop, 0xC0, 0xD0)
-    if head == _FAIL:
-        return 0
-    end: int = _compound_stop(position, head)
-    count: int = _compound_count(position, head)
-    position += head
-    if count > 13:
-        return 0
-    for index in range(count):
-        behind: int = behind_element(position, end, widths)
-        if behind == _FAIL:
-            return 0
-        if index == 1 and load_u8(position) != 0x40:
-            if load_u8(position) != 0xA0 or load_u8(position + 1) != user_length:
-                return 0
-            if not _is_name(position + 2, user, user_length):
-                return 0
-        position = behind
-    return 1 if position == end else 0
-
-
-@helper
-def _body_fits(position: int, stop: int, widths: int) -> int:
-    """1 if a body, and perhaps a footer, fill `position` … `stop`: data or sequences, or one value."""
-    previous = 0
-    while position < stop:
-        code: int = _descriptor(position, stop)
-        if code < _DATA or code > _FOOTER or previous == _FOOTER or (previous == _VALUE and code != _FOOTER):
-            return 0
-        if previous == 0 and code == _FOOTER:
-            return 0
-        if previous != 0 and code != _FOOTER and code != previous:
-            return 0
-        value: int = _behind_descriptor(position)
-        if value >= stop:
-            return 0
-        constructor: int = load_u8(value)
-        if code == _DATA and constructor != 0xA0 and constructor != 0xB0:
-            return 0
-        if code == _SEQUENCE and constructor != 0x45 and constructor != 0xC0 and constructor != 0xD0:
-            return 0
-        if code == _FOOTER and constructor != 0xC1 and constructor != 0xD1:
-            return 0
-        position = behind_element(value, stop, widths)
-        if position == _FAIL:
-            return 0
-        previous = code
-    return 1 if previous != 0 else 0
-
-
-@helper
-def _before_bare(position: int, stop: int, widths: int, names: int, count: int, scratch: int, value: int) -> int:
-    """Read the sections before the properties; gives where properties or the body begin, or a failure.
-
-    `scratch`: spans of the header (6 words), 2 words for a value, then whether there is a header, and of the message
-    annotations the address, the bytes and the elements. For `names`, `count` and `value` see `_annotations_value`.
-    """
-    for index in range(12):
-        store_i64(scratch + (index << 3), 0)
-    store_i64(scratch + 56, _FAIL)
-    code: int = _descriptor(position, stop)
-    if code == _HEADER:
-        position = _header_fields(_behind_descriptor(position), stop, widths, scratch)
-        if position == _FAIL:
-            return _FAIL
-        store_i64(scratch + 64, 1)
-        code = _descriptor(position, stop)
-    if code == _DELIVERY_ANNOTATIONS:
-        position = _skip_map(_behind_descriptor(position), stop)
-        if position == _FAIL:
-            return _FAIL
-        code = _descriptor(position, stop)
-    if code == _ANNOTATIONS:
-        position = _behind_descriptor(position)
-        if _annotations_value(position, stop, widths, names, count, value) == _FAIL:
-            return _FAIL
-        head: int = _compound_head(position, stop, 0xC1, 0xD1)
-        end: int = _compound_stop(position, head)
-        store_i64(scratch + 72, position + head)
-        store_i64(scratch + 80, end - position - head)
-        store_i64(scratch + 88, _compound_count(position, head))
-        position = end
-    return position
 
 
 @kernel("int64(int64)")
@@ -517,28 +256,28 @@ def store_messages(block: int) -> int:
         store_i64(value_lengths + at, -1)
         store_i64(value_starts + at, 0)
         store_i64(status + at, UNDECIDED)
-        position = _before_bare(position, stop, widths, names, name_count, spans, value)
-        if position == _FAIL:
+        position = before_bare(position, stop, widths, names, name_count, spans, value)
+        if position == FAIL:
             continue
         content: int = load_i64(spans + 72)
         content_bytes: int = load_i64(spans + 80)
         elements: int = load_i64(spans + 88)
-        code: int = _descriptor(position, stop)
+        code: int = descriptor(position, stop)
         bare = position
-        if code == _PROPERTIES:
-            position = _behind_descriptor(position)
-            if not _user_fits(position, stop, widths, user, user_bytes):
+        if code == PROPERTIES:
+            position = behind_descriptor(position)
+            if not user_fits(position, stop, widths, user, user_bytes):
                 continue
             position = behind_element(position, stop, widths)
-            code = _descriptor(position, stop)
-        if code == _APPLICATION_PROPERTIES:
-            position = _skip_map(_behind_descriptor(position), stop)
-            if position == _FAIL:
+            code = descriptor(position, stop)
+        if code == APPLICATION_PROPERTIES:
+            position = skip_map(behind_descriptor(position), stop)
+            if position == FAIL:
                 continue
-        if not _body_fits(position, stop, widths):
+        if not body_fits(position, stop, widths):
             continue
-        place: int = _write_header(target + written, spans, 0x41)
-        place = _write_annotations_head(place, content_bytes + routing_bytes, elements + routing_elements)
+        place: int = write_header(target + written, spans, 0x41)
+        place = write_annotations_head(place, content_bytes + routing_bytes, elements + routing_elements)
         if load_i64(value + 8) >= 0:
             store_i64(value_starts + at, place + load_i64(value) - content - target)
             store_i64(value_lengths + at, load_i64(value + 8))
@@ -585,15 +324,15 @@ def frame_messages(block: int) -> int:
         at = row << 3
         position: int = data + load_i64(starts + at)
         stop: int = position + load_i64(lengths + at)
-        position = _before_bare(position, stop, widths, name, 1, spans, 0)
-        if position == _FAIL:
+        position = before_bare(position, stop, widths, name, 1, spans, 0)
+        if position == FAIL:
             break
         absent = 0x40 if load_i64(spans + 64) else 0x41
         content: int = load_i64(spans + 72)
         content_bytes: int = load_i64(spans + 80)
         elements: int = load_i64(spans + 88)
-        code: int = _descriptor(position, stop)
-        if code < _PROPERTIES or code > _FOOTER:
+        code: int = descriptor(position, stop)
+        if code < PROPERTIES or code > FOOTER:
             break
         if stop - position + content_bytes + 96 > max_frame_size:
             break
@@ -609,8 +348,8 @@ def frame_messages(block: int) -> int:
         store_be_i64(frame + 23, (tag + done) & 0xFFFFFFFF)
         store_u8(frame + 31, 0x43)
         store_u8(frame + 32, 0x41 if settled else 0x42)
-        place: int = _write_header(frame + FRAME_BYTES, spans, absent)
-        place = _write_annotations_head(place, content_bytes + 26, elements + 2)
+        place: int = write_header(frame + FRAME_BYTES, spans, absent)
+        place = write_annotations_head(place, content_bytes + 26, elements + 2)
         copy_bytes(place, content, content_bytes)
         place += content_bytes
         copy_bytes(place, key, 17)

@@ -1,0 +1,1 @@
+"""The sections of a message that the protocol looks into, compiled: for the kernels of transfers and messages."""

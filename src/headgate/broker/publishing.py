@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from headgate.broker.batches import PublishBatch
 from headgate.broker.sources import fill_from_source
 from headgate.broker.stream import BrokerStream
+from headgate.columns import total
 from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError, ResourceNotFoundError
 from headgate.log import Appended, Writer
 from headgate.log.build import MAX_MESSAGES
@@ -207,10 +208,10 @@ class WriteJob:
     def _count(self) -> None:
         counters = self._stream.counters
         for run in self._runs:
-            counters.bytes_published += sum(int(part.lengths.sum()) for part in run.parts)
+            counters.bytes_published += sum(total(part.lengths) for part in run.parts)
         counters.messages_confirmed += sum(len(queued.batch) for queued in self._batches)
         if self._appended is not None:
-            counters.messages_published += int(self._appended.num_records.sum())
+            counters.messages_published += total(self._appended.num_records)
             counters.chunks_written += len(self._appended.chunk_ids)
             counters.bytes_written += self._size_bytes
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
+from headgate.columns import largest, smallest
 from headgate.errors import ConfigError
 from headgate.log.bloom import DEFAULT_FILTER_SIZE_BYTES, bloom_bytes, check_filter_size
 from headgate.log.format import (
@@ -181,7 +182,7 @@ def check_ranges(data: Bytes, starts: Int64Array, lengths: Int64Array) -> None:
     """Raise ValueError for byte ranges outside of `data`; a range may be of no bytes, or of −1 for none."""
     if not len(starts) == len(lengths):
         raise ValueError(f"{len(starts)} starts, {len(lengths)} lengths")
-    if len(starts) and (int(starts.min()) < 0 or int((starts + lengths).max()) > len(data)):
+    if len(starts) and (smallest(starts) < 0 or largest(starts + lengths) > len(data)):
         raise ValueError("bytes outside the buffer")
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
+from headgate.columns import largest, smallest
 from headgate.log.bloom import bloom_bytes
 from headgate.log.build import (
     BuiltChunks,
@@ -76,7 +77,7 @@ class Entries:
         """Raise ValueError for entries outside of their bytes, or columns of different lengths or kinds."""
         _check_bytes(self.data)
         check_ranges(self.data, self.starts, self.lengths)
-        if len(self) and not 0 <= int(self.lengths.min()) <= int(self.lengths.max()) <= MAX_ENTRY_BYTES:
+        if len(self) and not 0 <= smallest(self.lengths) <= largest(self.lengths) <= MAX_ENTRY_BYTES:
             raise ValueError(f"an entry of {self.lengths.min()} to {self.lengths.max()} bytes")
         values = self.filter_values
         if values is not None:

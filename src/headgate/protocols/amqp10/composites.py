@@ -39,15 +39,22 @@ class Kind:
     encode: Callable[[Any], bytes]
 
 
-def _unsigned(name: str, constructors: dict[int, int], kind: AmqpType) -> Kind:
-    """`constructors` maps constructor bytes to the bytes behind them."""
+def _unsigned(name: str, constructors: dict[int, int]) -> Kind:
+    """`constructors` maps constructor bytes to the bytes behind them, shortest first."""
+    forms = [(256**width, bytes([constructor]), width) for constructor, width in constructors.items()]
 
     def decode(octets: bytes) -> int:
         if octets[0] not in constructors:
             raise _Mismatch
         return int.from_bytes(octets[1:], "big")
 
-    return Kind(name, decode, lambda value: encode_value(AmqpValue(kind, value)))
+    def encode(value: int) -> bytes:
+        for limit, constructor, width in forms:
+            if value < limit:
+                return constructor + value.to_bytes(width, "big")
+        raise ConfigError(f"{value} is not {name}")
+
+    return Kind(name, decode, encode)
 
 
 def _decode_boolean(octets: bytes) -> bool:
@@ -98,10 +105,10 @@ def _decode_map(octets: bytes) -> AmqpValue:
 
 
 BOOLEAN = Kind("a boolean", _decode_boolean, lambda value: b"\x41" if value else b"\x42")
-UBYTE = _unsigned("a ubyte", {0x50: 1}, AmqpType.UBYTE)
-USHORT = _unsigned("a ushort", {0x60: 2}, AmqpType.USHORT)
-UINT = _unsigned("a uint", {0x43: 0, 0x52: 1, 0x70: 4}, AmqpType.UINT)
-ULONG = _unsigned("a ulong", {0x44: 0, 0x53: 1, 0x80: 8}, AmqpType.ULONG)
+UBYTE = _unsigned("a ubyte", {0x50: 1})
+USHORT = _unsigned("a ushort", {0x60: 2})
+UINT = _unsigned("a uint", {0x43: 0, 0x52: 1, 0x70: 4})
+ULONG = _unsigned("a ulong", {0x44: 0, 0x53: 1, 0x80: 8})
 STRING = _typed("a string", AmqpType.STRING)
 SYMBOL = _typed("a symbol", AmqpType.SYMBOL, str)
 BINARY = _typed("a binary", AmqpType.BINARY)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
+from headgate.columns import largest, rows_of, total
 from headgate.errors import AccessRefusedError, HeadgateError, MessageError, PreconditionFailedError
 from headgate.log.build import FilterValues
 from headgate.message import (
@@ -243,11 +244,36 @@ def names(*listed: str) -> NDArray[np.uint8]:
     return rows
 
 
+@dataclass(frozen=True, slots=True)
+class _Destination:
+    """What the kernel needs to know of where messages go, beside the messages: arrays, and words that point at them."""
+
+    arrays: tuple[NDArray[np.uint8], ...]
+    routing_bytes: int
+    words: tuple[int, ...]
+
+
+@functools.lru_cache(maxsize=1024)
+def _destination(exchange: str, routing_key: str, user: str) -> _Destination:
+    routing = np.frombuffer(routing_annotations(exchange, routing_key), dtype=np.uint8)
+    user_octets = np.frombuffer(user.encode() or b"\0", dtype=np.uint8)
+    known = names(FILTER_VALUE, EXCHANGE, ROUTING_KEY, OFFSET)
+    address = kernels.address_of
+    return _Destination(
+        (routing, user_octets, known),
+        len(routing),
+        (
+            *(address(routing), len(routing), 4, address(user_octets), len(user.encode())),
+            *(address(widths()), address(known), len(known)),
+        ),
+    )
+
+
 def store_messages(messages: EncodedMessages, *, exchange: str, routing_key: str, user: str) -> StoredMessages:
     """The stored form of many messages, in a buffer of its own: one kernel call, and Python for what it leaves open."""
     count = len(messages)
-    routing = np.frombuffer(routing_annotations(exchange, routing_key), dtype=np.uint8)
-    capacity = int(messages.lengths.sum()) + count * (64 + len(routing)) + SLACK_BYTES
+    destination = _destination(exchange, routing_key, user)
+    capacity = total(messages.lengths) + count * (64 + destination.routing_bytes) + SLACK_BYTES
     target = np.empty(capacity, dtype=np.uint8)
     columns = np.zeros((5, count), dtype=np.int64)
     starts, lengths, value_starts, value_lengths, status = columns
@@ -256,25 +282,25 @@ def store_messages(messages: EncodedMessages, *, exchange: str, routing_key: str
     value_lengths[:] = -1
     kernel = kernels.load(KERNEL)
     if kernel is not None:
-        user_octets = np.frombuffer(user.encode() or b"\0", dtype=np.uint8)
-        known = names(FILTER_VALUE, EXCHANGE, ROUTING_KEY, OFFSET)
         source_starts = np.ascontiguousarray(messages.starts)
         source_lengths = np.ascontiguousarray(messages.lengths)
         scratch = np.zeros(12, dtype=np.int64)
         address = kernels.address_of
+        rows_at = address(columns)
         block = np.array(
             (
                 *(address(messages.data), address(source_starts), address(source_lengths), count),
-                *(address(routing), len(routing), 4, address(user_octets), len(user.encode()), address(widths())),
-                *(address(known), len(known), address(target), address(starts), address(lengths)),
-                *(address(value_starts), address(value_lengths), address(status), address(scratch)),
+                *destination.words,
+                address(target),
+                *(rows_at + 8 * count * row for row in range(5)),
+                address(scratch),
             ),
             dtype=np.int64,
         )
         written = kernel.store_messages(address(block))
     refused: dict[int, HeadgateError] = {}
     parts: list[bytes] = []
-    for row in np.flatnonzero(status).tolist():
+    for row in rows_of(status):
         try:
             stored, value = stored_message(messages.message(row), exchange=exchange, routing_key=routing_key, user=user)
         except (MessageError, AccessRefusedError, PreconditionFailedError) as error:
@@ -290,7 +316,7 @@ def store_messages(messages: EncodedMessages, *, exchange: str, routing_key: str
     if parts:
         joined = b"".join(parts)
         target = np.concatenate((target[: written - len(joined)], np.frombuffer(joined + bytes(SLACK_BYTES), np.uint8)))
-    has_values = bool((value_lengths >= 0).any())
+    has_values = count > 0 and largest(value_lengths) >= 0
     return StoredMessages(
         EncodedMessages(target, starts, lengths),
         FilterValues(target, value_starts, value_lengths) if has_values else None,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headgate.columns import largest
 from headgate.errors import LocalProtocolError, RemoteProtocolError
 from headgate.protocols.amqp10.codes import Condition
 from headgate.protocols.amqp10.composites import Composite
@@ -378,9 +379,8 @@ class Session:
             raise SessionFault(Condition.NOT_ALLOWED, "a transfer on a link that we send on")
         count = len(run)
         fault: tuple[Condition, str] | None = None
-        too_long = np.flatnonzero(run.lengths > link.max_message_size)
-        if len(too_long):
-            count = int(too_long[0])
+        if largest(run.lengths) > link.max_message_size:
+            count = int(np.argmax(run.lengths > link.max_message_size))
             fault = Condition.MESSAGE_SIZE_EXCEEDED, f"a message of more than {link.max_message_size} bytes"
         if count > link.credit or (fault and link.credit == count):
             count = link.credit

@@ -47,6 +47,7 @@ _SUB_BATCH = struct.Struct(">BHII")
 _SUB_BATCH_BIT = 0x80000000
 _SLACK = bytes(SLACK_BYTES)
 _NONE: UInt64Array = np.empty(0, dtype=np.uint64)
+_NO_FRAMES: Int64Array = np.empty((0, 4), dtype=np.int64)
 _ERRORS = np.dtype([("publishing_id", ">u8"), ("code", ">u2")])
 
 
@@ -103,7 +104,8 @@ class PublishError:
 class _Columns:
     """What a run of frames holds; `frames` `(frames, 4)`: publisher id, first entry, accepted entries, entries.
 
-    `only_publisher` is the id that all frames have if nothing in them is refused, else None.
+    `only_publisher` is the id that all frames have if nothing in them is refused, else None. With it
+    `frames` may be left empty.
     """
 
     ids: Int64Array
@@ -271,7 +273,7 @@ def _parse_in_python(
         words[3],
         words[4] if has_values else None,
         words[5] if has_values else None,
-        np.array(frames, dtype=np.int64),
+        _NO_FRAMES if is_plain else np.array(frames, dtype=np.int64),
         any(row[3] for row in rows),
         frames[0][0] if is_plain else None,
     )

@@ -25,7 +25,7 @@ from headgate.message.lookup import locate_bytes
 from headgate.protocols.amqp10 import condition_of
 from headgate.protocols.amqp10.events import Deliveries
 from headgate.protocols.amqp10.link import Link
-from headgate.protocols.amqp10.messages import StoredMessages, store_messages
+from headgate.protocols.amqp10.messages import store_messages
 from headgate.protocols.amqp10.terminus import Accepted, DeliveryState, Error, Rejected, Released
 from headgate.server.amqp10.addresses import Route, parse_route
 
@@ -42,10 +42,12 @@ Int64Array = NDArray[np.int64]
 
 @dataclass(slots=True)
 class _Unanswered:
-    """A batch on its way to some streams: its delivery ids, and how many streams have not answered."""
+    """A batch on its way to some streams: so many deliveries, the ranges of the ids that wait for an outcome, and how
+    many streams have not answered.
+    """
 
-    ids: Int64Array
-    settled: NDArray[np.bool_]
+    count: int
+    ids: list[tuple[int, int]]
     streams: int
     error: HeadgateError | None = None
 
@@ -93,7 +95,7 @@ class PublishingLink:
             try:
                 route = parse_route(address)
             except ConfigError as error:
-                self._answer(ids, settled, _rejected(error))
+                self._answer(len(ids), _unsettled(ids, settled), _rejected(error))
                 continue
             self._publish(route, messages.take(rows), ids, settled)
             if not self._link.is_attached:
@@ -103,43 +105,38 @@ class PublishingLink:
         """Store messages for one route, and publish them to its streams."""
         stored = store_messages(messages, exchange=route.exchange, routing_key=route.key, user=self._handler.user)
         faulty = _first_fault(stored.refused)
-        kept = np.ones(len(messages), dtype=bool)
-        kept[list(stored.refused)] = False
-        if faulty is not None:
-            kept[faulty:] = False
-        try:
-            publishers = [self._publisher(route, stream) for stream in self._streams(route)]
-        except (BrokerError, LogError) as refusal:
-            self._answer(ids[kept], settled[kept], _rejected(refusal))
-        else:
-            self._queue(publishers, stored, kept, ids, settled)
+        batch, values, sent = stored.messages, stored.filter_values, ids
+        is_sent = settled
+        if stored.refused:
+            kept = np.ones(len(messages), dtype=bool)
+            kept[list(stored.refused)] = False
+            if faulty is not None:
+                kept[faulty:] = False
+            batch, sent, is_sent = batch.take(kept), ids[kept], settled[kept]
+            values = None if values is None else FilterValues(values.data, values.starts[kept], values.lengths[kept])
+        if len(sent):
+            self._queue(route, batch, values, _unsettled(sent, is_sent))
         for row, error in stored.refused.items():
             if faulty is None or row < faulty:
-                self._answer(ids[row : row + 1], settled[row : row + 1], _rejected(error))
+                one = slice(row, row + 1)
+                self._answer(1, _unsettled(ids[one], settled[one]), _rejected(error))
         if faulty is not None:
             fault = stored.refused[faulty]
             self._handler.detach(self._link, Error(condition_of(fault), str(fault)))
 
     def _queue(
-        self,
-        publishers: list[Publisher],
-        stored: StoredMessages,
-        kept: NDArray[np.bool_],
-        ids: Int64Array,
-        settled: NDArray[np.bool_],
+        self, route: Route, messages: EncodedMessages, values: FilterValues | None, ids: list[tuple[int, int]]
     ) -> None:
-        if not kept.all():
-            ids, settled = ids[kept], settled[kept]
-        if not len(ids):
+        """Publish stored messages to the streams of a route; `ids` are those whose outcome is waited for."""
+        try:
+            publishers = [self._publisher(route, stream) for stream in self._streams(route)]
+        except (BrokerError, LogError) as refusal:
+            self._answer(len(messages), ids, _rejected(refusal))
             return
         if not publishers:
-            self._answer(ids, settled, Released())
+            self._answer(len(messages), ids, Released())
             return
-        messages, values = stored.messages, stored.filter_values
-        if not kept.all():
-            messages = messages.take(kept)
-            values = None if values is None else FilterValues(values.data, values.starts[kept], values.lengths[kept])
-        unanswered = _Unanswered(ids.copy(), settled.copy(), len(publishers))
+        unanswered = _Unanswered(len(messages), ids, len(publishers))
         for publisher in publishers:
             publisher.publish(
                 PublishBatch(
@@ -172,24 +169,32 @@ class PublishingLink:
         if unanswered.streams:
             return
         state = Accepted() if unanswered.error is None else _rejected(unanswered.error)
-        self._answer(unanswered.ids, unanswered.settled, state)
+        self._answer(unanswered.count, unanswered.ids, state)
         self._handler.flush()
 
-    def _answer(self, ids: Int64Array, settled: NDArray[np.bool_], state: DeliveryState) -> None:
-        """Say the outcome of deliveries, in ranges, and let the peer go on."""
-        self._unanswered -= len(ids)
+    def _answer(self, count: int, ids: list[tuple[int, int]], state: DeliveryState) -> None:
+        """Say the outcome of so many deliveries, of which those in the ranges wait for it; let the peer go on."""
+        self._unanswered -= count
         if not self._link.is_attached:
             return
-        session = self._link.session
-        if settled.any():
-            ids = ids[~settled]
-        if len(ids):
-            breaks = np.flatnonzero((np.diff(ids) & _MASK) != 1) + 1
-            for part in np.split(ids, breaks) if len(breaks) else (ids,):
-                session.settle(int(part[0]), int(part[-1]), state)
+        for first, last in ids:
+            self._link.session.settle(first, last, state)
         granted = self._credit - self._unanswered
         if self._link.credit <= self._credit // 2 and granted > self._link.credit:
             self._link.grant(granted)
+
+
+def _unsettled(ids: Int64Array, settled: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """The ids that the peer has not settled, as ranges: first and last."""
+    if len(ids) == 1:
+        return [] if settled[0] else [(int(ids[0]), int(ids[0]))]
+    if settled.any():
+        ids = ids[~settled]
+    if not len(ids):
+        return []
+    breaks = np.flatnonzero((np.diff(ids) & _MASK) != 1)
+    firsts, lasts = np.append(0, breaks + 1), np.append(breaks, len(ids) - 1)
+    return list(zip(ids[firsts].tolist(), ids[lasts].tolist(), strict=True))
 
 
 def _rejected(error: HeadgateError) -> Rejected:

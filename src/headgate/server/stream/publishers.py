@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from headgate.broker.batches import PublishBatch
 from headgate.broker.publishing import Publisher
 from headgate.broker.session import Session
+from headgate.columns import largest
 from headgate.errors import HeadgateError, LimitExceededError, PreconditionFailedError, ResourceNotFoundError
 from headgate.log.build import FilterValues
 from headgate.protocols.stream import frames as f
@@ -81,7 +82,7 @@ class Publishers:
             self._outlet.refuse(publish.publisher_id, everything, ResponseCode.PUBLISHER_DOES_NOT_EXIST)
             return
         self._outlet.refuse(publish.publisher_id, publish.refused_ids, ResponseCode.PRECONDITION_FAILED)
-        if len(publish) and int(publish.lengths.max()) > self._limits.message_size_bytes:
+        if len(publish) and largest(publish.lengths) > self._limits.message_size_bytes:
             publish = self._without_large_ones(publish)
         if not len(publish):
             return

@@ -43,6 +43,7 @@ ROUNDS = 5
 DELIVER = struct.Struct(">IHHB")
 DELIVER_BYTES = max(DELIVER_HEAD_BYTES) + 48
 CREDIT = struct.Struct(">IHHBH")
+RUN_MESSAGES = 1000
 LATENCY_MESSAGES = 1000
 LATENCY_RATE = 200
 
@@ -216,8 +217,8 @@ def client(case: str, host: str, port: int) -> dict[str, float]:
         peer.ask(f.Delete("bench-runs"))
         peer.check(f.Create("bench-runs"))
         peer.check(f.DeclarePublisher(0, None, "bench-runs"))
-        made_by_value = [block(0, [value]) for value in VALUES]
-        return {"seconds": publish(peer, [made_by_value[number % len(VALUES)] for number in range(blocks)])}
+        made = block(0, [value for value in VALUES for _ in range(RUN_MESSAGES)])
+        return {"seconds": publish(peer, [made] * blocks)}
     if case == "bloom":
         seconds, size = consume(peer, "bench-runs", MESSAGES // len(VALUES), **{"filter.0": VALUES[3].decode()})
     else:
@@ -268,7 +269,7 @@ CASES = {
     "publish": "publish, frames of 100, confirmed",
     "publish-values": "publish, a filter value per message",
     "consume": "consume everything",
-    "bloom": "Bloom, one value of ten in runs",
+    "bloom": f"Bloom, one value of ten in runs of {RUN_MESSAGES}",
 }
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
+import sys
 import threading
 from collections.abc import Callable
 
@@ -18,6 +20,9 @@ from headgate.server.settings import ServerSettings
 KERNELS_WITHIN_S = 10.0
 """So long `ready` waits for compiled kernels: enough to read them from the cache, not to compile them."""
 
+SWITCH_INTERVAL_S = 0.0005
+"""So long a thread that scans may keep the interpreter from the loop; CPython's 5 ms are ten times what a message takes."""
+
 _NOT_SERVED = ("headgate.message.arrow.",)
 """Kernels that only Spark uses."""
 
@@ -30,6 +35,7 @@ def serve(settings: ServerSettings, *, ready: Callable[[str], None]) -> None:
     Raises ConfigError, LogError when the server cannot be started. A second signal ends it without waiting for clients.
     """
     configure_logs(settings.log)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     loading = kernels.load_in_background(
         module for module in kernels.kernel_modules() if not module.startswith(_NOT_SERVED)
     )
@@ -64,6 +70,9 @@ async def _serve(settings: ServerSettings, loading: threading.Thread, ready: Cal
         await loop.run_in_executor(None, loading.join, KERNELS_WITHIN_S)
         if loading.is_alive():
             logger.info("kernels are being compiled, once for this machine; until then filters are slower")
+        # Modules and kernels live as long as the process: the collector need not walk them again, for tens of ms.
+        gc.collect()
+        gc.freeze()
         ready(_ready_line(server))
         await stopped.wait()
     finally:

@@ -25,7 +25,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     with running_server(
         tmp_path_factory.mktemp("server"),
         handlers={"amqp": Amqp10Handler},
-        limits={"sessions": 3, "links": 4},
+        limits={"sessions": 3, "links": 4, "connection_links": 5},
     ) as running:
         yield running
 
@@ -128,6 +128,21 @@ def test_more_links_than_allowed_are_a_fault_of_the_connection(server: RunningSe
         session = client.connection.sessions[0]
         session.send(Attach("more", 4, SENDER, target=Target(), initial_delivery_count=0))
         assert client.closed() == "amqp:connection:framing-error"
+
+
+def test_more_links_in_all_sessions_than_allowed_end_the_session(server: RunningServer) -> None:
+    with client_of(server.ports["amqp"]) as client:
+        Management(client).declare("s")
+        for _ in range(2):
+            assert client.sender("/queues/s").is_attached
+        other = client.connection.begin()
+        client.pump(lambda: other.is_mapped)
+        for number in range(2):
+            other.new_link(f"more {number}", SENDER).start(Attach("", 0, SENDER, target=Target()))
+        client.pump(lambda: bool(client.of(Ended)))
+        (ended,) = client.of(Ended)
+        assert ended.error.condition == "amqp:resource-limit-exceeded"
+        assert client.connection.is_opened and len(client.connection.sessions) == 1
 
 
 def test_a_fault_in_a_session_leaves_the_others(server: RunningServer) -> None:

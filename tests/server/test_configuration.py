@@ -83,6 +83,7 @@ def test_a_table_that_is_not_in_the_file_can_come_from_the_environment() -> None
         ("[listeners]\namqp = 70000", "listeners.amqp: Expected `int` <= 65535"),
         ('[listeners]\namqp = "5672"', "listeners.amqp: "),
         ("[limits]\nlinks = 0", "limits.links: Expected `int` >= 1"),
+        ("[limits]\nsessions = 65537", "limits.sessions: Expected `int` <= 65536"),
         ("[timeouts]\nhandshake_s = 0", "timeouts.handshake_s: Expected `float` > 0"),
         ("[filters]\ndialect = 'klingon'", "filters.dialect: "),
         ("[tls]\ncertificate='c'\nkey='k'\nverify_client='required'", "tls.verify_client needs tls.ca"),

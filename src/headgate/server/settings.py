@@ -15,6 +15,7 @@ Port = Annotated[int, Meta(ge=0, le=65535)] | Literal["off"]
 
 
 Count = Annotated[int, Meta(ge=1)]
+Sessions = Annotated[int, Meta(ge=1, le=65_536)]
 Seconds = Annotated[float, Meta(gt=0)]
 
 
@@ -76,10 +77,12 @@ class Limits(_Table, frozen=True):
     """Of all protocols together, HTTP left out."""
     channels: Count = 2047
     """AMQP 0.9.1 channels of a connection."""
-    sessions: Count = 64
-    """AMQP 1.0 sessions of a connection."""
+    sessions: Sessions = 65_536
+    """AMQP 1.0 sessions of a connection: there are clients that begin one for each of their links."""
     links: Count = 256
     """AMQP 1.0 links of a session."""
+    connection_links: Count = 16_384
+    """AMQP 1.0 links of a connection, those of all its sessions."""
     publishers: Count = 256
     """Stream protocol publishers of a connection: the protocol numbers them with a byte."""
     consumers: Count = 256

@@ -35,8 +35,8 @@ class LinkModel:
     parts_settled: bool = False
     is_ended: bool = False
     """The server has detached; the peer has not answered."""
-    expected: list[bytes] = field(default_factory=list)
-    """Messages for the peer that it has not heard in full."""
+    expected: list[tuple[int, bytes]] = field(default_factory=list)
+    """Delivery ids and bytes of messages for the peer that it has not heard in full."""
     heard: bytes = b""
     heard_count: int = 0
     """What the peer has counted of the server's messages."""

@@ -13,7 +13,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headgate.errors import LocalProtocolError, RemoteProtocolError
 from headgate.protocols.amqp10 import Condition, Connection, Link, Session
 from headgate.protocols.amqp10.composites import Composite, decode_composite
-from headgate.protocols.amqp10.events import Attached, Closed, CreditChanged, Detached, Ended, Event, StateChanged
+from headgate.protocols.amqp10.events import (
+    Attached,
+    Closed,
+    CreditChanged,
+    Detached,
+    Ended,
+    Event,
+    StateChanged,
+    WindowOpened,
+)
 from headgate.protocols.amqp10.frames import AMQP_HEADER, HEARTBEAT, SASL_HEADER, encode_frame, read_frame
 from headgate.protocols.amqp10.performatives import (
     RECEIVER,
@@ -49,6 +58,8 @@ FAULTS: dict[bytes, Condition] = {
     encode_frame(0, Open("again").encode()): Condition.ILLEGAL_STATE,
     encode_frame(0, Close().encode() + b"!"): Condition.FRAMING_ERROR,
     encode_frame(0, Begin(7, 0, 1, 1).encode()): Condition.INVALID_FIELD,
+    encode_frame(9, Flow(0, 1, 0, 1).encode()): Condition.NOT_ALLOWED,
+    encode_frame(9, Transfer(0, 0, b"t").encode()): Condition.NOT_ALLOWED,
     b"\x00\x00\x02\x01\x02\x00\x00\x00": Condition.FRAMING_ERROR,
 }
 """What is a fault of the connection in any state of its sessions."""
@@ -131,9 +142,10 @@ class PeerMachine(RuleBasedStateMachine):
         assert session.peer_window >= 0, "more transfers than the peer takes"
         if not link.heard:
             link.heard_count = (link.heard_count + 1) % MODULUS
+            assert transfer.delivery_id == link.expected[0][0]
         link.heard += payload
         if not transfer.more:
-            assert link.heard == link.expected.pop(0)
+            assert link.heard == link.expected.pop(0)[1]
             link.heard = b""
 
     def _hear_flow(self, session: SessionModel, flow: Flow) -> None:
@@ -307,19 +319,24 @@ class PeerMachine(RuleBasedStateMachine):
     @rule(
         pick=PICK,
         handle=HANDLES,
-        size=st.sampled_from((30, 400)),
-        more=st.booleans(),
-        aborted=st.booleans(),
-        numbered=st.booleans(),
-        settled=st.none() | st.booleans(),
+        sizes=st.lists(st.sampled_from((30, 400)), min_size=1, max_size=3),
+        ending=st.sampled_from(("last", "more to come", "aborted")),
+        numbered=st.sampled_from((True, True, True, False)),
+        settled=st.lists(st.none() | st.booleans(), min_size=3, max_size=3),
     )
-    def publishes_a_part(
-        self, pick: int, handle: int, size: int, more: bool, aborted: bool, numbered: bool, settled: bool | None
+    def publishes_in_parts(
+        self, pick: int, handle: int, sizes: list[int], ending: str, numbered: bool, settled: list[bool | None]
     ) -> None:
+        """A message, or some more of one that has begun, part by part."""
         channel, session = _of(list(self.sessions.items()), pick)
         delivery_id = session.transfers_said if numbered else None
-        transfer = Transfer(handle, delivery_id, b"t", 0, settled, more, aborted=aborted)
-        self._say_transfers(channel, [(transfer, b"p" * size)], at_once=False)
+        for row, size in enumerate(sizes):
+            is_last = row == len(sizes) - 1
+            transfer = Transfer(handle, delivery_id, b"t", 0, settled[row], not is_last or ending == "more to come")
+            transfer.aborted = is_last and ending == "aborted"
+            self._say_transfers(channel, [(transfer, b"p" * size)], at_once=False)
+            if not self.is_open:
+                return
 
     @property
     def _partial_bytes(self) -> int | None:
@@ -403,25 +420,26 @@ class PeerMachine(RuleBasedStateMachine):
     @rule(pick=PICK, sizes=st.lists(st.sampled_from((0, 30, 700, 1100)), min_size=1, max_size=6))
     def server_sends(self, pick: int, sizes: list[int]) -> None:
         channel, handle, link = _of(self._attached(publishes=False), pick)
-        core = self._core_link(channel, handle)
+        session, core = self.sessions[channel], self._core_link(channel, handle)
         for size in sizes:
             if not link.credit:
                 with pytest.raises(LocalProtocolError, match="credit"):
                     core.send(b"m")
                 break
             message = bytes([len(link.expected)]) + bytes(size)
-            link.expected.append(message)
+            link.expected.append((session.next_id, message))
             link.move(1)
-            core.send(message)
+            assert core.send(message) == session.next_id
+            session.next_id += 1
         self._hear()
 
     @precondition(lambda self: self.is_open and self.sessions)
     @rule(
         pick=PICK,
-        handle=st.none() | HANDLES,
+        handle=st.sampled_from((1, 1, 1, 0, 3, LIMITS.handle_max + 1, None)),
         lag=st.integers(0, 3),
         window=st.integers(1, 6) | st.just(0),
-        seen=st.integers(0, 3) | st.none(),
+        seen=st.sampled_from((0, 1, 2, None)),
         credit=st.integers(0, 9) | st.none(),
         drain=st.booleans(),
         echo=st.booleans(),
@@ -460,7 +478,9 @@ class PeerMachine(RuleBasedStateMachine):
             is_answered = self._model_credit(link, flow, seen) or echo
         elif link is not None:
             is_answered = False
+        was_blocked = not self._core(channel).may_send
         events = [type(event) for event in self._say(self._frame(channel, flow))]
+        assert events.count(WindowOpened) == (was_blocked and self._core(channel).may_send)
         link_changes = link is not None and not link.is_ended and (not link.publishes or seen is not None)
         assert events.count(CreditChanged) == link_changes
         flows = [one for one in self._hear() if isinstance(one, Flow)]
@@ -512,29 +532,22 @@ class PeerMachine(RuleBasedStateMachine):
         assert self._say(HEARTBEAT) == [] and self._hear() == []
 
     @precondition(lambda self: self.is_open)
-    @rule(channel=CHANNELS, said=st.sampled_from((Flow(0, 1, 0, 1), Transfer(0, 0, b"t"), Detach(0), End())))
-    def says_something_on_a_channel_of_nobody(self, channel: int, said: Composite) -> None:
-        if channel not in self.sessions:
-            self._expect_connection_fault(self._frame(channel, said), Condition.NOT_ALLOWED)
-
-    @precondition(lambda self: self.is_open)
     @rule(octets=st.sampled_from(sorted(FAULTS)))
     def makes_a_fault(self, octets: bytes) -> None:
         self._expect_connection_fault(octets, FAULTS[octets])
 
     @precondition(lambda self: self.is_open)
-    @rule()
-    def server_closes(self) -> None:
-        self.side.connection.close()
-        assert self._hear() == [Close()]
-        self.is_open = False
-
-    @precondition(lambda self: self.is_open)
-    @rule(late=st.binary(max_size=20))
-    def closes(self, late: bytes) -> None:
-        assert self._say(encode_frame(0, Close().encode()) + late) == [Closed(None)]
-        assert self._hear() == [Close()]
-        self.begin_again()
+    @rule(late=st.none() | st.binary(max_size=20))
+    def closes(self, late: bytes | None) -> None:
+        """The server closes, or the peer does, and what it says then is not heard."""
+        if late is None:
+            self.side.connection.close()
+            assert self._hear() == [Close()]
+            self.is_open = False
+        else:
+            assert self._say(encode_frame(0, Close().encode()) + late) == [Closed(None)]
+            assert self._hear() == [Close()]
+            self.begin_again()
 
     @precondition(lambda self: not self.is_open)
     @rule(said=st.sampled_from((Begin(None, 0, 1, 1), Flow(0, 1, 0, 1), Transfer(0, 0, b"t"), End(), Open("late"))))

@@ -71,11 +71,14 @@ _RUN_CODES = (0x14, 0x15)
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """What one side allows. `max_partial_bytes`: of messages that have arrived in part, over all links."""
+    """What one side allows. Over all sessions of a connection: `max_links`, and `max_partial_bytes` of messages that
+    have arrived in part.
+    """
 
     max_frame_size: int = 262_144
     channel_max: int = 65_535
     handle_max: int = 255
+    max_links: int = 16_384
     incoming_window: int = 5_000
     max_message_size: int = 16 << 20
     max_partial_bytes: int = 64 << 20
@@ -95,6 +98,7 @@ class Connection:
         self.remote_max_frame_size = MIN_MAX_FRAME_SIZE
         self.remote_channel_max = 0
         self.remote_idle_time_out: int | None = None
+        self.links = 0
         self.partial_links = 0
         self.partial_bytes = 0
         self._buffer = b""

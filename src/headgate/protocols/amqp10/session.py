@@ -148,8 +148,12 @@ class Session:
         if handle > self._remote_handle_max:
             raise LocalProtocolError(f"the peer takes handles up to {self._remote_handle_max}")
         link = Link(self, name=name, role=role, handle=handle, remote_handle=None)
-        self._by_handle[handle] = link
+        self._keep(link)
         return link
+
+    def _keep(self, link: Link) -> None:
+        self._by_handle[link.handle] = link
+        self.connection.links += 1
 
     def settle(self, first: int, last: int, state: DeliveryState | None, *, role: bool = RECEIVER) -> None:
         """Say the outcome of deliveries that we received, or sent if `role` is the sender's: they are settled."""
@@ -224,6 +228,7 @@ class Session:
         for link in self._by_handle.values():
             link.drop_partial()
             link.state = LinkState.DETACHED
+        self.connection.links -= len(self._by_handle)
         self._by_handle.clear()
         self._by_remote_handle.clear()
         self._waiting.clear()
@@ -262,6 +267,9 @@ class Session:
         link = self._asked_for(attach)
         if link is None:
             role = not attach.role
+            if self.connection.links >= self.connection.settings.max_links:
+                reason = f"more than {self.connection.settings.max_links} links of a connection"
+                raise SessionFault(Condition.RESOURCE_LIMIT_EXCEEDED, reason)
             if any(other.name == attach.name and other.role is role for other in self._by_handle.values()):
                 raise SessionFault(Condition.HANDLE_IN_USE, f"the link {attach.name!r} is attached already")
             link = Link(self, name=attach.name, role=role, handle=attach.handle, remote_handle=attach.handle)
@@ -269,7 +277,7 @@ class Session:
                 link.handle = next(
                     number for number in range(len(self._by_handle) + 1) if number not in self._by_handle
                 )
-            self._by_handle[link.handle] = link
+            self._keep(link)
         link.remote_handle = attach.handle
         self._by_remote_handle[attach.handle] = link
         link.state = received(LINK_RECEIVED, link.state, Attach)
@@ -430,7 +438,8 @@ class Session:
         except RemoteProtocolError as error:
             raise SessionFault(Condition.ILLEGAL_STATE, error.reason) from None
         del self._by_remote_handle[detach.handle]
-        self._by_handle.pop(link.handle, None)
+        del self._by_handle[link.handle]
+        self.connection.links -= 1
         link.drop_partial()
         if not was_ours:
             self.forget_waiting(link)

@@ -135,6 +135,7 @@ class Amqp10Handler:
                 max_frame_size=limits.frame_size_bytes,
                 channel_max=limits.sessions - 1,
                 handle_max=limits.links - 1,
+                max_links=limits.connection_links,
                 max_message_size=limits.message_size_bytes,
                 max_partial_bytes=max(64 << 20, limits.message_size_bytes),
             ),

@@ -443,7 +443,7 @@ class SegmentReader:
         if self._allocate is not None:
             return self._allocate(count)
         if len(self._buffer) < count:
-            self._buffer = np.zeros(max(count, min(2 * len(self._buffer), 1 << 26)), dtype=np.uint8)
+            self._buffer = np.empty(max(count, min(2 * len(self._buffer), 1 << 26)), dtype=np.uint8)
         return self._buffer
 
     def _read_into(self, buffer: NDArray[np.uint8], target: int, start: int, count: int) -> None:

@@ -35,7 +35,12 @@ class FakeSession:
 
     def __init__(self) -> None:
         self.publishers: list[FakePublisher] = []
+        self.routed: list[str] = []
         self.is_closed = False
+
+    def route(self, exchange: str, routing_key: str) -> list[str]:
+        self.routed.append(routing_key)
+        return [routing_key]
 
     def publisher(self, stream: str, *, exchange: str) -> FakePublisher:
         if stream == "missing":
@@ -113,6 +118,16 @@ def test_a_stream_that_is_gone_settles_its_messages_with_the_reason(case):
     ((tickets, error),) = case.settled
     assert tickets == [1, 2] and isinstance(error, ResourceNotFoundError)
     assert case.outbox.unwritten == 0
+
+
+def test_a_way_is_looked_up_once_for_what_is_handed_over_together(case):
+    for _ in range(3):
+        assert case.outbox.route("", "orders") == ["orders"]
+        assert case.outbox.route("", "other") == ["other"]
+    assert case.session.routed == ["orders", "other"]
+    case.outbox.flush()
+    case.outbox.route("", "orders")
+    assert case.session.routed == ["orders", "other", "orders"]
 
 
 def test_a_client_is_read_while_not_too_much_is_unwritten(case):

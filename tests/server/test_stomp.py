@@ -128,6 +128,31 @@ def test_a_message_comes_as_it_was_sent(server, client, stream):
     )
 
 
+def test_headers_of_the_frame_itself_are_not_taken_from_a_message(client, stream):
+    forged = "message-id:forged\nredelivered:true\nsubscription:t\nack:forged\ncolor:red\n"
+    client.send(stream, "a", headers=STREAM + forged)
+    client.bytes = b""
+    client.subscribe(stream)
+    headers = client.next().headers
+    assert (headers["subscription"], headers["redelivered"], headers["color"]) == ("s", "false", "red")
+    assert headers["ack"] == headers["message-id"] != "forged"
+    for name in ("message-id", "redelivered", "subscription", "ack", "destination", "x-stream-offset"):
+        assert client.bytes.count(f"\n{name}:".encode()) == 1, name
+
+
+def test_messages_alike_differ_in_their_ids_and_offsets(client, stream):
+    client.say(*(f"SEND\ndestination:/queue/{stream}\n{STREAM}color:red\n\n{body}\0" for body in "abc"))
+    client.subscribe(stream)
+    frames = [client.next() for _ in range(3)]
+    assert [(frame.body, frame.headers["x-stream-offset"]) for frame in frames] == [
+        (b"a", "0"),
+        (b"b", "1"),
+        (b"c", "2"),
+    ]
+    assert len({frame.headers["message-id"] for frame in frames}) == 3
+    assert {frame.headers["color"] for frame in frames} == {"red"}
+
+
 def test_a_stream_is_declared_once_by_a_connection(connect, client, stream):
     client.send(stream, "declares", headers=f"{STREAM}x-stream-filter-size-bytes:32\nx-max-age:1h\n")
     # The connection knows it by now.

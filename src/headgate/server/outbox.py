@@ -50,6 +50,7 @@ class Outbox(Generic[T]):
         "_limits",
         "_pending",
         "_publishers",
+        "_routes",
         "_session",
         "_settled",
         "_several",
@@ -65,6 +66,7 @@ class Outbox(Generic[T]):
         self._settled = settled
         self._session: Session | None = None
         self._pending: dict[tuple[str, str], _Pending[T]] = {}
+        self._routes: dict[tuple[str, str], list[str]] = {}
         self._publishers: dict[str, tuple[Publisher, int]] = {}
         self._several: dict[T, int] = {}
         self._errors: dict[T, HeadgateError] = {}
@@ -80,6 +82,14 @@ class Outbox(Generic[T]):
             self._session.close()
             self._session = None
 
+    def route(self, exchange: str, routing_key: str) -> list[str]:
+        """Names of the streams that a message goes to, looked up once per `flush`; errors as `Session.route`."""
+        streams = self._routes.get((exchange, routing_key))
+        if streams is None:
+            assert self._session is not None
+            streams = self._routes[exchange, routing_key] = self._session.route(exchange, routing_key)
+        return streams
+
     def add(self, exchange: str, streams: list[str], message: bytes, filter_value: bytes | None, ticket: T) -> None:
         """Publish a message to one or more streams with the next `flush`."""
         if len(streams) > 1:
@@ -94,7 +104,8 @@ class Outbox(Generic[T]):
         self.unwritten += len(streams)
 
     def flush(self) -> None:
-        """Hand everything to the broker."""
+        """Hand everything to the broker; what was published before a declaration is to be flushed before it."""
+        self._routes.clear()
         if not self._pending:
             return
         collected, self._pending = self._pending, {}

@@ -27,7 +27,14 @@ from headgate.protocols.amqp091.events import (
     Published,
 )
 from headgate.protocols.amqp091.fields import boolean, table
-from headgate.protocols.amqp091.frames import HEARTBEAT, PROTOCOL_HEADER, FrameType, encode_content, encode_frame
+from headgate.protocols.amqp091.frames import (
+    HEARTBEAT,
+    MIN_FRAME_SIZE_BYTES,
+    PROTOCOL_HEADER,
+    FrameType,
+    encode_content,
+    encode_frame,
+)
 from headgate.protocols.amqp091.properties import BasicProperties, encode_content_header
 from protocols.amqp091.field_values import methods
 
@@ -481,7 +488,7 @@ class Machine(RuleBasedStateMachine):
             self.is_open = False
 
     @precondition(lambda self: not self.is_open)
-    @rule(late=methods)
+    @rule(late=methods.filter(lambda late: len(method(1, late)) <= MIN_FRAME_SIZE_BYTES))
     def begin_again(self, late):
         assert hear(self.core, method(1, late) + method(0, m.ConnectionCloseOk())) == []
         assert self.core.state is ConnectionState.FINISHED

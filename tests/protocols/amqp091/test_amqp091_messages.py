@@ -461,6 +461,33 @@ def test_sections_in_unusual_encodings_are_read():
     assert (found.properties.message_id, body) == ("m1", b"hi")
 
 
+def test_an_id_that_is_no_text_does_not_take_the_place_of_a_header():
+    properties = {"message_id": b"\1", "correlation_id": b"\2"}
+    message = Message(b"", properties=properties, application_properties={"x-message-id": "mine"})
+    found, _ = read_delivery(message.encode())
+    assert found.properties.headers == {
+        "x-message-id": long_string("mine"),
+        "x-correlation-id": Field(FieldType.BINARY, b"\2"),
+    }
+    assert found.header_end.count(b"x-message-id") == 1
+
+
+def test_messages_that_differ_in_their_properties_only_keep_what_they_share():
+    def message(number: int) -> bytes:
+        properties = {"message_id": f"m{number}", "creation_time": AmqpValue(AmqpType.TIMESTAMP, 1000 * number)}
+        annotations = {"x-exchange": "e", "x-routing-key": "k", "x-opt": 5}
+        return Message(
+            b"", properties=properties, application_properties={"color": "red"}, message_annotations=annotations
+        ).encode()
+
+    for number in range(3):
+        found, _ = read_delivery(message(number))
+        properties = found.properties
+        assert (found.exchange, found.routing_key) == ("e", "k")
+        assert (properties.message_id, properties.timestamp) == (f"m{number}", number)
+        assert {name: field.value for name, field in properties.headers.items()} == {"x-opt": 5, "color": b"red"}
+
+
 def test_arrays_are_arrays():
     array = AmqpValue(AmqpType.ARRAY, AmqpArray(AmqpType.INT, (AmqpValue(AmqpType.INT, 1),)))
     headers = delivered(Message(b"", message_annotations={"x-a": array}))[0].headers

@@ -180,7 +180,7 @@ def test_this_side_says_nothing_where_nothing_is_open():
     core = connection()
     for say in (
         lambda: core.connected(session="s", server="x", heart_beat_ms=(0, 0)),
-        lambda: core.message([], b""),
+        lambda: core.message(b"", b""),
         lambda: core.receipt("r"),
     ):
         with pytest.raises(LocalProtocolError):

@@ -170,14 +170,38 @@ class _Annotations(msgspec.Struct, frozen=True):
     type: bytes | None
 
 
+class _Envelope(msgspec.Struct, frozen=True):
+    """What all sections but the properties say: encoded properties by name, headers and the names that they take."""
+
+    exchange: str | None
+    routing_key: str | None
+    found: dict[str, bytes]
+    names: frozenset[bytes]
+    parts: list[bytes]
+
+
 def _delivery(sections: bytes, is_octets: bool) -> Delivery:
-    spans = _spans(sections)
+    spans, begin = _spans(sections)
+    span = spans.get(Section.PROPERTIES)
+    if span is None:
+        envelope = _envelope(sections, is_octets)
+        return _composed(envelope, envelope.found, [])
+    # Messages of a stream differ most in their ids and times.
+    rest = sections[:begin] + sections[span[1] :]
+    read = _cached_envelope if len(rest) <= _CACHED_BYTES else _envelope
+    envelope = read(rest, is_octets)
+    found = envelope.found.copy()
+    parts = _read_properties(sections, _values(sections, *span), found, envelope.names)
+    return _composed(envelope, found, parts)
+
+
+def _envelope(sections: bytes, is_octets: bool) -> _Envelope:
+    spans, _ = _spans(sections)
     headers = _Headers()
     exchange = routing_key = kind = None
     found: dict[str, bytes] = {}
     span = spans.get(Section.MESSAGE_ANNOTATIONS)
     if span is not None:
-        # Most messages of a stream have the same: few differ in more than properties.
         start, stop, count = span
         read = _cached_annotations if stop - start <= _CACHED_BYTES else _annotations
         annotations = read(sections[start:stop], count)
@@ -192,14 +216,11 @@ def _delivery(sections: bytes, is_octets: bool) -> Delivery:
     span = spans.get(Section.HEADER)
     if span is not None:
         _read_header(sections, _values(sections, *span), found)
-    span = spans.get(Section.PROPERTIES)
-    if span is not None:
-        _read_properties(sections, _values(sections, *span), found, headers)
     if not is_octets:
         kind = SECTIONS_TYPE.encode()
     if kind is not None:
         found["type"] = _short(kind)
-    return _composed(found, headers.parts, _decoded(exchange), _decoded(routing_key))
+    return _Envelope(_decoded(exchange), _decoded(routing_key), found, frozenset(headers.names), headers.parts)
 
 
 def _decoded(text: bytes | None) -> str | None:
@@ -209,9 +230,13 @@ def _decoded(text: bytes | None) -> str | None:
 _MAP_CODES = frozenset({Section.MESSAGE_ANNOTATIONS, Section.DELIVERY_ANNOTATIONS, Section.APPLICATION_PROPERTIES})
 
 
-def _spans(data: bytes) -> dict[int, tuple[int, int, int]]:
-    """By code: where the elements of a section begin and end, and their count. Raises MessageError for no sections."""
+def _spans(data: bytes) -> tuple[dict[int, tuple[int, int, int]], int]:
+    """By code: where the elements of a section begin and end, and their count; and where the properties begin.
+
+    Raises MessageError for what are no sections.
+    """
     spans: dict[int, tuple[int, int, int]] = {}
+    properties = 0
     position, end, previous = 0, len(data), 0
     while position < end - 5 and data[position] == 0 and data[position + 1] == 0x53:
         code, constructor = data[position + 2], data[position + 3]
@@ -226,11 +251,15 @@ def _spans(data: bytes) -> dict[int, tuple[int, int, int]]:
             break
         if not start <= stop <= end:
             break
+        if code == Section.PROPERTIES:
+            properties = position
         spans[code] = (start, stop, count)
         position, previous = stop, code
     if position == end:
-        return spans
-    return {code: (span.elements, span.stop, span.count) for code, span in section_spans(data)[0].items()}
+        return spans, properties
+    found = section_spans(data)[0]
+    properties = max((span.stop for code, span in found.items() if code < Section.PROPERTIES), default=0)
+    return {code: (span.elements, span.stop, span.count) for code, span in found.items()}, properties
 
 
 def _annotations(data: bytes, count: int) -> _Annotations:
@@ -252,25 +281,30 @@ def _annotations(data: bytes, count: int) -> _Annotations:
 
 
 _cached_annotations = functools.lru_cache(maxsize=1024)(_annotations)
+_cached_envelope = functools.lru_cache(maxsize=1024)(_envelope)
 _cached_delivery = functools.lru_cache(maxsize=1024)(_delivery)
 
 
-def _composed(found: dict[str, bytes], headers: list[bytes], exchange: str | None, routing_key: str | None) -> Delivery:
-    """The content header from its encoded properties: two short strings before the headers, the rest behind them."""
-    flags = PROPERTY_FLAGS["headers"]
-    before: list[bytes] = []
-    behind: list[bytes] = []
-    for name, flag in PROPERTY_FLAGS.items():
-        if name in found:
-            flags |= flag
-            (before if flag > PROPERTY_FLAGS["headers"] else behind).append(found[name])
-    content = b"".join(headers)
+_HEADERS_FLAG = PROPERTY_FLAGS["headers"]
+_BEFORE = tuple(name for name, flag in PROPERTY_FLAGS.items() if flag > _HEADERS_FLAG)
+_BEHIND = tuple(name for name, flag in PROPERTY_FLAGS.items() if flag < _HEADERS_FLAG)
+"""Properties in front of the headers and behind them, in their order."""
+
+
+def _composed(envelope: _Envelope, found: dict[str, bytes], more_headers: list[bytes]) -> Delivery:
+    """The content header from its encoded properties."""
+    flags = _HEADERS_FLAG
+    for name in found:
+        flags |= PROPERTY_FLAGS[name]
+    before = b"".join([found[name] for name in _BEFORE if name in found])
+    behind = b"".join([found[name] for name in _BEHIND if name in found])
+    content = b"".join(envelope.parts + more_headers)
     size = len(_OFFSET_FIELD) + 8 + len(content)
     return Delivery(
-        exchange,
-        routing_key,
-        b"%b%b%b%b" % (flags.to_bytes(2, "big"), b"".join(before), size.to_bytes(4, "big"), _OFFSET_FIELD),
-        b"%b%b" % (content, b"".join(behind)),
+        envelope.exchange,
+        envelope.routing_key,
+        b"%b%b%b%b" % (flags.to_bytes(2, "big"), before, size.to_bytes(4, "big"), _OFFSET_FIELD),
+        content + behind,
     )
 
 
@@ -332,8 +366,15 @@ _PROPERTIES = {
 _IDS = {0: ("message_id", b"x-message-id"), 5: ("correlation_id", b"x-correlation-id")}
 """Positions of ids, and the header of one that is no short string."""
 
+_ID_HEADERS = {0xA0: b"x", 0xB0: b"x", 0xA1: b"S", 0xB1: b"S"}
+"""The types of such headers by the constructors of ids."""
 
-def _read_properties(data: bytes, values: list[tuple[int, int]], found: dict[str, bytes], headers: _Headers) -> None:
+
+def _read_properties(
+    data: bytes, values: list[tuple[int, int]], found: dict[str, bytes], names: frozenset[bytes]
+) -> list[bytes]:
+    """Adds to `found`; gives the headers that ids become which are no short strings, unless their name is taken."""
+    parts: list[bytes] = []
     for number, (begin, end) in enumerate(values):
         constructor = data[begin]
         if constructor == 0x40:
@@ -343,10 +384,8 @@ def _read_properties(data: bytes, values: list[tuple[int, int]], found: dict[str
             text = _id_text(data, begin, end)
             if text is not None:
                 found[name] = _short(text)
-            elif constructor in (0xA0, 0xB0):
-                headers.add(header, b"x" + _sized(_octets(data, begin, end)))
-            elif constructor in (0xA1, 0xB1):
-                headers.add(header, b"S" + _sized(_octets(data, begin, end)))
+            elif constructor in _ID_HEADERS and header not in names:
+                parts += (b"%c" % len(header), header, _ID_HEADERS[constructor], _sized(_octets(data, begin, end)))
         elif number in _PROPERTIES:
             text = _short_string(data, begin, end)
             if text is not None and number == 4 and text.startswith(b"/queues/"):
@@ -359,6 +398,7 @@ def _read_properties(data: bytes, values: list[tuple[int, int]], found: dict[str
                 found["user_id"] = _short(octets)
         elif number == 9 and constructor == 0x83 and data[begin + 1] < 0x80:
             found["timestamp"] = (int.from_bytes(data[begin + 1 : end], "big") // 1000).to_bytes(8, "big")
+    return parts
 
 
 _OCTETS = {0xA0: 2, 0xA1: 2, 0xA3: 2, 0xB0: 5, 0xB1: 5, 0xB3: 5}
@@ -496,4 +536,4 @@ def _table(pairs: Any, depth: int) -> Table:
     return found
 
 
-_UNREADABLE = _composed({}, [], None, None)
+_UNREADABLE = _composed(_Envelope(None, None, {}, frozenset(), []), {}, [])

@@ -126,6 +126,11 @@ def decode_table(data: bytes, position: int, stop: int, *, depth: int = 0) -> tu
     return fields, position
 
 
+def encoded_table(data: bytes, position: int, stop: int) -> bytes:
+    """The bytes of the table whose size is at `position`, its size included. Raises `RemoteProtocolError` (502)."""
+    return data[position : _sized(data, position, stop, 0)[1]]
+
+
 def _decode_field(data: bytes, position: int, stop: int, depth: int) -> tuple[Field, int]:
     octet = data[position]
     kind = _TYPES.get(octet)

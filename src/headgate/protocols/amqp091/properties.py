@@ -13,7 +13,7 @@ import msgspec
 
 from headgate.errors import RemoteProtocolError
 from headgate.protocols.amqp091.codes import ReplyCode
-from headgate.protocols.amqp091.fields import Table, decode_table, encode_table
+from headgate.protocols.amqp091.fields import Table, decode_table, encode_table, encoded_table
 
 BASIC_CLASS = 60
 _HEADER = struct.Struct(">HHQH")
@@ -61,16 +61,25 @@ def decode_content_header(payload: bytes) -> tuple[int, int]:
 
 def decode_properties(payload: bytes) -> BasicProperties:
     """The properties of a header frame's payload. Raises `RemoteProtocolError` (501 or 502) if they do not decode."""
+    properties, table = split_properties(payload)
+    if table is not None:
+        properties.headers, _ = decode_table(table, 0, len(table))
+    return properties
+
+
+def split_properties(payload: bytes) -> tuple[BasicProperties, bytes | None]:
+    """The properties without headers, and the headers as they are encoded; errors as `decode_properties`."""
     _, flags = decode_content_header(payload)
     if flags & _UNKNOWN_FLAGS:
         raise RemoteProtocolError(f"unknown property flags {flags:#06x}", code=ReplyCode.FRAME_ERROR)
-    properties = BasicProperties()
+    properties, table = BasicProperties(), None
     position, stop = _HEADER.size, len(payload)
     for name, flag in PROPERTY_FLAGS.items():
         if not flags & flag:
             continue
         if name == "headers":
-            properties.headers, position = decode_table(payload, position, stop)
+            table = encoded_table(payload, position, stop)
+            position += len(table)
             continue
         if position >= stop:
             raise _too_short(name)
@@ -90,7 +99,7 @@ def decode_properties(payload: bytes) -> BasicProperties:
             position = end
     if position != stop:
         raise RemoteProtocolError(f"{stop - position} bytes behind the properties", code=ReplyCode.SYNTAX_ERROR)
-    return properties
+    return properties, table
 
 
 def _too_short(name: str) -> RemoteProtocolError:

@@ -13,8 +13,8 @@
     exchange, routing key               annotations x-exchange, x-routing-key
     body                                one data section; of type `amqp-1.0`: the body sections that it is
 
-Encodings are written directly instead of through `AmqpValue`: this runs once per published message, and, where headers
-repeat, once per distinct header.
+Encodings are written directly instead of through `AmqpValue`: this runs once per published message, and, where all
+properties or at least the headers repeat, once per distinct ones.
 
 Source: RabbitMQ 4.3 (`mc_amqpl`), which filters on streams rely on.
 """
@@ -23,15 +23,14 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable
 from urllib.parse import quote
 
 import msgspec
 
 from headgate.errors import MessageError, PreconditionFailedError
 from headgate.message import Message, Section
-from headgate.protocols.amqp091.fields import Field, FieldType, Table
-from headgate.protocols.amqp091.properties import BasicProperties, decode_properties
+from headgate.protocols.amqp091.fields import Field, FieldType, Table, decode_table
+from headgate.protocols.amqp091.properties import BasicProperties, split_properties
 
 FILTER_VALUE_HEADER = "x-stream-filter-value"
 SECTIONS_TYPE = "amqp-1.0"
@@ -83,19 +82,37 @@ def read_publication(exchange: str, routing_key: str, header: bytes) -> Publicat
 
     Raises `RemoteProtocolError` if it does not decode, `PreconditionFailedError` for values that cannot be stored.
     """
-    if len(header) <= _CACHED_BYTES:
-        return _cached_publication(exchange, routing_key, header)
-    return publication(exchange, routing_key, decode_properties(header))
+    read = _cached_publication if len(header) <= _CACHED_BYTES else _publication
+    return read(exchange, routing_key, header)
 
 
-@functools.lru_cache(maxsize=1024)
-def _cached_publication(exchange: str, routing_key: str, header: bytes) -> Publication:
-    return publication(exchange, routing_key, decode_properties(header))
+def _publication(exchange: str, routing_key: str, header: bytes) -> Publication:
+    properties, table = split_properties(header)
+    if table is None:
+        return publication(exchange, routing_key, properties)
+    # Messages with ids and times of their own have few different headers.
+    read = _cached_headers if len(table) <= _CACHED_BYTES else _headers_of_table
+    return _joined(properties, read(exchange, routing_key, properties.type, table))
+
+
+_cached_publication = functools.lru_cache(maxsize=1024)(_publication)
 
 
 def publication(exchange: str, routing_key: str, properties: BasicProperties) -> Publication:
     """The stored form of a message's properties. Raises `PreconditionFailedError` for values that cannot be stored."""
-    headers = properties.headers or {}
+    return _joined(properties, _headers(exchange, routing_key, properties.type, properties.headers or {}))
+
+
+class _Headers(msgspec.Struct, frozen=True):
+    """What the headers of a message become: two sections, the second empty without entries, and what they ask for."""
+
+    annotations: bytes
+    application: bytes
+    filter_value: bytes | None
+    routing_keys: tuple[str, ...]
+
+
+def _headers(exchange: str, routing_key: str, kind: str | None, headers: Table) -> _Headers:
     annotations: dict[str, bytes] = {}
     application: list[bytes] = []
     for name, field in headers.items():
@@ -107,24 +124,30 @@ def publication(exchange: str, routing_key: str, properties: BasicProperties) ->
             application += (_name_string(name), _encoded_field(name, field))
     annotations["x-exchange"] = _string(exchange)
     annotations["x-routing-key"] = _string(routing_key)
-    if properties.type is not None:
-        annotations["x-basic-type"] = _string(properties.type)
-    parts = [_section(Section.HEADER, _list(_header_fields(properties)))]
-    parts.append(
-        _section(
-            Section.MESSAGE_ANNOTATIONS,
-            _map([part for name, value in annotations.items() for part in (_name_symbol(name), value)]),
-        )
+    if kind is not None:
+        annotations["x-basic-type"] = _string(kind)
+    entries = [part for name, value in annotations.items() for part in (_name_symbol(name), value)]
+    return _Headers(
+        _section(Section.MESSAGE_ANNOTATIONS, _map(entries)),
+        _section(Section.APPLICATION_PROPERTIES, _map(application)) if application else b"",
+        _filter_value(headers.get(FILTER_VALUE_HEADER)),
+        (*_routes("CC", headers), *_routes("BCC", headers)),
     )
-    fields = _list(_properties_fields(properties))
-    if fields != _EMPTY_LIST:
-        parts.append(_section(Section.PROPERTIES, fields))
-    if application:
-        parts.append(_section(Section.APPLICATION_PROPERTIES, _map(application)))
+
+
+def _headers_of_table(exchange: str, routing_key: str, kind: str | None, table: bytes) -> _Headers:
+    return _headers(exchange, routing_key, kind, decode_table(table, 0, len(table))[0])
+
+
+_cached_headers = functools.lru_cache(maxsize=1024)(_headers_of_table)
+
+
+def _joined(properties: BasicProperties, headers: _Headers) -> Publication:
+    header = _header_section(properties.delivery_mode == 2, properties.priority, properties.expiration)
     return Publication(
-        sections=b"".join(parts),
-        filter_value=_filter_value(headers.get(FILTER_VALUE_HEADER)),
-        routing_keys=(*_routes("CC", headers), *_routes("BCC", headers)),
+        sections=b"%b%b%b%b" % (header, headers.annotations, _properties_section(properties), headers.application),
+        filter_value=headers.filter_value,
+        routing_keys=headers.routing_keys,
         user_id=properties.user_id,
         is_sections=properties.type == SECTIONS_TYPE,
     )
@@ -153,37 +176,37 @@ _NULL = b"\x40"
 _EMPTY_LIST = b"\x45"
 
 
-def _header_fields(properties: BasicProperties) -> list[bytes]:
-    fields = [b"\x41" if properties.delivery_mode == 2 else b"\x42", _NULL, _NULL]
-    if properties.priority is not None:
-        fields[1] = b"\x50%c" % properties.priority
-    if properties.expiration is not None:
-        expiration = properties.expiration
+@functools.lru_cache(maxsize=1024)
+def _header_section(is_durable: bool, priority: int | None, expiration: str | None) -> bytes:
+    fields = [b"\x41" if is_durable else b"\x42", _NULL, _NULL]
+    if priority is not None:
+        fields[1] = b"\x50%c" % priority
+    if expiration is not None:
         if not (expiration.isascii() and expiration.isdigit() and int(expiration[:20]) <= _MAX_TTL_MS):
             raise PreconditionFailedError(
                 f"invalid expiration {expiration!r}: expected 0 to {_MAX_TTL_MS} milliseconds"
             )
         fields[2] = _unsigned_int(int(expiration))
-    return fields
+    return _section(Section.HEADER, _list(fields))
 
 
-def _properties_fields(properties: BasicProperties) -> list[bytes]:
-    def optional(text: str | None, encode: Callable[[str], bytes]) -> bytes:
-        return _NULL if text is None else encode(text)
-
-    return [
-        optional(properties.message_id, _message_id),
-        optional(properties.user_id, lambda text: _octets(0xA0, text.encode("utf-8", "surrogateescape"))),
+def _properties_section(given: BasicProperties) -> bytes:
+    """The section of properties; none at all without any."""
+    fields = [
+        _NULL if given.message_id is None else _message_id(given.message_id),
+        _NULL if given.user_id is None else _octets(0xA0, given.user_id.encode("utf-8", "surrogateescape")),
         _NULL,
         _NULL,
-        optional(properties.reply_to, _reply_to),
-        optional(properties.correlation_id, _message_id),
-        optional(properties.content_type, _symbol),
-        optional(properties.content_encoding, _symbol),
+        _NULL if given.reply_to is None else _reply_to(given.reply_to),
+        _NULL if given.correlation_id is None else _message_id(given.correlation_id),
+        _NULL if given.content_type is None else _name_symbol(given.content_type),
+        _NULL if given.content_encoding is None else _name_symbol(given.content_encoding),
         _NULL,
-        _NULL if properties.timestamp is None else _timestamp("timestamp", properties.timestamp),
-        optional(properties.app_id, _string),
+        _NULL if given.timestamp is None else _timestamp("timestamp", given.timestamp),
+        _NULL if given.app_id is None else _string(given.app_id),
     ]
+    encoded = _list(fields)
+    return b"" if encoded == _EMPTY_LIST else _section(Section.PROPERTIES, encoded)
 
 
 def _message_id(text: str) -> bytes:
@@ -235,7 +258,7 @@ def _symbol(text: str) -> bytes:
     return _octets(0xA3, text.encode("utf-8", "surrogateescape"))
 
 
-# Names repeat from message to message, and are short.
+# Names repeat from message to message, and are short; so do content types.
 _name_string = functools.lru_cache(maxsize=1024)(_string)
 _name_symbol = functools.lru_cache(maxsize=1024)(_symbol)
 

@@ -30,7 +30,7 @@ from headgate.protocols.stomp.events import (
     Subscribe,
     Unsubscribe,
 )
-from headgate.protocols.stomp.frames import Frame, FrameReader, Version, encode_frame
+from headgate.protocols.stomp.frames import Frame, FrameReader, Version, encode_frame, join_frame
 
 MAX_CONNECT_BODY_BYTES = 1024
 """A frame that opens a connection has no body; this much is passed over."""
@@ -155,10 +155,10 @@ class ServerConnection:
         ]
         self._output.append(encode_frame("CONNECTED", headers, b"", self.version))
 
-    def message(self, headers: Iterable[tuple[str, str]], body: bytes) -> int:
-        """A message for a subscription; gives the bytes it takes."""
+    def message(self, headers: bytes, body: bytes) -> int:
+        """A message for a subscription, its headers as `encode_headers` gives them; gives the bytes it takes."""
         self._check(ConnectionState.OPEN)
-        frame = encode_frame("MESSAGE", headers, body, self.version)
+        frame = join_frame(b"MESSAGE", headers, body)
         self._output.append(frame)
         return len(frame)
 

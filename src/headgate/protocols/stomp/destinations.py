@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 
 import msgspec
 
@@ -63,6 +64,7 @@ def parse_destination(text: str) -> Destination:
             )
 
 
+@functools.lru_cache(maxsize=1024)
 def format_destination(exchange: str, key: str) -> str:
     """The destination of a message that was published there."""
     if not exchange:

@@ -186,13 +186,29 @@ _OUTGOING: dict[Version, dict[int, str]] = {
 
 def encode_frame(command: str, headers: Iterable[tuple[str, str]], body: bytes, version: Version) -> bytes:
     """A frame with its content length, and a line feed behind it."""
-    escapes = {} if command in _UNESCAPED_FRAMES else _OUTGOING[version]
-    lines = [command]
-    for name, value in headers:
-        if name.isalnum() and value.isalnum():
-            lines.append(f"{name}:{value}")
-        else:
-            lines.append(f"{name.translate(escapes)}:{value.translate(escapes)}")
-    if body:
-        lines.append(f"{CONTENT_LENGTH}:{len(body)}")
-    return b"%b\n\n%b\x00\n" % ("\n".join(lines).encode("utf-8", "surrogateescape"), body)
+    lines = _lines(headers, {} if command in _UNESCAPED_FRAMES else _OUTGOING[version])
+    return join_frame(command.encode(), lines, body)
+
+
+def encode_headers(headers: Iterable[tuple[str, str]], version: Version) -> bytes:
+    """The lines of headers, for frames that `join_frame` makes."""
+    return _lines(headers, _OUTGOING[version])
+
+
+def join_frame(command: bytes, lines: bytes, body: bytes) -> bytes:
+    """A frame of encoded headers; the content length comes behind them, and a line feed behind the frame."""
+    if not body:
+        return b"%b\n%b\n\x00\n" % (command, lines)
+    return b"%b\n%b%b:%d\n\n%b\x00\n" % (command, lines, CONTENT_LENGTH.encode(), len(body), body)
+
+
+def _lines(headers: Iterable[tuple[str, str]], escapes: Mapping[int, str]) -> bytes:
+    lines = [f"{_escaped(name, escapes)}:{_escaped(value, escapes)}\n" for name, value in headers]
+    return "".join(lines).encode("utf-8", "surrogateescape")
+
+
+def _escaped(text: str, escapes: Mapping[int, str]) -> str:
+    # Line ends are not printable. Most texts have nothing to escape, and three looks cost less than one translation.
+    if text.isprintable() and ":" not in text and "\\" not in text:
+        return text
+    return text.translate(escapes)

@@ -83,7 +83,6 @@ class Amqp091Handler:
         self._channels: dict[int, Channel] = {}
         self._message_number = 0
         self._confirming: dict[Channel, None] = {}
-        self._routes: dict[tuple[str, str], list[str]] = {}
         self._conversation = Conversation(link, context.clock)
         self._outbox: Outbox[tuple[Channel, int, int]] = Outbox(
             self._conversation, context.clock, self.settings.limits, self._published
@@ -99,7 +98,7 @@ class Amqp091Handler:
     def _receive(self, data: bytes | memoryview) -> None:
         for event in self.core.receive(data):
             self._handle(event)
-        self._flush_outbox()
+        self._outbox.flush()
         self._send_confirms()
         self.flush()
         self._conversation.limit_answers()
@@ -169,14 +168,10 @@ class Amqp091Handler:
         try:
             # What was published before counts before it.
             if not isinstance(event.method, m.BasicAck):
-                self._flush_outbox()
+                self._outbox.flush()
             self._channels[event.channel].handle(event.method)
         except (BrokerError, LogError, FilterError, RemoteProtocolError) as error:
             self._refuse(event.channel, error, event.method)
-
-    def _flush_outbox(self) -> None:
-        self._outbox.flush()
-        self._routes.clear()
 
     def _authenticate(self, event: Authenticate) -> None:
         record = self._context.connections.of(self._link)
@@ -227,11 +222,7 @@ class Amqp091Handler:
 
     def route(self, exchange: str, routing_key: str) -> list[str]:
         """Names of the streams that a message goes to; errors as `Session.route`."""
-        key = (exchange, routing_key)
-        streams = self._routes.get(key)
-        if streams is None:
-            streams = self._routes[key] = self.session.route(exchange, routing_key)
-        return streams
+        return self._outbox.route(exchange, routing_key)
 
     def publish(
         self,

@@ -194,11 +194,11 @@ class StompHandler:
                 f"user_id property set to {properties.user_id!r} but authenticated user was {self.session.user!r}"
             )
         found = publication(exchange, key, properties)
-        streams = self.session.route(exchange, key)
+        streams = self._outbox.route(exchange, key)
         if not streams and destination.kind is DestinationKind.QUEUE:
             # It was deleted since this connection declared it.
             self._declare(destination.name, event.headers)
-            streams = self.session.route(exchange, key)
+            streams = self._outbox.route(exchange, key)
         if streams:
             ticket = (next(self._numbers), event.receipt)
             self._outbox.add(exchange, streams, found.stored(event.body), found.filter_value, ticket)
@@ -223,6 +223,7 @@ class StompHandler:
                     subject=name,
                 )
             raise UnsupportedError("only streams are served; declare with x-queue-type:stream", subject=name)
+        self._outbox.flush()
         self.session.declare_stream(name, declaration(headers))
 
     def _published(self, tickets: list[Ticket], error: HeadgateError | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from headgate.broker.consumers import MessageConsumer
@@ -10,20 +11,26 @@ from headgate.protocols.amqp091.tags import Unacknowledged
 from headgate.protocols.stomp import ConnectionState, ServerConnection, Version
 from headgate.protocols.stomp.destinations import format_destination
 from headgate.protocols.stomp.events import AckMode, Subscribe
+from headgate.protocols.stomp.frames import encode_headers
 from headgate.protocols.stomp.messages import headers_of
 
 MAX_MESSAGES = 256
 """Messages of one subscription before others have their turn."""
+
+_OFFSET = OFFSET_HEADER.encode()
 
 
 class Subscription:
     """One subscription; its credit is the prefetch count, each message that is acknowledged gives a place back."""
 
     __slots__ = (
+        "_ack",
         "_core",
         "_flush",
         "_is_cumulative",
-        "_session",
+        "_message_id",
+        "_subscription",
+        "_taken",
         "_unacknowledged",
         "consumer",
         "is_open",
@@ -47,9 +54,19 @@ class Subscription:
         self.is_open = True
         self._core = core
         self._flush = flush
-        self._session = session
         self._is_cumulative = request.ack_mode is AckMode.CLIENT
         self._unacknowledged: Unacknowledged[str] = Unacknowledged()
+        message_id = f"{request.key}@@{session}@@"
+        self._subscription = b"" if request.id is None else self._line("subscription", request.id) + b"\n"
+        self._message_id = self._line("message-id", message_id)
+        self._ack = self._line("ack", message_id) if core.version is Version.V1_2 else b""
+        taken = ["destination", "message-id", "redelivered", OFFSET_HEADER]
+        taken += [name for name, is_own in (("subscription", self._subscription), ("ack", self._ack)) if is_own]
+        self._taken = frozenset(taken)
+
+    def _line(self, name: str, value: str) -> bytes:
+        """A header that goes on, without the end of its line."""
+        return encode_headers([(name, value)], self._core.version).removesuffix(b"\n")
 
     def deliver(self, budget_bytes: int) -> int | None:
         """Take what there is within the budget, and send it; gives its bytes on the wire, None if there is nothing."""
@@ -64,22 +81,13 @@ class Subscription:
         self._flush()
         return size
 
-    def _headers(self, message: Delivery, offset: int) -> list[tuple[str, str]]:
+    def _headers(self, message: Delivery, offset: int) -> bytes:
+        """The headers of a message as lines: those that differ from message to message before the others."""
         tag = self._unacknowledged.delivered("")
-        message_id = f"{self.request.key}@@{self._session}@@{tag}"
-        key = self.stream if message.routing_key is None else message.routing_key
-        headers = [
-            ("destination", format_destination(message.exchange or "", key)),
-            ("message-id", message_id),
-            ("redelivered", "false"),
-            (OFFSET_HEADER, str(offset)),
-        ]
-        if self.request.id is not None:
-            headers.insert(0, ("subscription", self.request.id))
-        if self._core.version is Version.V1_2:
-            headers.append(("ack", message_id))
-        taken = {name for name, _ in headers}
-        return headers + [header for header in headers_of(message.properties) if header[0] not in taken]
+        own = b"%b%b%d\nredelivered:false\n%b:%d\n" % (self._subscription, self._message_id, tag, _OFFSET, offset)
+        if self._ack:
+            own += b"%b%d\n" % (self._ack, tag)
+        return own + _headers_of(message, self.stream, self._core.version, self._taken)
 
     def acknowledge(self, tag: int) -> bool:
         """The client is done with a message, in a cumulative mode with all up to it; False for one it has not."""
@@ -95,3 +103,12 @@ class Subscription:
         if self.is_open:
             self.is_open = False
             self.consumer.close()
+
+
+@functools.lru_cache(maxsize=1024)
+def _headers_of(message: Delivery, stream: str, version: Version, taken: frozenset[str]) -> bytes:
+    """Header lines that messages alike have in common; those that the frame itself has, `taken`, are left out."""
+    key = stream if message.routing_key is None else message.routing_key
+    headers = [("destination", format_destination(message.exchange or "", key))]
+    headers += [header for header in headers_of(message.properties) if header[0] not in taken]
+    return encode_headers(headers, version)

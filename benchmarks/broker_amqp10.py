@@ -9,23 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import select
 import socket
 import statistics
 import struct
-import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from harness import Measurement, report, short
 from messages import event_batch
+from serving import Served, served
 from streams import ORDER_FILTER, RARE_FILTER, subjects_of
 
 from headgate.message import AmqpType, AmqpValue, Body, EncodedMessages, FieldReference, Message, Section, amqp_value
@@ -223,35 +220,6 @@ def shipped() -> RawEntry:
     return RawEntry.of("p", "amqp:properties-filter", wanted)
 
 
-@dataclass
-class Server:
-    """Our broker in a process of its own."""
-
-    process: subprocess.Popen[str]
-    port: int
-
-    def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def anonymous_bytes(self) -> int:
-        rollup = Path(f"/proc/{self.process.pid}/smaps_rollup").read_text()
-        return int(re.search(r"Anonymous:\s+(\d+)", rollup)[1]) * 1024
-
-
-@contextlib.contextmanager
-def served(root: str) -> Iterator[Server]:
-    listeners = {"AMQP": "0", "STREAM": "off", "STOMP": "off", "HTTP": "off", "HOST": "127.0.0.1"}
-    environment = os.environ | {f"HEADGATE_SERVER__LISTENERS__{key}": value for key, value in listeners.items()}
-    command = [sys.executable, "-m", "headgate.cli", "serve", "--root", root]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            ready = process.stdout.readline()
-            yield Server(process, int(re.search(r"amqp=(\d+)", ready)[1]))
-        finally:
-            process.terminate()
-
-
 def cases(name: str, address: tuple[str, int], count: int, *, rounds: int) -> list[Measurement]:
     """All cases against one broker."""
     batch = event_batch(count)
@@ -301,9 +269,9 @@ def in_runs(batch: EncodedMessages, messages: Sequence[bytes]) -> list[bytes]:
     return [known[messages[row]] for row in order]
 
 
-def many_consumers(server: Server, count: int) -> None:
+def many_consumers(server: Served, count: int) -> None:
     """Processor time of a hundred consumers with different filters against that of one."""
-    address = ("127.0.0.1", server.port)
+    address = ("127.0.0.1", server.ports["amqp"])
     stream = f"many-{uuid.uuid4()}"
     batch = event_batch(count)
     frames, starts = frames_of([batch.message(row) for row in range(count)])
@@ -331,8 +299,8 @@ def many_consumers(server: Server, count: int) -> None:
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     measured: list[Measurement] = []
-    with tempfile.TemporaryDirectory() as root, served(root) as server:
-        measured += cases("Headgate", ("127.0.0.1", server.port), count, rounds=3)
+    with served("amqp") as server:
+        measured += cases("Headgate", ("127.0.0.1", server.ports["amqp"]), count, rounds=3)
         many_consumers(server, count)
         print(f"anonymous memory of the broker: {short(server.anonymous_bytes())}B")
     baseline = measured[0].name

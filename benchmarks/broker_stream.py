@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import select
 import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 from harness import Measurement, report
+from serving import served
 
 from headgate.log.build import FilterValues
 from headgate.log.offsets import OffsetSpecification
@@ -235,36 +231,6 @@ def run_client(case: str, address: tuple[str, int]) -> dict[str, float]:
     return result
 
 
-@contextmanager
-def our_server() -> Iterator[tuple[tuple[str, int], int]]:
-    """`headgate serve` on free ports over a folder that goes away: its address and process id."""
-    with tempfile.TemporaryDirectory() as folder:
-        configuration = Path(folder, "headgate.toml")
-        listeners = 'listeners = {host = "127.0.0.1", amqp = "off", stomp = "off", http = "off", stream = 0}\n'
-        configuration.write_text(listeners)
-        command = [sys.executable, "-m", "headgate.cli", "serve", "--root", str(Path(folder, "data"))]
-        command += ["--config", str(configuration)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        assert process.stdout is not None
-        try:
-            line = process.stdout.readline()
-            port = re.search(r"\bstream\b\D+(\d+)", line)
-            if port is None:
-                raise SystemExit(f"the server did not start: {line}")
-            yield ("127.0.0.1", int(port[1])), process.pid
-        finally:
-            process.terminate()
-            process.wait()
-            process.stdout.close()
-
-
-def anonymous_megabytes(pid: int) -> float:
-    """Resident memory of a process that no file backs."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    found = re.search(r"RssAnon:\s+(\d+) kB", status)
-    return int(found[1]) / 1024 if found else 0.0
-
-
 CASES = {
     "publish": "publish, frames of 100, confirmed",
     "publish-values": "publish, a filter value per message",
@@ -299,17 +265,17 @@ def measure_all(servers: dict[str, tuple[str, int]]) -> list[Measurement]:
 
 def main() -> None:
     original = os.environ.get(ORIGINAL)
-    with our_server() as (address, pid):
-        servers = {"Headgate": address}
+    with served("stream") as server:
+        servers = {"Headgate": ("127.0.0.1", server.ports["stream"])}
         if original:
             host, _, port = original.rpartition(":")
             servers["RabbitMQ"] = (host, int(port))
         measurements = measure_all(servers)
-        memory = anonymous_megabytes(pid)
+        memory = server.anonymous_bytes()
     baseline = next(one.name for one in measurements if one.name.startswith("RabbitMQ" if original else "Headgate"))
     title = f"Stream protocol, {MESSAGES} messages of {MESSAGE_BYTES} bytes"
     report("broker_stream", title, measurements, baseline=baseline)
-    print(f"anonymous resident memory of Headgate afterwards: {memory:.0f} MB")
+    print(f"anonymous resident memory of Headgate afterwards: {memory >> 20} MiB")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,48 @@
+"""Our broker in a process of its own, for benchmarks that reach it over a socket."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Served:
+    """`headgate serve`; `ports` by the listeners that were asked for."""
+
+    pid: int
+    ports: dict[str, int]
+
+    def cpu_s(self) -> float:
+        """Processor time that it has used."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def anonymous_bytes(self) -> int:
+        """Its resident memory that no file backs."""
+        rollup = Path(f"/proc/{self.pid}/smaps_rollup").read_text()
+        return int(re.search(r"Anonymous:\s+(\d+)", rollup)[1]) * 1024
+
+
+@contextlib.contextmanager
+def served(*listeners: str) -> Iterator[Served]:
+    """A broker with these listeners (`amqp`, `stream`, `stomp`) on free ports, over a folder that goes away."""
+    ports = {name: "0" if name in listeners else "off" for name in ("amqp", "stream", "stomp", "http")}
+    settings = {f"HEADGATE_SERVER__LISTENERS__{name.upper()}": port for name, port in ports.items()}
+    environment = os.environ | settings | {"HEADGATE_SERVER__LISTENERS__HOST": "127.0.0.1"}
+    with tempfile.TemporaryDirectory() as root:
+        command = [sys.executable, "-m", "headgate.cli", "serve", "--root", root]
+        quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        with subprocess.Popen(command, env=environment, text=True, **quiet) as process:
+            try:
+                ready = process.stdout.readline()
+                yield Served(process.pid, {name: int(re.search(rf"\b{name}=(\d+)", ready)[1]) for name in listeners})
+            finally:
+                process.terminate()

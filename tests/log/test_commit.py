@@ -191,6 +191,79 @@ def test_a_commit_killed_at_any_step_is_finished_as_if_undisturbed(
     assert leftovers(root) == []
 
 
+ONCE = f"{ONE_TIME_PREFIX}batch"
+
+
+def logs(root: Path) -> dict[str, bytes]:
+    """`contents` without what a stream says of itself."""
+    return {name: content for name, content in contents(root).items() if not name.endswith("stream.json")}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("crash_at", "tear"), [step for step in STEPS if step[0] != CommitStep.STAGED])
+def test_a_batch_of_a_query_used_once_that_is_killed_at_any_step_is_finished_by_the_next_writers(
+    tmp_path: Path, victims: Victims, crash_at: str, tear: tuple[int, int]
+) -> None:
+    undisturbed, root = new_root(tmp_path / "undisturbed"), new_root(tmp_path / "root")
+    assert victims.commit(undisturbed, TWO_OUTPUTS, query=ONCE) == 0
+    assert victims.commit(root, TWO_OUTPUTS, query=ONCE, crash_at=crash_at, tear=tear or (0, 0)) == DIED
+    assert victims.open_writers(root) == 0
+    assert logs(root) == logs(undisturbed)
+    assert leftovers(root) == []
+    assert victims.open_writers(root) == 0
+    assert logs(root) == logs(undisturbed)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("crash_at", ["appended", "recorded", "appending:3", "appended:2", "finished"])
+def test_who_writes_after_a_killed_batch_keeps_what_the_snapshot_forgets_of_it(
+    tmp_path: Path, victims: Victims, crash_at: str
+) -> None:
+    root = new_root(tmp_path / "root", max_segment_size_bytes=4000)
+    assert victims.commit(root, TWO_OUTPUTS, query=ONCE, crash_at=crash_at) == DIED
+    with Writer.open(Stream.open(stream_folder(root, "a")), now_ms=NOW) as writer:
+        for number in range(300):
+            writer.append([(b"m", None)], now_ms=NOW, publisher=f"publisher-{number}", sequences=[1])
+    assert victims.open_writers(root) == 0
+    assert [message for message in messages_of(root, "a") if message != "m"] == flat(TWO_OUTPUTS["a"])
+    assert messages_of(root, "b") == flat(TWO_OUTPUTS["b"])
+    assert leftovers(root) == []
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("query", "durable"), [("q", False), ("q", True), (ONCE, False), (ONCE, True)])
+def test_a_batch_that_was_killed_when_all_was_appended_is_completed_by_the_first_writer_of_any_of_its_streams(
+    tmp_path: Path, victims: Victims, query: str, durable: bool
+) -> None:
+    root = new_root(tmp_path / "root")
+    assert victims.commit(root, TWO_OUTPUTS, query=query, durable=durable, crash_at="finished") == DIED
+    Writer.open(Stream.open(stream_folder(root, "a")), now_ms=NOW).close()
+    assert not Commits(root).pending()
+    assert leftovers(root) == []
+
+
+def test_a_batch_of_a_query_used_once_leaves_stream_json_as_it_is(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    path = stream_folder(root, "a") / "stream.json"
+    before = path.stat()
+    commit(root, {"a": [stage(root, [b"message"], query=ONCE)]}, query=ONCE)
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    # What survives a power loss is said where a power loss does not take it.
+    commit(root, {"a": [stage(root, [b"flushed"], query=ONCE)]}, query=ONCE, durable=True)
+    found = load_settings(stream_folder(root, "a"))
+    assert found is not None and found.sequences == {ONCE: 0}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("query", ["q", ONCE])
+def test_the_staged_files_of_an_output_go_before_the_next_output_is_appended(
+    tmp_path: Path, victims: Victims, query: str
+) -> None:
+    root = new_root(tmp_path / "root")
+    assert victims.commit(root, TWO_OUTPUTS, query=query, crash_at="appended:2") == DIED
+    assert {path.name[0] for path in staging_folder(root).rglob("*.chunks")} == {"b"}
+
+
 @pytest.mark.faults
 def test_a_replay_with_other_messages_does_not_change_what_the_manifest_decided(
     tmp_path: Path, victims: Victims, undisturbed: dict[str, bytes]

@@ -3,8 +3,9 @@
 1. `StagedFile` (staging.py): tasks write whole chunks to files of their own.
 2. `Commits.publish` (manifest.py): one rename decides which of them are the batch, and in which order.
 3. `finish_pending` (pending.py): under each stream's lock the chunks are appended, numbered (query, batch · 2^20 + n)
-   in their trailers; `stream.json` keeps the last number, also when many other publishers came since.
-4. `Commits.complete`: the manifest becomes the query's `completed.json`, the staged files go.
+   in their trailers; `stream.json` keeps the last number, also when many other publishers came since. Then the staged
+   files of that output go.
+4. `Commits.complete`: the manifest becomes the query's `completed.json`.
 
 A batch whose manifest exists is finished by whoever opens one of its streams for writing. A second commit of a batch
 drops its own staging and finishes, or finds finished, what the first one decided.
@@ -81,10 +82,10 @@ def commit_batch(
     StreamNotFoundError, StreamLockedError and the errors of appending.
     """
     _check(query, batch, outputs)
-    for output in outputs:
-        Stream.open(root / output.stream)
-    reached(CommitStep.STAGED)
     commits = Commits(root)
+    for output in outputs:
+        Stream.open(commits.root / output.stream)
+    reached(CommitStep.STAGED)
     parts = [part for output in outputs for part in output.staged]
     first_written_ns = _first_written_ns(commits.root, parts)
     manifest = Manifest(query, batch, now_ms, durable, tuple(outputs))
@@ -93,17 +94,11 @@ def commit_batch(
     if not published:
         commits.drop(parts, query=query)
     decided = commits.find(query, batch)
-
-    def append(output: Output) -> None:
-        # Opening is what appends: every writer finishes the manifests that name its stream.
-        stream = Stream.open(commits.root / output.stream)
-        Writer.open(stream, now_ms=now_ms, wait=wait, open_file=open_file).close()
-
-    written = [output for output in decided.outputs if output.chunk_count] if decided is not None else []
-    # Flushes wait for the device, and several at once cost one; without them threads would only wait for each other.
-    with ThreadPoolExecutor(max_workers=_FLUSHING_THREADS if durable else 1) as pool:
-        for done in [pool.submit(append, output) for output in written]:
-            done.result()
+    if decided is not None:
+        _append(commits, decided, now_ms=now_ms, wait=wait, open_file=open_file)
+        reached(CommitStep.FINISHED)
+        commits.complete(decided)
+        reached(CommitStep.COMPLETED)
     # An attempt that died wrote its files before this one wrote the first of its own.
     commits.clean(query, written_before_ns=first_written_ns)
     commits.clean_all(written_before_ns=(now_ms - LEFTOVERS_KEPT_MS) * 1_000_000)
@@ -113,6 +108,19 @@ def commit_batch(
         messages=sum(part.messages for part in parts),
         size_bytes=sum(part.size_bytes for part in parts),
     )
+
+
+def _append(commits: Commits, decided: Manifest, *, now_ms: int, wait: Wait, open_file: OpenFile) -> None:
+    """Finish every output of a batch."""
+
+    def append(output: Output) -> None:
+        stream = Stream.open(commits.root / output.stream)
+        Writer.finish(stream, decided, now_ms=now_ms, wait=wait, open_file=open_file)
+
+    # Flushes wait for the device, and several at once cost one; without them threads would only wait for each other.
+    with ThreadPoolExecutor(max_workers=_FLUSHING_THREADS if decided.durable else 1) as pool:
+        for done in [pool.submit(append, output) for output in decided.outputs if output.chunk_count]:
+            done.result()
 
 
 def abort_batch(root: Path, *, query: str, staged: Sequence[StagedChunks | None]) -> None:

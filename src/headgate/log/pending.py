@@ -24,6 +24,7 @@ from headgate.log.manifest import ONE_TIME_PREFIX, Commits, Manifest, Output, ro
 from headgate.log.settings import load_settings
 from headgate.log.staging import StagedChunks
 from headgate.log.stream import Stream
+from headgate.log.tracking import read_tracking
 
 BLOCK_BYTES = 8 << 20
 """Bytes of whole chunks appended with one write; a larger chunk makes a larger block."""
@@ -34,7 +35,7 @@ class Appender(Protocol):
 
     @property
     def stream(self) -> Stream:
-        """The stream it writes."""
+        """The stream it writes, with its settings as they are now."""
 
     def last_sequence(self, reference: str | bytes) -> int | None:
         """The highest publisher sequence of a reference in the log or in `stream.json`."""
@@ -50,44 +51,66 @@ class Appender(Protocol):
         """Keep a sequence in `stream.json`, and drop those of queries that are done for good."""
 
 
-def finish_pending(appender: Appender) -> None:
+def finish_pending(appender: Appender, *, committing: Manifest | None = None) -> None:
     """Append what manifests list for this stream and is missing; complete those that are then done everywhere.
 
+    The batch of the manifest `committing` is not completed: its commit does that when it has been through all streams.
+    The commit closes the stream at once, so where nothing else asks for it the batch's sequence is not written into
+    `stream.json`: trailers say it until someone else writes, who finds the manifest here, or finds the batch completed.
     Raises LogError for a manifest or a staged file that is wrong or gone, and the errors of appending; the rest of the
     work stays for the next writer.
     """
-    folder = appender.stream.path
+    opened = appender.stream
+    folder = opened.path.resolve()
     commits = Commits(root_of(folder))
-    stream = folder.resolve().relative_to(commits.root).as_posix()
+    stream = folder.relative_to(commits.root).as_posix()
     pending = commits.pending()
-    kept = load_settings(folder)
     # Asked under the stream's lock: a query that the stream knows and that has no manifest any more is done.
-    forgotten = {query for query in (kept.sequences if kept else ()) if query.startswith(ONE_TIME_PREFIX)}
+    known = opened.settings.sequences if opened.settings else ()
+    forgotten = {query for query in known if query.startswith(ONE_TIME_PREFIX)}
     forgotten -= {manifest.query for manifest in pending}
     for manifest in pending:
+        is_own = committing is not None and (manifest.query, manifest.batch) == (committing.query, committing.batch)
         outputs = [output for output in manifest.outputs if output.stream == stream]
         for output in outputs:
-            _finish_output(appender, commits.root, manifest, output, forgotten)
-        if outputs and is_done(commits.root, manifest):
+            keeps = not (is_own and _is_in_trailers(manifest))
+            _finish_output(appender, commits.root, manifest, output, forgotten, keeps_sequence=keeps)
+        if outputs and not is_own and is_done(commits.root, manifest):
             reached(CommitStep.FINISHED)
             commits.complete(manifest)
             reached(CommitStep.COMPLETED)
 
 
 def is_done(root: Path, manifest: Manifest) -> bool:
-    """Whether every stream of a batch has all its chunks, by its `stream.json`; a stream that was deleted has."""
+    """Whether every stream of a batch has all its chunks, by `stream.json` or trailers; one that was deleted has."""
     # Streams are written in this order: the last one tells first that something is missing.
-    for output in reversed(manifest.outputs):
-        settings = load_settings(root / output.stream)
-        if output.chunk_count and settings is not None:
-            sequence = settings.sequences.get(manifest.query, -1)
-            if sequence < manifest.last_sequence(output):
-                return False
-    return True
+    return all(_has_all(root, manifest, output) for output in reversed(manifest.outputs) if output.chunk_count)
+
+
+def _has_all(root: Path, manifest: Manifest, output: Output) -> bool:
+    folder = root / output.stream
+    settings = load_settings(folder)
+    if settings is None or settings.sequences.get(manifest.query, -1) >= manifest.last_sequence(output):
+        return True
+    if not _is_in_trailers(manifest):
+        return False
+    found = read_tracking(Stream(folder, settings)).sequences.get(manifest.query.encode())
+    return found is not None and found[1] >= manifest.last_sequence(output)
+
+
+def _is_in_trailers(manifest: Manifest) -> bool:
+    """Whether trailers alone may say how far a batch is: no later batch asks for it, and no power loss is survived."""
+    return manifest.query.startswith(ONE_TIME_PREFIX) and not manifest.durable
 
 
 def _finish_output(
-    appender: Appender, root: Path, manifest: Manifest, output: Output, forgotten: Collection[str]
+    appender: Appender,
+    root: Path,
+    manifest: Manifest,
+    output: Output,
+    forgotten: Collection[str],
+    *,
+    keeps_sequence: bool,
 ) -> None:
     if not output.chunk_count:
         return
@@ -102,11 +125,16 @@ def _finish_output(
     if manifest.durable:
         _flush(appender.stream)
     reached(CommitStep.APPENDED)
-    # A flush of a small file takes along all that the file system has not written yet.
-    appender.record_sequence(
-        manifest.query, manifest.last_sequence(output), forgotten=forgotten, flushed=manifest.durable
-    )
+    if keeps_sequence:
+        # A flush of a small file takes along all that the file system has not written yet.
+        appender.record_sequence(
+            manifest.query, manifest.last_sequence(output), forgotten=forgotten, flushed=manifest.durable
+        )
     reached(CommitStep.RECORDED)
+    # One output after the other: the memory that held its files takes what is appended next, which on some machines
+    # costs a tenth of memory fresh from the system.
+    for part in output.staged:
+        part.file(root).unlink(missing_ok=True)
 
 
 def _flush(stream: Stream) -> None:

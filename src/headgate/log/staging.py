@@ -36,6 +36,8 @@ from headgate.log.tracking import MAX_REFERENCE_BYTES
 PRIVATE_FOLDER = ".headgate"
 """Folder of a root that holds what is no stream: staging, commits."""
 
+_STAGING = "staging"
+
 _NAME_CHARACTERS = 200
 
 
@@ -52,7 +54,7 @@ def folder_name(identifier: str) -> str:
 
 def staging_folder(root: Path, query: str | None = None) -> Path:
     """Where staged chunks lie: those of one query, or the folder of all queries."""
-    folder = root / PRIVATE_FOLDER / "staging"
+    folder = root / PRIVATE_FOLDER / _STAGING
     return folder if query is None else folder / folder_name(query)
 
 
@@ -67,7 +69,8 @@ class StagedChunks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def file(self, root: Path) -> Path:
         """The file under a root; LogError if it is none that staging could have written."""
         path = root / self.path
-        if path.parent.parent != staging_folder(root) or ".." in path.parts:
+        parts = self.path.split("/")
+        if len(parts) != 4 or parts[:2] != [PRIVATE_FOLDER, _STAGING] or not {"", ".", ".."}.isdisjoint(parts):
             raise LogError(f"a staged file lies under {staging_folder(root)}", path=path)
         return path
 

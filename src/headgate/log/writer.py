@@ -37,6 +37,7 @@ from headgate.log.format import (
     segment_name,
 )
 from headgate.log.lock import StreamLock, Wait, no_wait
+from headgate.log.manifest import Manifest
 from headgate.log.pairs import create_pair, delete_pair
 from headgate.log.pending import finish_pending
 from headgate.log.recovery import recover
@@ -122,19 +123,35 @@ class Writer:
 
         Raises StreamLockedError that names the holder, StreamReadOnlyError for a foreign or write-protected folder.
         """
-        _own_settings(stream.path)
-        lock = StreamLock.acquire(stream.path, now_ms=now_ms, wait=wait)
-        try:
-            writer = Writer(stream, lock, now_ms=now_ms, durability=durability, open_file=open_file)
-        except BaseException:
-            lock.release()
-            raise
+        writer = Writer._locked(stream, now_ms=now_ms, wait=wait, durability=durability, open_file=open_file)
         try:
             finish_pending(writer)
         except BaseException:
             writer.close()
             raise
         return writer
+
+    @staticmethod
+    def finish(stream: Stream, committing: Manifest, *, now_ms: int, wait: Wait, open_file: OpenFile) -> None:
+        """Do what `open` does before it returns, and no more: the part of a commit that belongs to this stream.
+
+        See `finish_pending`; errors as in `open`.
+        """
+        writer = Writer._locked(stream, now_ms=now_ms, wait=wait, durability=Durability.PROCESS, open_file=open_file)
+        try:
+            finish_pending(writer, committing=committing)
+        finally:
+            writer.close()
+
+    @staticmethod
+    def _locked(stream: Stream, *, now_ms: int, wait: Wait, durability: Durability, open_file: OpenFile) -> Writer:
+        _own_settings(stream.path)
+        lock = StreamLock.acquire(stream.path, now_ms=now_ms, wait=wait)
+        try:
+            return Writer(stream, lock, now_ms=now_ms, durability=durability, open_file=open_file)
+        except BaseException:
+            lock.release()
+            raise
 
     def __enter__(self) -> Writer:
         return self

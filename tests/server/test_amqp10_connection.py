@@ -11,9 +11,10 @@ import pytest
 
 from headgate.protocols.amqp10.events import Ended, Opened, OutcomeReceived
 from headgate.protocols.amqp10.frames import AMQP_HEADER, HEARTBEAT, SASL_HEADER, encode_frame
-from headgate.protocols.amqp10.performatives import SENDER, Attach, Begin, Close, Open, SaslInit
+from headgate.protocols.amqp10.performatives import SENDER, Attach, Begin, Close, Flow, Open, SaslInit
 from headgate.protocols.amqp10.terminus import Error, Source, Target
 from headgate.server.amqp10 import Amqp10Handler
+from headgate.server.conversation import MAX_UNTAKEN_BYTES
 from headgate.server.link import Peer
 from server.amqp10_client import LIMIT_S, Management, client_of
 from server.links import SetClock
@@ -281,6 +282,24 @@ def test_both_sides_show_that_they_live(server: RunningServer) -> None:
         context.clock.seconds += 2
         handler.tick(0)
         assert link.is_closed and b"amqp:resource-limit-exceeded" in link.written
+        handler.lost(None)
+
+    server.call(run)
+
+
+def test_a_client_that_does_not_take_its_answers_is_asked_for_no_more(server: RunningServer) -> None:
+    def run() -> None:
+        handler, link, _ = _opened(server)
+        handler.received(memoryview(encode_frame(0, Begin(None, 0, 1000, 1000).encode())))
+        asked = memoryview(encode_frame(0, Flow(0, 1000, 0, 1000, echo=True).encode()) * 1000)
+        link.is_writable, link.written = False, b""
+        while link.calls[-1] != "paused":
+            handler.received(asked)
+            assert len(link.written) < MAX_UNTAKEN_BYTES + 100_000
+        assert len(link.written) > MAX_UNTAKEN_BYTES
+        link.is_writable = True
+        handler.writable()
+        assert link.calls[-1] == "resumed"
         handler.lost(None)
 
     server.call(run)

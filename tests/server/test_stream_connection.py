@@ -17,6 +17,7 @@ from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codec import decode_from_server, encode
 from headgate.protocols.stream.codes import ResponseCode
 from headgate.server.context import ServerContext
+from headgate.server.conversation import MAX_UNTAKEN_BYTES
 from headgate.server.link import Link
 from headgate.server.settings import ServerSettings
 from headgate.server.stream import StreamHandler
@@ -188,9 +189,23 @@ def test_reading_stops_while_too_much_is_unconfirmed(opened: Connected) -> None:
     opened.clock.seconds += 1000
     opened.handler.tick(opened.clock.now_ms())
     assert not opened.link.is_closed, "a client that is not read from cannot be silent"
+    opened.link.turns()
+    opened.link.written.clear()
     opened.broker.write_queued()
     opened.link.turns()
     assert opened.link.reads and bytes(opened.link.written[4:8]) == bytes.fromhex("00030001")
+
+
+def test_a_client_that_does_not_take_its_answers_is_asked_for_no_more(opened: Connected) -> None:
+    asked = memoryview(encode(f.QueryPublisherSequence("p", "s", correlation_id=1)) * 1000)
+    opened.link.is_writable = False
+    while opened.link.reads:
+        opened.handler.received(asked)
+        assert len(opened.link.written) < MAX_UNTAKEN_BYTES + 100_000
+    assert len(opened.link.written) > MAX_UNTAKEN_BYTES
+    opened.link.is_writable = True
+    opened.handler.writable()
+    assert opened.link.reads
 
 
 def test_a_server_that_stops_confirms_and_says_so(opened: Connected) -> None:

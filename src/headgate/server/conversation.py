@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 
 from headgate.server.context import Clock
-from headgate.server.link import Link
+from headgate.server.link import Buffer, Link
 
 MAX_UNTAKEN_BYTES = 1 << 20
 """Answers that a client has not taken: beyond them it is not asked for more."""
@@ -70,11 +71,12 @@ class Conversation:
 
     # saying
 
-    def say(self, output: bytes) -> None:
+    def say(self, output: Buffer | Sequence[Buffer]) -> None:
         """Send bytes, if there are any."""
         if output:
             if not self._link.is_writable:
-                self._untaken_bytes += len(output)
+                pieces = (output,) if isinstance(output, bytes | bytearray | memoryview) else output
+                self._untaken_bytes += sum(map(len, pieces))
             self._said_s = self._clock.monotonic_s()
             self._link.write(output)
 

@@ -48,6 +48,7 @@ from headgate.server.amqp10.filters import read_filters
 from headgate.server.amqp10.management import respond
 from headgate.server.amqp10.publishing import PublishingLink
 from headgate.server.context import ServerContext
+from headgate.server.conversation import Conversation, Waiting
 from headgate.server.identity import NODE, PROPERTIES
 from headgate.server.link import Link as NetworkLink
 from headgate.server.pump import Pump
@@ -143,7 +144,7 @@ class Amqp10Handler:
         self._broker: BrokerSession | None = None
         self._links: dict[Link, ServedLink] = {}
         self._is_ended = False
-        self._heard_s = self._written_s = context.clock.monotonic_s()
+        self._conversation = Conversation(link, context.clock)
 
     @property
     def broker(self) -> BrokerSession:
@@ -155,22 +156,22 @@ class Amqp10Handler:
 
     def received(self, data: memoryview) -> None:
         """Bytes from the peer; `data` is valid only during the call."""
-        self._heard_s = self.context.clock.monotonic_s()
+        self._conversation.heard()
         self._process(data)
 
     def writable(self) -> None:
         """The link takes more again."""
+        self._conversation.taken()
         self.pump.wake()
 
     def tick(self, now_ms: int) -> None:
         """Show that this side lives, and end a connection whose peer does not."""
-        now_s = self.context.clock.monotonic_s()
         heartbeat_s = self.context.settings.timeouts.heartbeat_s
         if self._connection.is_opened:
             asked_ms = self._connection.remote_idle_time_out
-            if asked_ms and (now_s - self._written_s) * 1000 >= asked_ms / 2 - 500:
+            if asked_ms and self._conversation.is_due(asked_ms / 2000 - 0.5):
                 self._connection.heartbeat()
-            if now_s - self._heard_s > heartbeat_s:
+            if self._conversation.is_silent(heartbeat_s):
                 error = Error(Condition.RESOURCE_LIMIT_EXCEEDED, f"nothing was heard for {heartbeat_s} seconds")
                 self._close(error)
             self.flush()
@@ -187,10 +188,7 @@ class Amqp10Handler:
 
     def flush(self) -> None:
         """Hand what was said to the network."""
-        output = self._connection.take_output()
-        if output:
-            self._written_s = self.context.clock.monotonic_s()
-            self._link.write(output)
+        self._conversation.say(self._connection.take_output())
 
     def detach(self, link: Link, error: Error) -> None:
         """End a link because of an error."""
@@ -219,6 +217,7 @@ class Amqp10Handler:
             logger.info("%s: %s", self._name, error.reason)
             self._close(Error(str(error.code), error.reason))
         self.flush()
+        self._conversation.limit_answers()
 
     @property
     def _name(self) -> str:
@@ -267,7 +266,7 @@ class Amqp10Handler:
             logger.info("%s: %s", self._name, error.reason)
             self._refuse_login()
             return
-        self._link.pause_reading()
+        self._conversation.wait(Waiting.LOGIN)
         self.context.authenticator.authenticate(self._link, credentials, self._authenticated)
 
     def _authenticated(self, user: str | AuthenticationError) -> None:
@@ -278,7 +277,7 @@ class Amqp10Handler:
             return
         self.user = user
         self._connection.send_outcome(SaslCode.OK)
-        self._link.resume_reading()
+        self._conversation.go_on(Waiting.LOGIN)
         self._process(b"")
 
     def _refuse_login(self) -> None:

@@ -15,6 +15,7 @@ from headgate.protocols.stream.codes import SERVER_VERSIONS, ResponseCode, respo
 from headgate.protocols.stream.publishing import Publish
 from headgate.protocols.stream.server import ServerConnection
 from headgate.server.context import ServerContext
+from headgate.server.conversation import Conversation, Waiting
 from headgate.server.link import Link
 from headgate.server.pump import Pump
 from headgate.server.stream.administration import Administration
@@ -29,18 +30,23 @@ class Commands:
     """The open part of a connection, from Open to its end."""
 
     def __init__(
-        self, session: Session, link: Link, context: ServerContext, connection: ServerConnection, outlet: Outlet
+        self,
+        session: Session,
+        link: Link,
+        context: ServerContext,
+        conversation: Conversation,
+        connection: ServerConnection,
+        outlet: Outlet,
     ) -> None:
         settings = context.settings
         self._session = session
         self._link = link
+        self._conversation = conversation
         self._connection = connection
         self._outlet = outlet
         self._limit = settings.limits.unconfirmed_messages
         self._regulation_is_due = False
         self._when_confirmed: Callable[[], None] | None = None
-        self.is_paused = False
-        """Whether nothing is read from the client, because too much of what it published is unconfirmed."""
         self._pump = Pump(link)
         self._publishers = Publishers(session, outlet, settings.limits, self._confirmed_some)
         self._subscriptions = Subscriptions(
@@ -89,7 +95,7 @@ class Commands:
 
     def when_confirmed(self, call: Callable[[], None]) -> None:
         """Take nothing more from the client, and make a call as soon as all that it published is answered."""
-        self._pause()
+        self._conversation.wait(Waiting.UNWRITTEN)
         if self._publishers.unconfirmed:
             self._when_confirmed = call
         else:
@@ -113,12 +119,7 @@ class Commands:
     def _regulate(self) -> None:
         self._regulation_is_due = False
         if self._publishers.unconfirmed > self._limit:
-            self._pause()
-
-    def _pause(self) -> None:
-        if not self.is_paused:
-            self.is_paused = True
-            self._link.pause_reading()
+            self._conversation.wait(Waiting.UNWRITTEN)
 
     def _confirmed_some(self) -> None:
         unconfirmed = self._publishers.unconfirmed
@@ -126,9 +127,8 @@ class Commands:
             if not unconfirmed:
                 call, self._when_confirmed = self._when_confirmed, None
                 self._link.call_soon(call)
-        elif self.is_paused and unconfirmed <= self._limit // 4:
-            self.is_paused = False
-            self._link.resume_reading()
+        elif unconfirmed <= self._limit // 4:
+            self._conversation.go_on(Waiting.UNWRITTEN)
 
     def _declare_publisher(self, request: f.DeclarePublisher) -> None:
         self._reply_or_refuse(request, lambda: self._publishers.declare(request))

@@ -14,6 +14,7 @@ from headgate.protocols.stream.codes import ResponseCode, response_code
 from headgate.protocols.stream.framing import ProtocolViolation
 from headgate.protocols.stream.server import ServerConnection, ServerEvent, ServerLimits, ServerState
 from headgate.server.context import ServerContext
+from headgate.server.conversation import Conversation
 from headgate.server.identity import PROPERTIES
 from headgate.server.link import Link
 from headgate.server.stream.commands import Commands
@@ -44,12 +45,13 @@ class StreamHandler:
                 expansion_limit_bytes=settings.limits.sub_batch_expansion_bytes,
             )
         )
-        self._outlet = Outlet(link, self._connection)
+        self._conversation = Conversation(link, context.clock)
+        self._outlet = Outlet(link, self._conversation, self._connection)
         self._commands: Commands | None = None
         self._user = ""
         self._mechanism = ""
         self._is_stopping = False
-        self._received_s = self._spoken_s = self._step_s = context.clock.monotonic_s()
+        self._step_s = context.clock.monotonic_s()
         self._step = self._connection.state
         self._handlers: dict[type, Callable[[Any], None]] = {
             f.PeerProperties: self._peer_properties,
@@ -64,25 +66,23 @@ class StreamHandler:
 
     def received(self, data: memoryview) -> None:
         """Bytes from the client."""
-        self._received_s = self._context.clock.monotonic_s()
+        self._conversation.heard()
         self._handle(self._connection.receive(data))
 
     def writable(self) -> None:
         """The link takes more: go on delivering."""
+        self._conversation.taken()
         if self._commands is not None:
             self._commands.writable()
 
     def tick(self, now_ms: int) -> None:
         """Heartbeats and time limits, by the clock that never jumps."""
         now_s = self._context.clock.monotonic_s()
-        if self._outlet.has_spoken:
-            self._outlet.has_spoken = False
-            self._spoken_s = now_s
         state = self._connection.state
         if state is not self._step:
             self._step, self._step_s = state, now_s
         if state is ServerState.OPENED:
-            self._tick_open(now_s)
+            self._tick_open()
         elif now_s - self._step_s > self._context.settings.timeouts.handshake_s and state not in _OURS_TO_ANSWER:
             logger.info("%s: no answer in time while the connection is %s", self._record.name, state.value)
             self._link.abort()
@@ -111,6 +111,7 @@ class StreamHandler:
                     self._commands.handle(event)
             events = self._connection.go_on()
         self._outlet.flush()
+        self._conversation.limit_answers()
         if self._connection.state is ServerState.CLOSED:
             self._end_commands()
             self._link.close()
@@ -169,7 +170,9 @@ class StreamHandler:
             self._link.call_later(delay_s, lambda: self._refuse_virtual_host(request))
             return
         session = self._context.broker.open_session(self._user, protocol=PROTOCOL, connection=self._record.name)
-        self._commands = Commands(session, self._link, self._context, self._connection, self._outlet)
+        self._commands = Commands(
+            session, self._link, self._context, self._conversation, self._connection, self._outlet
+        )
         host, port = self._context.advertised_address(self._link.peer)
         properties = {"advertised_host": host, "advertised_port": str(port)}
         self._connection.send(f.OpenReply(properties, correlation_id=request.correlation_id))
@@ -190,23 +193,21 @@ class StreamHandler:
 
     # Time and the end.
 
-    def _tick_open(self, now_s: float) -> None:
+    def _tick_open(self) -> None:
         interval_s = self._connection.heartbeat_s
-        if self._commands is not None and self._commands.is_paused:
-            self._received_s = now_s
         if self._commands is not None and self._commands.is_overdue:
             logger.info("%s: a consumer update was not answered in time", self._record.name)
             self._close(ResponseCode.INTERNAL_ERROR, "a consumer update was not answered")
-        elif interval_s and now_s - self._received_s > 2 * interval_s:
+        elif interval_s and self._conversation.is_silent(2 * interval_s):
             logger.info("%s: two heartbeats were missed", self._record.name)
             self._link.abort()
-        elif interval_s and now_s - self._spoken_s >= interval_s / 2 and self._link.is_writable:
+        elif interval_s and self._conversation.is_due(interval_s / 2) and self._link.is_writable:
             self._outlet.send(f.Heartbeat())
 
     def _say_good_bye(self) -> None:
         if self._connection.state is ServerState.OPENED:
             self._close(ResponseCode.OK, "the server stops")
-        self._link.resume_reading()
+        self._conversation.only_listen()
 
     def _close(self, code: ResponseCode, reason: str) -> None:
         self._connection.close(code, reason)

@@ -9,6 +9,7 @@ from headgate.broker.batches import ChunkBatch
 from headgate.protocols.stream.codes import ResponseCode
 from headgate.protocols.stream.frames import Frame
 from headgate.protocols.stream.server import ServerConnection, ServerState
+from headgate.server.conversation import Conversation
 from headgate.server.link import Link
 
 UInt64Array = NDArray[np.uint64]
@@ -20,12 +21,11 @@ class Outlet:
     Frames leave together at the end of the loop's turn, chunks behind the frames that were said before them.
     """
 
-    def __init__(self, link: Link, connection: ServerConnection) -> None:
+    def __init__(self, link: Link, conversation: Conversation, connection: ServerConnection) -> None:
         self._link = link
+        self._conversation = conversation
         self._connection = connection
         self._flush_is_due = False
-        self.has_spoken = False
-        """Whether something was written since it was last set to False."""
 
     @property
     def is_open(self) -> bool:
@@ -67,16 +67,12 @@ class Outlet:
             committed_chunk_id=chunks.committed_chunk_id,
         )
         self.flush()
-        self._link.write(frames)
-        self.has_spoken = True
+        self._conversation.say(frames)
         return sum(map(len, frames))
 
     def flush(self) -> None:
         """Write what was said until now."""
-        output = self._connection.take_output()
-        if output:
-            self._link.write(output)
-            self.has_spoken = True
+        self._conversation.say(self._connection.take_output())
 
     def flush_later(self) -> None:
         """Write what was said at the end of this turn of the loop."""

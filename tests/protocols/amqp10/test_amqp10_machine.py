@@ -46,10 +46,12 @@ from protocols.amqp10.pairs import Side, accept_all
 CREDIT = 2
 """Granted to each link that the peer publishes on."""
 
-CHANNELS = st.integers(0, LIMITS.channel_max + 1)
-HANDLES = st.sampled_from((0, 2, 0, 2, 1, 3, LIMITS.handle_max + 1))
+CHANNELS = range(LIMITS.channel_max + 1)
+HANDLES = st.sampled_from((*(0, 2) * 5, 1, 3))
 """The peer begins with 0 and 2 to publish on, 1 to consume on."""
-PICK = st.integers(0, 5)
+LAST_PICK = 5
+PICK = st.integers(0, LAST_PICK)
+"""Which of the things that are there."""
 
 FAULTS: dict[bytes, Condition] = {
     encode_frame(0, b"\x00\x53\x99\x45"): Condition.DECODE_ERROR,
@@ -58,8 +60,10 @@ FAULTS: dict[bytes, Condition] = {
     encode_frame(0, Open("again").encode()): Condition.ILLEGAL_STATE,
     encode_frame(0, Close().encode() + b"!"): Condition.FRAMING_ERROR,
     encode_frame(0, Begin(7, 0, 1, 1).encode()): Condition.INVALID_FIELD,
+    encode_frame(LIMITS.channel_max + 1, Begin(None, 0, 1, 1).encode()): Condition.FRAMING_ERROR,
     encode_frame(9, Flow(0, 1, 0, 1).encode()): Condition.NOT_ALLOWED,
     encode_frame(9, Transfer(0, 0, b"t").encode()): Condition.NOT_ALLOWED,
+    encode_frame(9, End().encode()): Condition.NOT_ALLOWED,
     b"\x00\x00\x02\x01\x02\x00\x00\x00": Condition.FRAMING_ERROR,
 }
 """What is a fault of the connection in any state of its sessions."""
@@ -74,9 +78,18 @@ def _of(things: Sequence[T], pick: int) -> T:
 class PeerMachine(RuleBasedStateMachine):
     """The peer's words are checked one by one: events, answers, and where the server's core stands afterwards."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = 0
+
+    @property
+    def may_end(self) -> bool:
+        """Nothing gets far where something ends at any time."""
+        return self.is_open and self.steps % 4 == 0
+
     @initialize()
     def begin_again(self) -> None:
-        """A new connection with a session, on which the peer may publish and consume."""
+        """A new connection with a session."""
         self.is_refusing = False
         self.side = Side(Connection(is_server=True, settings=LIMITS), self._react)
         hello = encode_frame(0, SaslInit("ANONYMOUS").encode(), kind=1) + AMQP_HEADER
@@ -85,10 +98,7 @@ class PeerMachine(RuleBasedStateMachine):
         self.side.output()
         self.sessions: dict[int, SessionModel] = {}
         self.is_open = True
-        self.begins(channel=0, window=4)
-        for handle, role in enumerate((SENDER, RECEIVER, SENDER)):
-            self.attaches(pick=0, handle=handle, name="abc"[handle], role=role, count=0, refused=False)
-        self.flows(pick=0, handle=1, lag=0, window=4, seen=0, credit=5, drain=False, echo=False)
+        self.begins(window=4)
 
     def _react(self, side: Side, event: Event) -> None:
         match event:
@@ -108,10 +118,10 @@ class PeerMachine(RuleBasedStateMachine):
     # saying and hearing
 
     def _say(self, octets: bytes) -> list[Event]:
-        """The events of what the peer says, whole messages (`side.messages`) left out."""
+        """The events of what the peer says, whole messages (`side.messages`) left out; a heartbeat brings none."""
         before = len(self.side.events)
         self.side.messages.clear()
-        self.side.take(octets)
+        self.side.take(octets + HEARTBEAT)
         return self.side.events[before:]
 
     def _frame(self, channel: int, performative: Composite, payload: bytes = b"") -> bytes:
@@ -163,6 +173,11 @@ class PeerMachine(RuleBasedStateMachine):
     def _mapped(self) -> list[tuple[int, SessionModel]]:
         return [(channel, session) for channel, session in self.sessions.items() if not session.is_ended]
 
+    def _session(self, pick: int) -> tuple[int, SessionModel]:
+        """A session, mostly one that has not ended."""
+        mapped = self._mapped()
+        return _of(mapped if mapped and pick < LAST_PICK else list(self.sessions.items()), pick)
+
     def _core(self, channel: int) -> Session:
         (found,) = [session for session in self.side.connection.sessions if session.remote_channel == channel]
         return found
@@ -206,34 +221,31 @@ class PeerMachine(RuleBasedStateMachine):
 
     # sessions
 
-    @precondition(lambda self: self.is_open)
-    @rule(channel=CHANNELS, window=st.integers(0, 6))
-    def begins(self, channel: int, window: int) -> None:
-        said = self._frame(channel, Begin(None, 0, window, 9))
-        if channel > LIMITS.channel_max:
-            self._expect_connection_fault(said, Condition.FRAMING_ERROR)
-        elif channel in self.sessions:
-            self._expect_connection_fault(said, Condition.NOT_ALLOWED)
-        else:
-            self._say(said)
-            self.sessions[channel] = SessionModel(peer_window=window)
-            (answer,) = self._hear()
-            assert (answer.remote_channel, answer.next_outgoing_id) == (channel, 0)
-            assert (answer.incoming_window, answer.handle_max) == (LIMITS.incoming_window, LIMITS.handle_max)
+    @precondition(lambda self: self.is_open and len(self.sessions) < len(CHANNELS))
+    @rule(window=st.sampled_from((4, 6, 1, 0)))
+    def begins(self, window: int) -> None:
+        """A session with two links to publish on and one to consume on."""
+        channel = next(number for number in CHANNELS if number not in self.sessions)
+        self._say(self._frame(channel, Begin(None, 0, window, 9)))
+        self.sessions[channel] = SessionModel(peer_window=window)
+        (answer,) = self._hear()
+        assert (answer.remote_channel, answer.next_outgoing_id) == (channel, 0)
+        assert (answer.incoming_window, answer.handle_max) == (LIMITS.incoming_window, LIMITS.handle_max)
+        place = len(self.sessions) - 1
+        for handle, role in enumerate((SENDER, RECEIVER, SENDER)):
+            self.attaches(pick=place, handle=handle, name="abc"[handle], role=role, count=0, refused=False)
+        self.flows(pick=place, handle=1, lag=0, window=window, seen=0, credit=5, drain=False, echo=False)
 
-    @precondition(lambda self: self.is_open)
-    @rule(channel=CHANNELS)
-    def ends(self, channel: int) -> None:
-        said = self._frame(channel, End())
-        if channel not in self.sessions:
-            self._expect_connection_fault(said, Condition.NOT_ALLOWED)
-            return
-        (event,) = self._say(said)
+    @precondition(lambda self: self.may_end and self.sessions)
+    @rule(pick=PICK)
+    def ends(self, pick: int) -> None:
+        channel, session = _of(sorted(self.sessions.items(), key=lambda found: not found[1].is_ended), pick // 2)
+        (event,) = self._say(self._frame(channel, End()))
         assert isinstance(event, Ended) and not event.failed
-        assert [type(answer) for answer in self._hear()] == ([] if self.sessions[channel].is_ended else [End])
+        assert [type(answer) for answer in self._hear()] == ([] if session.is_ended else [End])
         del self.sessions[channel]
 
-    @precondition(lambda self: self.is_open and self._mapped())
+    @precondition(lambda self: self.may_end and len(self._mapped()) > 1)
     @rule(pick=PICK)
     def server_ends(self, pick: int) -> None:
         channel, session = _of(self._mapped(), pick)
@@ -246,21 +258,19 @@ class PeerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_open and self.sessions)
     @rule(
         pick=PICK,
-        handle=HANDLES,
-        name=st.sampled_from("abc"),
+        handle=st.sampled_from((3, 3, 3, 0, 1, 2)),
+        name=st.sampled_from("dddabc"),
         role=st.booleans(),
         count=st.sampled_from((0, MODULUS - 2, None)),
         refused=st.booleans(),
     )
     def attaches(self, pick: int, handle: int, name: str, role: bool, count: int | None, refused: bool) -> None:
-        channel, session = _of(list(self.sessions.items()), pick)
+        channel, session = self._session(pick)
         said = self._frame(channel, Attach(name, handle, role, initial_delivery_count=count))
         names = {(link.name, link.publishes) for link in session.links.values()}
         publishes = role is SENDER
         if session.is_ended:
             assert self._say(said) == [] and self._hear() == []
-        elif handle > LIMITS.handle_max:
-            self._expect_connection_fault(said, Condition.FRAMING_ERROR)
         elif handle in session.links or (name, publishes) in names:
             self._end_faulty(Faulty("session", Condition.HANDLE_IN_USE), channel, None, self._say(said))
         elif publishes and count is None:
@@ -275,10 +285,10 @@ class PeerMachine(RuleBasedStateMachine):
             assert (answer.name, answer.role, answer.handle) == (name, not role, handle)
             assert [type(one) for one in more] == ([Detach] if refused else [Flow] * publishes)
 
-    @precondition(lambda self: self.is_open and self.sessions)
+    @precondition(lambda self: self.may_end and self.sessions)
     @rule(pick=PICK, handle=HANDLES, closed=st.booleans())
     def detaches(self, pick: int, handle: int, closed: bool) -> None:
-        channel, session = _of(list(self.sessions.items()), pick)
+        channel, session = self._session(pick)
         events = self._say(self._frame(channel, Detach(handle, closed)))
         if session.is_ended:
             assert events == [] and self._hear() == []
@@ -289,7 +299,7 @@ class PeerMachine(RuleBasedStateMachine):
             assert [(type(event), event.link.name, event.failed) for event in events] == [(Detached, link.name, False)]
             assert self._hear() == ([] if link.is_ended else [Detach(handle, closed)])
 
-    @precondition(lambda self: self.is_open and self._attached())
+    @precondition(lambda self: self.may_end and self._attached())
     @rule(pick=PICK)
     def server_detaches(self, pick: int) -> None:
         channel, handle, link = _of(self._attached(), pick)
@@ -307,13 +317,19 @@ class PeerMachine(RuleBasedStateMachine):
         settled=st.booleans(),
     )
     def publishes(self, pick: int, handle: int, sizes: list[int], settled: bool) -> None:
-        """Whole messages on one link, heard at once."""
-        channel, session = _of(list(self.sessions.items()), pick)
+        """Whole messages on one link, heard at once where nothing has come in part."""
+        channel, session = self._session(pick)
         first = session.transfers_said
         transfers = [
             (Transfer(handle, first + row, b"t", 0, settled), bytes([row]) * size) for row, size in enumerate(sizes)
         ]
-        self._say_transfers(channel, transfers, at_once=self._partial_bytes is None)
+        if self._partial_bytes is None:
+            self._say_transfers(channel, transfers, at_once=True)
+            return
+        for transfer in transfers:
+            self._say_transfers(channel, [transfer], at_once=False)
+            if not self.is_open:
+                return
 
     @precondition(lambda self: self.is_open and self.sessions)
     @rule(
@@ -321,14 +337,14 @@ class PeerMachine(RuleBasedStateMachine):
         handle=HANDLES,
         sizes=st.lists(st.sampled_from((30, 400)), min_size=1, max_size=3),
         ending=st.sampled_from(("last", "more to come", "aborted")),
-        numbered=st.sampled_from((True, True, True, False)),
+        numbered=st.sampled_from((*(True,) * 7, False)),
         settled=st.lists(st.none() | st.booleans(), min_size=3, max_size=3),
     )
     def publishes_in_parts(
         self, pick: int, handle: int, sizes: list[int], ending: str, numbered: bool, settled: list[bool | None]
     ) -> None:
         """A message, or some more of one that has begun, part by part."""
-        channel, session = _of(list(self.sessions.items()), pick)
+        channel, session = self._session(pick)
         delivery_id = session.transfers_said if numbered else None
         for row, size in enumerate(sizes):
             is_last = row == len(sizes) - 1
@@ -399,7 +415,7 @@ class PeerMachine(RuleBasedStateMachine):
             faults.append(fault)
 
     @precondition(lambda self: self.is_open and self._attached(publishes=True))
-    @rule(pick=PICK, credit=st.integers(0, 9), drain=st.booleans())
+    @rule(pick=PICK, credit=st.sampled_from((0, 1, 5)), drain=st.booleans())
     def server_grants(self, pick: int, credit: int, drain: bool) -> None:
         channel, handle, link = _of(self._attached(publishes=True), pick)
         link.credit = credit
@@ -436,7 +452,7 @@ class PeerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_open and self.sessions)
     @rule(
         pick=PICK,
-        handle=st.sampled_from((1, 1, 1, 0, 3, LIMITS.handle_max + 1, None)),
+        handle=st.sampled_from((*(1,) * 8, 0, 3, None)),
         lag=st.integers(0, 3),
         window=st.integers(1, 6) | st.just(0),
         seen=st.sampled_from((0, 1, 2, None)),
@@ -456,7 +472,7 @@ class PeerMachine(RuleBasedStateMachine):
         echo: bool,
     ) -> None:
         """Windows as they were `lag` transfers ago; the credit as it was `seen` messages ago, or from the beginning."""
-        channel, session = _of(list(self.sessions.items()), pick)
+        channel, session = self._session(pick)
         lag = min(lag, session.transfers_heard)
         flow = Flow(session.transfers_heard - lag, window, session.transfers_said, 99, handle, None, credit)
         flow.drain, flow.echo = drain, echo
@@ -507,11 +523,11 @@ class PeerMachine(RuleBasedStateMachine):
         pick=PICK,
         role=st.booleans(),
         first=st.integers(0, 5),
-        last=st.none() | st.integers(0, 5),
+        last=st.sampled_from((None, 5, 6, 7, 8, 0)),
         settled=st.booleans(),
     )
     def settles(self, pick: int, role: bool, first: int, last: int | None, settled: bool) -> None:
-        channel, session = _of(list(self.sessions.items()), pick)
+        channel, session = self._session(pick)
         events = self._say(self._frame(channel, Disposition(role, first, last, settled, Accepted())))
         if session.is_ended:
             assert events == [] and self._hear() == []
@@ -526,21 +542,19 @@ class PeerMachine(RuleBasedStateMachine):
 
     # the connection
 
-    @precondition(lambda self: self.is_open)
-    @rule()
-    def shows_that_it_lives(self) -> None:
-        assert self._say(HEARTBEAT) == [] and self._hear() == []
-
-    @precondition(lambda self: self.is_open)
-    @rule(octets=st.sampled_from(sorted(FAULTS)))
-    def makes_a_fault(self, octets: bytes) -> None:
-        self._expect_connection_fault(octets, FAULTS[octets])
-
-    @precondition(lambda self: self.is_open)
-    @rule(late=st.none() | st.binary(max_size=20))
-    def closes(self, late: bytes | None) -> None:
-        """The server closes, or the peer does, and what it says then is not heard."""
-        if late is None:
+    @precondition(lambda self: self.may_end)
+    @rule(pick=st.sampled_from(range(60)), late=st.binary(max_size=20))
+    def connection_ends(self, pick: int, late: bytes) -> None:
+        """Because of a fault of the peer, or by its close, and what it says then is not heard, or by the server's."""
+        faults = list(FAULTS.items())
+        for channel, session in self.sessions.items():
+            faults.append((self._frame(channel, Begin(None, 0, 1, 1)), Condition.NOT_ALLOWED))
+            if not session.is_ended:
+                attach = Attach("beyond", LIMITS.handle_max + 1, SENDER, initial_delivery_count=0)
+                faults.append((self._frame(channel, attach), Condition.FRAMING_ERROR))
+        if pick < 2 * len(faults):
+            self._expect_connection_fault(*_of(faults, pick))
+        elif pick % 2:
             self.side.connection.close()
             assert self._hear() == [Close()]
             self.is_open = False
@@ -563,6 +577,7 @@ class PeerMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_core_is_where_the_model_is(self) -> None:
+        self.steps += 1
         connection = self.side.connection
         assert connection.is_opened is self.is_open
         assert connection.partial_bytes <= LIMITS.max_partial_bytes

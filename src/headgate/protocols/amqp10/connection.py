@@ -185,10 +185,10 @@ class Connection:
         """The frames of one delivery."""
         return split_message(channel, transfer, message, self.remote_max_frame_size)
 
-    def check_partial_bytes(self) -> None:
-        """Raise RemoteProtocolError where more has arrived in part than one connection may hold."""
-        if self.partial_bytes > self.settings.max_partial_bytes:
-            reason = f"{self.partial_bytes} bytes of messages that are not complete"
+    def check_partial_bytes(self, more: int) -> None:
+        """Raise RemoteProtocolError where with so many bytes more has arrived in part than one connection may hold."""
+        if self.partial_bytes + more > self.settings.max_partial_bytes:
+            reason = f"{self.partial_bytes + more} bytes of messages that are not complete"
             raise RemoteProtocolError(reason, code=Condition.RESOURCE_LIMIT_EXCEEDED)
 
     # What the peer says

@@ -315,19 +315,15 @@ class Session:
         next_incoming_id = 0 if flow.next_incoming_id is None else flow.next_incoming_id
         in_flight = (self._next_outgoing_id - next_incoming_id) & _MASK
         self.remote_incoming_window = max(0, flow.incoming_window - in_flight)
+        link = None if flow.handle is None else self._link(flow.handle, Flow)
+        has_changed = link is not None and _take_credit(link, flow)
         self._write_waiting()
-        if flow.handle is not None:
-            link = self._link(flow.handle, Flow)
-            if link is not None:
-                if link.role is SENDER:
-                    link.credit_granted(flow.delivery_count, flow.link_credit or 0, drain=flow.drain)
-                    yield CreditChanged(link)
-                elif flow.delivery_count is not None:
-                    link.credit_given_back(flow.delivery_count, drain=flow.drain)
-                    yield CreditChanged(link)
-                if flow.echo and link.is_attached:
-                    self.send_flow(link)
-        elif flow.echo:
+        if link is not None:
+            if has_changed:
+                yield CreditChanged(link)
+            if flow.echo and link.is_attached:
+                self.send_flow(link)
+        elif flow.echo and flow.handle is None:
             self.send_flow()
         if was_blocked and self.may_send:
             yield WindowOpened(self)
@@ -355,8 +351,8 @@ class Session:
             reason = f"a message of more than {link.max_message_size} bytes"
             yield self._fail_link(link, Condition.MESSAGE_SIZE_EXCEEDED, reason)
             return
+        self.connection.check_partial_bytes(len(payload))
         link.add_part(transfer, payload)
-        self.connection.check_partial_bytes()
         if transfer.aborted:
             link.drop_partial()
         elif not transfer.more:
@@ -446,3 +442,14 @@ class Session:
             link.state = LinkState.DETACHED
             self.send(Detach(link.handle, detach.closed))
         yield Detached(link, detach.closed, detach.error)
+
+
+def _take_credit(link: Link, flow: Flow) -> bool:
+    """Take over what the peer says of a link's credit; False if it says nothing."""
+    if link.role is SENDER:
+        link.credit_granted(flow.delivery_count, flow.link_credit or 0, drain=flow.drain)
+        return True
+    if flow.delivery_count is not None:
+        link.credit_given_back(flow.delivery_count, drain=flow.drain)
+        return True
+    return False

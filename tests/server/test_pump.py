@@ -2,6 +2,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
+from headgate.errors import HeadgateError
 from headgate.server.pump import SHARE_BYTES, TURN_BYTES, Pump
 from server.links import FakeLink
 
@@ -16,7 +19,7 @@ class FakeConsumer:
         self.scan_is_small = small
         self.pending = 0
         self.running = 0
-        self.fails = False
+        self.fails: Exception | None = None
 
     @property
     def needs_scan(self) -> bool:
@@ -25,7 +28,7 @@ class FakeConsumer:
     def scan(self) -> None:
         assert self.needs_scan and not self.running
         if self.fails:
-            raise OSError("gone")
+            raise self.fails
         self.left -= 1
         self.pending += self.per_scan
 
@@ -130,12 +133,22 @@ def test_nobody_is_asked_while_nothing_is_ready() -> None:
 def test_what_a_scan_raises_goes_to_the_owner_and_others_go_on() -> None:
     served = Served()
     for small in (True, False):
-        served.add("bad", FakeConsumer(scans=1, per_scan=1, small=small)).fails = True
+        served.add("bad", FakeConsumer(scans=1, per_scan=1, small=small)).fails = HeadgateError("gone")
     served.add("good", FakeConsumer(scans=1, per_scan=5))
     served.link.turns()
     served.link.work()
     served.link.turns()
     assert [str(error) for error in served.failed] == ["gone", "gone"] and served.bytes == {"good": 5}
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_what_no_scan_should_raise_is_left_to_the_connection(small: bool) -> None:
+    served = Served()
+    served.add("bad", FakeConsumer(scans=1, per_scan=1, small=small)).fails = ZeroDivisionError("ours")
+    with pytest.raises(ZeroDivisionError):
+        served.link.turns()
+        served.link.work()
+    assert served.failed == []
 
 
 def test_a_removed_consumer_is_not_served_even_if_its_scan_ends_later() -> None:

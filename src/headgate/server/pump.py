@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from headgate.errors import HeadgateError
 from headgate.server.link import Link
 
 TURN_BYTES = 256 * 1024
@@ -39,8 +40,11 @@ class Pumped(Protocol):
 
 Deliver = Callable[[int], int | None]
 """Takes up to so many bytes from a consumer and writes them to the link; gives how many, 0 or None for nothing now."""
-Failed = Callable[[Exception], None]
-"""Gets what a consumer's scan raised; the consumer is not asked again until it is ready again."""
+Failed = Callable[[HeadgateError], None]
+"""Gets what a consumer's scan raised; the consumer is not asked again until it is ready again.
+
+What is no HeadgateError is an error in our own code, and ends the connection.
+"""
 
 
 class _Entry:
@@ -132,7 +136,7 @@ class Pump:
     def _scan_here(self, entry: _Entry) -> None:
         try:
             entry.consumer.scan()
-        except Exception as error:
+        except HeadgateError as error:
             entry.failed(error)
         else:
             self._requeue(entry)
@@ -145,7 +149,7 @@ class Pump:
         entry.is_scanned = False
         if entry.was_removed:
             return
-        if isinstance(result, Exception):
+        if isinstance(result, HeadgateError):
             entry.failed(result)
         elif result is not None:
             raise result

@@ -141,13 +141,15 @@ def test_what_a_scan_raises_goes_to_the_owner_and_others_go_on() -> None:
     assert [str(error) for error in served.failed] == ["gone", "gone"] and served.bytes == {"good": 5}
 
 
-@pytest.mark.parametrize("small", [True, False])
-def test_what_no_scan_should_raise_is_left_to_the_connection(small: bool) -> None:
+def test_what_no_scan_should_raise_is_left_to_the_connection() -> None:
     served = Served()
-    served.add("bad", FakeConsumer(scans=1, per_scan=1, small=small)).fails = ZeroDivisionError("ours")
+    served.add("far behind", FakeConsumer(scans=1, per_scan=1, small=False)).fails = ZeroDivisionError("ours")
+    served.link.turns()
+    with pytest.raises(ZeroDivisionError):
+        served.link.work()
+    served.add("at the tail", FakeConsumer(scans=1, per_scan=1)).fails = ZeroDivisionError("ours")
     with pytest.raises(ZeroDivisionError):
         served.link.turns()
-        served.link.work()
     assert served.failed == []
 
 

@@ -277,9 +277,7 @@ class Amqp091Handler:
             self._pump.remove(consumer.consumer)
             consumer.close()
 
-    def _scan_failed(self, consumer: ChannelConsumer, error: Exception) -> None:
-        if not isinstance(error, HeadgateError):
-            raise error
+    def _scan_failed(self, consumer: ChannelConsumer, error: HeadgateError) -> None:
         if consumer.is_open and self.core.is_open(consumer.channel):
             self._refuse(consumer.channel, error, None)
             self.flush()

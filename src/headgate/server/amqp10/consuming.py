@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgate.broker.consumers import ConsumerOptions, MessageConsumer
+from headgate.errors import HeadgateError
 from headgate.protocols.amqp10 import Condition
 from headgate.protocols.amqp10.link import Link
 from headgate.protocols.amqp10.performatives import Attach
@@ -82,7 +83,7 @@ class ConsumingLink:
         self._handler.flush()
         return written
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: HeadgateError) -> None:
         """The stream cannot be read any further."""
         logger.error("consumer %s of stream %s: %s", self._link.name, self._stream, error)
         self._handler.detach(self._link, Error(Condition.INTERNAL_ERROR, str(error)))

@@ -292,9 +292,7 @@ class StompHandler:
             raise PreconditionFailedError(f"unknown delivery tag {rest}")
         self._receipt(event.receipt)
 
-    def _scan_failed(self, subscription: Subscription, error: Exception) -> None:
-        if not isinstance(error, HeadgateError):
-            raise error
+    def _scan_failed(self, subscription: Subscription, error: HeadgateError) -> None:
         if subscription.is_open:
             self._fail(error)
             self.flush()

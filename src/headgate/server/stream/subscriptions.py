@@ -105,7 +105,7 @@ class Subscriptions:
             self._pump.add(
                 consumer,
                 lambda budget: self._deliver(subscription, budget),
-                lambda error: self._scan_failed(subscription, error),
+                lambda error: self._failed(consumer.stream, error),
             )
             consumer.add_credit(request.credit)
 
@@ -227,11 +227,6 @@ class Subscriptions:
                 return None
             chunks, subscription.end = _empty_chunk(subscription.end), None
         return self._outlet.deliver(subscription.number, chunks)
-
-    def _scan_failed(self, subscription: _Subscription, error: Exception) -> None:
-        if not isinstance(error, HeadgateError):
-            raise error
-        self._failed(subscription.consumer.stream, error)
 
     def _ask(self, number: int, *, active: bool) -> None:
         subscription = self._subscriptions[number]

@@ -270,7 +270,10 @@ def in_runs(batch: EncodedMessages, messages: Sequence[bytes]) -> list[bytes]:
 
 
 def many_consumers(server: Served, count: int) -> None:
-    """Processor time of a hundred consumers with different filters against that of one."""
+    """Processor time of a hundred consumers with different filters against that of one; together they take as much.
+
+    Attaching, a link and a filter each, is counted apart: one consumer does it once, however long the stream.
+    """
     address = ("127.0.0.1", server.ports["amqp"])
     stream = f"many-{uuid.uuid4()}"
     batch = event_batch(count)
@@ -283,17 +286,26 @@ def many_consumers(server: Served, count: int) -> None:
         sql(f"{RARE_FILTER} AND customer_id > {number * 50_000} AND customer_id <= {(number + 1) * 50_000}")
         for number in range(CONSUMERS)
     ]
-    spent = []
+    attaching, reading = [], []
     for chosen in ([sql(RARE_FILTER)], filters):
-        before = server.cpu_s()
-        with connected(address) as peer:
-            links = [peer.receiver(stream, [text]) for text in chosen]
-            for link in links:
-                link.grant(WHOLE_STREAM, drain=True)
-            peer.pump(lambda links=links: all(link.credit == 0 for link in links))
-        spent.append(server.cpu_s() - before)
-    print(f"{CONSUMERS} consumers with different filters: {spent[1]:.2f} s of processor time, one: {spent[0]:.2f} s")
-    print(f"ratio {spent[1] / max(spent[0], 0.01):.2f}")
+        rounds = []
+        for _ in range(3):
+            with connected(address) as peer:
+                before = server.cpu_s()
+                links = [peer.receiver(stream, [text]) for text in chosen]
+                attached = server.cpu_s()
+                for link in links:
+                    link.grant(WHOLE_STREAM, drain=True)
+                peer.pump(lambda links=links: all(link.credit == 0 for link in links))
+                rounds.append((attached - before, server.cpu_s() - attached))
+        attaching.append(min(spent for spent, _ in rounds))
+        reading.append(min(spent for _, spent in rounds))
+    print(
+        f"{CONSUMERS} consumers with different filters: {reading[1]:.2f} s of processor time, one: {reading[0]:.2f} s"
+    )
+    print(f"attaching them: {attaching[1]:.2f} s, one: {attaching[0]:.2f} s")
+    everything = [spent + more for spent, more in zip(attaching, reading, strict=True)]
+    print(f"ratio {reading[1] / reading[0]:.2f}, with attaching {everything[1] / everything[0]:.2f}")
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ def options(wanted: Filter | None) -> ConsumerOptions:
 
 def step(consumer: Consumer) -> bool:
     """One turn of a consumer, as the server gives it; False at the end."""
-    if consumer.needs_scan:
+    if consumer.needs_scan and (consumer.scan_is_small or consumer.may_scan()):
         consumer.scan()
     if isinstance(consumer, ChunkConsumer):
         consumer.take(256 << 10)
@@ -51,24 +51,30 @@ def step(consumer: Consumer) -> bool:
     return not consumer.at_end
 
 
-def messages(session: Session, filters: Sequence[Filter | None], *, credits: Sequence[int] = (NO_LIMIT,)) -> None:
+def messages(
+    broker: Broker, session: Session, filters: Sequence[Filter | None], *, credits: Sequence[int] = (NO_LIMIT,)
+) -> None:
     """All consumers read to the end, in turns; one that has used its credit gets it anew when its turn comes again."""
-    consumers = [session.message_consumer("events", options(wanted)) for wanted in filters]
-    read_all(consumers, credits)
+    read_all(broker, [session.message_consumer("events", options(wanted)) for wanted in filters], credits)
 
 
-def read_all(consumers: Sequence[Consumer], credits: Sequence[int]) -> None:
+def read_all(broker: Broker, consumers: Sequence[Consumer], credits: Sequence[int]) -> None:
     reading = list(consumers)
     while reading:
         for number, consumer in enumerate(reading):
             consumer.set_credit(credits[number % len(credits)])
         reading = [consumer for consumer in reading if step(consumer)]
+        broker.tick(now_ms())
     for consumer in consumers:
         consumer.close()
 
 
-def staggered(session: Session, filters: Sequence[Filter]) -> None:
-    """A consumer more at every turn, from the beginning."""
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def staggered(broker: Broker, session: Session, filters: Sequence[Filter]) -> None:
+    """A consumer more at every turn, from the beginning; time passes, as they wait for each other."""
     consumers: list[Consumer] = []
     waiting = list(filters)
     reading: list[Consumer] = []
@@ -79,12 +85,13 @@ def staggered(session: Session, filters: Sequence[Filter]) -> None:
             consumers.append(fresh)
             reading.append(fresh)
         reading = [consumer for consumer in reading if step(consumer)]
+        broker.tick(now_ms())
     for consumer in consumers:
         consumer.close()
 
 
-def chunks(session: Session, wanted: Filter | None = None) -> None:
-    read_all([session.chunk_consumer("events", options(wanted))], (NO_LIMIT,))
+def chunks(broker: Broker, session: Session, wanted: Filter | None = None) -> None:
+    read_all(broker, [session.chunk_consumer("events", options(wanted))], (NO_LIMIT,))
 
 
 def cpu(name: str, run: Callable[[], object], size: int, *, rounds: int = ROUNDS) -> Measurement:
@@ -106,7 +113,7 @@ def main() -> None:
         root = Path(folder)
         stream = event_stream(root / "streams" / "events", messages=MESSAGES, per_chunk=100)
         size = sum(segment.segment_path.stat().st_size for segment in stream.segments())
-        broker = Broker(root, now_ms=lambda: 0)
+        broker = Broker(root, now_ms=now_ms)
         session = broker.open_session("guest", protocol="benchmark", connection="benchmark")
         baseline = "scan alone, order filter"
         credits = [chance.choice((10, 100, 1000)) for _ in range(97)]
@@ -115,26 +122,26 @@ def main() -> None:
             f"Consumers over {MESSAGES:,} messages in chunks of 100, CPU time of the process",
             [
                 cpu(baseline, lambda: cursor(stream, order), size),
-                cpu("one consumer, order filter", lambda: messages(session, [order]), size),
-                cpu("one consumer, 1 % match", lambda: messages(session, [rare]), size),
-                cpu("one consumer, no filter", lambda: messages(session, [None]), size),
-                cpu("100 consumers, the same filter", lambda: messages(session, [order] * 100), size),
-                cpu("10 consumers, different filters", lambda: messages(session, many[:10]), size),
-                cpu("100 consumers, different filters", lambda: messages(session, many), size),
+                cpu("one consumer, order filter", lambda: messages(broker, session, [order]), size),
+                cpu("one consumer, 1 % match", lambda: messages(broker, session, [rare]), size),
+                cpu("one consumer, no filter", lambda: messages(broker, session, [None]), size),
+                cpu("100 consumers, the same filter", lambda: messages(broker, session, [order] * 100), size),
+                cpu("10 consumers, different filters", lambda: messages(broker, session, many[:10]), size),
+                cpu("100 consumers, different filters", lambda: messages(broker, session, many), size),
                 cpu(
                     "100 consumers, different filters and credits",
-                    lambda: messages(session, many, credits=credits),
+                    lambda: messages(broker, session, many, credits=credits),
                     size,
                     rounds=1,
                 ),
                 cpu(
                     "100 consumers, different filters, one more at every turn",
-                    lambda: staggered(session, many),
+                    lambda: staggered(broker, session, many),
                     size,
                     rounds=1,
                 ),
-                cpu("whole chunks", lambda: chunks(session), size),
-                cpu("whole chunks of what matches, 1 %", lambda: chunks(session, rare), size),
+                cpu("whole chunks", lambda: chunks(broker, session), size),
+                cpu("whole chunks of what matches, 1 %", lambda: chunks(broker, session, rare), size),
             ],
             baseline=baseline,
         )

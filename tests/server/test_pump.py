@@ -20,10 +20,14 @@ class FakeConsumer:
         self.pending = 0
         self.running = 0
         self.fails: Exception | None = None
+        self.waits = False
 
     @property
     def needs_scan(self) -> bool:
         return self.pending == 0 and self.left > 0
+
+    def may_scan(self) -> bool:
+        return not self.waits
 
     def scan(self) -> None:
         assert self.needs_scan and not self.running
@@ -75,6 +79,30 @@ def test_a_consumer_far_behind_is_scanned_in_a_worker_once_at_a_time() -> None:
     served.link.work()
     served.link.turns()
     assert served.bytes == {"behind": 10} and len(served.link.works) == 1
+
+
+def test_a_consumer_that_waits_for_others_is_scanned_when_it_is_ready_again() -> None:
+    served = Served()
+    consumer = FakeConsumer(scans=1, per_scan=10, small=False)
+    consumer.waits = True
+    served.add("ahead", consumer)
+    served.link.turns()
+    assert served.link.works == [] and served.link.calls == []
+    consumer.waits = False
+    consumer.on_ready()
+    served.link.turns()
+    served.link.work()
+    served.link.turns()
+    assert served.bytes == {"ahead": 10}
+
+
+def test_a_small_scan_waits_for_nobody() -> None:
+    served = Served()
+    consumer = FakeConsumer(scans=1, per_scan=10)
+    consumer.waits = True
+    served.add("tail", consumer)
+    served.link.turns()
+    assert served.bytes == {"tail": 10}
 
 
 def test_consumers_of_one_link_take_turns() -> None:

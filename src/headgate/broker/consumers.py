@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.broker.batches import ChunkBatch
+from headgate.broker.gathering import Gathering
 from headgate.broker.pending import PendingChunks, PendingMessages, held_bytes
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
@@ -77,6 +78,7 @@ class Consumer(ABC):
         "_arrived",
         "_consumers",
         "_counters",
+        "_gathering",
         "_generation",
         "_is_closed",
         "_is_scanning",
@@ -100,7 +102,9 @@ class Consumer(ABC):
 
     _pending: PendingMessages | PendingChunks
 
-    def __init__(self, consumers: Consumers, stream: BrokerStream, log: SharedLog, options: ConsumerOptions) -> None:
+    def __init__(
+        self, consumers: Consumers, stream: BrokerStream, gathering: Gathering, options: ConsumerOptions
+    ) -> None:
         self.options = options
         self.credit = 0
         self.is_active = False
@@ -112,7 +116,8 @@ class Consumer(ABC):
         self.lost = 0
         self._consumers = consumers
         self._stream = stream
-        self._log = log
+        self._gathering = gathering
+        self._log = log = gathering.log
         self._lock = threading.Lock()
         self._is_closed = self._is_scanning = False
         self._generation = 0
@@ -138,6 +143,8 @@ class Consumer(ABC):
         """Let it take so many messages or chunks from now on."""
         before, self.credit = self.credit, count
         self._reader.is_waiting = self.is_active and count > 0
+        if count <= 0 < before:
+            self._gathering.moved(self._reader.offset)
         if count > 0 >= before:
             self.on_ready()
 
@@ -185,6 +192,13 @@ class Consumer(ABC):
         if wanted is not None and wanted.program is None:
             return False
         return self._log.is_small(self._scan_offset, self._stream.next_offset)
+
+    def may_scan(self) -> bool:
+        """Whether to scan now, of what is no small scan; if not, others come up that it reads on with.
+
+        `on_ready` is called when they are there, or when it has waited long enough. Asked only before a scan.
+        """
+        return not self._reader.is_shared or self._gathering.may_scan(self, self._scan_offset)
 
     @property
     def at_end(self) -> bool:
@@ -241,6 +255,7 @@ class Consumer(ABC):
             return
         # Only now: a scan may end in another thread between the two, but none begins before this one is taken over.
         self._arrived = None
+        self._gathering.ended(self)
         if arrived[0] != self._generation:
             return
         _, portion, end = arrived
@@ -248,13 +263,20 @@ class Consumer(ABC):
             self._looked_to = end
             return
         self._counters.add(portion.counters)
-        self._scan_offset = portion.next_offset
+        before, self._scan_offset = self._scan_offset, portion.next_offset
+        self._gathering.moved(before)
         self._used_ms = self._consumers.time_ms
         self._keep(portion)
+        self._reader.is_delivering = bool(self._pending)
         if portion.lost:
             self.lost += portion.lost
             if self.on_lost is not None:
                 self.on_lost(portion.lost)
+
+    def _clear(self) -> None:
+        """Forget what is pending."""
+        self._pending.clear()
+        self._reader.is_delivering = False
 
     @abstractmethod
     def _keep(self, portion: Portion | ChunkPortion) -> None:
@@ -266,6 +288,9 @@ class Consumer(ABC):
         self.delivered_bytes += size_bytes
         self._used_ms = self._consumers.time_ms
         self._reader.is_waiting = self.credit > 0
+        self._reader.is_delivering = bool(self._pending)
+        if not self.credit:
+            self._gathering.moved(self._reader.offset)
 
     def _begin(self, start: OffsetSpecification) -> None:
         """Read on from somewhere else."""
@@ -276,7 +301,7 @@ class Consumer(ABC):
         self._generation += 1
         self._looked_to = -1
         self._scan_offset = self._reader.offset = offset
-        self._pending.clear()
+        self._clear()
         self.is_active = True
         self._reader.is_waiting = self.credit > 0
 
@@ -292,7 +317,7 @@ class Consumer(ABC):
         if self._pending and self._used_ms <= used_before_ms and not self._is_scanning:
             self._collect()
             self._scan_offset = self._pending.next_offset
-            self._pending.clear()
+            self._clear()
 
     # who is active
 
@@ -324,7 +349,8 @@ class Consumer(ABC):
     def _stop(self) -> None:
         self.is_active = self._reader.is_waiting = False
         self._generation += 1
-        self._pending.clear()
+        self._clear()
+        self._gathering.moved(self._reader.offset)
 
     def _answer(self) -> None:
         if self.group is not None:
@@ -340,9 +366,11 @@ class Consumer(ABC):
                 self._release()
         self.is_active = self._reader.is_waiting = False
         self._generation += 1
-        self._pending.clear()
+        self._clear()
         self.on_ready = _nothing
         self._stream.remove_reader(self)
+        self._gathering.left(self)
+        self._gathering.moved(self._reader.offset)
 
     def _release(self) -> None:
         self._reader.close()
@@ -356,10 +384,12 @@ class MessageConsumer(Consumer):
 
     _pending: PendingMessages
 
-    def __init__(self, consumers: Consumers, stream: BrokerStream, log: SharedLog, options: ConsumerOptions) -> None:
+    def __init__(
+        self, consumers: Consumers, stream: BrokerStream, gathering: Gathering, options: ConsumerOptions
+    ) -> None:
         self._pending = PendingMessages()
         self.delivered_messages = 0
-        super().__init__(consumers, stream, log, options)
+        super().__init__(consumers, stream, gathering, options)
 
     def take(self, max_messages: int, max_bytes: int) -> ScanBatch | None:
         """The next messages, as far as credit and both limits allow, but at least one; None if there is nothing now.
@@ -392,10 +422,12 @@ class ChunkConsumer(Consumer):
 
     _pending: PendingChunks
 
-    def __init__(self, consumers: Consumers, stream: BrokerStream, log: SharedLog, options: ConsumerOptions) -> None:
+    def __init__(
+        self, consumers: Consumers, stream: BrokerStream, gathering: Gathering, options: ConsumerOptions
+    ) -> None:
         self._pending = PendingChunks()
         self.delivered_chunks = 0
-        super().__init__(consumers, stream, log, options)
+        super().__init__(consumers, stream, gathering, options)
 
     def take(self, max_bytes: int) -> ChunkBatch | None:
         """The next chunks, as far as credit and `max_bytes` of data allow, but at least one; None if there is nothing.
@@ -427,7 +459,7 @@ class Consumers:
         self.now_ms = now_ms
         self.time_ms = self._trimmed_ms = now_ms()
         self._reads = SharedReads() if reads is None else reads
-        self._logs: dict[BrokerStream, SharedLog] = {}
+        self._logs: dict[BrokerStream, Gathering] = {}
         self._members: dict[Consumer, BrokerStream] = {}
         self._lock = threading.Lock()
 
@@ -436,15 +468,15 @@ class Consumers:
 
     def message_consumer(self, stream: BrokerStream, options: ConsumerOptions) -> MessageConsumer:
         """A consumer that takes messages. Raises LogError for what is wrong with the stream's files."""
-        with self._log_of(stream) as log:
-            consumer = MessageConsumer(self, stream, log, options)
+        with self._log_of(stream) as gathering:
+            consumer = MessageConsumer(self, stream, gathering, options)
             self._joined(consumer, stream)
         return consumer
 
     def chunk_consumer(self, stream: BrokerStream, options: ConsumerOptions) -> ChunkConsumer:
         """A consumer that takes whole chunks; errors as `message_consumer`."""
-        with self._log_of(stream) as log:
-            consumer = ChunkConsumer(self, stream, log, options)
+        with self._log_of(stream) as gathering:
+            consumer = ChunkConsumer(self, stream, gathering, options)
             self._joined(consumer, stream)
         return consumer
 
@@ -454,6 +486,8 @@ class Consumers:
         if now_ms - self._trimmed_ms >= TRIM_MS:
             self._trimmed_ms = now_ms
             self._reads.trim()
+        for gathering in list(self._logs.values()):
+            gathering.tick()
         waiting = []
         held: dict[int, int] = {}
         for consumer in list(self._members):
@@ -475,13 +509,14 @@ class Consumers:
                 self._close_unused(stream)
 
     @contextmanager
-    def _log_of(self, stream: BrokerStream) -> Iterator[SharedLog]:
+    def _log_of(self, stream: BrokerStream) -> Iterator[Gathering]:
         with self._lock:
-            log = self._logs.get(stream)
-            if log is None:
-                log = self._logs[stream] = SharedLog(stream.stream, self._reads, is_sound=lambda: stream.is_recovered)
+            found = self._logs.get(stream)
+            if found is None:
+                log = SharedLog(stream.stream, self._reads, is_sound=lambda: stream.is_recovered)
+                found = self._logs[stream] = Gathering(log, time_ms=lambda: self.time_ms)
         try:
-            yield log
+            yield found
         finally:
             with self._lock:
                 self._close_unused(stream)
@@ -493,7 +528,7 @@ class Consumers:
 
     def _close_unused(self, stream: BrokerStream) -> None:
         if stream in self._logs and stream not in self._members.values():
-            self._logs.pop(stream).close()
+            self._logs.pop(stream).log.close()
 
 
 def _nothing() -> None:

@@ -34,6 +34,9 @@ class Pumped(Protocol):
     def scan_is_small(self) -> bool:
         """The next scan is cheap enough for the loop's thread."""
 
+    def may_scan(self) -> bool:
+        """Whether to make a scan now that is not small; if not, it is ready again when that may have changed."""
+
     def scan(self) -> None:
         """Look at a bounded amount; may run in another thread."""
 
@@ -142,6 +145,8 @@ class Pump:
             self._requeue(entry)
 
     def _scan_in_worker(self, entry: _Entry) -> None:
+        if not entry.consumer.may_scan():
+            return
         entry.is_scanned = True
         self._link.run_in_worker(entry.consumer.scan, lambda result: self._scanned(entry, result))
 

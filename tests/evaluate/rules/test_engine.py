@@ -405,3 +405,16 @@ def test_added_filters_are_gathered_in_few_parts() -> None:
     assert len(rules._parts) <= 3
     batch = EncodedMessages.of([event(n=n) for n in range(200)])
     assert rules.match(batch, now_ms=0).rules.tolist() == list(range(200))
+
+
+def test_filters_that_come_together_match_as_those_that_come_one_after_another() -> None:
+    filters = [Filter.parse(f"n > {number} AND region = 'r{number % 3}'") for number in range(40)]
+    messages = [Message(application_properties={"n": number, "region": f"r{number % 4}"}) for number in range(60)]
+    batch = EncodedMessages.of([message.encode() for message in messages])
+    together = RuleSet(filters[:5]).with_filters(filters[5:7]).with_filters(filters[7:])
+    single = RuleSet(filters[:5])
+    for each in filters[5:]:
+        single = single.with_filter(each)
+    assert together.next_number == single.next_number == len(together) == 40
+    assert pairs(together.match(batch, now_ms=0)) == pairs(single.match(batch, now_ms=0))
+    assert pairs(together.match(batch, now_ms=0)) == pairs(RuleSet(filters).match(batch, now_ms=0))

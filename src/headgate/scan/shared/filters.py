@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -58,14 +59,15 @@ class SharedRules:
         return SharedRules(RuleSet(given), places, common_filter(given))
 
     def changed(self, filters: dict[int, Filter]) -> SharedRules:
-        """The set of these filters, made from this one: a millisecond or two for each that comes."""
+        """The set of these filters, made from this one: some milliseconds if filters come."""
         rules, places, common = self.rules, dict(self.places), self.common
         for number in self.places.keys() - filters.keys():
             rules = rules.without(places.pop(number))
-        for number in filters.keys() - self.places.keys():
-            places[number] = rules.next_number
-            rules = rules.with_filter(filters[number])
-            common = None if common is None else common_filter([common, filters[number]])
+        fresh = {number: each for number, each in filters.items() if number not in self.places}
+        places.update(zip(fresh, itertools.count(rules.next_number)))
+        if fresh:
+            rules = rules.with_filters(list(fresh.values()))
+            common = None if common is None else common_filter([common, *fresh.values()])
         return SharedRules(rules, places, common)
 
     def match(self, messages: EncodedMessages) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -79,6 +81,7 @@ class SharedFilters:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._rules_lock = threading.Lock()
         self._numbers: dict[Filter, int] = {}
         self._filters: dict[int, Filter] = {}
         self._readers: dict[SharedReader, int] = {}
@@ -90,6 +93,26 @@ class SharedFilters:
     def reader_count(self) -> int:
         """How many readers the stream has."""
         return len(self._readers)
+
+    @property
+    def are_many(self) -> bool:
+        """Whether there are so many that deciding them together pays."""
+        return len(self._filters) >= FEWEST_FILTERS
+
+    def hindmost(self, start: int, stop: int) -> int | None:
+        """The least offset from `start` on, before `stop`, from which a reader will now read that others decide for."""
+        with self._lock:
+            return min((place for place in self._places() if start <= place < stop), default=None)
+
+    def is_anyone_at(self, offset: int) -> bool:
+        """Whether a reader will now read from an offset that others decide for."""
+        with self._lock:
+            return any(place == offset for place in self._places())
+
+    def _places(self) -> Iterator[int]:
+        for reader, number in self._readers.items():
+            if number >= 0 and reader.is_waiting and not reader.is_delivering:
+                yield reader.offset
 
     def learn(self, results: SharedResults) -> None:
         """Results are given up: if few had any use of them, fewer are thought of the next time."""
@@ -135,9 +158,13 @@ class SharedFilters:
                     asked.add(other)
             if len(asked) < FEWEST_FILTERS + len(self._filters) // _FILTERS_PER_READER:
                 return None
+            filters = dict(self._filters)
+        # Making rules takes a while, in which readers come and go.
+        with self._rules_lock:
             rules = self._rules
-            if rules is None or len(rules.places.keys() ^ self._filters.keys()) > _MOST_CHANGES:
-                self._rules = SharedRules.of(self._filters)
-            elif rules.places.keys() != self._filters.keys():
-                self._rules = rules.changed(self._filters)
-            return self._rules
+            if rules is None or len(rules.places.keys() ^ filters.keys()) > _MOST_CHANGES:
+                rules = SharedRules.of(filters)
+            elif rules.places.keys() != filters.keys():
+                rules = rules.changed(filters)
+            self._rules = rules
+            return rules

@@ -29,7 +29,7 @@ LARGEST_WINDOW_BYTES = 4 << 20
 _MANY_READERS = 32
 """From so many readers on windows grow to twice that: what each of them costs counts more."""
 
-LARGEST_RESULTS_BYTES = 32 << 20
+LARGEST_RESULTS_BYTES = 64 << 20
 """Results grow further: only what some filter keeps of so many bytes is in memory."""
 
 _BYTES_PER_RECORD = 64

@@ -43,6 +43,9 @@ Int64Array = NDArray[np.int64]
 _SPARSE = 4
 """Less than one message in so many kept is little."""
 
+_GROWTH = 4
+"""So many times larger is the next step then."""
+
 _MOST_MAPPED_BYTES = 16 << 20
 """Views of a file take no memory, so whoever is far behind gets many chunks at once."""
 
@@ -141,12 +144,13 @@ class _WindowStep:
 class SharedReader:
     """Reads on from any offset, one read at a time, in any thread. Memory between reads: a few hundred bytes.
 
-    `offset` and `is_waiting` (has credit, and would read on) tell others which work is worth sharing.
+    `offset` and `is_waiting` (has credit, and would read on) tell others which work is worth sharing, `is_delivering`
+    that what it read comes first.
     """
 
     def __init__(self, log: SharedLog, request: ScanRequest) -> None:
         self.offset = 0
-        self.is_waiting = False
+        self.is_waiting = self.is_delivering = False
         self._log = log
         self._request = request
         self._selector = ChunkSelector(log.stream, request)
@@ -171,18 +175,16 @@ class SharedReader:
         once everything before was given, and other LogErrors.
         """
         self.offset = offset
-        decided, self._ready = self._ready, None
-        if decided is None or not decided.first_offset <= offset < decided.next_offset:
-            decided = self._decided(offset)
-        if decided is not None:
-            portion = self._from_results(decided, offset)
-            self._adapt(portion, offset)
-            return portion
-        try:
-            with self._log.place(offset) as place:
-                return None if place is None else self._read(place, offset, now_ms)
-        except OffsetOutOfRangeError:
-            return Portion([], *self._behind_deleted(offset))
+        portion = self._decided_portion(offset)
+        if portion is None:
+            try:
+                with self._log.place(offset) as place:
+                    portion = None if place is None else self._read(place, offset, now_ms)
+            except OffsetOutOfRangeError:
+                portion = Portion([], *self._behind_deleted(offset))
+        if portion is not None:
+            self.offset = portion.next_offset
+        return portion
 
     def read_chunks(self, offset: int) -> ChunkPortion | None:
         """The next chunks, beginning with the one that holds an offset, that pass stage 1; as `read`.
@@ -207,9 +209,15 @@ class SharedReader:
                 if place is None:
                     return None
                 portion = self._read(place, offset, now_ms)
+                self.offset = portion.next_offset
                 return chunks_of(portion.batches, place.view.table, portion.next_offset, portion.counters)
         except OffsetOutOfRangeError:
             return ChunkPortion.empty(*self._behind_deleted(offset))
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others can decide for it."""
+        return self._number >= 0
 
     def is_decided(self, offset: int) -> bool:
         """Whether `read` from there has nothing to do but to give what is decided; that stays so for the next read."""
@@ -250,6 +258,17 @@ class SharedReader:
             return Portion([], step.next_offset, step.counters)
         portion = None if index is None else self._indexed(step, index, request, within)
         return self._alone(step, request, within) if portion is None else portion
+
+    def _decided_portion(self, offset: int) -> Portion | None:
+        """What is decided already from an offset on."""
+        decided, self._ready = self._ready, None
+        if decided is None or not decided.first_offset <= offset < decided.next_offset:
+            decided = self._decided(offset)
+        if decided is None:
+            return None
+        portion = self._from_results(decided, offset)
+        self._adapt(portion, offset)
+        return portion
 
     def _decided(self, offset: int) -> SharedResults | None:
         """What is decided for the filter from an offset on."""
@@ -347,7 +366,7 @@ class SharedReader:
         """Larger steps as long as little is kept."""
         kept = sum(len(batch) for batch in portion.batches)
         if kept * _SPARSE < portion.next_offset - offset:
-            self._window_bytes = min(2 * self._window_bytes, LARGEST_RESULTS_BYTES)
+            self._window_bytes = min(_GROWTH * self._window_bytes, LARGEST_RESULTS_BYTES)
         else:
             self._window_bytes = SMALLEST_WINDOW_BYTES
 

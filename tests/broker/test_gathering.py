@@ -1,0 +1,264 @@
+"""Consumers with different filters let others come up to them, for a moment, so that they are decided together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from brokers import SetClock, open_broker, open_session, publish
+from headgate.broker import gathering
+from headgate.broker.broker import Broker
+from headgate.broker.consumers import ConsumerOptions, MessageConsumer
+from headgate.broker.gathering import MOST_WAIT_MS, NEWCOMER_MS
+from headgate.broker.session import Session
+from headgate.evaluate.filter import Filter
+from headgate.log import OffsetSpecification
+from headgate.scan.shared import results
+from shared_streams import body
+
+MESSAGES = 4000
+PER_CHUNK = 100
+CREDIT = 1 << 20
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock()
+
+
+@pytest.fixture
+def broker(tmp_path: Path, clock: SetClock) -> Iterator[Broker]:
+    opened = open_broker(tmp_path, clock=clock)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def session(broker: Broker) -> Session:
+    opened = open_session(broker)
+    opened.declare_stream("s", {})
+    publisher = opened.publisher("s")
+    for start in range(0, MESSAGES, PER_CHUNK):
+        assert publish(broker, publisher, [body(number) for number in range(start, start + PER_CHUNK)]) is None
+    return opened
+
+
+def _consumer(session: Session, wanted: str | None, start: int = 0, *, credit: int = CREDIT) -> MessageConsumer:
+    options = ConsumerOptions(
+        start=OffsetSpecification.offset(start), filter=None if wanted is None else Filter.parse(wanted)
+    )
+    consumer = session.message_consumer("s", options)
+    consumer.set_credit(credit)
+    return consumer
+
+
+def _at(session: Session, *starts: int) -> list[MessageConsumer]:
+    """Consumers with filters of their own that match nothing, at these offsets."""
+    return [_consumer(session, f"n = -{number}", start) for number, start in enumerate(starts, 1)]
+
+
+def _pass_time(broker: Broker, clock: SetClock, milliseconds: int) -> None:
+    clock.now += milliseconds
+    broker.tick(clock.now)
+
+
+def _settle(broker: Broker, clock: SetClock, consumers: list[MessageConsumer]) -> None:
+    """Nobody of them is new any more."""
+    for consumer in consumers:
+        consumer.may_scan()
+    _pass_time(broker, clock, MOST_WAIT_MS)
+    for consumer in consumers:
+        consumer.may_scan()
+        consumer.scan()
+        consumer.drop_unused(clock.now)
+    _pass_time(broker, clock, MOST_WAIT_MS)
+
+
+def _wakes(consumer: MessageConsumer) -> list[int]:
+    woken: list[int] = []
+    consumer.on_ready = lambda: woken.append(1)
+    return woken
+
+
+def test_whoever_is_ahead_waits_until_the_last_one_behind_has_read_on(
+    broker: Broker, clock: SetClock, session: Session
+) -> None:
+    ahead, *behind = _at(session, 2000, 1000, 1000, 500)
+    woken = _wakes(ahead)
+    assert not ahead.may_scan()
+    last = behind[-1]
+    assert last.may_scan()
+    last.scan()
+    assert not last.has_pending and last.next_offset > 2000
+    assert woken == [1]
+    assert not ahead.may_scan(), "two are behind still"
+    for consumer in behind[:-1]:
+        assert len(woken) == 1
+        consumer.scan()
+        assert not consumer.has_pending
+    assert len(woken) == 2
+    _pass_time(broker, clock, NEWCOMER_MS)
+    assert ahead.may_scan()
+
+
+def test_readers_with_few_filters_wait_for_nobody(session: Session) -> None:
+    for consumer in [*_at(session, 2000, 1000, 0), _consumer(session, "n = -1", 3000), _consumer(session, None)]:
+        assert consumer.may_scan()
+
+
+@pytest.mark.parametrize("wanted", [None, "n % 2 = 0"])
+def test_nobody_waits_for_who_takes_everything_or_has_no_credit(session: Session, wanted: str | None) -> None:
+    consumers = _at(session, 2000, 2000, 2000, 2000)
+    other = _consumer(session, wanted, 0, credit=0 if wanted else CREDIT)
+    assert consumers[0].may_scan()
+    if wanted is None:
+        assert other.may_scan()
+    else:
+        other.set_credit(1)
+        assert not consumers[1].may_scan()
+
+
+def test_nobody_waits_for_who_delivers_what_it_found(session: Session) -> None:
+    consumers = _at(session, 2000, 2000, 2000)
+    slow = _consumer(session, "n % 2 = 0", 1500)
+    assert not consumers[0].may_scan()
+    slow.scan()
+    assert slow.has_pending
+    slow.activate(OffsetSpecification.offset(1500))
+    assert not consumers[1].may_scan(), "it begins again there"
+    slow.scan()
+    assert slow.has_pending
+    assert consumers[1].may_scan()
+
+
+def test_who_is_far_behind_is_not_waited_for(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathering, "NEAR_MESSAGES", 1000)
+    ahead, near, behind, far = _at(session, 3000, 2000, 1500, 100)
+    assert not ahead.may_scan()
+    assert not near.may_scan()
+    assert behind.may_scan() and far.may_scan()
+    assert _consumer(session, "n = -9", 3999).may_scan() is False
+    for consumer in (ahead, near):
+        consumer.close()
+    assert _consumer(session, "n = -10", 2501).may_scan()
+
+
+def test_who_waited_long_enough_reads_on_for_as_long(broker: Broker, clock: SetClock, session: Session) -> None:
+    ahead, *_ = _at(session, 2000, 1000, 1000, 1000)
+    woken = _wakes(ahead)
+    assert not ahead.may_scan()
+    for _ in range(MOST_WAIT_MS // 50 - 1):
+        _pass_time(broker, clock, 50)
+        assert not ahead.may_scan()
+    assert woken == [], "whom it waits for did not move"
+    _pass_time(broker, clock, 50)
+    assert woken == [1]
+    assert ahead.may_scan()
+    _pass_time(broker, clock, MOST_WAIT_MS - 1)
+    assert ahead.may_scan()
+    assert woken == [1], "whoever does not wait is not woken"
+    _pass_time(broker, clock, 1)
+    assert not ahead.may_scan()
+
+
+def test_of_those_at_the_same_place_one_scans_and_the_others_take_what_it_decided(
+    broker: Broker, clock: SetClock, session: Session
+) -> None:
+    consumers = _at(session, 500, 500, 500, 500)
+    _settle(broker, clock, consumers)
+    for consumer in consumers:
+        consumer.activate(OffsetSpecification.offset(1000))
+    broker.consumers.tick(clock.now)
+    one, *others = consumers
+    woken = [_wakes(other) for other in others]
+    assert one.may_scan()
+    assert one.may_scan(), "nobody waits for itself"
+    assert not any(other.may_scan() for other in others)
+    one.scan()
+    assert woken == [[], [], []], "not before the broker's thread has seen it"
+    assert not one.has_pending
+    assert woken == [[1], [1], [1]]
+    assert all(other.may_scan() for other in others[:1])
+
+
+@pytest.mark.parametrize("how", ["credit", "takes", "stops"])
+def test_who_stops_reading_is_not_waited_for_any_more(session: Session, how: str) -> None:
+    ahead, *_ = _at(session, 2000, 2000, 2000)
+    behind = _consumer(session, "n % 2 = 0", 1000, credit=3)
+    woken = _wakes(ahead)
+    if how == "takes":
+        behind.scan()
+        assert behind.take(2, 1 << 20) is not None
+        behind.activate(OffsetSpecification.offset(1000))
+    assert not ahead.may_scan()
+    if how == "credit":
+        behind.set_credit(0)
+    elif how == "stops":
+        behind.deactivated()
+    else:
+        behind.scan()
+        assert behind.has_pending
+    assert woken == [1]
+
+
+def test_who_leaves_is_not_waited_for(session: Session) -> None:
+    ahead, behind, *others = _at(session, 2000, 1000, 2000, 2000)
+    woken = _wakes(ahead)
+    assert not ahead.may_scan()
+    behind.close()
+    assert woken == [1]
+    ahead.close()
+    assert _consumer(session, "n = -7", 2000).may_scan()
+    assert len(others) == 2
+
+
+def test_a_newcomer_is_given_a_moment_in_which_more_may_come(broker: Broker, clock: SetClock, session: Session) -> None:
+    consumers = _at(session, 1000, 1000, 1000, 1000)
+    _settle(broker, clock, consumers)
+    for consumer in consumers:
+        consumer.activate(OffsetSpecification.offset(1000))
+    newcomer = _consumer(session, "n = -10", 1000)
+    assert newcomer.may_scan(), "it does not wait for itself"
+    newcomer.scan()
+    assert not newcomer.has_pending
+    woken = _wakes(consumers[0])
+    assert not consumers[0].may_scan()
+    _pass_time(broker, clock, NEWCOMER_MS)
+    assert woken == [1]
+    assert consumers[0].may_scan()
+
+
+def test_consumers_that_come_one_after_another_are_decided_together_from_then_on(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.scan.shared.reader.SMALLEST_WINDOW_BYTES", 1 << 14)
+    monkeypatch.setattr("headgate.scan.shared.reader.LARGEST_RESULTS_BYTES", 1 << 14)
+    decided: list[int] = []
+    original = results.SharedResults._match
+
+    def match(self: results.SharedResults, *arguments: object) -> object:
+        decided.append(self.first_offset)
+        return original(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(results.SharedResults, "_match", match)
+    waiting = list(range(20))
+    found: dict[int, list[int]] = {number: [] for number in waiting}
+    reading: dict[int, MessageConsumer] = {}
+    while waiting or reading:
+        if waiting:
+            number = waiting.pop(0)
+            reading[number] = _consumer(session, f"n % 20 = {number}")
+        for number, consumer in list(reading.items()):
+            if consumer.needs_scan and (consumer.scan_is_small or consumer.may_scan()):
+                consumer.scan()
+            while (batch := consumer.take(CREDIT, 1 << 20)) is not None:
+                found[number] += batch.offsets.tolist()
+            if consumer.at_end:
+                del reading[number]
+    assert found == {number: list(range(number, MESSAGES, 20)) for number in range(20)}
+    places = set(decided)
+    assert len(places) > 15
+    again = sorted(place for place in places if decided.count(place) > 1)
+    assert len(again) <= 8, "only where the first ones were before there were many"

@@ -26,7 +26,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.clock = SetClock()
         self.answers = Answers()
         self.count = 0
-        self.next_sequence = 1
+        self.next_sequence = self.oldest_sequence = 1
         self.offsets: dict[str, int] = {}
         self.start()
         self.session.declare_stream("s", {"stream-max-segment-size-bytes": 400})
@@ -56,7 +56,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @rule(back=st.integers(0, 6), size=st.integers(1, 12))
     def publish_with_a_name(self, back: int, size: int) -> None:
         """Go on, after repeating some of the last messages."""
-        first = max(1, self.next_sequence - back)
+        first = max(self.oldest_sequence, self.next_sequence - back)
         sequences = range(first, first + size)
         self.next_sequence = max(self.next_sequence, sequences.stop)
         bodies = [b"p%d" % number for number in sequences]
@@ -95,8 +95,10 @@ class BrokerMachine(RuleBasedStateMachine):
         else:
             self.broker.close()
         self.start()
-        # What was refused and overtaken is given up, as an application does that was told so.
+        # What was refused and overtaken, or lost, is given up, as an application does that asks for the last sequence.
         last = self.session.last_sequence("s", "p") or 0
+        if self.next_sequence > last + 1:
+            self.oldest_sequence = self.next_sequence
         self.next_sequence = max(self.next_sequence, last + 1)
 
     @invariant()

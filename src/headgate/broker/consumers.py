@@ -513,7 +513,7 @@ class Consumers:
         with self._lock:
             found = self._logs.get(stream)
             if found is None:
-                log = SharedLog(stream.stream, self._reads, is_sound=lambda: stream.is_recovered)
+                log = SharedLog(stream.stream, self._reads)
                 found = self._logs[stream] = Gathering(log, time_ms=lambda: self.time_ms)
         try:
             yield found

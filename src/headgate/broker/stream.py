@@ -113,8 +113,6 @@ class BrokerStream:
     next_offset: int = 0
     last_chunk_id: int = -1
     is_deleted: bool = False
-    is_recovered: bool = False
-    """Whether this process recovered the newest segment, and nobody else wrote since: then nobody cuts it."""
     idle_since_ms: int | None = None
     trouble: str = ""
     """What was wrong when the stream was last looked after; empty for nothing."""
@@ -174,7 +172,6 @@ class BrokerStream:
             self.stream = self.writer.stream
             self._tracking = None
             self.refresh()
-            self.is_recovered = True
         self.idle_since_ms = None
         return self.writer
 
@@ -200,7 +197,6 @@ class BrokerStream:
         self._folder_time_ns = _time_ns(self.stream.path)
         self._take(read_tail(self.stream))
         if self.next_offset > before:
-            self.is_recovered = False
             self.wake_readers()
 
     def _take(self, tail: StreamTail) -> None:

@@ -1,13 +1,16 @@
-"""Checking the CRCs of many chunks at once."""
+"""The CRCs of chunks: of many at once, and of one in a file."""
 
 from __future__ import annotations
 
+import os
 import zlib
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
+
+_CRC_PIECE_BYTES = 1 << 20
 
 
 def first_mismatch(
@@ -30,3 +33,16 @@ def first_mismatch(
         if zlib.crc32(view[start : start + size]) != crc:
             return number
     return None
+
+
+def crc_of_range(descriptor: int, position: int, count: int) -> int:
+    """CRC-32 of a range of a file, read piece by piece; of fewer bytes if the file ends before."""
+    crc = 0
+    while count > 0:
+        piece = os.pread(descriptor, min(count, _CRC_PIECE_BYTES), position)
+        if not piece:
+            break
+        crc = zlib.crc32(piece, crc)
+        position += len(piece)
+        count -= len(piece)
+    return crc

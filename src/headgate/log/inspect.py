@@ -16,6 +16,7 @@ import numpy as np
 
 from headgate.errors import CorruptChunkError, LogError
 from headgate.log.bloom import fill_ratio
+from headgate.log.checksums import crc_of_range
 from headgate.log.entries import EXPANSION_LIMIT_BYTES, SubBatch, entries_of
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
@@ -27,7 +28,6 @@ from headgate.log.format import (
     ChunkType,
 )
 from headgate.log.pairs import orphaned_segments
-from headgate.log.recovery import crc_of_range
 from headgate.log.segment import ChunkTable, Segment
 from headgate.log.stream import Stream
 from headgate.log.tracking import TrackingState, decode_records, read_tracking

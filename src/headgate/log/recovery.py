@@ -7,13 +7,13 @@ never confirmed, because a confirm follows the index record. The caller holds th
 from __future__ import annotations
 
 import os
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from headgate.errors import CorruptChunkError
+from headgate.log.checksums import crc_of_range
 from headgate.log.files import NEW_SUFFIX, storage_error
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
@@ -29,7 +29,6 @@ from headgate.log.format import (
 from headgate.log.pairs import delete_pair, ids_on_disk
 
 FIRST_EPOCH = 1
-_CRC_PIECE_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
@@ -125,19 +124,6 @@ def _good_chunk(segment_fd: int, path: Path, position: int) -> ChunkHeader | Non
         return None
     data_position = position + CHUNK_HEADER_BYTES + header.bloom_length
     return header if crc_of_range(segment_fd, data_position, header.data_length) == header.crc else None
-
-
-def crc_of_range(descriptor: int, position: int, count: int) -> int:
-    """CRC-32 of a range of a file, read piece by piece; of fewer bytes if the file ends before."""
-    crc = 0
-    while count > 0:
-        piece = os.pread(descriptor, min(count, _CRC_PIECE_BYTES), position)
-        if not piece:
-            break
-        crc = zlib.crc32(piece, crc)
-        position += len(piece)
-        count -= len(piece)
-    return crc
 
 
 def _read_all(descriptor: int) -> bytes:

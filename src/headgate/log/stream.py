@@ -193,6 +193,7 @@ class Stream:
                 folder=self.path,
                 first_chunk_id=chunk_id,
                 is_newest=row == len(ids) - 1,
+                is_own=self.settings is not None,
                 mappable=self.settings is not None and row < sealed,
             )
             for row, chunk_id in enumerate(ids)

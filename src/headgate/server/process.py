@@ -21,7 +21,7 @@ KERNELS_WITHIN_S = 10.0
 """So long `ready` waits for compiled kernels: enough to read them from the cache, not to compile them."""
 
 SWITCH_INTERVAL_S = 0.0005
-"""So long a thread that scans may keep the interpreter from the loop; CPython's 5 ms are ten times what a message takes."""
+"""So long a thread that scans may keep the interpreter from the loop; CPython's 5 ms are long for a message."""
 
 _NOT_SERVED = ("headgate.message.arrow.",)
 """Kernels that only Spark uses."""

@@ -10,6 +10,7 @@ frames. Kernels do both at tens of millions of entries a second; for a handful o
 
 from __future__ import annotations
 
+import array
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ PUBLISH_HEAD_BYTES = 13
 _KERNEL = "headgate.protocols.stream.kernel"
 _KERNEL_FROM_BYTES = 4096
 _PUBLISH_HEAD = struct.Struct(">IHHBI")
+_ONE_CONFIRM = struct.Struct(">IHHBIQ")
 _ENTRY = struct.Struct(">QI")
 _VALUED_ENTRY = struct.Struct(">Qh")
 _U32 = struct.Struct(">I")
@@ -264,7 +266,10 @@ def _parse_in_python(
         at = end
     if not frames:
         return None, position
-    words = np.array(rows, dtype=np.uint64).reshape(len(rows), 6).view(np.int64).T
+    words = np.zeros((6, 0), dtype=np.int64)
+    if rows:
+        flat = array.array("Q", [value for column in zip(*rows, strict=True) for value in column])
+        words = np.frombuffer(flat, dtype=np.int64).reshape(6, len(rows))
     is_plain = all(frame[0] == frames[0][0] and frame[2] == frame[3] for frame in frames)
     columns = _Columns(
         words[0],
@@ -442,6 +447,8 @@ def _encode_in_python(
 
 def encode_confirms(publisher_id: int, publishing_ids: UInt64Array, *, frame_max: int = 0) -> bytes:
     """PublishConfirm frames for the ids; one, unless `frame_max` (0: no limit) needs more."""
+    if len(publishing_ids) == 1:
+        return _ONE_CONFIRM.pack(17, Command.PUBLISH_CONFIRM, 1, publisher_id, 1, int(publishing_ids[0]))
     per_frame = max(1, (frame_max - 9) // 8 if frame_max else len(publishing_ids))
     parts = []
     for first in range(0, len(publishing_ids), per_frame):

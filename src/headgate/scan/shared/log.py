@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -73,14 +73,10 @@ class Place:
 
 
 class SharedLog:
-    """One stream for all its readers, in any thread. Raises LogError for what is wrong with its files.
+    """One stream for all its readers, in any thread. Raises LogError for what is wrong with its files."""
 
-    `is_sound` says whether the newest segment is known to be cut by nobody, so that it may be mapped.
-    """
-
-    def __init__(self, stream: Stream, reads: SharedReads, *, is_sound: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, stream: Stream, reads: SharedReads) -> None:
         self.stream = stream
-        self._is_sound = is_sound
         self.reads = reads
         self.filters = SharedFilters()
         self._segments: list[Segment] = []
@@ -241,10 +237,13 @@ class SharedLog:
             if not opened.users:
                 opened.reader.close()
 
-    def may_map(self, place: Place) -> bool:
-        """Whether whole chunks from a place on should be views of the file: when nobody cuts it, and many are left."""
-        left = place.view.stop_position - place.view.position_at(place.row)
-        return left >= _MAPPED_BYTES and (place.opened.segment.mappable or self._is_sound())
+    def mapped_to(self, place: Place) -> int:
+        """The byte up to which chunks from a place on may be views of the file; 0 where they should be copies."""
+        view = place.view
+        if view.stop_position - view.position_at(place.row) < _MAPPED_BYTES:
+            return 0
+        reached = place.opened.reader.map_to(view.stop_position)
+        return reached if reached >= view.position_at(place.row + 1) else 0
 
     # windows and results
 

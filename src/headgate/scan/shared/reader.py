@@ -50,7 +50,7 @@ _MOST_MAPPED_BYTES = 16 << 20
 """Views of a file take no memory, so whoever is far behind gets many chunks at once."""
 
 _MOST_MAPPED_PARTS = 64
-"""Chunks in more parts of a file than that are copied out of it."""
+"""And those in as many parts of it at most."""
 
 _NO_END = 2**63 - 1
 
@@ -94,25 +94,15 @@ class _Step:
         """The offset behind the step."""
         return self.place.view.offset_at(self.stop_row)
 
-    def map(self) -> None:
-        """Let `load` give views of the file that are in memory, unless that takes too many parts of it.
-
-        The last chunk of a file, which has no slack behind it, is then left to the next step.
-        """
+    def make_present(self) -> None:
+        """Bring what is mapped of the chunks into memory, where whoever sends them does not wait for it."""
         if not len(self.rows):
             return
-        view, reader = self.place.view, self.place.opened.reader
-        starts, stops = view.table.position[self.rows], view.stops(self.rows)
-        begins = np.flatnonzero(np.append(True, starts[1:] != stops[:-1]))
-        if len(begins) > _MOST_MAPPED_PARTS:
-            return
-        if not reader.map_to(int(stops[-1])) and len(self.rows) > 1 and reader.map_to(int(stops[-2])):
-            self.stop_row, self.rows, starts, stops = int(self.rows[-1]), self.rows[:-1], starts[:-1], stops[:-1]
-            begins = begins[begins < len(starts)]
-            self.counters.chunks_examined -= 1
+        starts, stops = self.place.view.table.position[self.rows], self.place.view.stops(self.rows)
+        begins = _parts(starts, stops)
         ends = np.append(begins[1:], len(stops)) - 1
         for start, stop in zip(starts[begins].tolist(), stops[ends].tolist(), strict=True):
-            reader.make_present(start, stop)
+            self.place.opened.reader.make_present(start, stop)
 
     def load(self) -> LoadedRows:
         """The bytes of the chunks. Raises CorruptChunkError only if the first one has no sound header.
@@ -373,9 +363,10 @@ class SharedReader:
     # chunks
 
     def _read_chunks(self, place: Place) -> ChunkPortion:
-        if self._log.may_map(place):
-            step = self._step(place, self._mapped_bytes)
-            step.map()
+        mapped_to = self._log.mapped_to(place)
+        if mapped_to:
+            step = self._step(place, self._mapped_bytes, mapped_to)
+            step.make_present()
             self._mapped_bytes = min(2 * self._mapped_bytes, _MOST_MAPPED_BYTES)
             return self._chunks_of_step(step)
         with contextlib.suppress(CorruptChunkError):  # whom it concerns finds it again alone
@@ -415,12 +406,17 @@ class SharedReader:
             self._is_dense = pick.is_dense
         return _WindowStep(place, window, pick, replace(pick.counters))
 
-    def _step(self, place: Place, window_bytes: int) -> _Step:
-        """The chunks to read next; `place` moves to the first of them."""
+    def _step(self, place: Place, window_bytes: int, mapped_to: int | None = None) -> _Step:
+        """The chunks to read next; `place` moves to the first of them.
+
+        With `mapped_to` they end before that byte of the file, if the first one does, and lie in few parts of it.
+        """
         counters = ScanCounters()
         view = place.view
         if not self._selector.tests_headers:
             stop_row = place.window_stop(window_bytes)
+            if mapped_to is not None and view.position_at(stop_row) > mapped_to:
+                stop_row = max(place.row, int(np.searchsorted(view.table.position, mapped_to, side="right")) - 1)
             rows = user_rows(view, place.row, stop_row)
             counters.chunks_examined += len(rows)
             return _Step(place, stop_row, rows, counters)
@@ -431,7 +427,13 @@ class SharedReader:
         stop_row = selection.stop_row
         if len(rows):
             place.row = int(rows[0])
-            count = max(1, int(np.searchsorted(np.cumsum(view.sizes(rows)), window_bytes, side="right")))
+            count = int(np.searchsorted(np.cumsum(view.sizes(rows)), window_bytes, side="right"))
+            if mapped_to is not None:
+                stops = view.stops(rows)
+                begins = _parts(view.table.position[rows], stops)[: _MOST_MAPPED_PARTS + 1]
+                count = min(count, int(np.searchsorted(stops, mapped_to, side="right")))
+                count = min(count, int(begins[-1])) if len(begins) > _MOST_MAPPED_PARTS else count
+            count = max(1, count)
             if count < len(rows):
                 rows, stop_row = rows[:count], int(rows[count])
         if stop_row == selection.stop_row:
@@ -449,6 +451,11 @@ class SharedReader:
         rows = self._selector.select(place.opened, place.row, stop_row, counters)
         self._selection = _Selection(segment_id, place.row, stop_row, rows, counters)
         return self._selection
+
+
+def _parts(starts: Int64Array, stops: Int64Array) -> Int64Array:
+    """Which of some chunks, ascending, do not begin where the one before ends."""
+    return np.flatnonzero(np.append(True, starts[1:] != stops[:-1]))
 
 
 def _portion(loaded: LoadedRows, chunks: Int64Array | slice, next_offset: int, counters: ScanCounters) -> ChunkPortion:

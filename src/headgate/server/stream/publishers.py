@@ -81,7 +81,8 @@ class Publishers:
             everything = np.concatenate((publish.publishing_ids, publish.refused_ids))
             self._outlet.refuse(publish.publisher_id, everything, ResponseCode.PUBLISHER_DOES_NOT_EXIST)
             return
-        self._outlet.refuse(publish.publisher_id, publish.refused_ids, ResponseCode.PRECONDITION_FAILED)
+        if len(publish.refused_ids):
+            self._outlet.refuse(publish.publisher_id, publish.refused_ids, ResponseCode.PRECONDITION_FAILED)
         if len(publish) and largest(publish.lengths) > self._limits.message_size_bytes:
             publish = self._without_large_ones(publish)
         if not len(publish):

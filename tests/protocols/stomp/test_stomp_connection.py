@@ -28,7 +28,7 @@ from headgate.protocols.stomp.events import (
     Subscribe,
     Unsubscribe,
 )
-from headgate.protocols.stomp.messages import headers_of, properties_of
+from headgate.protocols.stomp.messages import properties_of, property_headers, text_headers
 
 CONNECT = b"CONNECT\naccept-version:1.0,1.1,1.2\nlogin:guest\npasscode:guest\nhost:/\nheart-beat:4000,5000\n\n\0"
 SEND = b"SEND\ndestination:/queue/a\nreceipt:r1\n\nbody\0"
@@ -339,6 +339,11 @@ def test_destinations_are_written(exchange, key, text):
     assert format_destination(exchange, key) == text
 
 
+def headers_of(properties):
+    own = property_headers(properties)
+    return own | dict(text_headers(properties.headers or {}, frozenset(own)))
+
+
 def test_headers_of_send_are_properties_and_the_rest_is_text():
     assert properties_of(
         {
@@ -388,7 +393,7 @@ def test_properties_are_headers_of_a_message():
             "priority": long_string("9"),
         },
     )
-    assert dict(headers_of(properties)) == {
+    assert headers_of(properties) == {
         "persistent": "true",
         "priority": "0",
         "reply-to": "/reply-queue/answers",
@@ -397,8 +402,13 @@ def test_properties_are_headers_of_a_message():
         "n": "5",
         "i": "6",
     }
-    assert dict(headers_of(BasicProperties(delivery_mode=1, reply_to="/queue/a"))) == {
+    assert headers_of(BasicProperties(delivery_mode=1, reply_to="/queue/a")) == {
         "persistent": "1",
         "reply-to": "/queue/a",
     }
     assert Version.V1_0 < Version.V1_2
+
+
+def test_a_header_does_not_take_the_name_of_a_property():
+    table = {"priority": long_string("9"), "color": long_string("red"), "content-length": long_string("3")}
+    assert text_headers(table, frozenset({"priority"})) == [("color", "red")]

@@ -44,6 +44,7 @@ from headgate.protocols.amqp091.properties import (
     PROPERTY_FLAGS,
     BasicProperties,
     decode_properties,
+    split_properties,
 )
 from headgate.protocols.amqp091.publication import SECTIONS_TYPE
 
@@ -81,6 +82,12 @@ class Delivery(msgspec.Struct, frozen=True):
             offset.to_bytes(8, "big"),
             self.header_end,
         )
+
+    def split(self) -> tuple[BasicProperties, bytes]:
+        """The properties without headers, and the encoded table of those, in which the offset is 0."""
+        properties, table = split_properties(self.content_header(0, 0))
+        assert table is not None
+        return properties, table
 
     @property
     def properties(self) -> BasicProperties:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headgate.errors import RemoteProtocolError
-from headgate.protocols.amqp091.fields import FieldType, long_string
+from headgate.protocols.amqp091.fields import FieldType, Table, long_string
 from headgate.protocols.amqp091.properties import BasicProperties
 from headgate.protocols.stomp.frames import CONTENT_LENGTH
 
@@ -70,8 +70,8 @@ def _check_short(name: str, value: str) -> None:
         raise RemoteProtocolError(f"{name} is longer than {_SHORT_STRING_BYTES} bytes", code="Invalid header")
 
 
-def headers_of(properties: BasicProperties) -> list[tuple[str, str]]:
-    """The headers of a MESSAGE frame that come of the message itself."""
+def property_headers(properties: BasicProperties) -> dict[str, str]:
+    """The headers of a MESSAGE frame that come of the message's properties."""
     headers: dict[str, str] = {}
     if properties.delivery_mode is not None:
         headers["persistent"] = "true" if properties.delivery_mode == 2 else "1"
@@ -82,10 +82,17 @@ def headers_of(properties: BasicProperties) -> list[tuple[str, str]]:
     reply_to = headers.get("reply-to")
     if reply_to is not None and not reply_to.startswith(_DESTINATIONS):
         headers["reply-to"] = f"/reply-queue/{reply_to}"
-    for name, field in (properties.headers or {}).items():
+    return headers
+
+
+def text_headers(table: Table, taken: frozenset[str]) -> list[tuple[str, str]]:
+    """The headers of a MESSAGE frame that come of the message's headers, without names that are taken."""
+    headers: list[tuple[str, str]] = []
+    for name, field in table.items():
+        if name in taken or name == CONTENT_LENGTH:
+            continue
         if field.type is FieldType.LONG_STRING:
-            headers.setdefault(name, field.value.decode("utf-8", "surrogateescape"))
+            headers.append((name, field.value.decode("utf-8", "surrogateescape")))
         elif field.type in _SHOWN_NUMBERS:
-            headers.setdefault(name, str(field.value))
-    headers.pop(CONTENT_LENGTH, None)
-    return list(headers.items())
+            headers.append((name, str(field.value)))
+    return headers

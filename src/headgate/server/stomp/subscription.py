@@ -7,17 +7,19 @@ from collections.abc import Callable
 
 from headgate.broker.consumers import MessageConsumer
 from headgate.protocols.amqp091.delivery import OFFSET_HEADER, Delivery, read_deliveries
+from headgate.protocols.amqp091.fields import decode_table
 from headgate.protocols.amqp091.tags import Unacknowledged
 from headgate.protocols.stomp import ConnectionState, ServerConnection, Version
 from headgate.protocols.stomp.destinations import format_destination
 from headgate.protocols.stomp.events import AckMode, Subscribe
 from headgate.protocols.stomp.frames import encode_headers
-from headgate.protocols.stomp.messages import headers_of
+from headgate.protocols.stomp.messages import property_headers, text_headers
 
 MAX_MESSAGES = 256
 """Messages of one subscription before others have their turn."""
 
 _OFFSET = OFFSET_HEADER.encode()
+_CACHED_BYTES = 256
 
 
 class Subscription:
@@ -109,6 +111,18 @@ class Subscription:
 def _headers_of(message: Delivery, stream: str, version: Version, taken: frozenset[str]) -> bytes:
     """Header lines that messages alike have in common; those that the frame itself has, `taken`, are left out."""
     key = stream if message.routing_key is None else message.routing_key
+    properties, table = message.split()
+    own = property_headers(properties)
     headers = [("destination", format_destination(message.exchange or "", key))]
-    headers += [header for header in headers_of(message.properties) if header[0] not in taken]
-    return encode_headers(headers, version)
+    headers += [header for header in own.items() if header[0] not in taken]
+    text_lines = _cached_text_lines if len(table) <= _CACHED_BYTES else _text_lines
+    return encode_headers(headers, version) + text_lines(table, version, taken.union(own))
+
+
+def _text_lines(table: bytes, version: Version, taken: frozenset[str]) -> bytes:
+    """The lines of an encoded table: messages with ids of their own have few different ones."""
+    headers, _ = decode_table(table, 0, len(table))
+    return encode_headers(text_headers(headers, taken), version)
+
+
+_cached_text_lines = functools.lru_cache(maxsize=1024)(_text_lines)

@@ -353,14 +353,18 @@ def test_a_message_that_is_too_large_detaches_the_link(with_kernels: bool) -> No
 
 
 def test_messages_in_parts_are_bounded_over_all_links() -> None:
-    pair = Pair(server=ConnectionSettings(max_partial_bytes=100))
+    pair = Pair(server=ConnectionSettings(max_partial_bytes=120))
     session = pair.session()
     for name in ("a", "b"):
         link = pair.sender(session, name)
         session.send(Transfer(link.handle, 0, b"t", more=True), bytes(60))
+    pair.exchange()
+    assert pair.server.connection.partial_bytes == 120
+    session.send(Transfer(link.handle, more=True), b"!")
     with pytest.raises(RemoteProtocolError) as caught:
         pair.exchange()
     assert caught.value.code == "amqp:resource-limit-exceeded"
+    assert pair.server.connection.partial_bytes == 120
 
 
 def test_large_messages_travel_in_parts_and_may_be_mixed_with_others() -> None:

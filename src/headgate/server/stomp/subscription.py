@@ -89,7 +89,8 @@ class Subscription:
         own = b"%b%b%d\nredelivered:false\n%b:%d\n" % (self._subscription, self._message_id, tag, _OFFSET, offset)
         if self._ack:
             own += b"%b%d\n" % (self._ack, tag)
-        return own + _headers_of(message, self.stream, self._core.version, self._taken)
+        headers_of = _cached_headers if len(message.header_end) <= _CACHED_BYTES else _headers_of
+        return own + headers_of(message, self.stream, self._core.version, self._taken)
 
     def acknowledge(self, tag: int) -> bool:
         """The client is done with a message, in a cumulative mode with all up to it; False for one it has not."""
@@ -107,7 +108,6 @@ class Subscription:
             self.consumer.close()
 
 
-@functools.lru_cache(maxsize=1024)
 def _headers_of(message: Delivery, stream: str, version: Version, taken: frozenset[str]) -> bytes:
     """Header lines that messages alike have in common; those that the frame itself has, `taken`, are left out."""
     key = stream if message.routing_key is None else message.routing_key
@@ -117,6 +117,9 @@ def _headers_of(message: Delivery, stream: str, version: Version, taken: frozens
     headers += [header for header in own.items() if header[0] not in taken]
     text_lines = _cached_text_lines if len(table) <= _CACHED_BYTES else _text_lines
     return encode_headers(headers, version) + text_lines(table, version, taken.union(own))
+
+
+_cached_headers = functools.lru_cache(maxsize=1024)(_headers_of)
 
 
 def _text_lines(table: bytes, version: Version, taken: frozenset[str]) -> bytes:

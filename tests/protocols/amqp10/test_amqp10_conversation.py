@@ -240,7 +240,7 @@ class ConversationMachine(RuleBasedStateMachine):
             assert all(link.credit >= 0 for link in links)
             assert all(session.remote_incoming_window >= 0 for session in connection.sessions)
             assert all(session.incoming_window >= 0 for session in connection.sessions)
-            assert connection.links == len(links)
+            assert connection.link_count == len(links)
             assert connection.partial_links == sum(link.has_partial for link in links)
             assert connection.partial_bytes == sum(link.partial_bytes for link in links)
 

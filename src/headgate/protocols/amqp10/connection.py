@@ -98,7 +98,7 @@ class Connection:
         self.remote_max_frame_size = MIN_MAX_FRAME_SIZE
         self.remote_channel_max = 0
         self.remote_idle_time_out: int | None = None
-        self.links = 0
+        self.link_count = 0
         self.partial_links = 0
         self.partial_bytes = 0
         self._buffer = b""

@@ -153,7 +153,7 @@ class Session:
 
     def _keep(self, link: Link) -> None:
         self._by_handle[link.handle] = link
-        self.connection.links += 1
+        self.connection.link_count += 1
 
     def settle(self, first: int, last: int, state: DeliveryState | None, *, role: bool = RECEIVER) -> None:
         """Say the outcome of deliveries that we received, or sent if `role` is the sender's: they are settled."""
@@ -228,7 +228,7 @@ class Session:
         for link in self._by_handle.values():
             link.drop_partial()
             link.state = LinkState.DETACHED
-        self.connection.links -= len(self._by_handle)
+        self.connection.link_count -= len(self._by_handle)
         self._by_handle.clear()
         self._by_remote_handle.clear()
         self._waiting.clear()
@@ -267,7 +267,7 @@ class Session:
         link = self._asked_for(attach)
         if link is None:
             role = not attach.role
-            if self.connection.links >= self.connection.settings.max_links:
+            if self.connection.link_count >= self.connection.settings.max_links:
                 reason = f"more than {self.connection.settings.max_links} links of a connection"
                 raise SessionFault(Condition.RESOURCE_LIMIT_EXCEEDED, reason)
             if any(other.name == attach.name and other.role is role for other in self._by_handle.values()):
@@ -435,7 +435,7 @@ class Session:
             raise SessionFault(Condition.ILLEGAL_STATE, error.reason) from None
         del self._by_remote_handle[detach.handle]
         del self._by_handle[link.handle]
-        self.connection.links -= 1
+        self.connection.link_count -= 1
         link.drop_partial()
         if not was_ours:
             self.forget_waiting(link)

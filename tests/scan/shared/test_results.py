@@ -11,6 +11,7 @@ from headgate.evaluate.filter import Filter
 from headgate.log import ChunkTable, Stream
 from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.scan import ScanRequest
+from headgate.scan.reading import Window
 from headgate.scan.shared import SharedLog, SharedReader, SharedReads, results
 from headgate.scan.shared.segments import SegmentView
 from headgate.scan.shared.tiles import Tile, Tiles
@@ -102,6 +103,25 @@ def test_results_that_are_given_up_between_question_and_read_are_given_all_the_s
     assert portion is not None and portion.batches[0].offsets.tolist()[:2] == [1, 11]
     assert log.reads.bytes_held == 0
     assert not second.is_decided(0)
+
+
+@pytest.mark.parametrize(("demand", "asked"), [("n >= 1900", [True] * 8), ("n >= 0", [True] + [False] * 7)])
+def test_what_all_filters_demand_is_asked_first_as_long_as_it_leaves_little(
+    log: SharedLog, monkeypatch: pytest.MonkeyPatch, demand: str, asked: list[bool]
+) -> None:
+    monkeypatch.setattr(results, "_STEP_BYTES", 20_000)
+    found: list[bool] = []
+    original = results.decide_window
+
+    def decide_window(content: Window, request: ScanRequest, *arguments: object) -> object:
+        found.append(request.filter is not None)
+        return original(content, request, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(results, "decide_window", decide_window)
+    filters = [Filter.parse(f"{demand} AND n % 10 = {number}") for number in range(6)]
+    first, *_ = _readers(log, filters)
+    assert _read_all(first) == [number for number in range(0, CHUNKS * PER_CHUNK, 10) if number >= int(demand[5:])]
+    assert found == asked
 
 
 def test_results_are_decided_again_for_filters_that_come_later(log: SharedLog, monkeypatch: pytest.MonkeyPatch) -> None:

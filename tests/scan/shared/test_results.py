@@ -15,6 +15,7 @@ from headgate.scan.reading import Window
 from headgate.scan.shared import SharedLog, SharedReader, SharedReads, results
 from headgate.scan.shared.segments import SegmentView
 from headgate.scan.shared.tiles import Tile, Tiles
+from headgate.scan.shared.window import SharedWindow
 from shared_streams import Piece, write_stream
 
 CHUNKS, PER_CHUNK = 40, 50
@@ -90,6 +91,21 @@ def test_what_is_decided_is_given_without_a_look_at_a_file(log: SharedLog, monke
         assert portion.counters.messages_evaluated == CHUNKS * PER_CHUNK - 17
     late = SharedReader(log, ScanRequest(filter=Filter.parse("n = 7")))
     assert not late.is_decided(0)
+
+
+def test_what_is_decided_is_given_as_chunks_without_deciding_again(
+    log: SharedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, *_ = readers = _readers(log, FILTERS)
+    assert first.read(0, 0) is not None
+    for reader in readers[2:]:
+        reader.close()
+    monkeypatch.setattr(SharedWindow, "verdict", lambda *arguments: pytest.fail("decided alone"))
+    monkeypatch.setattr(results.SharedResults, "decide", lambda *arguments: pytest.fail("decided again"))
+    assert second.is_decided(0)
+    portion = second.read_matching_chunks(0, 0)
+    assert portion is not None
+    assert portion.chunk_ids.tolist() == list(range(1, CHUNKS * PER_CHUNK, 10))
 
 
 def test_results_that_are_given_up_between_question_and_read_are_given_all_the_same(log: SharedLog) -> None:

@@ -251,14 +251,19 @@ class SharedReader:
 
     def _decided_portion(self, offset: int) -> Portion | None:
         """What is decided already from an offset on."""
-        decided, self._ready = self._ready, None
-        if decided is None or not decided.first_offset <= offset < decided.next_offset:
-            decided = self._decided(offset)
+        decided = self._take_decided(offset)
         if decided is None:
             return None
         portion = self._from_results(decided, offset)
         self._adapt(portion, offset)
         return portion
+
+    def _take_decided(self, offset: int) -> SharedResults | None:
+        """What `is_decided` found, or finds now."""
+        decided, self._ready = self._ready, None
+        if decided is not None and decided.first_offset <= offset < decided.next_offset:
+            return decided
+        return self._decided(offset)
 
     def _decided(self, offset: int) -> SharedResults | None:
         """What is decided for the filter from an offset on."""
@@ -269,6 +274,9 @@ class SharedReader:
 
     def _results(self, place: Place, offset: int) -> SharedResults | None:
         """What is decided for the filter from a place on, decided now if enough readers will ask; None if too few."""
+        decided = self._take_decided(offset)
+        if decided is not None:
+            return decided
         if self._number < 0 or not self._is_dense or self._log.filters.reader_count < FEWEST_FILTERS:
             return None
         while True:

@@ -256,6 +256,23 @@ def test_a_batch_of_a_query_used_once_leaves_stream_json_as_it_is(tmp_path: Path
 
 @pytest.mark.faults
 @pytest.mark.parametrize("query", ["q", ONCE])
+@pytest.mark.parametrize("crash_at", ["", "appending:40", "recorded:50"])
+def test_outputs_that_are_many_are_appended_by_threads_and_each_gets_its_messages_once(
+    tmp_path: Path, victims: Victims, query: str, crash_at: str
+) -> None:
+    root = tmp_path / "root"
+    outputs = {f"s{number}": [[f"x/{number}-0"], [f"x/{number}-1", f"x/{number}-2"]] for number in range(70)}
+    for name in outputs:
+        Stream.create(stream_folder(root, name), name=name, now_ms=NOW)
+    assert victims.commit(root, outputs, query=query, crash_at=crash_at) == (DIED if crash_at else 0)
+    assert bool(Commits(root).pending()) == bool(crash_at)
+    assert victims.open_writers(root) == 0
+    assert {name: messages_of(root, name) for name in outputs} == {name: flat(rows) for name, rows in outputs.items()}
+    assert leftovers(root) == []
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("query", ["q", ONCE])
 def test_the_staged_files_of_an_output_go_before_the_next_output_is_appended(
     tmp_path: Path, victims: Victims, query: str
 ) -> None:

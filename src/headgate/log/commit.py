@@ -14,6 +14,7 @@ drops its own staging and finishes, or finds finished, what the first one decide
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from headgate.log.stream import Stream
 from headgate.log.writer import Writer
 
 _FLUSHING_THREADS = 8
+_MOST_COPYING_THREADS = 4
+_OUTPUTS_PER_THREAD = 32
 
 LEFTOVERS_KEPT_MS = 7 * 24 * 3600 * 1000
 """Age at which staged files that no manifest names are removed, whatever query they are of."""
@@ -117,10 +120,19 @@ def _append(commits: Commits, decided: Manifest, *, now_ms: int, wait: Wait, ope
         stream = Stream.open(commits.root / output.stream)
         Writer.finish(stream, decided, now_ms=now_ms, wait=wait, open_file=open_file)
 
-    # Flushes wait for the device, and several at once cost one; without them threads would only wait for each other.
-    with ThreadPoolExecutor(max_workers=_FLUSHING_THREADS if decided.durable else 1) as pool:
-        for done in [pool.submit(append, output) for output in decided.outputs if output.chunk_count]:
+    outputs = [output for output in decided.outputs if output.chunk_count]
+    with ThreadPoolExecutor(max_workers=_threads(len(outputs), durable=decided.durable)) as pool:
+        for done in [pool.submit(append, output) for output in outputs]:
             done.result()
+
+
+def _threads(outputs: int, *, durable: bool) -> int:
+    """How many outputs are appended at the same time."""
+    if durable:
+        # Flushes wait for the device, and several at once cost one.
+        return _FLUSHING_THREADS
+    # Two thirds of the time are the system's copies. Few outputs are done before threads help each other.
+    return min(os.cpu_count() or 1, _MOST_COPYING_THREADS, 1 + outputs // _OUTPUTS_PER_THREAD)
 
 
 def abort_batch(root: Path, *, query: str, staged: Sequence[StagedChunks | None]) -> None:

@@ -120,7 +120,7 @@ def _append(commits: Commits, decided: Manifest, *, now_ms: int, wait: Wait, ope
         stream = Stream.open(commits.root / output.stream)
         Writer.finish(stream, decided, now_ms=now_ms, wait=wait, open_file=open_file)
 
-    outputs = [output for output in decided.outputs if output.chunk_count]
+    outputs = decided.by_stream.values()
     with ThreadPoolExecutor(max_workers=_threads(len(outputs), durable=decided.durable)) as pool:
         for done in [pool.submit(append, output) for output in outputs]:
             done.result()

@@ -53,7 +53,7 @@ class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return sum(part.chunks for part in self.staged)
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """One batch: its outputs, and the time that its chunks get. `durable`: its chunks are flushed before it is done."""
 
     query: str
@@ -62,6 +62,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     durable: bool
     outputs: tuple[Output, ...]
     format: int = MANIFEST_FORMAT
+
+    @functools.cached_property
+    def by_stream(self) -> dict[str, Output]:
+        """The outputs that have chunks, by their streams; no stream has two."""
+        return {output.stream: output for output in self.outputs if output.chunk_count}
 
     @property
     def first_sequence(self) -> int:

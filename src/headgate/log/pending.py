@@ -71,11 +71,12 @@ def finish_pending(appender: Appender, *, committing: Manifest | None = None) ->
     forgotten -= {manifest.query for manifest in pending}
     for manifest in pending:
         is_own = committing is not None and (manifest.query, manifest.batch) == (committing.query, committing.batch)
-        outputs = [output for output in manifest.outputs if output.stream == stream]
-        for output in outputs:
-            keeps = not (is_own and _is_in_trailers(manifest))
-            _finish_output(appender, commits.root, manifest, output, forgotten, keeps_sequence=keeps)
-        if outputs and not is_own and is_done(commits.root, manifest):
+        output = manifest.by_stream.get(stream)
+        if output is None:
+            continue
+        keeps = not (is_own and _is_in_trailers(manifest))
+        _finish_output(appender, commits.root, manifest, output, forgotten, keeps_sequence=keeps)
+        if not is_own and is_done(commits.root, manifest):
             reached(CommitStep.FINISHED)
             commits.complete(manifest)
             reached(CommitStep.COMPLETED)
@@ -84,7 +85,7 @@ def finish_pending(appender: Appender, *, committing: Manifest | None = None) ->
 def is_done(root: Path, manifest: Manifest) -> bool:
     """Whether every stream of a batch has all its chunks, by `stream.json` or trailers; one that was deleted has."""
     # Streams are written in this order: the last one tells first that something is missing.
-    return all(_has_all(root, manifest, output) for output in reversed(manifest.outputs) if output.chunk_count)
+    return all(_has_all(root, manifest, output) for output in reversed(manifest.by_stream.values()))
 
 
 def _has_all(root: Path, manifest: Manifest, output: Output) -> bool:
@@ -112,8 +113,6 @@ def _finish_output(
     *,
     keeps_sequence: bool,
 ) -> None:
-    if not output.chunk_count:
-        return
     last = appender.last_sequence(manifest.query)
     number = 0 if last is None else max(0, last + 1 - manifest.first_sequence)
     for block, positions in _blocks(root, output.staged, first_chunk=number):

@@ -440,7 +440,9 @@ def _collect(query: StreamingQuery, written: dict[int, int]) -> None:
     for progress in query.recentProgress:
         observed = progress["observedMetrics"].get(_ROWS)
         if observed is not None:
-            written[int(progress["batchId"])] = int(observed[_ROWS])
+            # A client of Spark Connect gets the row as it is written in JSON: its values and their schema.
+            rows = observed[_ROWS] if _ROWS in observed else observed["values"][0]
+            written[int(progress["batchId"])] = int(rows)
 
 
 def _streamable(path: str) -> str:

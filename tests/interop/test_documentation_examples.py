@@ -27,7 +27,8 @@ def connected(served: Served) -> Iterator[Program]:
 
 
 @pytest.fixture
-def examples(connected: Program) -> Iterator[Program]:
+def examples(connected: Program, stream: str) -> Iterator[Program]:
+    """The program; its consumers end before their stream does, which its library would try to find again."""
     yield connected
     connected.ask("stop")
 

@@ -47,7 +47,7 @@ class Follower:
         self.chunks = 0
 
     def step(self) -> int:
-        """Read what is there; the number of chunks read."""
+        """Read what is there; 0 if there was neither a chunk to read nor another segment to go on with."""
         table = self.reader.chunks(refresh=True)
         before = self.chunks
         if self.row < len(table):
@@ -64,6 +64,7 @@ class Follower:
             self.reader.close()
             self.segment, self.row = following, 0
             self.reader = following.open()
+            return self.chunks - before + 1
         return self.chunks - before
 
     def _read(self, row: int) -> None:

@@ -138,8 +138,9 @@ public final class Amqp091Client {
         fields.flag("no_ack"),
         arguments,
         (tag, delivery) -> {
-          inbox.put(received(delivery));
+          // Before whoever waits for the message may close the channel.
           channel.basicAck(delivery.getEnvelope().getDeliveryTag(), false);
+          inbox.put(received(delivery));
         },
         tag -> inbox.close("cancelled"));
     CONSUMERS.put(fields.text("id"), new Subscribed(channel, inbox));

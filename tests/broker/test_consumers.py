@@ -6,7 +6,6 @@ import gc
 import os
 import threading
 import tracemalloc
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -37,18 +36,6 @@ from shared_streams import FILTERS, body
 
 FIRST = OffsetSpecification.first()
 NEXT = OffsetSpecification.next()
-
-
-@pytest.fixture
-def clock() -> SetClock:
-    return SetClock()
-
-
-@pytest.fixture
-def broker(tmp_path: Path, clock: SetClock) -> Iterator[Broker]:
-    opened = open_broker(tmp_path, clock=clock)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from brokers import SetClock, open_broker, open_session, publish
+from brokers import SetClock, open_session, publish
 from headgate.broker import gathering
 from headgate.broker.broker import Broker
 from headgate.broker.consumers import ConsumerOptions, MessageConsumer
@@ -21,18 +18,6 @@ from shared_streams import body
 MESSAGES = 4000
 PER_CHUNK = 100
 CREDIT = 1 << 20
-
-
-@pytest.fixture
-def clock() -> SetClock:
-    return SetClock()
-
-
-@pytest.fixture
-def broker(tmp_path: Path, clock: SetClock) -> Iterator[Broker]:
-    opened = open_broker(tmp_path, clock=clock)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

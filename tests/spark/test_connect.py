@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,14 +9,9 @@ import pytest
 from headgate.log import stream_folder
 
 from .conftest import order, write_stream
+from .connect import needs_connect, run_client
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.skipif(
-        importlib.util.find_spec("grpc_status") is None,
-        reason="Spark Connect needs packages that are not installed: pip install 'pyspark[connect]'",
-    ),
-]
+pytestmark = [pytest.mark.spark, needs_connect]
 
 CLIENT = """
 import sys
@@ -47,15 +38,6 @@ spark.stop()
 
 def test_a_client_of_spark_connect_reads_filters_and_writes(root: Path) -> None:
     write_stream(root, "in", [order(n) for n in range(99)])
-    done = subprocess.run(
-        [sys.executable, "-c", CLIENT, str(root)],
-        env={**os.environ, "SPARK_REMOTE": "local[2]", "PYSPARK_PYTHON": sys.executable},
-        cwd=root,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stdout.split("\n")[:4] == ["read 23", "column 1", "match 2", "copied 99"]
+    printed = run_client(CLIENT, str(root), folder=root)
+    assert printed[:4] == ["read 23", "column 1", "match 2", "copied 99"]
     assert stream_folder(root, "out").exists()

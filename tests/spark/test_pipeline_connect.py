@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from .conftest import order, write_stream
+from .connect import needs_connect, run_client
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.skipif(
-        importlib.util.find_spec("grpc_status") is None,
-        reason="Spark Connect needs packages that are not installed: pip install 'pyspark[connect]'",
-    ),
-]
+pytestmark = [pytest.mark.spark, needs_connect]
 
 CLIENT = """
 import json, sys
@@ -48,17 +39,8 @@ def test_files_that_are_appended_or_replaced_over_spark_connect_hold_the_rows_th
     }
     reported = []
     for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", CLIENT, json.dumps(content)],
-            env={**os.environ, "SPARK_REMOTE": "local[2]", "PYSPARK_PYTHON": sys.executable},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-4000:]
-        reported.append(json.loads(done.stdout.splitlines()[-1]))
+        printed = run_client(CLIENT, json.dumps(content), folder=tmp_path)
+        reported.append(json.loads(printed[-1]))
     assert reported == [[60, 60], [0, 60]]
     for name in ("added", "whole"):
         files = list((tmp_path / name).glob("*.parquet"))

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
 from .conftest import order, write_stream
+from .connect import needs_connect, run_client
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.skipif(
-        importlib.util.find_spec("grpc_status") is None,
-        reason="Spark Connect needs packages that are not installed: pip install 'pyspark[connect]'",
-    ),
-]
+pytestmark = [pytest.mark.spark, needs_connect]
 
 CLIENT = """
 import json, sys
@@ -51,17 +42,8 @@ def test_a_delta_table_is_replaced_over_spark_connect_and_appending_is_refused(t
             {"name": "whole", "input": "ids", "format": "delta", "path": str(tmp_path / "whole"), "mode": "complete"},
         ],
     }
-    done = subprocess.run(
-        [sys.executable, "-c", CLIENT, json.dumps(content)],
-        env={**os.environ, "SPARK_REMOTE": "local[2]", "PYSPARK_PYTHON": sys.executable},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    refused, replaced = done.stdout.splitlines()
+    printed = run_client(CLIENT, json.dumps(content), folder=tmp_path)
+    refused, replaced = printed
     assert refused.startswith("sink 'added': format delta with mode append needs a Spark session in this process")
     assert replaced == "[60]"
     assert sorted(DeltaTable(tmp_path / "whole").to_pyarrow_table()["id"].to_pylist()) == list(range(60))

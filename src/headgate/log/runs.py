@@ -32,7 +32,6 @@ from headgate.log.build import (
     stamp_sequences,
 )
 from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES, MAX_ENTRY_BYTES, ChunkHeader, ChunkType
-from headgate.log.tracking import TrackingKind, TrackingRecord
 
 _FEW_ENTRIES = 32
 """Up to so many entries plain Python is faster than preparing columns for the kernel."""
@@ -77,10 +76,6 @@ class Entries:
     def check(self) -> None:
         """Raise ValueError for entries outside of their bytes, or columns of different lengths or kinds."""
         _check_bytes(self.data)
-        if len(self.starts) == len(self.lengths) == 1 and self.filter_values is None and self.records is None:
-            start, length = int(self.starts[0]), int(self.lengths[0])
-            if 0 <= start <= start + length <= len(self.data) and length <= MAX_ENTRY_BYTES:
-                return
         check_ranges(self.data, self.starts, self.lengths)
         if len(self) and not 0 <= smallest(self.lengths) <= largest(self.lengths) <= MAX_ENTRY_BYTES:
             raise ValueError(f"an entry of {self.lengths.min()} to {self.lengths.max()} bytes")
@@ -119,9 +114,7 @@ def build_runs(
     Entries have been checked (`Entries.check`), and no run is empty. Raises ConfigError for an entry that is too long.
     """
     has_kernel = kernels.load("headgate.log.kernel") is not None
-    if len(runs) == 1 and len(runs[0]) == 1:
-        built = _build_one(runs[0], filter_size_bytes, len(last_trailer))
-    elif has_kernel and sum(len(run) for run in runs) > _FEW_ENTRIES:
+    if has_kernel and sum(len(run) for run in runs) > _FEW_ENTRIES:
         built = _build_in_kernel(runs, filter_size_bytes, max_messages, max_bytes, len(last_trailer))
     else:
         built = _build_in_python(runs, filter_size_bytes, max_messages, max_bytes, len(last_trailer))
@@ -310,18 +303,6 @@ def _build_in_python(
     written += bytes(spare_bytes)
     return BuiltChunks(
         np.frombuffer(written, dtype=np.uint8), np.array(positions, dtype=np.int64), np.array(counts, dtype=np.int64)
-    )
-
-
-def _build_one(run: Run, filter_size_bytes: int, spare_bytes: int) -> BuiltChunks:
-    """The chunk of a message that comes alone, which waits for it: without the questions that several entries ask."""
-    (row,) = _rows(run)
-    trailer = b""
-    if run.publisher is not None and run.sequences is not None:
-        trailer = TrackingRecord(TrackingKind.SEQUENCE, run.publisher, int(run.sequences[0][0])).encode()
-    written = bytearray(_chunk([row], trailer, filter_size_bytes) + bytes(spare_bytes))
-    return BuiltChunks(
-        np.frombuffer(written, dtype=np.uint8), np.zeros(1, dtype=np.int64), np.array([row.records], dtype=np.int64)
     )
 
 

@@ -437,10 +437,7 @@ class SharedReader:
             place.row = int(rows[0])
             count = int(np.searchsorted(np.cumsum(view.sizes(rows)), window_bytes, side="right"))
             if mapped_to is not None:
-                stops = view.stops(rows)
-                begins = _parts(view.table.position[rows], stops)[: _MOST_MAPPED_PARTS + 1]
-                count = min(count, int(np.searchsorted(stops, mapped_to, side="right")))
-                count = min(count, int(begins[-1])) if len(begins) > _MOST_MAPPED_PARTS else count
+                count = min(count, _mapped_count(view.table.position[rows], view.stops(rows), mapped_to))
             count = max(1, count)
             if count < len(rows):
                 rows, stop_row = rows[:count], int(rows[count])
@@ -463,7 +460,14 @@ class SharedReader:
 
 def _parts(starts: Int64Array, stops: Int64Array) -> Int64Array:
     """Which of some chunks, ascending, do not begin where the one before ends."""
-    return np.flatnonzero(np.append(True, starts[1:] != stops[:-1]))
+    return np.flatnonzero(np.append(True, starts[1:] != stops[:-1])[: len(starts)])
+
+
+def _mapped_count(starts: Int64Array, stops: Int64Array, mapped_to: int) -> int:
+    """How many of some chunks, ascending, end before a byte of the file and lie in few parts of it."""
+    count = int(np.searchsorted(stops, mapped_to, side="right"))
+    begins = _parts(starts[:count], stops[:count])
+    return count if len(begins) <= _MOST_MAPPED_PARTS else int(begins[_MOST_MAPPED_PARTS])
 
 
 def _portion(loaded: LoadedRows, chunks: Int64Array | slice, next_offset: int, counters: ScanCounters) -> ChunkPortion:

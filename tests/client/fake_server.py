@@ -251,9 +251,11 @@ class _Connection:
             case f.Unsubscribe(subscription_id=number):
                 core.reply(event)
                 self.readers.pop(number)
-            case f.Credit(subscription_id=number, credit=credit):
+            case f.Credit(subscription_id=number, credit=credit) if number in self.readers:
                 self.readers[number].credit += credit
                 self.deliver(number)
+            case f.Credit(subscription_id=number):
+                core.send(f.CreditReply(ResponseCode.SUBSCRIPTION_ID_UNKNOWN, number))
             case _ if stream is None:
                 assert isinstance(event, f.Request)
                 core.reply(event, ResponseCode.STREAM_DOES_NOT_EXIST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ import pytest
 
 from headgate.log import BloomMatcher, OffsetSpecification, SegmentReader, Stream, StreamArguments, Writer
 from headgate.log.entries import unpack_chunk
-from headgate.log.format import CHUNK_HEADER_BYTES
+from headgate.log.format import CHUNK_HEADER_BYTES, FILE_HEAD_BYTES
 from log_streams import read_messages
 
 WRITER = """
@@ -80,6 +81,29 @@ class Follower:
             assert int(body[:8]) == self.expected
             assert length == 8 + self.expected % 200
             self.expected += 1
+
+
+def test_a_reader_that_waits_in_an_empty_segment_follows_when_recovery_makes_it_anew(tmp_path: Path) -> None:
+    """A writer is killed between making a segment and its first chunk: recovery deletes that pair, the next one makes it."""
+    arguments = StreamArguments(max_segment_size_bytes=1 << 20)
+    stream = Stream.create(tmp_path / "s", name="s", now_ms=0, arguments=arguments)
+    with Writer.open(stream, now_ms=0) as writer:
+        while len(stream.segments()) == 1:
+            writer.append([(bytes(100_000), None)], now_ms=0)
+        made = writer.next_offset - 1
+    newest = stream.segments()[-1]
+    assert newest.first_chunk_id == made
+    for path in (newest.segment_path, newest.index_path):
+        os.truncate(path, FILE_HEAD_BYTES)
+    with newest.open() as reader:
+        assert len(reader.chunks()) == 0
+        with Writer.open(stream, now_ms=0) as writer:
+            while len(stream.segments()) < 4:
+                writer.append([(bytes(100_000), None)], now_ms=0)
+        rows = len(reader.chunks(refresh=True))
+        assert rows > 1
+        assert reader.next_chunk_id == stream.segments()[2].first_chunk_id
+        assert [reader.header(row).chunk_id for row in (0, rows - 1)] == [made, reader.next_chunk_id - 1]
 
 
 @pytest.mark.faults

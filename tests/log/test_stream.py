@@ -305,6 +305,16 @@ def test_the_segment_after_another(stream: Stream) -> None:
 # making and finding
 
 
+def test_a_segment_that_a_listing_missed_is_no_hole(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder is listed while a writer makes two segments: the later one is seen, the earlier one is not."""
+    first, second, *_ = stream.segments()
+    missed = (segment_name(second.first_chunk_id), index_name(second.first_chunk_id))
+    complete = os.listdir(stream.path)
+    listings = [[name for name in complete if name not in missed], complete]
+    monkeypatch.setattr(os, "listdir", lambda _: listings.pop(0) if len(listings) > 1 else listings[0])
+    assert stream.segment_after(first) == second
+
+
 def test_a_stream_is_made_once(tmp_path: Path) -> None:
     Stream.create(tmp_path / "s", name="s", now_ms=0)
     with pytest.raises(StreamExistsError, match="is there already"):

@@ -159,13 +159,9 @@ class SegmentReader:
         self.segment = segment
         self.path = segment.segment_path
         self._allocate = allocate
-        self._index_fd = -1
-        self._fd = -1
         try:
-            self._index_fd = os.open(segment.index_path, os.O_RDONLY | os.O_CLOEXEC)
-            self._fd = os.open(segment.segment_path, os.O_RDONLY | os.O_CLOEXEC)
+            self._index_fd, self._fd = _open_pair(segment)
         except FileNotFoundError as error:
-            self.close()
             raise OffsetOutOfRangeError(
                 f"the segment that begins at offset {segment.first_chunk_id} is gone; retention deleted it",
                 path=segment.segment_path,
@@ -246,8 +242,10 @@ class SegmentReader:
         """
         if self._loaded and not (refresh and (self.segment.is_newest or not self.segment.mappable)):
             return self._rows.table
-        size = os.fstat(self._index_fd).st_size
-        complete = max(0, size - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
+        found = os.fstat(self._index_fd)
+        if not found.st_nlink and not len(self._rows.table):
+            found = self._follow_recovery()
+        complete = max(0, found.st_size - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
         if complete < len(self._rows.table):
             self._rows = _GrowingTable(ChunkTable.of(np.empty(0, dtype=INDEX_DTYPE)))
         known = len(self._rows.table)
@@ -272,6 +270,17 @@ class SegmentReader:
                 self._rows = _GrowingTable(more)
         self._loaded = True
         return self._rows.table
+
+    def _follow_recovery(self) -> os.stat_result:
+        """A recovery deletes a newest pair without a chunk, and a writer makes it again: go on with the new files."""
+        try:
+            opened = _open_pair(self.segment)
+        except FileNotFoundError:
+            return os.fstat(self._index_fd)
+        for descriptor in (self._index_fd, self._fd):
+            os.close(descriptor)
+        self._index_fd, self._fd = opened
+        return os.fstat(self._index_fd)
 
     def _check_order(self, more: ChunkTable, known: int) -> None:
         if not len(more):
@@ -483,6 +492,16 @@ class SegmentReader:
             path=self.path,
             position=size,
         )
+
+
+def _open_pair(segment: Segment) -> tuple[int, int]:
+    """Descriptors of the index and the segment file; FileNotFoundError if one of them is not there."""
+    index_fd = os.open(segment.index_path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return index_fd, os.open(segment.segment_path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        os.close(index_fd)
+        raise
 
 
 def _pread_all(descriptor: int, count: int, position: int) -> bytes:

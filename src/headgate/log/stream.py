@@ -299,7 +299,16 @@ def _place(segment: Segment, reader: SegmentReader, row: int) -> Attachment:
 
 
 def _first_chunk_ids(folder: Path) -> set[int]:
-    """First chunk ids of the pairs that are complete; none where there is no folder."""
+    """First chunk ids of the pairs that are complete; none where there is no folder.
+
+    A folder that grows while it is listed may show a new file and not the one made before it (readdir, POSIX), and a
+    hole would look like retention. What is older than the newest of one listing is all there when the next one begins.
+    """
+    newest = max(_complete_pairs(folder), default=-1)
+    return {chunk_id for chunk_id in _complete_pairs(folder) if chunk_id <= newest}
+
+
+def _complete_pairs(folder: Path) -> set[int]:
     try:
         indexes, segments = ids_on_disk(folder)
     except (FileNotFoundError, NotADirectoryError):

@@ -84,7 +84,7 @@ class Follower:
 
 
 def test_a_reader_that_waits_in_an_empty_segment_follows_when_recovery_makes_it_anew(tmp_path: Path) -> None:
-    """A writer is killed between making a segment and its first chunk: recovery deletes that pair, the next one makes it."""
+    """Its writer is killed before the first chunk of a new segment: recovery deletes that pair, it is made again."""
     arguments = StreamArguments(max_segment_size_bytes=1 << 20)
     stream = Stream.create(tmp_path / "s", name="s", now_ms=0, arguments=arguments)
     with Writer.open(stream, now_ms=0) as writer:

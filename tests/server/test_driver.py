@@ -3,7 +3,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -19,6 +21,8 @@ from headgate.server.loop import new_loop
 from headgate.server.settings import ServerSettings
 
 LIMIT_S = 10.0
+LARGE = [bytes([number]) * 700_001 for number in range(20)]
+"""Far more than a socket takes at once."""
 
 
 class FakeBroker:
@@ -60,6 +64,13 @@ class Echo:
             case b"PIECES":
                 self.link.write([b"a" * 100_000, b"b" * 100_000])
                 self.link.write(b"c")
+            case b"LARGE":
+                self.link.write(LARGE)
+                # A turn later, when the large pieces are on their way.
+                self.link.call_soon(lambda: self.link.call_soon(lambda: self.link.write(b"end")))
+            case b"LARGE AND CLOSE":
+                self.link.write(LARGE)
+                self.link.close()
             case b"SOON":
                 self.link.call_soon(lambda: self.link.write(b"soon"))
                 self.link.write(b"now ")
@@ -180,6 +191,69 @@ def test_what_is_written_comes_out_in_order(running: Running) -> None:
         assert receive(client, 5) == b"hello"
         client.sendall(b"PIECES")
         assert receive(client, 200_001) == b"a" * 100_000 + b"b" * 100_000 + b"c"
+
+
+def test_large_writes_come_out_in_order_with_small_ones_around_them(running: Running) -> None:
+    with running.connect() as client:
+        for _ in range(3):
+            client.sendall(b"LARGE")
+            assert receive(client, len(b"".join(LARGE))) == b"".join(LARGE)
+            assert receive(client, 3) == b"end"
+            client.sendall(b"small")
+            assert receive(client, 5) == b"small"
+
+
+def test_large_writes_are_sent_outside_the_loop_and_others_are_served_meanwhile(running: Running) -> None:
+    with running.connect() as stuck, running.connect() as other:
+        stuck.sendall(b"LARGE")
+        assert receive(stuck, 1) == b"\0"
+        other.sendall(b"LARGE")
+        assert receive(other, len(b"".join(LARGE)) + 3) == b"".join([*LARGE, b"end"])
+        assert receive(stuck, len(b"".join(LARGE)) + 2) == b"".join([*LARGE, b"end"])[1:]
+    assert any(thread.name.startswith("headgate-sender") for thread in threading.enumerate())
+
+
+def test_a_close_sends_large_writes_first(running: Running) -> None:
+    with running.connect() as client:
+        client.sendall(b"LARGE AND CLOSE")
+        assert until_closed(client) == b"".join(LARGE)
+    assert running.made[0].is_lost.wait(LIMIT_S) and running.made[0].lost_for == [None]
+
+
+def test_a_peer_that_says_no_more_gets_the_large_writes_that_were_made(running: Running) -> None:
+    with running.connect() as client:
+        client.sendall(b"LARGE")
+        assert receive(client, 1) == b"\0"
+        client.shutdown(socket.SHUT_WR)
+        assert until_closed(client).removesuffix(b"end") == b"".join(LARGE)[1:]
+    assert running.made[0].is_lost.wait(LIMIT_S)
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_peer_that_goes_away_amid_large_writes_leaves_nothing(running: Running, reset: bool) -> None:
+    with running.connect() as client:
+        client.sendall(b"small")
+        assert receive(client, 5) == b"small"
+    assert running.made[0].is_lost.wait(LIMIT_S)
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(1, 6):
+        client = running.connect()
+        client.sendall(b"LARGE")
+        assert receive(client, 1) == b"\0"
+        if reset:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        assert running.made[number].is_lost.wait(LIMIT_S)
+    running.until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+
+def test_a_connection_that_is_ended_amid_large_writes_is_gone_at_once(running: Running) -> None:
+    with running.connect() as client:
+        client.sendall(b"LARGE")
+        assert receive(client, 1) == b"\0"
+        running.loop.call_soon_threadsafe(running.made[0].link.abort)
+        assert running.made[0].is_lost.wait(LIMIT_S)
+        assert len(until_closed(client)) < len(b"".join(LARGE))
 
 
 def test_calls_of_the_next_turn_come_behind_this_one(running: Running) -> None:

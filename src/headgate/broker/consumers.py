@@ -169,12 +169,12 @@ class Consumer(ABC):
 
     @property
     def needs_scan(self) -> bool:
-        """Whether it has credit, nothing pending, and something committed was not looked at yet."""
+        """Whether it has credit, little pending, and something committed was not looked at yet."""
         self._collect()
         return (
             self.credit > 0
             and self.is_active
-            and not self._pending
+            and self._pending.is_low
             and not self._is_scanning
             and not self._is_closed
             and not self._has_seen_all()

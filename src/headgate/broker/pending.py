@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import mmap
 from collections import deque
 
@@ -24,6 +25,11 @@ class PendingMessages:
 
     def __bool__(self) -> bool:
         return bool(self._batches)
+
+    @property
+    def is_low(self) -> bool:
+        """Whether more may be read."""
+        return not self._batches
 
     @property
     def next_offset(self) -> int:
@@ -63,14 +69,21 @@ class PendingMessages:
 class PendingChunks:
     """Chunks in stream order."""
 
-    __slots__ = ("_at", "_portions")
+    __slots__ = ("_at", "_ends", "_portions")
 
     def __init__(self) -> None:
         self._portions: deque[ChunkPortion] = deque()
         self._at = 0
+        # Of the first portion, per chunk, the bytes of data up to its end.
+        self._ends: list[int] = []
 
     def __bool__(self) -> bool:
         return bool(self._portions)
+
+    @property
+    def is_low(self) -> bool:
+        """Whether more may be read: what comes next, while the last half is sent."""
+        return not self._portions or (len(self._portions) == 1 and 2 * self._at >= len(self._ends))
 
     @property
     def next_offset(self) -> int:
@@ -86,23 +99,24 @@ class PendingChunks:
         """Put what a read gave behind the rest."""
         if len(portion.chunk_ids):
             self._portions.append(portion)
+            if len(self._portions) == 1:
+                self._begin()
 
     def clear(self) -> None:
         """Forget all."""
         self._portions.clear()
-        self._at = 0
+        self._begin()
 
     def take(self, max_chunks: int, max_bytes: int, committed_chunk_id: int) -> ChunkBatch:
         """The first ones, at most so many, at least one; `max_bytes` counts data parts."""
-        portion = self._portions[0]
-        stop = min(self._at + max_chunks, len(portion.chunk_ids))
-        ends = np.cumsum(portion.data_lengths[self._at : stop])
-        count = max(1, int(np.searchsorted(ends, max_bytes, side="right")))
-        part = slice(self._at, self._at + count)
-        self._at += count
-        if self._at == len(portion.chunk_ids):
+        portion, at, ends = self._portions[0], self._at, self._ends
+        taken_bytes = ends[at - 1] if at else 0
+        stop = bisect.bisect_right(ends, taken_bytes + max_bytes, at + 1, min(at + max_chunks, len(ends)))
+        part = slice(at, stop)
+        self._at = stop
+        if stop == len(ends):
             self._portions.popleft()
-            self._at = 0
+            self._begin()
         return ChunkBatch(
             portion.data,
             portion.header_starts[part],
@@ -110,6 +124,11 @@ class PendingChunks:
             portion.data_lengths[part],
             committed_chunk_id,
         )
+
+    def _begin(self) -> None:
+        """Go on with the first portion there is."""
+        self._at = 0
+        self._ends = np.cumsum(self._portions[0].data_lengths).tolist() if self._portions else []
 
 
 def held_bytes(buffers: list[NDArray[np.uint8]]) -> dict[int, int]:

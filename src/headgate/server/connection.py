@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from headgate.server.connections import ConnectionRecord, ip_address
 from headgate.server.context import HandlerFactory
 from headgate.server.link import Buffer, Handler, Peer, T
+from headgate.server.sending import Sender
 
 if TYPE_CHECKING:
     from headgate.server.driver import Driver
@@ -23,6 +24,8 @@ HIGH_WATER_BYTES = 512 * 1024
 LOW_WATER_BYTES = 128 * 1024
 _JOINED_BYTES = 128 * 1024
 """Up to so many bytes, pieces are copied into one: that costs less than handing over many."""
+_SENT_IN_THREAD_BYTES = 256 * 1024
+"""From so many bytes on, what a turn wrote is sent by a thread."""
 
 logger = logging.getLogger("headgate.server")
 
@@ -41,7 +44,10 @@ class Connection(asyncio.BufferedProtocol):
         self._pending: list[Buffer] = []
         self._pending_bytes = 0
         self._transport_is_full = False
+        self._sender: Sender | None = None
         self._owes_writable = False
+        self._ends_when_sent = False
+        self._has_heard_end = False
         self._reads = True
         self._is_closing = False
         self._is_lost = False
@@ -81,7 +87,10 @@ class Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """The peer says no more: what was written goes out, then the transport closes."""
         self._flush()
-        return False
+        self._has_heard_end = True
+        if self._sends and not self._is_closing:
+            self.close()
+        return self._sends
 
     def pause_writing(self) -> None:
         """The transport holds too much."""
@@ -100,6 +109,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._is_lost = self._is_closing = True
         self._pending.clear()
+        if self._sender is not None:
+            self._sender.close()
         if self._lingers is not None:
             self._lingers.cancel()
         handler, self._handler = self._handler, None
@@ -122,9 +133,7 @@ class Connection(asyncio.BufferedProtocol):
     def flush(self) -> None:
         """Hand what was written in this turn to the transport."""
         self._flush()
-        if self._owes_writable and not self._transport_is_full and not self._is_closing and self._handler is not None:
-            self._owes_writable = False
-            self._guarded(self._handler.writable)
+        self._tell_writable()
 
     def tick(self, now_ms: int) -> None:
         """Time passes."""
@@ -146,7 +155,9 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_writable(self) -> bool:
         """Whether more may be written now; when that becomes true again, the handler's `writable` is called."""
-        return not self._transport_is_full and self._pending_bytes < HIGH_WATER_BYTES and not self._is_closing
+        if self._transport_is_full or self._pending_bytes >= HIGH_WATER_BYTES or self._is_closing:
+            return False
+        return self._sender is None or self._sender.has_room
 
     def write(self, data: Buffer | Sequence[Buffer]) -> None:
         """Send bytes, in order, at the end of this turn; dropped when the connection is closing."""
@@ -185,13 +196,21 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._flush()
         self._is_closing = True
-        if self._transport.can_write_eof() and not self._transport.is_closing():
+        linger_s = self._driver.context.settings.timeouts.linger_s
+        self._lingers = self._driver.loop.call_later(linger_s, self._transport.abort)
+        if self._sends:
+            self._ends_when_sent = True
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        if self._transport.is_closing():
+            return
+        if self._transport.can_write_eof() and not self._has_heard_end:
             self._transport.write_eof()
             self.resume_reading()
         else:
             self._transport.close()
-        linger_s = self._driver.context.settings.timeouts.linger_s
-        self._lingers = self._driver.loop.call_later(linger_s, self._transport.abort)
 
     def abort(self) -> None:
         """Close at once."""
@@ -222,12 +241,48 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_closing:
             return
         self._record.bytes_sent += count
-        if len(pieces) == 1:
+        if self._sends or (count >= _SENT_IN_THREAD_BYTES and self._may_send_in_thread()):
+            assert self._sender is not None
+            self._sender.send(pieces, count)
+            self._owes_writable |= not self._sender.has_room
+        elif len(pieces) == 1:
             self._transport.write(pieces[0])
         elif count <= _JOINED_BYTES:
             self._transport.write(b"".join(pieces))
         else:
             self._transport.writelines(pieces)
+
+    # Sending in a thread.
+
+    @property
+    def _sends(self) -> bool:
+        """Whether a thread has something to send: what is written goes behind it."""
+        return self._sender is not None and self._sender.is_busy
+
+    def _may_send_in_thread(self) -> bool:
+        """Whether nothing waits in the transport, and it writes what it is given as it is."""
+        if self._peer.is_encrypted or self._transport.get_write_buffer_size() or self._transport.is_closing():
+            return False
+        if self._sender is None:
+            self._sender = Sender(
+                self._transport.get_extra_info("socket").fileno(),
+                self._driver.loop,
+                self._driver.run_in_sender_thread,
+                moved=self._moved,
+                failed=lambda error: self.abort(),
+            )
+        return True
+
+    def _moved(self) -> None:
+        """The thread has sent something."""
+        if self._ends_when_sent and not self._sends:
+            self._end()
+        self._tell_writable()
+
+    def _tell_writable(self) -> None:
+        if self._owes_writable and self._handler is not None and self.is_writable:
+            self._owes_writable = False
+            self._guarded(self._handler.writable)
 
     def _guarded(self, call: Callable[..., None], *arguments: Any) -> None:
         """Call into the handler; whatever it raises is an error in our own code, and ends this connection only."""

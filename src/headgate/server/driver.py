@@ -46,6 +46,7 @@ class Driver:
         self._servers: list[asyncio.Server] = []
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="headgate-worker")
         self._login_thread = ThreadPoolExecutor(1, thread_name_prefix="headgate-login")
+        self._sender_thread = ThreadPoolExecutor(1, thread_name_prefix="headgate-sender")
         self._turn_is_scheduled = False
         self._broker_is_woken = False
         self._calls: list[Callable[[], None]] = []
@@ -97,6 +98,8 @@ class Driver:
             timer.cancel()
         for pool in (self._workers, self._login_thread):
             pool.shutdown(wait=True, cancel_futures=True)
+        # What it was asked to send last closes its socket.
+        self._sender_thread.shutdown(wait=True)
 
     async def _wait_until_gone(self, limit_s: float) -> None:
         if self._connections and self._all_gone is not None:
@@ -148,6 +151,10 @@ class Driver:
     def run_in_login_thread(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
         """The same in the one thread for hashes of passwords: a flood of logins delays no reader."""
         self._run(self._login_thread, work, then)
+
+    def run_in_sender_thread(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
+        """The same in the one thread for large writes, which never wait: no scan delays them."""
+        self._run(self._sender_thread, work, then)
 
     def _run(self, pool: Executor, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
         def run() -> None:

@@ -14,8 +14,8 @@ from typing import Protocol
 from headgate.errors import HeadgateError
 from headgate.server.link import Link
 
-TURN_BYTES = 256 * 1024
-"""What one link may write in one turn of the loop, so that others get theirs."""
+TURN_BYTES = 512 * 1024
+"""What one link may write in one turn of the loop, so that others get theirs; at least one chunk."""
 SHARE_BYTES = 64 * 1024
 """What one consumer may write before the next one of its link has its turn."""
 _SMALL_SCANS_A_TURN = 64
@@ -93,7 +93,7 @@ class Pump:
             self._schedule()
 
     def _ready(self, entry: _Entry) -> None:
-        if entry.is_queued or entry.is_scanned or entry.was_removed:
+        if entry.is_queued or entry.was_removed:
             return
         entry.is_queued = True
         self._queue.append(entry)
@@ -119,12 +119,14 @@ class Pump:
             written = entry.deliver(min(left, SHARE_BYTES) if self._queue else left)
             if written:
                 left -= written
-                if entry.consumer.needs_scan and not entry.consumer.scan_is_small and not entry.was_removed:
-                    # What comes next is read while this is on its way.
+                self._requeue(entry)
+            if entry.is_scanned or entry.was_removed or not entry.consumer.needs_scan:
+                continue
+            if written:
+                # What comes next is read while this is on its way.
+                if not entry.consumer.scan_is_small:
                     self._scan_in_worker(entry)
-                else:
-                    self._requeue(entry)
-            elif entry.consumer.needs_scan and not entry.was_removed:
+            else:
                 if entry.consumer.scan_is_small:
                     small_scans -= 1
                     self._scan_here(entry)

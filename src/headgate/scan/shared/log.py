@@ -66,6 +66,11 @@ class Place:
         by_records = int(np.searchsorted(table.chunk_id, most, side="left"))
         return max(self.row + 1, min(by_bytes, by_records))
 
+    def mapped_stop(self, window_bytes: int) -> int:
+        """The row behind some chunks that are not copied: any number of records costs the same."""
+        stop = self.view.position_at(self.row) + window_bytes
+        return max(self.row + 1, int(np.searchsorted(self.view.table.position, stop, side="left")))
+
     def results_stop(self, results_bytes: int) -> int:
         """The row behind results from here on."""
         most_records = max(MOST_WINDOW_RECORDS, results_bytes // _BYTES_PER_RECORD)

@@ -46,7 +46,7 @@ _SPARSE = 4
 _GROWTH = 4
 """So many times larger is the next step then."""
 
-_MOST_MAPPED_BYTES = 16 << 20
+_MOST_MAPPED_BYTES = 32 << 20
 """Views of a file take no memory, so whoever is far behind gets many chunks at once."""
 
 _MOST_MAPPED_PARTS = 64
@@ -422,8 +422,9 @@ class SharedReader:
         counters = ScanCounters()
         view = place.view
         if not self._selector.tests_headers:
-            stop_row = place.window_stop(window_bytes)
-            if mapped_to is not None and view.position_at(stop_row) > mapped_to:
+            if mapped_to is None:
+                stop_row = place.window_stop(window_bytes)
+            elif view.position_at(stop_row := place.mapped_stop(window_bytes)) > mapped_to:
                 stop_row = max(place.row, int(np.searchsorted(view.table.position, mapped_to, side="right")) - 1)
             rows = user_rows(view, place.row, stop_row)
             counters.chunks_examined += len(rows)

@@ -1,0 +1,137 @@
+"""Large writes to a socket, made in a thread: the kernel copies them while the loop goes on.
+
+A transport of the loop writes in the loop's thread and holds the interpreter meanwhile: 0.25 ms for a chunk of 800 KB,
+in which neither this connection nor another is served. `sendmsg` lets go of the interpreter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+
+from headgate.server.link import Buffer
+
+RunInThread = Callable[[Callable[[], bool], Callable[[bool | BaseException], None]], None]
+
+MOST_BYTES = 3 << 20
+"""From so many bytes not sent yet on it takes no more."""
+_LOW_BYTES = 2 << 20
+"""Below so many it takes more again: what is left keeps the thread at work until more has come."""
+_BUFFERS_AT_ONCE = 512
+"""Below IOV_MAX of every system."""
+
+
+class Sender:
+    """Sends on one connected socket, in order, one thread at a time; all calls are made in the loop's thread.
+
+    It has a descriptor of its own, so that a thread never writes to another connection that got the number of a closed
+    one.
+    """
+
+    def __init__(
+        self,
+        descriptor: int,
+        loop: asyncio.AbstractEventLoop,
+        run_in_thread: RunInThread,
+        *,
+        moved: Callable[[], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """`moved` is called when there is room again, or everything is out; `failed` when the connection is broken.
+
+        None of them is called after `close`.
+        """
+        self._socket = socket.socket(fileno=os.dup(descriptor))
+        self._socket.setblocking(False)
+        self._loop = loop
+        self._run_in_thread = run_in_thread
+        self._moved = moved
+        self._failed = failed
+        self._queue: deque[list[Buffer]] = deque()
+        # The first is counted by the loop, the second by the thread that sends.
+        self._given_bytes = self._sent_bytes = 0
+        self._owes_moved = False
+        self._is_closed = False
+        self._is_sending = False
+        self.has_room = True
+        """Whether it may be given more; if not, `moved` is called when that has changed."""
+        self.is_busy = False
+        """Whether something is to be sent, or was just sent: what is written goes behind it."""
+
+    def send(self, buffers: list[Buffer], count: int) -> None:
+        """Send so many bytes behind everything given before; the buffers must not change afterwards."""
+        self._queue.append(buffers)
+        self._given_bytes += count
+        if self._given_bytes - self._sent_bytes >= MOST_BYTES:
+            self.has_room = False
+            self._owes_moved = True
+        if not self.is_busy:
+            self._start()
+
+    def close(self) -> None:
+        """Send nothing more; the socket is given back when the thread has ended."""
+        self._is_closed = True
+        self._queue.clear()
+        if not self._is_sending:
+            self._loop.remove_writer(self._socket.fileno())
+            self._socket.close()
+        else:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _start(self) -> None:
+        self.is_busy = self._is_sending = True
+        self._run_in_thread(self._send_queued, self._ended)
+
+    def _send_queued(self) -> bool:
+        """In the thread: send what is queued; whether the system took it all."""
+        while self._queue and not self._is_closed:
+            buffers = self._queue.popleft()
+            while buffers:
+                try:
+                    sent = self._socket.sendmsg(buffers[:_BUFFERS_AT_ONCE])
+                except BlockingIOError:
+                    self._queue.appendleft(buffers)
+                    return False
+                self._sent_bytes += sent
+                buffers = _behind(buffers, sent)
+            if self._owes_moved and self._given_bytes - self._sent_bytes < _LOW_BYTES:
+                self._owes_moved = False
+                self._loop.call_soon_threadsafe(self._has_moved)
+        return True
+
+    def _has_moved(self) -> None:
+        if not self._is_closed:
+            self.has_room = True
+            self._moved()
+
+    def _ended(self, all_taken: bool | BaseException) -> None:
+        self._is_sending = False
+        if self._is_closed:
+            self._socket.close()
+        elif isinstance(all_taken, BaseException):
+            self._failed(all_taken)
+        elif not all_taken:
+            self._loop.add_writer(self._socket.fileno(), self._writable)
+        elif self._queue:
+            self._start()
+        else:
+            self.is_busy = False
+            self._has_moved()
+
+    def _writable(self) -> None:
+        self._loop.remove_writer(self._socket.fileno())
+        self._start()
+
+
+def _behind(buffers: list[Buffer], sent: int) -> list[Buffer]:
+    """What is left of buffers when so many bytes of them were sent."""
+    for number, buffer in enumerate(buffers):
+        if sent < len(buffer):
+            return [memoryview(buffer)[sent:], *buffers[number + 1 :]]
+        sent -= len(buffer)
+    return []

@@ -15,6 +15,7 @@ from brokers import START_MS, SetClock, open_broker, open_session, publish
 from headgate.broker.broker import Broker
 from headgate.broker.consumers import (
     DROP_AFTER_MS,
+    KEPT_MS,
     TRIM_MS,
     ChunkConsumer,
     Consumer,
@@ -378,7 +379,25 @@ def test_a_consumer_that_ends_gives_back_what_it_held(broker: Broker, session: S
         consumer.close()
     assert session.stream_info("s").consumer_count == 0
     assert len(broker.consumers) == 0
+    broker.tick(START_MS + KEPT_MS)
     assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_files_stay_open_for_a_consumer_that_comes_soon(broker: Broker, session: Session) -> None:
+    _write(broker, session.publisher("s"), range(100))
+    descriptors = len(os.listdir("/proc/self/fd"))
+    first = session.message_consumer("s", _options())
+    assert len(_read(first)) == 100
+    used = len(os.listdir("/proc/self/fd"))
+    first.close()
+    broker.tick(START_MS + KEPT_MS - 1)
+    second = session.message_consumer("s", _options())
+    assert len(_read(second)) == 100
+    broker.tick(START_MS + 2 * KEPT_MS)
+    assert len(os.listdir("/proc/self/fd")) == used > descriptors
+    second.close()
+    session.delete_stream("s")
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
 
 
 # filters

@@ -183,6 +183,7 @@ class Broker:
             publisher.close()
         for reader in list(stream.readers):
             reader.close()
+        self.consumers.forget(stream)
         stream.close_writer()
         stream.offsets.clear()
         self._watched.pop(stream, None)
@@ -376,6 +377,7 @@ class Broker:
         finally:
             for session in list(self.sessions):
                 session.close()
+            self.consumers.close()
             for stream in self.catalogue:
                 stream.close_writer()
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 DROP_AFTER_MS = 2_000
 """So long a consumer may leave what is pending; then it is dropped, and read again when it goes on."""
 
+KEPT_MS = 3_000
+"""So long the files of a stream stay open without a consumer: whoever comes then finds them mapped into memory."""
+
 TRIM_MS = 10_000
 """So often memory for reading that nobody uses just then is given back."""
 
@@ -460,6 +463,7 @@ class Consumers:
         self.time_ms = self._trimmed_ms = now_ms()
         self._reads = SharedReads() if reads is None else reads
         self._logs: dict[BrokerStream, Gathering] = {}
+        self._unused_since_ms: dict[BrokerStream, int] = {}
         self._members: dict[Consumer, BrokerStream] = {}
         self._lock = threading.Lock()
 
@@ -486,6 +490,7 @@ class Consumers:
         if now_ms - self._trimmed_ms >= TRIM_MS:
             self._trimmed_ms = now_ms
             self._reads.trim()
+        self._close_unused(now_ms - KEPT_MS)
         for gathering in list(self._logs.values()):
             gathering.tick()
         waiting = []
@@ -506,11 +511,22 @@ class Consumers:
         with self._lock:
             stream = self._members.pop(consumer, None)
             if stream is not None:
-                self._close_unused(stream)
+                self._note_use(stream)
+
+    def forget(self, stream: BrokerStream) -> None:
+        """A stream is deleted, and its consumers have ended: its files are not kept open for others."""
+        with self._lock:
+            if self._unused_since_ms.pop(stream, None) is not None:
+                self._logs.pop(stream).log.close()
+
+    def close(self) -> None:
+        """Close the files that no consumer uses."""
+        self._close_unused(self.time_ms)
 
     @contextmanager
     def _log_of(self, stream: BrokerStream) -> Iterator[Gathering]:
         with self._lock:
+            self._unused_since_ms.pop(stream, None)
             found = self._logs.get(stream)
             if found is None:
                 log = SharedLog(stream.stream, self._reads)
@@ -519,16 +535,27 @@ class Consumers:
             yield found
         finally:
             with self._lock:
-                self._close_unused(stream)
+                self._note_use(stream)
 
     def _joined(self, consumer: Consumer, stream: BrokerStream) -> None:
         with self._lock:
             self._members[consumer] = stream
         stream.add_reader(consumer)
 
-    def _close_unused(self, stream: BrokerStream) -> None:
-        if stream in self._logs and stream not in self._members.values():
-            self._logs.pop(stream).log.close()
+    def _note_use(self, stream: BrokerStream) -> None:
+        if stream not in self._logs:
+            return
+        if stream in self._members.values():
+            self._unused_since_ms.pop(stream, None)
+        else:
+            self._unused_since_ms.setdefault(stream, self.time_ms)
+
+    def _close_unused(self, latest_ms: int) -> None:
+        """Close the files of streams without a consumer since a time."""
+        with self._lock:
+            for stream in [each for each, since_ms in self._unused_since_ms.items() if since_ms <= latest_ms]:
+                del self._unused_since_ms[stream]
+                self._logs.pop(stream).log.close()
 
 
 def _nothing() -> None:

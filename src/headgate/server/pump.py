@@ -28,7 +28,7 @@ class Pumped(Protocol):
 
     @property
     def needs_scan(self) -> bool:
-        """It has credit, nothing to take, and something it has not looked at."""
+        """It has credit, little to take, and something it has not looked at."""
 
     @property
     def scan_is_small(self) -> bool:

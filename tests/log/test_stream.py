@@ -169,6 +169,43 @@ def test_mapped_and_copied_segments_read_the_same(stream: Stream) -> None:
     assert read_messages(stream) == read_messages(Stream(stream.path, None))
 
 
+def test_the_newest_segment_is_mapped_on_demand_but_for_its_last_chunk(tmp_path: Path) -> None:
+    """What a writer has begun behind the last chunk may be cut at any time, and with it the page that chunk ends in."""
+    made = Stream.create(tmp_path / "s", name="s", now_ms=0)
+    with Writer.open(made, now_ms=0) as writer:
+        for number in range(20):
+            writer.append([(bytes([number]) * 10_000, None)], now_ms=number)
+        newest = made.segments()[0]
+        with newest.open() as reader:
+            stops = reader.stop_positions()
+            copied = bytes(reader.read(8, int(stops[-1])))
+            assert not reader.is_mapped(int(stops[0]))
+            assert reader.map_to(int(stops[-1])) < stops[-1]
+            assert reader.is_mapped(int(stops[-2])) and not reader.is_mapped(int(stops[-1]))
+            with newest.segment_path.open("ab") as begun:
+                begun.write(bytes(5000))
+            assert reader.map_to(int(stops[-1])) < stops[-1], "nothing was committed"
+            os.truncate(newest.segment_path, int(stops[-1]))
+            assert bytes(reader.read(8, int(stops[-1])))[:-8] == copied[:-8]
+            writer.append([(b"more", None)], now_ms=20)
+            reader.chunks(refresh=True)
+            assert reader.map_to(int(stops[-1])) >= stops[-1]
+
+
+def test_a_newest_segment_that_a_recovery_would_cut_is_not_mapped(stream: Stream) -> None:
+    newest = stream.segments()[-1]
+    with newest.open() as reader:
+        stop = reader.stop_position
+        with newest.segment_path.open("r+b") as damaged:
+            damaged.seek(stop - 1)
+            byte = damaged.read(1)
+            damaged.seek(stop - 1)
+            damaged.write(bytes([byte[0] ^ 1]))
+        assert reader.map_to(stop) == 0
+    with Stream(stream.path, None).segments()[0].open() as foreign:
+        assert foreign.map_to(foreign.stop_position) == 0
+
+
 def test_headers_of_dense_and_of_sparse_chunks_are_the_same_read_by_window_or_one_by_one(tmp_path: Path) -> None:
     made = Stream.create(tmp_path / "s", name="s", now_ms=0, arguments=StreamArguments(filter_size_bytes=255))
     with Writer.open(made, now_ms=0) as writer:

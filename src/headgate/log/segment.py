@@ -204,20 +204,27 @@ class SegmentReader:
 
     def _map(self) -> None:
         size = os.fstat(self._fd).st_size
-        self._mapping = np.frombuffer(mmap.mmap(self._fd, size, prot=mmap.PROT_READ), dtype=np.uint8)
+        mapping = np.frombuffer(mmap.mmap(self._fd, size, prot=mmap.PROT_READ), dtype=np.uint8)
+        # Of a file that may still be cut, what lies behind its last chunk could go.
+        self._mapping = mapping if self.segment.mappable else mapping[: self.stop_position]
 
     def map_to(self, stop: int) -> int:
         """Map what is there of a segment of our own, if `stop` is not mapped yet; gives the byte up to which it is.
 
-        What is read up to that byte is a view then; 0 where nothing may be mapped. A recovery cuts the last segment
-        only if its last chunk does not check, so that is looked at first: some 0.1 ms.
+        What is read up to that byte is a view then, in the newest segment all but its last chunk; 0 where nothing may
+        be mapped. A recovery cuts the last segment only if its last chunk does not check, so that is looked at first:
+        some 0.1 ms.
         """
         mapped = 0 if self._mapping is None else len(self._mapping)
         if mapped < stop + SLACK_BYTES and self.segment.is_own:
-            has_grown = os.fstat(self._fd).st_size > mapped
+            has_grown = self.stop_position > mapped
             if has_grown and (self.segment.mappable or self._ends_well()):
                 self._map()
         return 0 if self._mapping is None else max(0, len(self._mapping) - SLACK_BYTES)
+
+    def is_mapped(self, stop: int) -> bool:
+        """Whether what is read up to that byte is a view of the file."""
+        return self._mapping is not None and stop + SLACK_BYTES <= len(self._mapping)
 
     def _ends_well(self) -> bool:
         table = self.chunks()
@@ -429,7 +436,7 @@ class SegmentReader:
         """
         if not 0 <= start <= stop:
             raise ValueError(f"no byte range: {start} … {stop}")
-        if self._mapping is not None and stop + SLACK_BYTES <= len(self._mapping):
+        if self._mapping is not None and self.is_mapped(stop):
             return self._mapping[start : stop + SLACK_BYTES]
         size = os.fstat(self._fd).st_size
         if stop > size:
@@ -444,7 +451,7 @@ class SegmentReader:
         Behind the last range lie SLACK_BYTES more readable ones. The buffer is the mapping, or one that the next call
         of any method overwrites; ranges that touch are read at once. Errors as in `read`.
         """
-        if self._mapping is not None and (not len(stops) or int(stops[-1]) + SLACK_BYTES <= len(self._mapping)):
+        if self._mapping is not None and (not len(stops) or self.is_mapped(int(stops[-1]))):
             return self._mapping, positions
         if not len(stops):
             return self._reserve(SLACK_BYTES)[:SLACK_BYTES], positions

@@ -26,6 +26,9 @@ Int64Array = NDArray[np.int64]
 _MAPPED_WINDOW_BYTES = 16 << 20
 """Single messages of a mapped segment are not copied, so more of them may be taken at a time."""
 
+_MAPPED_FROM_BYTES = 1 << 20
+"""From so much to read on, looking whether a newest segment may be mapped pays."""
+
 _DENSE_SHARE = 4
 """From one wanted message in so many on, reading all of a chunk in a row is cheaper than reading them one by one."""
 
@@ -56,12 +59,21 @@ def read_rows(
 
     `index` is asked first. Batches, errors and memory: those of `read_in_full`, and a few megabytes of the index.
     """
+    if len(rows):
+        _map(reader, rows)
     decider = Decider(request, within)
     if not index.is_asked:
         yield from read_in_full(reader, rows, decider, counters)
         return
     for answer in index.answers(reader, rows, within):
         yield from _AnsweredRead(reader, answer, index, decider, counters).batches()
+
+
+def _map(reader: SegmentReader, rows: Int64Array) -> None:
+    """Where much is to be read, views of the file are cheaper than copies."""
+    stop = int(reader.stop_positions(int(rows[-1]), int(rows[-1]) + 1)[0])
+    if stop - int(reader.chunks().position[rows[0]]) >= _MAPPED_FROM_BYTES:
+        reader.map_to(stop)
 
 
 def rows_left(
@@ -128,7 +140,7 @@ class _AnsweredRead:
 
     def _direct(self, entries: WantedEntries, sizes: Int64Array) -> Iterator[ScanBatch]:
         answer, counters = self.answer, self.counters
-        is_mapped = self.reader.segment.mappable
+        is_mapped = len(entries.stops) > 0 and self.reader.is_mapped(int(entries.stops[-1]))
         limit = _MAPPED_WINDOW_BYTES if is_mapped else WINDOW_BYTES
         for part in cut(entries, limit, count_gaps=not is_mapped):
             chunks = np.flatnonzero(np.bincount(part.chunks, minlength=len(answer.rows)))

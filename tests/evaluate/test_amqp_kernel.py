@@ -92,7 +92,7 @@ def test_kernel_and_oracle_agree_on_damaged_containers(text: str, message: bytes
 
 
 @pytest.mark.long
-@settings(deadline=None, max_examples=20_000)
+@settings(deadline=None, max_examples=5_000)
 @given(accepted, st.lists(amqp_messages(), min_size=1, max_size=4))
 def test_kernel_and_oracle_agree_on_very_many(text: str, messages: list[bytes]) -> None:
     assert_agrees_with_the_oracle(text, messages)

@@ -84,14 +84,14 @@ def test_kernel_and_oracle_agree_on_filters_of_service_bus(text: str, messages: 
 
 
 @pytest.mark.long
-@settings(deadline=None, max_examples=20_000)
+@settings(deadline=None, max_examples=5_000)
 @given(rocketmq_strategies.expressions, st.lists(kernel_strategies.rocketmq_messages, min_size=1, max_size=4))
 def test_kernel_and_oracle_agree_on_many_more_filters_of_rocketmq(text: str, messages: list[bytes]) -> None:
     check(text, "rocketmq", messages)
 
 
 @pytest.mark.long
-@settings(deadline=None, max_examples=20_000)
+@settings(deadline=None, max_examples=5_000)
 @given(
     kernel_strategies.servicebus_expressions, st.lists(kernel_strategies.servicebus_messages, min_size=1, max_size=4)
 )

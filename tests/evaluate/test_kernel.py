@@ -93,7 +93,7 @@ def test_kernel_and_oracle_agree_on_arbitrary_bytes(text: str, messages: list[by
 
 
 @pytest.mark.long
-@settings(deadline=None, max_examples=20_000)
+@settings(deadline=None, max_examples=5_000)
 @given(expressions, st.lists(st.one_of(encoded_messages(), damaged_messages()), min_size=1, max_size=4))
 def test_kernel_and_oracle_agree_on_many_more_messages(text: str, messages: list[bytes]) -> None:
     assert_agrees_with_the_oracle(text, messages)

@@ -192,4 +192,4 @@ class TestStreamMachine(StreamMachine.TestCase):  # type: ignore[name-defined,mi
 
 @pytest.mark.long
 class TestStreamMachineLong(StreamMachine.TestCase):  # type: ignore[name-defined,misc]
-    settings = settings(deadline=None, max_examples=2000, stateful_step_count=60)
+    settings = settings(deadline=None, max_examples=400, stateful_step_count=60)

@@ -163,4 +163,4 @@ class TestHistoryMachine(HistoryMachine.TestCase):  # type: ignore[name-defined,
 
 @pytest.mark.long
 class TestHistoryMachineLong(HistoryMachine.TestCase):  # type: ignore[name-defined,misc]
-    settings = settings(deadline=None, max_examples=1500, stateful_step_count=60)
+    settings = settings(deadline=None, max_examples=400, stateful_step_count=60)

@@ -293,6 +293,15 @@ def test_a_thousand_idle_and_two_hundred_active_connections(process: ServerProce
         eventually(lambda: descriptors(process.pid) <= before, lambda: f"{descriptors(process.pid)}, {before} before")
 
 
+def test_a_low_first_limit_of_descriptors_is_no_limit_of_connections(process: ServerProcess) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    process.prepare = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    served = process.start()
+    with contextlib.ExitStack() as opened:
+        clients = [opened.enter_context(connect(served)) for _ in range(100)]
+        clients[-1].create_stream(STREAM)
+
+
 BEGINNINGS = {
     "amqp": (
         b"",

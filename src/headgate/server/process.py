@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
+import resource
 import signal
 import sys
 import threading
@@ -35,6 +37,7 @@ def serve(settings: ServerSettings, *, ready: Callable[[str], None]) -> None:
     Raises ConfigError, LogError when the server cannot be started. A second signal ends it without waiting for clients.
     """
     configure_logs(settings.log)
+    _allow_descriptors()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     loading = kernels.load_in_background(
         module for module in kernels.kernel_modules() if not module.startswith(_NOT_SERVED)
@@ -46,6 +49,13 @@ def serve(settings: ServerSettings, *, ready: Callable[[str], None]) -> None:
     finally:
         asyncio.set_event_loop(None)
         loop.close()
+
+
+def _allow_descriptors() -> None:
+    """As many as this process may have: what systems allow at first (1 024) is less than the connections it admits."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # macOS names a limit that it does not grant
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _serve(settings: ServerSettings, loading: threading.Thread, ready: Callable[[str], None]) -> None:

@@ -11,9 +11,10 @@ from headgate.log.bloom import BloomMatcher, bloom_bytes
 from headgate.log.format import ChunkHeader, ChunkHeaders, ChunkType, decode_headers
 from headgate.log.offsets import OffsetKind, OffsetSpecification
 from headgate.log.root import list_streams, resolve_stream, stream_folder
-from headgate.log.segment import ChunkTable, Segment, SegmentReader
+from headgate.log.segment import Segment, SegmentReader
 from headgate.log.settings import StreamArguments, StreamSettings
 from headgate.log.stream import Attachment, Stream
+from headgate.log.table import ChunkTable
 from headgate.log.writer import Appended, Durability, Writer
 
 __all__ = [

@@ -28,8 +28,9 @@ from headgate.log.format import (
     ChunkType,
 )
 from headgate.log.pairs import orphaned_segments
-from headgate.log.segment import ChunkTable, Segment
+from headgate.log.segment import Segment
 from headgate.log.stream import Stream
+from headgate.log.table import ChunkTable
 from headgate.log.tracking import TrackingState, decode_records, read_tracking
 
 _HEADER_ROWS = 8192

@@ -114,7 +114,7 @@ class _FailingFile:
 
 def abandon(writer: Writer) -> None:
     """What the kernel does for a writer whose process died: files closed, lock given back, nothing else."""
-    writer._close_pair()
+    writer._pair.close()
     writer._lock.release()
 
 

@@ -366,7 +366,7 @@ def test_after_a_crash_the_declaration_does_not_cover_what_others_write_next(tmp
     stream = Stream.create(tmp_path / "s", name="s", now_ms=0, filter_source=FIELD)
     writer = Writer.open(stream, now_ms=0)
     writer.append([(b"m", b"EMEA")], now_ms=0, filter_source=FIELD)
-    writer._close_pair()
+    writer._pair.close()
     writer._lock.release()
     with Writer.open(stream, now_ms=0) as writer:
         assert writer.settings.declared == (DeclaredRange(FIELD, 0, 1),)

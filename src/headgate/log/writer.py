@@ -9,7 +9,7 @@ reader can have seen it; the stream stays readable and, when there is room again
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -22,23 +22,19 @@ from numpy.typing import NDArray
 from headgate.errors import ConfigError, CorruptChunkError, LogError, StreamReadOnlyError
 from headgate.log.declaration import ranges_covering, trimmed
 from headgate.log.entries import SubBatch, chunk_groups, encode_chunk
-from headgate.log.files import DiskFile, OpenFile, WritableFile, storage_error, sync_folder
+from headgate.log.files import DiskFile, OpenFile
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
-    FILE_HEAD_BYTES,
     INDEX_DTYPE,
-    INDEX_RECORD_BYTES,
     ChunkHeader,
     ChunkType,
     decode_headers,
     encode_index_record,
-    index_name,
     patch_headers,
-    segment_name,
 )
+from headgate.log.last_pair import LastPair
 from headgate.log.lock import StreamLock, Wait, no_wait
 from headgate.log.manifest import Manifest
-from headgate.log.pairs import create_pair, delete_pair
 from headgate.log.pending import finish_pending
 from headgate.log.recovery import recover
 from headgate.log.retention import apply_retention
@@ -91,16 +87,9 @@ class Writer:
     ) -> None:
         self._lock = lock
         self._folder = stream.path
-        self._durability = durability
-        self._open_file = open_file
         self._settings = _own_settings(stream.path)
-        self._broken = False
-        self._sync_failed = False
-        self._segment: WritableFile | None = None
-        self._index: WritableFile | None = None
         tail = recover(self._folder)
-        self._segment_size = tail.segment_size
-        self._num_chunks = tail.num_chunks
+        self._pair = LastPair(self._folder, tail, open_file, is_durable=durability is Durability.DISK)
         self._next_offset = tail.next_chunk_id
         self._epoch = tail.epoch
         self._first_chunk_ids = [segment.first_chunk_id for segment in self.stream.segments()]
@@ -108,7 +97,7 @@ class Writer:
         self._pending_offsets: dict[bytes, int] = {}
         self._trim_declaration()
         self.apply_retention(now_ms=now_ms)
-        self._open_pair(tail.first_chunk_id)
+        self._pair.open()
 
     @staticmethod
     def open(
@@ -163,11 +152,11 @@ class Writer:
 
     def close(self) -> None:
         """Give files and lock back; again is harmless. Stored offsets that no chunk carries yet are not kept."""
-        if self._segment is not None:
+        if self._pair.is_open:
             # What is left ahead of the declaration is trimmed by the next writer if it cannot be now.
             with contextlib.suppress(LogError):
                 self._trim_declaration()
-        self._close_pair()
+        self._pair.close()
         self._lock.release()
 
     # what it knows
@@ -195,7 +184,7 @@ class Writer:
     @property
     def is_broken(self) -> bool:
         """Whether a write failed and could not be taken back: only a new writer, with its recovery, may go on."""
-        return self._broken
+        return self._pair.is_broken
 
     @property
     def pending_offsets(self) -> dict[bytes, int]:
@@ -324,7 +313,7 @@ class Writer:
         self._cover(filter_source, self._next_offset + header.num_records)
         header.chunk_id, header.timestamp_ms, header.epoch = self._next_offset, now_ms, self._epoch
         view[position : position + CHUNK_HEADER_BYTES] = header.encode()
-        record = encode_index_record(header.chunk_id, now_ms, self._epoch, self._segment_size, ChunkType.USER)
+        record = encode_index_record(header.chunk_id, now_ms, self._epoch, self._pair.segment_size, ChunkType.USER)
         trailer = bytes(view[stop - header.trailer_length : stop])
 
         def accept(count: int) -> None:
@@ -332,7 +321,7 @@ class Writer:
                 self._take_trailer(trailer, chunk_id=header.chunk_id, position=stop - header.trailer_length)
                 self._move_end(stop - position, 1, header.next_chunk_id)
 
-        self._put(view[position:stop], record, accept)
+        self._pair.put(view[position:stop], record, accept)
         return Appended(
             np.array([header.chunk_id], dtype=np.int64), np.array([header.num_records], np.int64), self._next_offset
         )
@@ -357,14 +346,7 @@ class Writer:
     def sync(self) -> None:
         """Flush the last segment and its index to the device: `next_offset` stays at least this, also without power."""
         self._check_usable()
-        try:
-            for file in (self._segment, self._index):
-                if file is not None:
-                    file.sync()
-            sync_folder(self._folder)
-        except OSError as error:
-            self._broken = True
-            raise storage_error(error, self._folder) from error
+        self._pair.sync()
 
     # settings
 
@@ -409,9 +391,9 @@ class Writer:
     # inside
 
     def _check_usable(self) -> None:
-        if self._segment is None:
+        if not self._pair.is_open:
             raise LogError("the writer is closed", path=self._folder)
-        if self._broken:
+        if self._pair.is_broken:
             raise LogError("an earlier write failed and could not be taken back; open a new writer", path=self._folder)
 
     def _check_chunks(
@@ -437,9 +419,9 @@ class Writer:
     def _stop_of_run(self, positions: NDArray[np.int64], row: int) -> int:
         """The first chunk behind `row` that must go to the next segment."""
         arguments = self._settings.arguments
-        room = arguments.max_segment_size_bytes - self._segment_size
+        room = arguments.max_segment_size_bytes - self._pair.segment_size
         by_size = int(np.searchsorted(positions, positions[row] + room, side="left"))
-        by_count = row + arguments.max_segment_chunks - self._num_chunks
+        by_count = row + arguments.max_segment_chunks - self._pair.num_chunks
         return max(row + 1, min(by_size, by_count, len(positions)))
 
     def _pending_records(self) -> list[TrackingRecord]:
@@ -447,32 +429,17 @@ class Writer:
 
     def _begin_segment(self, now_ms: int) -> None:
         """Before a chunk is written: a new pair if the last one is full, a snapshot if the pair is new."""
-        arguments = self._settings.arguments
+        arguments, pair = self._settings.arguments, self._pair
         is_full = (
-            self._segment_size >= arguments.max_segment_size_bytes or self._num_chunks >= arguments.max_segment_chunks
+            pair.segment_size >= arguments.max_segment_size_bytes or pair.num_chunks >= arguments.max_segment_chunks
         )
-        if is_full and self._num_chunks:
-            try:
-                pair = create_pair(self._folder, self._next_offset, self._open_file)
-                if self._durability is Durability.DISK:
-                    for file in pair:
-                        file.sync()
-                    sync_folder(self._folder)
-            except OSError as error:
-                # The old pair stays the last one; if the new one cannot be removed, only recovery may go on.
-                self._broken = True
-                with contextlib.suppress(OSError):
-                    delete_pair(self._folder, self._next_offset)
-                    self._broken = False
-                raise storage_error(error, self._folder / segment_name(self._next_offset)) from error
-            self._close_pair()
-            self._segment, self._index = pair
+        if is_full and pair.num_chunks:
+            pair.begin(self._next_offset)
             self._first_chunk_ids.append(self._next_offset)
-            self._segment_size, self._num_chunks = FILE_HEAD_BYTES, 0
             self.apply_retention(now_ms=now_ms)
         # Unlike the original, a snapshot holds nothing of the chunk that follows it: a crash between the two must not
         # leave a sequence whose message is not there.
-        if not self._num_chunks and self._first_chunk_ids[-1] > 0 and self._tracking:
+        if not pair.num_chunks and pair.first_chunk_id > 0 and self._tracking:
             records = self._tracking.snapshot(first_offset=self._first_chunk_ids[0])
             if records:
                 self._write_tracking(encode_records(records), ChunkType.TRACKING_SNAPSHOT, now_ms)
@@ -492,36 +459,9 @@ class Writer:
         records["chunk_id"] = headers.records["chunk_id"]
         records["timestamp_ms"] = now_ms
         records["epoch"] = self._epoch
-        records["position"] = positions + self._segment_size
+        records["position"] = positions + self._pair.segment_size
         records["type"] = headers.records["chunk_type"]
-        self._put(data.data, records.tobytes(), lambda count: self._accept(data, positions, count))
-
-    def _put(self, data: memoryview, records: bytes, accept: Callable[[int], None]) -> None:
-        """Write the bytes of chunks, then their index records; `accept` is told how many of the chunks are there."""
-        segment, index = self._segment, self._index
-        if segment is None or index is None:
-            raise LogError("the writer is closed", path=self._folder)
-        index_size = FILE_HEAD_BYTES + self._num_chunks * INDEX_RECORD_BYTES
-        count = len(records) // INDEX_RECORD_BYTES
-        try:
-            segment.write(data, self._segment_size)
-            self._sync(segment)
-            index.write(records, index_size)
-            self._sync(index)
-        except OSError as error:
-            self._broken = True
-            with contextlib.suppress(OSError):
-                visible = max(0, index.size() - index_size) // INDEX_RECORD_BYTES
-                accept(min(visible, count))
-                index.truncate(FILE_HEAD_BYTES + self._num_chunks * INDEX_RECORD_BYTES)
-                segment.truncate(self._segment_size)
-                # After a failed flush nobody knows what the device has: only recovery may go on.
-                self._broken = self._sync_failed
-            raise storage_error(error, self._folder / segment_name(self._first_chunk_ids[-1])) from error
-        except BaseException:
-            self._broken = True
-            raise
-        accept(count)
+        self._pair.put(data.data, records.tobytes(), lambda count: self._accept(data, positions, count))
 
     def _accept(self, data: NDArray[np.uint8], positions: NDArray[np.int64], count: int) -> None:
         """The first `count` of these chunks are in the stream: move the end behind them, take their trailers over."""
@@ -545,34 +485,12 @@ class Writer:
                 self._settle_offset(record)
 
     def _move_end(self, size_bytes: int, num_chunks: int, next_offset: int) -> None:
-        self._segment_size += size_bytes
-        self._num_chunks += num_chunks
+        self._pair.grow(size_bytes, num_chunks)
         self._next_offset = next_offset
 
     def _settle_offset(self, record: TrackingRecord) -> None:
         if self._pending_offsets.get(record.reference) == record.value:
             del self._pending_offsets[record.reference]
-
-    def _sync(self, file: WritableFile) -> None:
-        if self._durability is Durability.DISK:
-            self._sync_failed = True
-            file.sync()
-            self._sync_failed = False
-
-    def _open_pair(self, first_chunk_id: int) -> None:
-        path = self._folder / segment_name(first_chunk_id)
-        try:
-            self._segment = self._open_file(path)
-            self._index = self._open_file(self._folder / index_name(first_chunk_id))
-        except OSError as error:
-            self._close_pair()
-            raise storage_error(error, path) from error
-
-    def _close_pair(self) -> None:
-        for file in (self._segment, self._index):
-            if file is not None:
-                file.close()
-        self._segment = self._index = None
 
     def _save(self, *, flushed: bool = True, **changes: object) -> None:
         settings = msgspec.structs.replace(self._settings, **changes)

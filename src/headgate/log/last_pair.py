@@ -1,0 +1,145 @@
+"""The pair of files that a writer appends to: chunks that are written become visible, or are taken back.
+
+First the bytes of chunks go into the segment, then their index records; with the record a chunk exists for readers. A
+write that fails halfway is taken back as far as no reader can have seen it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from headgate.errors import LogError
+from headgate.log.files import OpenFile, WritableFile, storage_error, sync_folder
+from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES, index_name, segment_name
+from headgate.log.pairs import create_pair, delete_pair
+from headgate.log.recovery import Tail
+
+
+class LastPair:
+    """The newest segment of a stream and its index, as one writer has them open.
+
+    `segment_size` bytes and `num_chunks` chunks of it are visible. If `is_durable`, what is put is on the device before
+    it is visible, and visible on the device when `put` returns. All calls raise StorageFullError, StreamReadOnlyError
+    or LogError where the system fails.
+    """
+
+    __slots__ = (
+        "_files",
+        "_folder",
+        "_is_durable",
+        "_open_file",
+        "_sync_failed",
+        "first_chunk_id",
+        "is_broken",
+        "num_chunks",
+        "segment_size",
+    )
+
+    def __init__(self, folder: Path, tail: Tail, open_file: OpenFile, *, is_durable: bool) -> None:
+        self._folder = folder
+        self._open_file = open_file
+        self._is_durable = is_durable
+        self._files: tuple[WritableFile, WritableFile] | None = None
+        self._sync_failed = False
+        self.first_chunk_id = tail.first_chunk_id
+        self.segment_size = tail.segment_size
+        self.num_chunks = tail.num_chunks
+        self.is_broken = False
+        """A write failed and could not be taken back: only recovery may go on."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may be written."""
+        return self._files is not None
+
+    def open(self) -> None:
+        """Open the files that are there."""
+        path = self._folder / segment_name(self.first_chunk_id)
+        opened: list[WritableFile] = []
+        try:
+            for each in (path, self._folder / index_name(self.first_chunk_id)):
+                opened.append(self._open_file(each))
+        except OSError as error:
+            for file in opened:
+                file.close()
+            raise storage_error(error, path) from error
+        self._files = opened[0], opened[1]
+
+    def close(self) -> None:
+        """Give the files back; again is harmless."""
+        for file in self._files or ():
+            file.close()
+        self._files = None
+
+    def begin(self, first_chunk_id: int) -> None:
+        """Go on with a new, empty pair. On an error the old one stays the last."""
+        try:
+            pair = create_pair(self._folder, first_chunk_id, self._open_file)
+            if self._is_durable:
+                for file in pair:
+                    file.sync()
+                sync_folder(self._folder)
+        except OSError as error:
+            # If the new one cannot be removed, only recovery may go on.
+            self.is_broken = True
+            with contextlib.suppress(OSError):
+                delete_pair(self._folder, first_chunk_id)
+                self.is_broken = False
+            raise storage_error(error, self._folder / segment_name(first_chunk_id)) from error
+        self.close()
+        self._files = pair
+        self.first_chunk_id = first_chunk_id
+        self.segment_size, self.num_chunks = FILE_HEAD_BYTES, 0
+
+    def put(self, data: memoryview, records: bytes, accept: Callable[[int], None]) -> None:
+        """Write the bytes of chunks, then their index records.
+
+        `accept` is told how many of the chunks are visible now, also before an error is raised; it calls `grow`.
+        """
+        if self._files is None:
+            raise LogError("the writer is closed", path=self._folder)
+        segment, index = self._files
+        index_size = FILE_HEAD_BYTES + self.num_chunks * INDEX_RECORD_BYTES
+        count = len(records) // INDEX_RECORD_BYTES
+        try:
+            segment.write(data, self.segment_size)
+            self._sync(segment)
+            index.write(records, index_size)
+            self._sync(index)
+        except OSError as error:
+            self.is_broken = True
+            with contextlib.suppress(OSError):
+                visible = max(0, index.size() - index_size) // INDEX_RECORD_BYTES
+                accept(min(visible, count))
+                index.truncate(FILE_HEAD_BYTES + self.num_chunks * INDEX_RECORD_BYTES)
+                segment.truncate(self.segment_size)
+                # After a failed flush nobody knows what the device has: only recovery may go on.
+                self.is_broken = self._sync_failed
+            raise storage_error(error, self._folder / segment_name(self.first_chunk_id)) from error
+        except BaseException:
+            self.is_broken = True
+            raise
+        accept(count)
+
+    def grow(self, size_bytes: int, num_chunks: int) -> None:
+        """So much of what was put is visible."""
+        self.segment_size += size_bytes
+        self.num_chunks += num_chunks
+
+    def sync(self) -> None:
+        """Flush both files and their names to the device."""
+        try:
+            for file in self._files or ():
+                file.sync()
+            sync_folder(self._folder)
+        except OSError as error:
+            self.is_broken = True
+            raise storage_error(error, self._folder) from error
+
+    def _sync(self, file: WritableFile) -> None:
+        if self._is_durable:
+            self._sync_failed = True
+            file.sync()
+            self._sync_failed = False

@@ -69,6 +69,14 @@ def test_numbers_are_equal_by_value_however_they_were_written(tmp_path: Path) ->
     )
 
 
+@pytest.mark.parametrize("age", ["60m", "3600s", "01h"])
+def test_ages_are_equal_where_they_last_as_long(tmp_path: Path, age: str) -> None:
+    session = open_session(open_broker(tmp_path))
+    session.declare_stream("orders", {"max-age": "1h"})
+    assert session.declare_stream("orders", {"max-age": age}) is Declared.EXISTS
+    assert session.stream_info("orders").arguments == {"max-age": "1h"}
+
+
 @pytest.mark.parametrize("other", [{}, {"max-age": "2h"}, {"max-age": "1h", "unknown": 1}])
 def test_other_arguments_are_refused(tmp_path: Path, other: dict[str, object]) -> None:
     session = open_session(open_broker(tmp_path))

@@ -13,7 +13,7 @@ from brokers import open_broker, open_session, publish
 from headgate.broker.consumers import ChunkConsumer, ConsumerOptions
 from headgate.broker.groups import Group, GroupState
 from headgate.broker.session import Session
-from headgate.errors import PreconditionFailedError, ResourceNotFoundError
+from headgate.errors import PreconditionFailedError
 from headgate.log import OffsetSpecification
 
 FIRST = OffsetSpecification.first()
@@ -243,16 +243,27 @@ def test_a_consumer_that_ends_before_it_was_asked_is_not_asked(tmp_path: Path) -
     broker.close()
 
 
-def test_a_single_active_consumer_needs_a_name_and_its_super_stream(tmp_path: Path) -> None:
+def test_a_single_active_consumer_needs_a_name(tmp_path: Path) -> None:
     session = open_session(open_broker(tmp_path))
     session.declare_stream("s", {})
-    session.declare_exchange("other")
     with pytest.raises(PreconditionFailedError, match="needs a name"):
         session.chunk_consumer("s", ConsumerOptions(FIRST, single_active=True))
     with pytest.raises(PreconditionFailedError, match="255"):
         session.chunk_consumer("s", ConsumerOptions(FIRST, name="n" * 256))
-    with pytest.raises(PreconditionFailedError, match="no partition"):
-        session.chunk_consumer("s", ConsumerOptions(FIRST, name="n", single_active=True, super_stream="other"))
-    with pytest.raises(ResourceNotFoundError):
-        session.chunk_consumer("s", ConsumerOptions(FIRST, name="n", single_active=True, super_stream="unknown"))
     assert session.stream_info("s").consumer_count == 0
+
+
+@pytest.mark.parametrize("super_stream", ["unknown", "other", ""])
+def test_on_a_stream_that_is_no_partition_of_it_a_super_stream_has_no_effect(tmp_path: Path, super_stream: str) -> None:
+    broker = open_broker(tmp_path)
+    session = open_session(broker)
+    session.declare_stream("s", {})
+    session.create_super_stream("other", ["other-0"], ["0"], {})
+    options = ConsumerOptions(FIRST, name="n", single_active=True, super_stream=super_stream)
+    first = session.chunk_consumer("s", options)
+    second = session.chunk_consumer("s", options)
+    broker.write_queued()
+    assert first.is_active and not second.is_active
+    first.close()
+    assert second.is_active
+    broker.close()

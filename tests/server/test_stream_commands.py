@@ -182,6 +182,7 @@ def test_a_stored_offset_is_seen_by_the_query_behind_it_and_by_other_connections
     assert peer.ask(f.QueryOffset("reader", stream)).offset == 41
     assert peer.code(f.QueryPublisherSequence("", stream)) == ResponseCode.OK
     assert peer.code(f.QueryOffset("", stream)) == ResponseCode.NO_OFFSET
+    assert peer.code(f.QueryOffset("x" * 256, stream)) == ResponseCode.NO_OFFSET
     assert peer.code(f.QueryOffset("", "nowhere")) == ResponseCode.STREAM_DOES_NOT_EXIST
     peer.connection.send(f.StoreOffset("x" * 300, stream, 1))
     peer.connection.send(f.StoreOffset("reader", "nowhere", 1))
@@ -212,11 +213,16 @@ def test_statistics_are_minus_one_while_a_stream_is_empty(peer: StreamPeer, stre
         (OffsetSpecification.first(), 0),
         (OffsetSpecification.last(), 2),
         (OffsetSpecification.next(), 4),
+        (OffsetSpecification.offset(1), 0),
+        (OffsetSpecification.offset(3), 2),
         (OffsetSpecification.offset(100), 4),
         (OffsetSpecification.timestamp(1), 0),
+        (OffsetSpecification.timestamp(2**62), 4),
     ],
 )
-def test_places_are_resolved_to_offsets(peer: StreamPeer, stream: str, place: OffsetSpecification, offset: int) -> None:
+def test_places_are_resolved_to_the_chunks_that_a_reader_begins_with(
+    peer: StreamPeer, stream: str, place: OffsetSpecification, offset: int
+) -> None:
     for _ in range(2):
         peer.put(stream, [b"a", b"b"])
     reply = peer.ask(f.ResolveOffsetSpecification(stream, place))

@@ -199,6 +199,18 @@ def test_of_consumers_with_one_name_one_reads_and_the_next_takes_over_from_where
     assert chunk_ids(other, 3, 4) == [0, 1, 2]
 
 
+def test_the_end_of_a_subscription_is_answered_before_another_one_takes_over(peer: StreamPeer, stream: str) -> None:
+    group = {"name": "group", "single-active-consumer": "true"}
+    assert peer.subscribe(stream, number=0, **group) == peer.subscribe(stream, number=1, **group) == ResponseCode.OK
+    assert became(peer, 1) == 0
+    number = peer.connection.request(f.Unsubscribe(0))
+    while not any(isinstance(event, f.ConsumerUpdate) for event in peer.events):
+        peer.receive()
+    reply, update = peer.events
+    assert reply == f.UnsubscribeReply(correlation_id=number)
+    assert isinstance(update, f.ConsumerUpdate) and (update.subscription_id, update.active) == (1, 1)
+
+
 def test_partitions_of_a_super_stream_are_shared_by_the_members_of_a_group(
     peer: StreamPeer, server: RunningServer
 ) -> None:

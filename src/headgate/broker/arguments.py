@@ -109,6 +109,16 @@ def arguments_of(settings: StreamSettings) -> dict[str, object]:
     return arguments
 
 
+def different_arguments(existing: Mapping[str, object], declared: Mapping[str, object]) -> list[str]:
+    """Names of the arguments that two declarations do not share, in order; ages are equal where they last as long."""
+
+    def meant(arguments: Mapping[str, object], name: str) -> object:
+        value = arguments.get(name)
+        return _age_ms(value, "") if name == MAX_AGE and value is not None else value
+
+    return sorted(name for name in existing.keys() | declared.keys() if meant(existing, name) != meant(declared, name))
+
+
 def _filter_source(declared: Mapping[str, object], stream: str) -> str | None:
     source = declared.get(FILTER_SOURCE)
     if source is None:

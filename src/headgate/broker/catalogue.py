@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 
-from headgate.broker.arguments import arguments_of, check_arguments
+from headgate.broker.arguments import arguments_of, check_arguments, different_arguments
 from headgate.broker.stream import BrokerStream, Storage
 from headgate.errors import (
     ConfigError,
@@ -187,9 +187,7 @@ def _is_unfinished(stream: Stream) -> bool:
 
 def _check_equal(stream: BrokerStream, declaration: Mapping[str, object]) -> None:
     existing = arguments_declared(stream)
-    different = sorted(
-        name for name in existing.keys() | declaration.keys() if existing.get(name) != declaration.get(name)
-    )
+    different = different_arguments(existing, declaration)
     if different:
         name = different[0]
         raise ResourceExistsError(

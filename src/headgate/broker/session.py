@@ -25,6 +25,7 @@ from headgate.errors import (
     PreconditionFailedError,
     ResourceExistsError,
 )
+from headgate.log import OffsetSpecification
 from headgate.log.tracking import MAX_REFERENCE_BYTES
 
 if TYPE_CHECKING:
@@ -205,13 +206,22 @@ class Session:
 
         stream.when_removed(consumer, gone)
 
+    def resolve_offset(self, stream: str, start: OffsetSpecification) -> int:
+        """The id of the chunk that a reader begins with now, the next offset if it is not there yet.
+
+        Raises ResourceNotFoundError, AccessRefusedError, LogError.
+        """
+        self._check(Permission.READ, stream)
+        found = self._broker.catalogue.get(stream)
+        return found.stream.attach(start, now_ms=self._broker.now_ms()).chunk_id
+
     def _partition(self, stream: BrokerStream, options: ConsumerOptions) -> int | None:
-        if options.super_stream is None:
+        """Which partition of its super stream a stream is; None, as of a plain stream, where it is none of it."""
+        exchanges = self._broker.exchanges
+        if not options.super_stream or options.super_stream not in exchanges:
             return None
-        partitions = self._broker.exchanges.partitions(options.super_stream)
-        if stream.name not in partitions:
-            raise PreconditionFailedError(f"no partition of super stream {options.super_stream!r}", subject=stream.name)
-        return partitions.index(stream.name)
+        partitions = exchanges.partitions(options.super_stream)
+        return partitions.index(stream.name) if stream.name in partitions else None
 
     # offsets
 
@@ -313,8 +323,9 @@ class Session:
     ) -> None:
         """Make the partitions, each with the arguments, and bind them with their keys, pairwise and in order.
 
-        Raises ResourceExistsError where the name or a partition is there, PreconditionFailedError for counts that
-        differ, duplicates or bad names, AccessRefusedError, LogError; then nothing was made.
+        A key may have several partitions. Raises ResourceExistsError where the super stream or a partition is there,
+        PreconditionFailedError for counts that differ, duplicate partitions or bad names, AccessRefusedError, LogError;
+        then nothing was made.
         """
         name = clean_name(name)
         partitions = [clean_name(partition) for partition in partitions]
@@ -323,16 +334,16 @@ class Session:
                 f"{len(partitions)} partitions and {len(binding_keys)} binding keys; expected as many, one at least",
                 subject=name,
             )
-        if len(set(partitions)) < len(partitions) or len(set(binding_keys)) < len(binding_keys):
-            raise PreconditionFailedError("two partitions or binding keys are the same", subject=name)
+        if len(set(partitions)) < len(partitions):
+            raise PreconditionFailedError("two partitions are the same", subject=name)
         for resource in (name, *partitions):
             check_name(resource)
             self._check(Permission.CONFIGURE, resource)
-        for resource in (name, *partitions):
-            if resource in self._broker.exchanges and resource == name:
-                raise ResourceExistsError("there is an exchange or a super stream of that name", subject=name)
-            if self._broker.catalogue.find(resource) is not None:
-                raise ResourceExistsError("there is a stream of that name", subject=resource)
+        if name in self._broker.exchanges:
+            raise ResourceExistsError("there is an exchange or a super stream of that name", subject=name)
+        for partition in partitions:
+            if self._broker.catalogue.find(partition) is not None:
+                raise ResourceExistsError("there is a stream of that name", subject=partition)
         made: list[str] = []
         try:
             for partition in partitions:

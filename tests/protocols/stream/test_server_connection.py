@@ -197,6 +197,14 @@ def test_a_malformed_publish_ends_the_connection_without_a_word() -> None:
     assert served.connection.state is ServerState.CLOSED
 
 
+@pytest.mark.parametrize("body", [b"\0\2\0\3" + bytes(5), b"\0\2\0\1" + bytes(4), b"\0\2"])
+def test_a_publish_of_an_unknown_version_or_without_entries_is_an_unknown_frame(body: bytes) -> None:
+    served = opened()
+    (close,) = said(served.receive(len(body).to_bytes(4, "big") + body))
+    assert isinstance(close, f.Close) and close.closing_code == ResponseCode.UNKNOWN_FRAME
+    assert served.connection.state is ServerState.CLOSING
+
+
 def test_close_is_answered_behind_what_was_asked_before_and_frames_behind_it_are_ignored() -> None:
     served = opened()
     output = served.receive(

@@ -19,6 +19,7 @@ from headgate.protocols.stream.delivery import Buffer, encode_deliver
 from headgate.protocols.stream.framing import FrameAssembler, ProtocolViolation
 from headgate.protocols.stream.publishing import (
     DEFAULT_EXPANSION_LIMIT_BYTES,
+    PUBLISH_HEAD_BYTES,
     Publish,
     encode_confirms,
     encode_publish_errors,
@@ -105,6 +106,7 @@ FRAME_MAX_BEFORE_OPEN = 8192
 _HELD_MAX = 4 << 20
 _SIZE = struct.Struct(">I")
 _KEY = struct.Struct(">H")
+_PUBLISH_VERSIONS = (b"\0\1", b"\0\2")
 _CLOSE_CORRELATION = 1
 _REASONS = {ResponseCode.UNKNOWN_FRAME: "unknown frame", ResponseCode.FRAME_TOO_LARGE: "frame too large"}
 
@@ -285,8 +287,9 @@ class ServerConnection:
 
     def _receive_frame(self, body: bytes) -> None:
         if self.state is ServerState.OPENED and len(body) >= 2 and _KEY.unpack_from(body)[0] == Command.PUBLISH:
-            # A whole one that was not read in bulk. The original closes without a word.
-            self._violated("malformed frame: Publish", ResponseCode.UNKNOWN_FRAME, is_answered=False)
+            # A whole one that was not read in bulk. Where it is one at all, the original closes without a word.
+            is_one = len(body) >= PUBLISH_HEAD_BYTES - _SIZE.size and body[2:4] in _PUBLISH_VERSIONS
+            self._violated("malformed frame: Publish", ResponseCode.UNKNOWN_FRAME, is_answered=not is_one)
             return
         try:
             frame = decode_from_client(body)

@@ -8,11 +8,11 @@ from typing import Any
 
 from headgate.broker import arguments
 from headgate.broker.catalogue import Declared
-from headgate.broker.consumers import ConsumerOptions
 from headgate.broker.session import Session
 from headgate.broker.users import Permission
 from headgate.errors import HeadgateError, LogError, ResourceExistsError, ResourceNotFoundError
 from headgate.log.offsets import OffsetSpecification
+from headgate.log.tracking import MAX_REFERENCE_BYTES
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import ResponseCode, response_code
 from headgate.server.context import ServerContext
@@ -108,7 +108,8 @@ class Administration:
         return f.QueryPublisherSequenceReply(self._session.last_sequence(request.stream, request.reference) or 0)
 
     def _query_offset(self, request: f.QueryOffset) -> f.QueryOffsetReply:
-        if not request.reference:
+        if not 1 <= len(request.reference.encode()) <= MAX_REFERENCE_BYTES:
+            # Nothing can be stored under it.
             code = self._code_of(request.stream)
             return f.QueryOffsetReply(code=ResponseCode.NO_OFFSET if code == ResponseCode.OK else code)
         stored = self._session.stored_offset(request.stream, request.reference)
@@ -147,10 +148,8 @@ class Administration:
         )
 
     def _resolve_offset(self, request: f.ResolveOffsetSpecification) -> f.ResolveOffsetSpecificationReply:
-        consumer = self._session.chunk_consumer(request.stream, ConsumerOptions(request.offset, tag="resolve"))
-        offset = consumer.next_offset
-        consumer.close()
-        return f.ResolveOffsetSpecificationReply(OffsetSpecification.offset(offset))
+        chunk_id = self._session.resolve_offset(request.stream, request.offset)
+        return f.ResolveOffsetSpecificationReply(OffsetSpecification.offset(chunk_id))
 
     def _check_readable(self, stream: str) -> None:
         self._context.broker.users.check(self._session.user, Permission.READ, stream)

@@ -147,8 +147,10 @@ class Commands:
             call()
 
     def _unsubscribe(self, request: f.Unsubscribe) -> None:
-        known = self._subscriptions.unsubscribe(request.subscription_id)
+        known = request.subscription_id in self._subscriptions
+        # Before another subscription is asked to go on in its place.
         self._connection.reply(request, ResponseCode.OK if known else ResponseCode.SUBSCRIPTION_ID_UNKNOWN)
+        self._subscriptions.unsubscribe(request.subscription_id)
 
     def _exchange_versions(self, request: f.ExchangeCommandVersions) -> None:
         self._connection.send(f.ExchangeCommandVersionsReply(SERVER_VERSIONS, correlation_id=request.correlation_id))

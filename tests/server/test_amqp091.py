@@ -177,7 +177,9 @@ def test_a_stream_is_declared_again_with_the_same_arguments_only(client, stream)
         ({}, {"queue": ""}, 406, m.ChannelClose),
         ({}, {"queue": "amq.mine"}, 403, m.ChannelClose),
         ({"queue_type": long_string("quorum")}, {}, 540, m.ConnectionClose),
-        ({"queue_type": Field(FieldType.VOID, None)}, {}, 540, m.ConnectionClose),
+        ({"queue_type": long_string("classic")}, {}, 540, m.ConnectionClose),
+        ({"queue_type": long_string("streams")}, {}, 406, m.ChannelClose),
+        ({"queue_type": Field(FieldType.VOID, None)}, {}, 406, m.ChannelClose),
     ],
 )
 def test_a_declaration_that_no_stream_can_be_is_refused(client, arguments, flags, code, kind):
@@ -241,8 +243,6 @@ def test_a_stream_in_use_is_not_deleted_if_so_asked(client, stream):
 @pytest.mark.parametrize(
     "method",
     [
-        m.QueuePurge(queue="any"),
-        m.BasicGet(queue="any"),
         m.BasicRecover(requeue=True),
         m.BasicRecoverAsync(requeue=True),
         m.TxSelect(),
@@ -261,6 +261,20 @@ def test_what_is_not_served_is_not_implemented(client, method):
     client.say(1, method)
     close = client.next(0)
     closed(close, m.ConnectionClose, 540, "NOT_IMPLEMENTED")
+    assert (close.class_id, close.method_id) == method.CODE
+
+
+@pytest.mark.parametrize("method", [m.QueuePurge, m.BasicGet])
+def test_what_streams_cannot_do_is_not_found_where_there_is_no_stream(client, stream, method):
+    closed(client.call(1, method(queue="nowhere")), m.ChannelClose, 404, "nowhere")
+    client.say(1, m.ChannelCloseOk())
+    assert client.call(1, m.ChannelOpen()) == m.ChannelOpenOk()
+    closed(client.call(1, method()), m.ChannelClose, 404, "no previously declared queue")
+    client.say(1, m.ChannelCloseOk())
+    assert client.call(1, m.ChannelOpen()) == m.ChannelOpenOk()
+    client.say(1, method(queue=stream))
+    close = client.next(0)
+    closed(close, m.ConnectionClose, 540, "not supported by streams")
     assert (close.class_id, close.method_id) == method.CODE
 
 
@@ -317,17 +331,15 @@ def wait_confirmed(client: Client, tag: int) -> int:
         (m.QueueBind(queue="nowhere", exchange="amq.direct", routing_key="k"), 404),
         (m.QueueBind(queue="", exchange="amq.direct", routing_key="k"), 404),
         (m.ExchangeDeclare(exchange="amq.mine"), 403),
+        (m.ExchangeDeclare(exchange="", durable=True), 403),
+        (m.ExchangeDeclare(exchange="", passive=True), 403),
+        (m.ExchangeDeclare(exchange="e", type="x-random"), 406),
         (m.ExchangeDelete(exchange="amq.direct"), 403),
         (m.ExchangeDeclare(exchange="amq.direct", durable=True, auto_delete=True), 406),
     ],
 )
 def test_exchanges_that_cannot_be_are_refused_on_the_channel(client, method, code):
     closed(client.call(1, method), m.ChannelClose, code)
-
-
-def test_an_exchange_of_no_known_type_is_an_invalid_command(client):
-    client.say(1, m.ExchangeDeclare(exchange="e", type="x-random"))
-    closed(client.next(0), m.ConnectionClose, 503)
 
 
 # publishing
@@ -593,6 +605,7 @@ def test_a_refused_filter_is_shown_with_a_caret(client, stream):
         ({}, {}, 1, m.ChannelClose, 406),
         ({"prefetch_count": 5}, {"no_ack": True}, 0, m.ConnectionClose, 540),
         ({"prefetch_count": 5}, {"exclusive": True}, 1, m.ChannelClose, 403),
+        ({"prefetch_count": 5}, {"arguments": {"x-priority": long(1)}}, 1, m.ChannelClose, 406),
     ],
 )
 def test_a_consumer_that_cannot_be_is_refused(client, stream, qos, consume, channel, kind, code):

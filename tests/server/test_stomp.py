@@ -7,10 +7,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from headgate.protocols.amqp091 import methods as m
+from headgate.protocols.amqp091.fields import long_string
 from headgate.protocols.stomp.frames import Frame, FrameReader, Version
+from headgate.server.amqp091 import Amqp091Handler
 from headgate.server.stomp import StompHandler
+from server import amqp091_client
 from server.running import RunningServer, running_server
 
+HANDLERS = {"stomp": StompHandler, "amqp": Amqp091Handler}
 LIMIT_S = 20.0
 CONNECT = "CONNECT\naccept-version:1.2\nlogin:guest\npasscode:guest\nhost:/\n{more}\n\0"
 STREAM = "x-queue-type:stream\ndurable:true\nauto-delete:false\n"
@@ -19,7 +24,7 @@ STREAM = "x-queue-type:stream\ndurable:true\nauto-delete:false\n"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     limits = {"message_size_bytes": 100_000, "consumers": 3}
-    with running_server(tmp_path_factory.mktemp("stomp"), handlers={"stomp": StompHandler}, limits=limits) as running:
+    with running_server(tmp_path_factory.mktemp("stomp"), handlers=HANDLERS, limits=limits) as running:
         yield running
 
 
@@ -128,11 +133,15 @@ def test_a_message_comes_as_it_was_sent(server, client, stream):
     )
 
 
-def test_headers_of_the_frame_itself_are_not_taken_from_a_message(client, stream):
-    forged = "message-id:forged\nredelivered:true\nsubscription:t\nack:forged\ncolor:red\n"
-    client.send(stream, "a", headers=STREAM + forged)
+def test_headers_of_the_frame_itself_are_not_taken_from_a_message(server, client, stream):
+    client.send(stream, "declares")
+    forged = {"message-id": "forged", "redelivered": "true", "subscription": "t", "ack": "forged", "color": "red"}
+    with amqp091_client.Client(server.ports["amqp"]).open(1) as publisher:
+        publisher.call(1, m.ConfirmSelect())
+        publisher.publish(1, stream, b"a", headers={name: long_string(text) for name, text in forged.items()})
+        assert publisher.next(1) == m.BasicAck(1, multiple=False)
     client.bytes = b""
-    client.subscribe(stream)
+    client.subscribe(stream, "x-stream-offset:offset=1\n")
     headers = client.next().headers
     assert (headers["subscription"], headers["redelivered"], headers["color"]) == ("s", "false", "red")
     assert headers["ack"] == headers["message-id"] != "forged"
@@ -180,6 +189,7 @@ def test_a_stream_that_was_deleted_is_declared_again(server, client, stream):
         (f"SEND\ndestination:/queue/new\n{STREAM}x-max-length-bytes:many\n\n\0", "Invalid header", "x-max-length"),
         ("SEND\ndestination:/queue/new\nx-queue-type:stream\ndurable:false\n\n\0", "precondition_failed", "durable"),
         ("SEND\ndestination:/exchange/nowhere/key\n\n\0", "not_found", "nowhere"),
+        ("SEND\ndestination:/amq/queue/any\nmessage-id:mine\n\n\0", "Invalid header", "amqp-message-id"),
         (f"SEND\ndestination:/queue/new\n{STREAM}user-id:other\n\n\0", "precondition_failed", "user_id"),
         (f"SEND\ndestination:/queue/new\n{STREAM}expiration:soon\n\n\0", "precondition_failed", "expiration"),
         ("SUBSCRIBE\nid:1\ndestination:/exchange/amq.direct/key\nack:client\n\n\0", "not_implemented", "exchanges"),
@@ -203,6 +213,7 @@ def test_what_cannot_be_is_an_error_and_the_end(client, frame, message, text):
         ("ack:client\nprefetch-count:x\n", "Invalid header", "prefetch-count"),
         ("ack:auto\nprefetch-count:5\n", "not_implemented", "automatic"),
         ("prefetch-count:5\n", "not_implemented", "automatic"),
+        ("ack:client\nprefetch-count:5\nx-priority:5\n", "precondition_failed", "x-priority"),
         ("ack:client\nprefetch-count:5\nx-headgate-sql:n = \n", "precondition_failed", "^"),
     ],
 )
@@ -255,6 +266,21 @@ def test_a_subscription_that_has_ended_gets_nothing(client, stream):
     client.say("UNSUBSCRIBE\nid:s\nreceipt:u\n\n\0", f"ACK\nid:{frame.headers['ack']}\nreceipt:a\n\n\0")
     assert [client.next().headers["receipt-id"] for _ in range(2)] == ["u", "a"]
     client.send(stream, "m1")
+
+
+def test_subscriptions_of_one_name_after_another_never_call_two_messages_the_same(client, stream):
+    client.send(stream, "m0", "m1", "m2")
+    client.subscribe(stream, prefetch=2)
+    earlier = [client.next().headers["ack"] for _ in range(2)]
+    client.say("UNSUBSCRIBE\nid:s\nreceipt:u\n\n\0")
+    assert client.next().headers["receipt-id"] == "u"
+    client.subscribe(stream, prefetch=2)
+    later = [client.next().headers["ack"] for _ in range(2)]
+    assert len({*earlier, *later}) == 4
+    # What the first one had is no message of the second, which keeps its places taken.
+    client.say(f"ACK\nid:{earlier[1]}\nreceipt:a\n\n\0", f"ACK\nid:{later[0]}\nreceipt:b\n\n\0")
+    assert [client.next().headers.get("receipt-id") for _ in range(2)] == ["a", "b"]
+    assert client.next().body == b"m2"
 
 
 def test_receipts_of_everything_come_before_the_end(client, stream):

@@ -62,12 +62,15 @@ class Confirms:
 
 
 class Unacknowledged(Generic[C]):
-    """Deliveries of a channel that the client has not settled, each with the consumer that it belongs to."""
+    """Deliveries of a channel that the client has not settled, each with the consumer that it belongs to.
+
+    The first delivery has the tag behind `last_tag`.
+    """
 
     __slots__ = ("_open", "last_tag")
 
-    def __init__(self) -> None:
-        self.last_tag = 0
+    def __init__(self, last_tag: int = 0) -> None:
+        self.last_tag = last_tag
         self._open: OrderedDict[int, C] = OrderedDict()
 
     def delivered(self, consumer: C) -> int:

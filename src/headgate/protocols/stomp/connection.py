@@ -107,7 +107,12 @@ class ServerConnection:
 
     def _send(self, frame: Frame) -> Event:
         headers = frame.headers
-        return Send(_required(headers, "destination", "SEND"), headers, frame.body, headers.get("receipt"))
+        destination = _required(headers, "destination", "SEND")
+        if "message-id" in headers:
+            # It names what is delivered: the publisher's own would be lost.
+            reason = "'message-id' is not allowed on 'SEND'; the header of a message's own id is 'amqp-message-id'"
+            raise RemoteProtocolError(reason, code="Invalid header")
+        return Send(destination, headers, frame.body, headers.get("receipt"))
 
     def _subscribe(self, frame: Frame) -> Event:
         headers = frame.headers

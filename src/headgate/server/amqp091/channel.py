@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from headgate.errors import (
     AccessRefusedError,
@@ -19,7 +19,7 @@ from headgate.protocols.amqp091 import methods as m
 from headgate.protocols.amqp091.codec import encode_method
 from headgate.protocols.amqp091.codes import ReplyCode
 from headgate.protocols.amqp091.events import Published
-from headgate.protocols.amqp091.fields import Field, FieldType, Table
+from headgate.protocols.amqp091.fields import Field, FieldType, Table, long_string
 from headgate.protocols.amqp091.publication import read_publication
 from headgate.protocols.amqp091.tags import Confirms, Unacknowledged
 from headgate.server.amqp091.consumer import ChannelConsumer
@@ -28,7 +28,8 @@ from headgate.server.amqp091.options import consumer_options
 if TYPE_CHECKING:
     from headgate.server.amqp091.handler import Amqp091Handler
 
-_EXCHANGE_KINDS = frozenset({"direct", "fanout", "topic", "headers"})
+_CLASSIC = long_string("classic")
+_OTHER_QUEUES = (_CLASSIC, long_string("quorum"))
 
 
 class Channel:
@@ -127,10 +128,12 @@ class Channel:
 
     def _declare(self, method: m.QueueDeclare) -> None:
         session, name, arguments = self._handler.session, method.queue, method.arguments
-        kind = arguments.get("x-queue-type")
-        if kind != Field(FieldType.LONG_STRING, b"stream"):
+        kind = arguments.get("x-queue-type", _CLASSIC)
+        if kind != long_string("stream"):
             if name in session.streams():
                 raise ResourceExistsError("inequivalent arg 'x-queue-type': it is a stream", subject=_queue(name))
+            if kind not in _OTHER_QUEUES:
+                raise PreconditionFailedError("invalid type in x-queue-type; expected stream", subject=_queue(name))
             raise UnsupportedError("only streams are served; declare with x-queue-type = stream", subject=_queue(name))
         if not name:
             raise PreconditionFailedError("a stream has a name; the server gives none")
@@ -152,7 +155,7 @@ class Channel:
         self._answer(method, m.QueueDeleteOk(min(messages, 2**32 - 1)))
 
     def _queue_purge(self, method: m.QueuePurge) -> None:
-        raise UnsupportedError("queue.purge is not supported by streams", subject=_queue(method.queue))
+        self._raise_unsupported("queue.purge", method.queue)
 
     def _queue_bind(self, method: m.QueueBind) -> None:
         queue = self._queue_name(method.queue)
@@ -170,8 +173,8 @@ class Channel:
     # exchanges
 
     def _exchange_declare(self, method: m.ExchangeDeclare) -> None:
-        if not method.passive and method.type not in _EXCHANGE_KINDS:
-            raise RemoteProtocolError(f"unknown exchange type {method.type!r}", code=ReplyCode.COMMAND_INVALID)
+        if not method.exchange:
+            raise AccessRefusedError("operation not permitted on the default exchange")
         self._handler.session.declare_exchange(
             method.exchange,
             kind=method.type,
@@ -233,7 +236,7 @@ class Channel:
         self._answer(method, m.BasicCancelOk(method.consumer_tag))
 
     def _get(self, method: m.BasicGet) -> None:
-        raise UnsupportedError("basic.get is not supported by streams", subject=_queue(method.queue))
+        self._raise_unsupported("basic.get", method.queue)
 
     def _ack(self, method: m.BasicAck) -> None:
         self._settle(method.delivery_tag, multiple=method.multiple)
@@ -266,6 +269,12 @@ class Channel:
         if not method.active:
             raise UnsupportedError("active=false")
         self._send(m.ChannelFlowOk(True))
+
+    def _raise_unsupported(self, what: str, queue: str) -> NoReturn:
+        """Streams cannot do it; of a queue that is not there nobody knows what it could."""
+        queue = self._queue_name(queue)
+        self._handler.session.declare_stream(queue, {}, passive=True)
+        raise UnsupportedError(f"{what} is not supported by streams", subject=_queue(queue))
 
     def _unsupported(self, method: m.Method) -> None:
         raise UnsupportedError(f"{type(method).__name__} is not served")

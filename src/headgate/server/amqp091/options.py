@@ -25,6 +25,7 @@ DIALECT = "x-headgate-dialect"
 STREAM_OFFSET = "x-stream-offset"
 STREAM_FILTER = "x-stream-filter"
 MATCH_UNFILTERED = "x-stream-match-unfiltered"
+PRIORITY = "x-priority"
 
 _INTERVAL = re.compile(r"[0-9]{1,18}[YMDhms]")
 _MAX_TIMESTAMP_S = 2**63 // 1000 - 1
@@ -33,6 +34,8 @@ _SHOWN_CHARACTERS = 50
 
 def consumer_options(arguments: Table, *, tag: str, settings: ServerSettings) -> ConsumerOptions:
     """The options of a consumer. Raises PreconditionFailedError for what cannot be."""
+    if PRIORITY in arguments:
+        raise PreconditionFailedError(f"{PRIORITY} is an argument of other queues' consumers, not of streams'")
     values = _filter_values(arguments.get(STREAM_FILTER))
     unfiltered = arguments.get(MATCH_UNFILTERED)
     return ConsumerOptions(

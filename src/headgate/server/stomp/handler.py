@@ -72,6 +72,8 @@ class StompHandler:
         self._pump = Pump(link)
         self._session_id = f"session-{secrets.token_urlsafe(16)}"
         self._subscriptions: dict[str, Subscription] = {}
+        self._last_tag = 0
+        """The highest tag of subscriptions that have ended."""
         self._declared: set[str] = set()
         self._numbers = itertools.count(1)
         self._leaving: Disconnect | None = None
@@ -267,6 +269,7 @@ class StompHandler:
             self.flush,
             stream=destination.name,
             session=self._session_id,
+            earlier_tags=self._last_tag,
         )
         self._subscriptions[event.key] = subscription
         self._receipt(event.receipt)
@@ -335,6 +338,7 @@ class StompHandler:
 
     def _end_subscription(self, subscription: Subscription) -> None:
         self._pump.remove(subscription.consumer)
+        self._last_tag = max(self._last_tag, subscription.last_tag)
         subscription.close()
 
     def _end(self) -> None:

@@ -15,7 +15,14 @@ from collections.abc import Mapping
 
 from headgate.errors import PreconditionFailedError, RemoteProtocolError
 from headgate.protocols.amqp091.fields import Field, FieldType, Table, boolean, long, long_string
-from headgate.server.amqp091.options import DIALECT, MATCH_UNFILTERED, SQL, STREAM_FILTER, STREAM_OFFSET
+from headgate.server.amqp091.options import (
+    DIALECT,
+    MATCH_UNFILTERED,
+    PRIORITY,
+    SQL,
+    STREAM_FILTER,
+    STREAM_OFFSET,
+)
 
 PREFETCH_COUNT = "prefetch-count"
 MAX_PREFETCH = 65_535
@@ -69,7 +76,7 @@ def consumer_arguments(headers: Mapping[str, str]) -> Table:
         arguments[STREAM_FILTER] = Field(FieldType.ARRAY, values)
     if headers.get(MATCH_UNFILTERED) in _BOOLEANS:
         arguments[MATCH_UNFILTERED] = boolean(_BOOLEANS[headers[MATCH_UNFILTERED]])
-    for name in (SQL, DIALECT):
+    for name in (SQL, DIALECT, PRIORITY):
         if name in headers:
             arguments[name] = long_string(headers[name])
     return arguments

@@ -23,11 +23,15 @@ _CACHED_BYTES = 256
 
 
 class Subscription:
-    """One subscription; its credit is the prefetch count, each message that is acknowledged gives a place back."""
+    """One subscription; its credit is the prefetch count, each message that is acknowledged gives a place back.
+
+    Tags up to `earlier_tags` are those of subscriptions that have ended, so that no two messages are called the same.
+    """
 
     __slots__ = (
         "_ack",
         "_core",
+        "_earlier_tags",
         "_flush",
         "_is_cumulative",
         "_message_id",
@@ -49,6 +53,7 @@ class Subscription:
         *,
         stream: str,
         session: str,
+        earlier_tags: int,
     ) -> None:
         self.consumer = consumer
         self.request = request
@@ -57,7 +62,8 @@ class Subscription:
         self._core = core
         self._flush = flush
         self._is_cumulative = request.ack_mode is AckMode.CLIENT
-        self._unacknowledged: Unacknowledged[str] = Unacknowledged()
+        self._earlier_tags = earlier_tags
+        self._unacknowledged: Unacknowledged[str] = Unacknowledged(earlier_tags)
         message_id = f"{request.key}@@{session}@@"
         self._subscription = b"" if request.id is None else self._line("subscription", request.id) + b"\n"
         self._message_id = self._line("message-id", message_id)
@@ -94,12 +100,20 @@ class Subscription:
 
     def acknowledge(self, tag: int) -> bool:
         """The client is done with a message, in a cumulative mode with all up to it; False for one it has not."""
+        if 0 < tag <= self._earlier_tags:
+            # What a subscription that has ended delivered may still be acknowledged.
+            return True
         settled = self._unacknowledged.settle(tag, multiple=self._is_cumulative) if tag else None
         if settled is None:
             return False
         if self.is_open:
             self.consumer.add_credit(sum(settled.values()))
         return True
+
+    @property
+    def last_tag(self) -> int:
+        """The tag of the last message delivered, or of one before the subscription."""
+        return self._unacknowledged.last_tag
 
     def close(self) -> None:
         """End it; again is harmless."""

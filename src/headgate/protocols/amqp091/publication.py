@@ -2,7 +2,7 @@
 
     0.9.1                               stored
     delivery-mode 2 / other             header.durable true / false
-    priority, expiration                header.priority, header.ttl
+    priority, expiration                header.priority, header.ttl (at most 2^32 - 1 ms)
     message-id, correlation-id          properties, string; `urn:uuid:…` as uuid
     user-id, reply-to                   properties: binary, string `/queues/<percent-encoded>`
     content-type, content-encoding      properties, symbol
@@ -40,6 +40,9 @@ MAX_STRING_BYTES = 4096
 """A long string of more bytes is stored as binary."""
 
 _MAX_TTL_MS = 2**32 - 1
+"""What the header can say: 49 days. Streams keep messages longer all the same, so more is stored as this."""
+
+_MAX_EXPIRATION_MS = 10 * 365 * 86_400_000
 _CACHED_BYTES = 256
 _DROPPED = frozenset({FieldType.ARRAY, FieldType.TABLE})
 
@@ -182,11 +185,11 @@ def _header_section(is_durable: bool, priority: int | None, expiration: str | No
     if priority is not None:
         fields[1] = b"\x50%c" % priority
     if expiration is not None:
-        if not (expiration.isascii() and expiration.isdigit() and int(expiration[:20]) <= _MAX_TTL_MS):
+        if not (expiration.isascii() and expiration.isdigit() and int(expiration) <= _MAX_EXPIRATION_MS):
             raise PreconditionFailedError(
-                f"invalid expiration {expiration!r}: expected 0 to {_MAX_TTL_MS} milliseconds"
+                f"invalid expiration {expiration!r}: expected 0 to {_MAX_EXPIRATION_MS} milliseconds"
             )
-        fields[2] = _unsigned_int(int(expiration))
+        fields[2] = _unsigned_int(min(int(expiration), _MAX_TTL_MS))
     return _section(Section.HEADER, _list(fields))
 
 

@@ -454,8 +454,25 @@ def test_streams_are_found_by_name_and_by_path(tmp_path: Path, monkeypatch: pyte
     assert resolve_stream(str(root / "streams" / "b"), tmp_path / "elsewhere").name == "b"
     monkeypatch.chdir(root / "streams")
     assert resolve_stream("a", tmp_path / "elsewhere").name == "a"
-    with pytest.raises(StreamNotFoundError, match=r"no stream 'zz': looked at .*streams/zz and zz"):
-        resolve_stream("zz", root)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("zz", "ROOT/streams/zz: no stream 'zz', and there is no folder zz; headgate stream ls --root ROOT lists"),
+        ("./folder", "folder: no stream './folder', and the folder folder has neither stream.json nor a pair of log"),
+        ("./file", "file: no stream './file', and file is a file, and a stream is a folder; headgate stream ls"),
+    ],
+)
+def test_what_is_no_stream_is_named_with_what_is_there_instead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(StreamNotFoundError) as refused:
+        resolve_stream(text, tmp_path / "root")
+    assert str(refused.value).startswith(expected.replace("ROOT", str(tmp_path / "root")))
 
 
 def test_a_root_without_streams_lists_none(tmp_path: Path) -> None:

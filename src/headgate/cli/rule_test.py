@@ -184,7 +184,9 @@ def _stream(text: str, root: Path) -> Stream:
     try:
         return resolve_stream(text, root)
     except StreamNotFoundError as error:
-        raise StreamNotFoundError(f"{error}; --stream names another one to take messages from", path=root) from error
+        raise StreamNotFoundError(
+            f"{error.reason}; --stream names another one to take messages from", path=error.path
+        ) from error
 
 
 def _topic_of(rules: Iterable[str], dialect: str | None) -> Topic:

@@ -9,6 +9,7 @@ import json
 import os
 import platform
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from headgate.errors import StreamLockedError
@@ -87,6 +88,7 @@ def _take(descriptor: int, path: Path, wait: Wait) -> None:
 def _holder(descriptor: int) -> str:
     try:
         noted = json.loads(os.pread(descriptor, 4096, 0))
-        return f"process {int(noted['pid'])} on {noted['host']}, since {int(noted['started_ms'])} ms"
-    except (OSError, ValueError, KeyError, TypeError):
+        since = datetime.fromtimestamp(int(noted["started_ms"]) // 1000, UTC)
+        return f"process {int(noted['pid'])} on {noted['host']}, since {since:%Y-%m-%dT%H:%M:%SZ}"
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return "an unknown process"

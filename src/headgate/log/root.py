@@ -51,7 +51,7 @@ def resolve_stream(text: str, root: str | Path) -> Stream:
     """The stream meant by `text`: a name under `root`, or the path of a stream folder.
 
     A text with a slash is a path if a stream is there, else a name; without one it is a name first. Raises
-    StreamNotFoundError that names both places.
+    StreamNotFoundError that names the places, and says where the path is a folder or a file without a stream.
     """
     by_name, by_path = stream_folder(root, text), Path(text)
     candidates = [by_path, by_name] if os.sep in text else [by_name, by_path]
@@ -60,4 +60,13 @@ def resolve_stream(text: str, root: str | Path) -> Stream:
             return Stream.open(candidate)
         except StreamNotFoundError:
             continue
-    raise StreamNotFoundError(f"no stream {text!r}: looked at {by_name} and {by_path}", path=by_name)
+    if by_path.is_dir():
+        at_path = f"the folder {by_path} has neither stream.json nor a pair of log files"
+    elif by_path.exists():
+        at_path = f"{by_path} is a file, and a stream is a folder"
+    else:
+        at_path = f"there is no folder {by_path}"
+    raise StreamNotFoundError(
+        f"no stream {text!r}, and {at_path}; headgate stream ls --root {root} lists what is there",
+        path=candidates[0],
+    )

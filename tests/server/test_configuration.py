@@ -81,7 +81,12 @@ def test_a_table_that_is_not_in_the_file_can_come_from_the_environment() -> None
         ),
         ("[tls]\ncertificate = 'c'", "tls: Object missing required field `key`"),
         ("[listeners]\namqp = 70000", "listeners.amqp: Expected `int` <= 65535"),
-        ('[listeners]\namqp = "5672"', "listeners.amqp: "),
+        ('[listeners]\namqp = "5672"', "listeners.amqp: found '5672', expected a number or off"),
+        (
+            '[tls]\ncertificate = "c"\nkey = "k"\nverify_client = "yes"',
+            "tls.verify_client: found 'yes', expected no or",
+        ),
+        ('[log]\nformat = "xml"', "log.format: found 'xml', expected text or json"),
         ("[limits]\nlinks = 0", "limits.links: Expected `int` >= 1"),
         ("[limits]\nsessions = 65537", "limits.sessions: Expected `int` <= 65536"),
         ("[timeouts]\nhandshake_s = 0", "timeouts.handshake_s: Expected `float` > 0"),
@@ -103,12 +108,13 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, expected: s
     ("variable", "text", "expected"),
     [
         ("HEADGATE_SERVER__LISTENERS__MQTT", "1", "unknown key mqtt; known are host, amqp"),
-        ("HEADGATE_SERVER__LISTENERS__AMQP", "many", "found 'many': "),
+        ("HEADGATE_SERVER__LISTENERS__AMQP", "many", "found 'many', expected a number or off"),
+        ("HEADGATE_SERVER__LOG__LEVEL", "loud", "found 'loud', expected debug or info or warning or error"),
         ("HEADGATE_SERVER__LISTENERS", "1", "listeners is a table; name one of its keys"),
         ("HEADGATE_SERVER__ROOT__X", "1", "root is a value, not a table"),
         ("HEADGATE_SERVER__USER", "[]", "user is an array of tables, which stands in the file only"),
         ("HEADGATE_SERVER__USER__NAME", "a", "user is an array of tables, which stands in the file only"),
-        ("HEADGATE_SERVER__LIMITS__LINKS", "-1", "found '-1': Expected `int` >= 1"),
+        ("HEADGATE_SERVER__LIMITS__LINKS", "-1", "found '-1', Expected `int` >= 1"),
     ],
 )
 def test_what_is_wrong_in_the_environment_is_named(variable: str, text: str, expected: str) -> None:

@@ -17,6 +17,8 @@ from headgate.protocols.stream import frames
 from headgate.protocols.stream.publishing import PublishConfirm
 from headgate.server.context import ServerContext
 from headgate.server.link import Link
+from headgate.server.listeners import open_listeners
+from headgate.server.settings import Listeners
 from server.running import LIMIT_S, running_server
 
 
@@ -133,3 +135,9 @@ def test_what_was_sent_before_the_stop_is_written_and_confirmed_and_clients_are_
 
 def _confirmed(events: list[Event]) -> list[int]:
     return [int(number) for event in events if isinstance(event, PublishConfirm) for number in event.publishing_ids]
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "n" * 64])
+def test_a_host_that_is_not_this_machine_is_named_and_not_a_port(host: str) -> None:
+    with pytest.raises(ConfigError, match=f"^listeners.host: cannot listen on '{host}': .*expected an address of this"):
+        open_listeners(Listeners(host=host, amqp=0), encrypted=False)

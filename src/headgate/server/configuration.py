@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 import tomllib
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -22,6 +22,7 @@ from headgate.server.settings import ServerSettings
 ENVIRONMENT_PREFIX = "HEADGATE_SERVER__"
 
 _AT = re.compile(r" - at `\$(?P<path>.*)`$")
+_NO_MEMBER = re.compile(r"Invalid enum value (?P<found>.*)")
 _UNKNOWN_KEY = re.compile(r"Object contains unknown field `(?P<key>.*)`")
 
 
@@ -63,6 +64,8 @@ def _reason(text: str) -> str:
     at = _AT.search(text)
     keys = at["path"].lstrip(".") if at else ""
     what = text[: at.start()] if at else text
+    if wrong := _NO_MEMBER.fullmatch(what):
+        return f"{keys}: found {wrong['found']}, expected {_expected_at(keys)}"
     unknown = _UNKNOWN_KEY.fullmatch(what)
     if unknown is None:
         return f"{keys}: {what}"
@@ -72,10 +75,29 @@ def _reason(text: str) -> str:
 
 def _keys_at(keys: str) -> list[str]:
     """The keys of the table at a path such as `user[0].permissions` or `tls`."""
+    return list(_table_at(re.sub(r"\[.*?\]", "", keys).split(".") if keys else ()).__struct_fields__)
+
+
+def _table_at(keys: Iterable[str]) -> Any:
     table: Any = ServerSettings
-    for key in re.sub(r"\[.*?\]", "", keys).split(".") if keys else ():
+    for key in keys:
         table = table_of(get_type_hints(table)[key])
-    return list(table.__struct_fields__)
+    return table
+
+
+def _expected_at(keys: str) -> str:
+    """What the value at a path such as `log.format` may be."""
+    *tables, key = re.sub(r"\[.*?\]", "", keys).split(".")
+    return _expected(get_type_hints(_table_at(tables))[key])
+
+
+def _expected(kind: Any) -> str:
+    """The words that a type takes, and whether a number: `a number or off`."""
+    if kind is int:
+        return "a number"
+    if get_origin(kind) is Annotated:
+        return _expected(get_args(kind)[0])
+    return " or ".join(member if isinstance(member, str) else _expected(member) for member in get_args(kind))
 
 
 def table_of(kind: Any) -> type[msgspec.Struct] | None:
@@ -115,7 +137,8 @@ def _value(variable: str, text: str, kind: Any) -> object:
     try:
         return msgspec.convert(text, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{variable}: found {text!r}: {error}") from error
+        what = f"expected {_expected(kind)}" if _NO_MEMBER.fullmatch(str(error)) else str(error)
+        raise ConfigError(f"{variable}: found {text!r}, {what}") from error
 
 
 def _check(settings: ServerSettings, source: str) -> None:

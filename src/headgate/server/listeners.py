@@ -17,6 +17,7 @@ ENCRYPTED = {"amqps": "amqp", "stream_tls": "stream", "stomp_tls": "stomp", "htt
 EVERY_ADDRESS = "*"
 _BACKLOG = 1024
 _NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+_WRONG_HOST = (errno.EADDRNOTAVAIL, socket.EAI_NONAME, socket.EAI_AGAIN, socket.EAI_FAIL)
 
 
 def protocol_of(listener: str) -> str:
@@ -48,11 +49,15 @@ def _open(name: str, host: str, port: int) -> socket.socket:
             return _open_everywhere(port)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except (OSError, OverflowError) as error:
-        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+    except (OSError, ValueError) as error:
         # The standard library appends the address to the system's words.
         words = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
-        reason = "the port is taken by another process" if taken else words
+        # A name that no resolver can be asked for, such as one with a part of more than 63 characters, is a ValueError.
+        if isinstance(error, ValueError) or error.errno in _WRONG_HOST:
+            raise ConfigError(
+                f"listeners.host: cannot listen on {host!r}: {words}; expected an address of this machine, or `*`"
+            ) from error
+        reason = "the port is taken by another process" if error.errno == errno.EADDRINUSE else words
         raise ConfigError(
             f"listeners.{name}: cannot listen on {host} port {port}: {reason}; "
             f"move it with listeners.{name} or HEADGATE_SERVER__LISTENERS__{name.upper()}, or switch it `off`"

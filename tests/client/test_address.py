@@ -29,7 +29,19 @@ def test_an_address_is_read(text: str, expected: ServerAddress) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", ":5552", "host:", "host:x", "host:70000", "http://host", "headgate-stream://host?x=1", "[::1"]
+    "text",
+    [
+        "",
+        ":5552",
+        "host:",
+        "host:x",
+        "host:70000",
+        "http://host",
+        "headgate-stream://host?x=1",
+        "[::1",
+        "n" * 64,
+        "a..b",
+    ],
 )
 def test_an_address_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="server"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+
 import pytest
 
 from headgate.client import Client, Retry, StreamStatistics
@@ -12,6 +15,7 @@ from headgate.errors import (
     ConfigError,
     ConnectionLostError,
     PreconditionFailedError,
+    RemoteProtocolError,
     ResourceNotFoundError,
 )
 from headgate.log import OffsetSpecification
@@ -166,3 +170,21 @@ def test_a_side_that_waits_shows_that_it_is_there_and_misses_who_does_not(server
         # The server of this test never sends a heartbeat: after two of them it is taken for dead.
         assert consumer.next(2.5) is None
         assert server.connections > connections
+
+
+def test_a_port_of_another_protocol_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        place = f"127.0.0.1:{listening.getsockname()[1]}"
+
+        def answer() -> None:
+            accepted, _ = listening.accept()
+            with accepted:
+                accepted.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                while accepted.recv(1000):
+                    pass
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(RemoteProtocolError, match=f"{place}: no opening, .*port of the stream protocol"):
+            Client.connect(place)
+        thread.join()

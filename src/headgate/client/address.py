@@ -103,9 +103,17 @@ def _parse_place(text: str, *, default_port: int = DEFAULT_PORT) -> ServerAddres
         host = host if bracket else ""
     elif host.count(":") == 1:
         host, _, port = host.partition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not _is_host(host) or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigError(f"server: found {text!r}, expected HOST, HOST:PORT or {_SCHEME}://USER:PASSWORD@HOST:PORT")
     return ServerAddress(host, int(port))
+
+
+def _is_host(text: str) -> bool:
+    """Whether a resolver can be asked for it: no part of a name is empty or has more than 63 characters (RFC 1035)."""
+    try:
+        return len(text.encode("idna")) > 0
+    except UnicodeError:
+        return False
 
 
 def _parse_url(text: str) -> ServerAddress:

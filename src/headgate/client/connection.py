@@ -82,6 +82,12 @@ class Connection:
         try:
             self._write(self._core.take_output())
             self._await_opening()
+        except RemoteProtocolError as error:
+            self._socket.close()
+            raise RemoteProtocolError(
+                f"{self.server}: no opening, is this its port of the stream protocol? {error}",
+                code=error.code,
+            ) from error
         except BaseException:
             self._socket.close()
             raise

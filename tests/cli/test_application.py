@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 import pytest
 from cyclopts import App
 
 from command_line import Run
+from headgate.cli import main
 from headgate.cli.application import application
 
 COMMANDS = [
@@ -170,3 +172,14 @@ def test_every_option_is_in_the_reference(command: list[str]) -> None:
         name for argument in found.assemble_argument_collection() for name in argument.names if name.startswith("-")
     }
     assert {option for option in options if option not in reference} == set()
+
+
+def test_an_interrupt_before_the_commands_are_there_leaves_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupting(MetaPathFinder):
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "headgate.cli.application":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "headgate.cli.application")
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
+    assert main(["stream", "ls"]) == 130

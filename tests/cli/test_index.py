@@ -124,3 +124,10 @@ def test_a_damaged_sidecar_is_shown_and_mended_by_the_next_build(run: Run, tmp_p
     assert table[0] == "stream\tid\tstate\tdialect\tfilter\tversion\tborn\tindexed"
     assert table[1].startswith("orders\tamer\tstanding\tamqp\tregion = 'AMER'\t")
     assert table[1].endswith("\t100 %")
+
+
+def test_a_list_of_no_filters_says_how_to_register_one(run: Run) -> None:
+    shown = run("index", "ls")
+    assert (shown.status, shown.out) == (0, "")
+    assert "headgate index register STREAM ID --filter TEXT" in shown.err
+    assert run("index", "ls", "--json").out == ""

@@ -154,3 +154,9 @@ def test_foreign_folder_is_written_to_only_after_it_was_adopted(run: Run, foreig
 def test_stream_is_found_by_name_or_by_folder(orders: Run, tmp_path: Path) -> None:
     by_folder = orders("stream", "info", tmp_path / "root" / "streams" / "orders")
     assert by_folder.out == orders("stream", "info", "orders").out
+
+
+def test_dump_of_a_stream_that_is_not_there_writes_no_table(run: Run) -> None:
+    shown = run("stream", "dump", "nowhere")
+    assert (shown.status, shown.out) == (1, "")
+    assert "no stream 'nowhere'" in shown.err

@@ -217,3 +217,13 @@ def test_message_that_is_no_message_source_is_refused_when_a_stream_is_created(r
     shown = run("stream", "create", "orders", "--filter-source", "region")
     assert shown.status == 2
     assert "region" in shown.err
+
+
+def test_a_folder_is_no_file_of_lines_and_text_is_no_json(orders: Run, tmp_path: Path) -> None:
+    shown = orders("publish", "orders", tmp_path)
+    assert shown.status == 2
+    assert f"{tmp_path}: found a folder, expected a file of JSON lines" in shown.err
+    shown = orders("publish", "orders", stdin='{"subject": "a"}\nfalse alarm\n')
+    assert shown.status == 2
+    assert "1 message published" in shown.err
+    assert "line 2: found 'false alarm', expected a JSON object" in shown.err

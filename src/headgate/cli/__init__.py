@@ -7,6 +7,17 @@ usage.
 
 from __future__ import annotations
 
-from headgate.cli.application import main
+from collections.abc import Sequence
 
 __all__ = ["main"]
+
+_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line, by default the process's; gives the exit status and raises nothing of Headgate's."""
+    try:
+        from headgate.cli.application import main as run
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return run(arguments)

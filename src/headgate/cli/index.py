@@ -132,6 +132,8 @@ def ls(
     if as_json:
         for row in rows:
             write_json(row)
+    elif not rows:
+        write_note("no filter is registered; register one with: headgate index register STREAM ID --filter TEXT")
     else:
         shown = [{**row, "born": shown_time(int(str(row["born_ms"])))} for row in rows]
         write_table(_COLUMNS, [[_cell(row[column]) for column in _COLUMNS] for row in shown])

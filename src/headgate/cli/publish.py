@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
@@ -19,14 +20,13 @@ from headgate.clock import now_ms, patient
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from headgate.client import Client
     from headgate.message import Message
     from headgate.message.fields import FieldReference
 
 _READ_BYTES = 1 << 20
 _MAX_LINE_BYTES = 64 << 20
+_EXCERPT_BYTES = 40
 _WRITTEN_BY_TAIL = ("offset", "timestamp")
 
 
@@ -93,7 +93,7 @@ def _publish_lines(parts: Iterator[list[bytes]], target: _Target) -> None:
                 try:
                     if line.strip():
                         messages.append((number, *_read_line(line, source, target.declared)))
-                except (msgspec.DecodeError, UnicodeDecodeError, ConfigError) as error:
+                except ConfigError as error:
                     wrong = ConfigError(f"line {number}: {error}; the lines before it are published")
                     break
             if messages:
@@ -173,6 +173,8 @@ class _ServerTarget:
 
 def _lines_at_once(file: str) -> Iterator[list[bytes]]:
     """The lines of the input in groups: what one read of the file gives, so that a slow input is not held back."""
+    if file != "-" and Path(file).is_dir():
+        raise ConfigError(f"{file}: found a folder, expected a file of JSON lines")
     descriptor = sys.stdin.fileno() if file == "-" else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     rest = b""
     try:
@@ -189,7 +191,11 @@ def _lines_at_once(file: str) -> Iterator[list[bytes]]:
 
 def _read_line(line: bytes, source: FieldReference, declared: str | None) -> tuple[bytes, bytes | None]:
     """Encoded message and filter value of one line."""
-    description = msgspec.json.decode(line)
+    try:
+        description = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        found = line[:_EXCERPT_BYTES].decode(errors="replace")
+        raise ConfigError(f"found {found!r}, expected a JSON object: {error}") from error
     if not isinstance(description, dict):
         raise ConfigError(f"found {type(description).__name__}, expected an object")
     given = description.pop("filter_value", None)

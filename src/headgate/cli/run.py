@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from headgate.cli.options import AsJson
 from headgate.cli.output import write_json, write_line, write_note
+from headgate.cli.units import counted
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -30,8 +31,8 @@ def run(pipeline: Annotated[Path, Parameter(help="The pipeline, a TOML file.")],
     from headgate.spark.pipeline import run as run_pipeline
 
     checked = load(pipeline)
-    topics = f", {len(checked.topics)} topics" if checked.topics else ""
-    write_note(f"pipeline {checked.name}: {len(checked.sinks)} sinks{topics}; Spark starts …")
+    topics = f", {counted(len(checked.topics), 'topic')}" if checked.topics else ""
+    write_note(f"pipeline {checked.name}: {counted(len(checked.sinks), 'sink')}{topics}; Spark starts …")
     with _Progress() as progress:
         try:
             report = run_pipeline(checked, watcher=progress)

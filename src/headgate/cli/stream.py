@@ -234,11 +234,12 @@ def dump(
     from headgate.log import resolve_stream
     from headgate.log.inspect import CrcState, Damage, dump_chunks
 
+    source = resolve_stream(stream, root)
     damaged = False
 
     def rows() -> Iterator[tuple[object, ...]]:
         nonlocal damaged
-        for found in dump_chunks(resolve_stream(stream, root), check_crc=crc):
+        for found in dump_chunks(source, check_crc=crc):
             if isinstance(found, Damage):
                 damaged = True
                 write_note(f"damage: {found}")

@@ -106,10 +106,11 @@ class Client:
         session = self.connection.sessions[0]
         self.pump(lambda: session.is_mapped or bool(self.of(Closed)))
         link = session.new_link(fields.pop("name", None) or f"link-{next(self._names)}", role)
+        link.max_message_size = fields.pop("max_message_size", link.max_message_size)
         link.start(Attach(link.name, 0, role, **fields))
         self.pump(
             lambda: (
-                (link.is_attached and (link.peer.source is not None or link.peer.target is not None))
+                (link.is_attached and (link.peer.target if role is SENDER else link.peer.source) is not None)
                 or bool(self.of(Detached, link) or self.of(Ended) or self.of(Closed))
             )
         )

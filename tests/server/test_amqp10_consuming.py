@@ -101,6 +101,25 @@ def test_the_answer_to_an_attach_says_what_is_in_force(client: Client, stream: s
     assert peer.target == Target(amqp_value("here"))
 
 
+def test_a_receiver_that_knows_few_outcomes_is_told_these(client: Client, stream: str) -> None:
+    known = ("amqp:accepted:list", "amqp:released:list")
+    link = client.attach(RECEIVER, source=Source(amqp_value(stream), outcomes=known), target=Target())
+    assert link.peer.source.outcomes == known
+
+
+def test_a_receiver_gets_no_message_that_is_larger_than_it_takes(client: Client, stream: str) -> None:
+    whole = client.drain(client.receiver(stream, filters=(FIRST,)))
+    sizes = [len(message.data) for message in whole]
+    assert max(sizes) > sizes[0]
+    fitting = sizes.index(max(sizes))
+    link = client.receiver(stream, filters=(FIRST,), max_message_size=max(sizes) - 1)
+    assert link.peer.max_message_size == max(sizes) - 1
+    link.grant(1000)
+    assert client.detached(link)[0] == "amqp:link:message-size-exceeded"
+    assert [message.data for message in client.receive(link, 0)] == [message.data for message in whole[:fitting]]
+    assert len(client.drain(client.receiver(stream, filters=(FIRST,), max_message_size=max(sizes)))) == len(whole)
+
+
 def test_the_echo_is_byte_for_byte(client: Client, stream: str) -> None:
     text = AmqpValue(AmqpType.STRING, "number = 1")
     wide = RawEntry(

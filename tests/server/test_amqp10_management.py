@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from headgate.message import AmqpType, AmqpValue, Body, Message, amqp_value
-from headgate.protocols.amqp10.performatives import RECEIVER, SENDER
+from headgate.protocols.amqp10.performatives import MIXED, RECEIVER, SENDER, SETTLED, UNSETTLED
 from headgate.protocols.amqp10.terminus import Source, Target
 from headgate.server.amqp10 import Amqp10Handler
-from server.amqp10_client import Client, Management, client_of
+from server.amqp10_client import PAIRED, Client, Management, client_of
 from server.running import RunningServer, running_server
 
 
@@ -122,6 +122,7 @@ def test_other_arguments_are_a_conflict(management: Management, name: str) -> No
 def test_reserved_names_are_forbidden(management: Management) -> None:
     assert management.declare("amq.mine") == 403
     assert management.request("PUT", "/exchanges/amq.mine", {})[0] == 403
+    assert management.request("PUT", "/exchanges/", {})[0] == 403
     assert management.request("DELETE", "/exchanges/amq.direct")[0] == 403
 
 
@@ -174,9 +175,13 @@ def test_a_binding_without_both_ends_is_refused(management: Management, body: ob
     assert management.request("POST", "/bindings", body)[0] == 400
 
 
-def test_a_binding_of_something_that_is_not_there_is_not_found(management: Management) -> None:
-    body = {"source": "amq.direct", "destination_queue": "nowhere", "binding_key": "k", "arguments": {}}
-    assert management.request("POST", "/bindings", body)[0] == 404
+def test_a_binding_of_something_that_is_not_there_is_a_bad_one(management: Management, name: str) -> None:
+    assert management.declare(name) == 201
+    for source, queue, missing in [("amq.direct", "nowhere", "nowhere"), ("no-exchange", name, "no-exchange")]:
+        body = {"source": source, "destination_queue": queue, "binding_key": "k", "arguments": {}}
+        status, reason = management.request("POST", "/bindings", body)
+        assert status == 400
+        assert missing in reason
 
 
 @pytest.mark.parametrize(
@@ -192,6 +197,7 @@ def test_a_binding_of_something_that_is_not_there_is_not_found(management: Manag
         ("GET", "/bindings?src=e"),
         ("GET", "/bindings?nonsense"),
         ("DELETE", "/bindings/src=e"),
+        ("DELETE", "/bindings/src=e;dstq=q;key=k"),
         ("GET", "/queues/a/b"),
     ],
 )
@@ -241,6 +247,14 @@ def test_a_link_that_is_not_paired_is_refused(client: Client) -> None:
     assert client.detached(link)[0] == "amqp:precondition-failed"
     link = client.attach(RECEIVER, source=Source(amqp_value("/management")), target=Target())
     assert client.detached(link)[0] == "amqp:precondition-failed"
+
+
+@pytest.mark.parametrize("mode", [UNSETTLED, SETTLED, MIXED])
+def test_responses_are_settled_whatever_the_client_attaches_with(client: Client, mode: int) -> None:
+    ends = {"source": Source(amqp_value("/management")), "target": Target(amqp_value("/management"))}
+    link = client.attach(RECEIVER, snd_settle_mode=mode, properties=PAIRED, **ends)
+    assert link.is_attached
+    assert link.peer.snd_settle_mode == SETTLED
 
 
 def test_a_request_that_is_no_message_ends_the_link(management: Management) -> None:

@@ -145,7 +145,7 @@ def test_without_a_target_each_message_says_where_it_goes(client: Client, stream
         Released,
     ]
     conditions = [outcome.error.condition for outcome in outcomes if isinstance(outcome, Rejected)]
-    assert conditions == ["amqp:not-found", "amqp:invalid-field", "amqp:invalid-field"]
+    assert conditions == ["amqp:not-found", "amqp:precondition-failed", "amqp:precondition-failed"]
     assert [message.body.octets() for message in _stored(client, stream)] == [b"0", b"2"]
 
 
@@ -158,6 +158,9 @@ def test_without_a_target_each_message_says_where_it_goes(client: Client, stream
         ("/queues/a/b", "amqp:invalid-field"),
         ("/exchanges//k", "amqp:invalid-field"),
         ("/exchanges/", "amqp:invalid-field"),
+        ("/exchanges/amq.default", "amqp:invalid-field"),
+        ("/exchanges/amq.default/k", "amqp:invalid-field"),
+        ("/exchanges/e/k/l", "amqp:invalid-field"),
         ("queue", "amqp:invalid-field"),
         ("/topic/x", "amqp:invalid-field"),
         ("/queues/%zz", "amqp:invalid-field"),
@@ -174,6 +177,8 @@ def test_what_is_not_served_is_refused_as_such(client: Client, stream: str) -> N
     assert client.detached(link)[0] == "amqp:not-implemented"
     address = Target(amqp_value(f"/queues/{stream}"))
     link = client.attach(SENDER, target=address, source=Source(), unsettled=amqp_value({b"tag": None}))
+    assert client.detached(link)[0] == "amqp:not-implemented"
+    link = client.attach(SENDER, target=address, source=Source(), incomplete_unsettled=True)
     assert client.detached(link)[0] == "amqp:not-implemented"
     link = client.attach(SENDER, target=address, source=Source(), rcv_settle_mode=1)
     assert client.detached(link)[0] == "amqp:not-implemented"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate import kernels
 from headgate.errors import LocalProtocolError, RemoteProtocolError
-from headgate.message import EncodedMessages, Message
+from headgate.message import EncodedMessages, Message, amqp_value
 from headgate.protocols.amqp10 import Connection, ConnectionSettings, SaslCode
 from headgate.protocols.amqp10.events import (
     Attached,
@@ -251,7 +251,6 @@ def kernels_off():
         (Detach(9), "amqp:session:unattached-handle"),
         (Flow(0, 9, 0, 9, handle=9), "amqp:session:unattached-handle"),
         (Attach("other", 0, SENDER, initial_delivery_count=0), "amqp:session:handle-in-use"),
-        (Attach("out", 2, SENDER, initial_delivery_count=0), "amqp:session:handle-in-use"),
         (Attach("other", 2, SENDER), "amqp:invalid-field"),
         (Transfer(0), "amqp:invalid-field"),
         (Disposition(RECEIVER, 9, 3), "amqp:invalid-field"),
@@ -280,12 +279,25 @@ def test_a_refused_link_is_attached_and_detached() -> None:
             accept_all(side, event)
 
     pair = Pair(react=refuse)
-    link = pair.receiver(pair.session(), source=Source())
-    attached = pair.client.of(Attached)[0].attach
-    assert attached.source is None and attached.target is None
-    assert _conditions(pair.client, Detached) == ["amqp:not-found"]
-    assert link.state is LinkState.DETACHED
+    session = pair.session()
+    ends = {"source": Source(amqp_value("there")), "target": Target(amqp_value("here"))}
+    links = [pair.receiver(session, **ends), pair.sender(session, **ends)]
+    answers = [event.attach for event in pair.client.of(Attached)]
+    assert [(answer.source, answer.target) for answer in answers] == [(None, ends["target"]), (ends["source"], None)]
+    assert _conditions(pair.client, Detached) == ["amqp:not-found"] * 2
+    assert [link.state for link in links] == [LinkState.DETACHED] * 2
     assert pair.server.connection.sessions[0].links == []
+
+
+def test_links_of_one_name_are_two_links() -> None:
+    pair = Pair()
+    session = pair.session()
+    first, second = pair.sender(session), pair.sender(session)
+    second.detach()
+    first.send(b"message")
+    pair.exchange()
+    assert [data for _, _, data, _ in pair.server.messages] == [b"message"]
+    assert [first.state, second.state] == [LinkState.ATTACHED, LinkState.DETACHED]
 
 
 def test_names_of_links_are_free_again_after_a_detach() -> None:

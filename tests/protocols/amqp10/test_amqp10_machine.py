@@ -281,9 +281,8 @@ class PeerMachine(RuleBasedStateMachine):
     def attaches(self, pick: int, handle: int, name: str, role: bool, count: int | None, refused: bool) -> None:
         channel, session = _of(self._mapped(), pick)
         said = self._frame(channel, Attach(name, handle, role, initial_delivery_count=count))
-        names = {(link.name, link.publishes) for link in session.links.values()}
         publishes = role is SENDER
-        if handle in session.links or (name, publishes) in names:
+        if handle in session.links:
             self._end_faulty(Faulty("session", Condition.HANDLE_IN_USE), channel, None, self._say(said))
         elif publishes and count is None:
             self._end_faulty(Faulty("session", Condition.INVALID_FIELD), channel, None, self._say(said))

@@ -93,9 +93,9 @@ class Link:
         self._send_attach(attach)
 
     def refuse(self, error: Error) -> None:
-        """Answer the peer's attach with an attach that has neither source nor target, and a detach with the error."""
-        peer = self.attach
-        self._send_attach(replace(peer, source=None, target=None, unsettled=None))
+        """Answer the peer's attach with one that lacks our terminus, the source or the target, and a detach."""
+        answer = replace(self.attach, unsettled=None)
+        self._send_attach(replace(answer, target=None) if self.role is RECEIVER else replace(answer, source=None))
         self.detach(error)
 
     def _send_attach(self, attach: Attach) -> None:

@@ -270,8 +270,6 @@ class Session:
             if self.connection.link_count >= self.connection.settings.max_links:
                 reason = f"more than {self.connection.settings.max_links} links of a connection"
                 raise SessionFault(Condition.RESOURCE_LIMIT_EXCEEDED, reason)
-            if any(other.name == attach.name and other.role is role for other in self._by_handle.values()):
-                raise SessionFault(Condition.HANDLE_IN_USE, f"the link {attach.name!r} is attached already")
             link = Link(self, name=attach.name, role=role, handle=attach.handle, remote_handle=attach.handle)
             if link.handle in self._by_handle:
                 link.handle = next(

@@ -19,6 +19,9 @@ from headgate.errors import ConfigError
 
 MANAGEMENT = "/management"
 
+_DEFAULT_EXCHANGE = "amq.default"
+"""Another name of the exchange without a name; neither can be addressed."""
+
 _ENCODED = re.compile(r"(?:[^%]|%[0-9A-Fa-f]{2})*")
 
 
@@ -60,10 +63,8 @@ def parse_route(address: str) -> Route:
     match address.split("/"):
         case ["", "queues", name] if name:
             return Route("", decoded(name))
-        case ["", "exchanges", exchange] if exchange:
-            return Route(decoded(exchange), "")
-        case ["", "exchanges", exchange, key] if exchange:
-            return Route(decoded(exchange), decoded(key))
+        case ["", "exchanges", exchange, *key] if exchange and exchange != _DEFAULT_EXCHANGE and len(key) <= 1:
+            return Route(decoded(exchange), decoded(*key) if key else "")
     raise ConfigError(f"bad address {address!r}; expected /queues/<queue>, /exchanges/<exchange>/<routing key> or null")
 
 

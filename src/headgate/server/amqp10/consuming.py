@@ -9,10 +9,15 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headgate.broker.consumers import ConsumerOptions, MessageConsumer
 from headgate.errors import HeadgateError
+from headgate.message import EncodedMessages
 from headgate.protocols.amqp10 import Condition
 from headgate.protocols.amqp10.link import Link
+from headgate.protocols.amqp10.messages import delivered_message
 from headgate.protocols.amqp10.performatives import Attach
 from headgate.protocols.amqp10.terminus import Error, Released
 from headgate.server.amqp10.filters import RequestedFilters
@@ -25,6 +30,8 @@ CAPABILITIES = ("AMQP_FILTEX_PROP_V1_0", "AMQP_FILTEX_SQL_V1_0")
 
 _OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
 _MAX_TAKEN = 16_384
+_MOST_ADDED_BYTES = 96
+"""More than a stored message grows when it is delivered."""
 
 logger = logging.getLogger("headgate.server.amqp10")
 
@@ -79,9 +86,26 @@ class ConsumingLink:
                 self._consumer.set_credit(0)
                 self._handler.flush()
             return None
-        written = link.send_messages(batch.messages, batch.offsets)
+        messages, offsets = batch.messages, batch.offsets
+        too_large = self._too_large(messages, offsets)
+        if too_large is not None:
+            messages, offsets = messages.take(slice(too_large)), offsets[:too_large]
+        written = link.send_messages(messages, offsets)
+        if too_large is not None:
+            reason = f"the receiver takes no message as large as the one at {batch.offsets[too_large]}"
+            self._handler.detach(link, Error(Condition.MESSAGE_SIZE_EXCEEDED, reason))
         self._handler.flush()
         return written
+
+    def _too_large(self, messages: EncodedMessages, offsets: NDArray[np.int64]) -> int | None:
+        """The first message that the peer does not take, as long as it is, or None; a limit of 0 is none."""
+        limit = self._link.attach.max_message_size
+        if not limit:
+            return None
+        for row in np.flatnonzero(messages.lengths > limit - _MOST_ADDED_BYTES).tolist():
+            if len(delivered_message(messages.message(row), int(offsets[row]))) > limit:
+                return int(row)
+        return None
 
     def _failed(self, error: HeadgateError) -> None:
         """The stream cannot be read any further."""
@@ -102,11 +126,10 @@ def confirmed_attach(attach: Attach, filters: RequestedFilters) -> Attach:
             distribution_mode="copy",
             filter=None if source.filter is None else filters.in_force,
             default_outcome=Released(),
-            outcomes=_OUTCOMES,
+            outcomes=_OUTCOMES if source.outcomes is None else source.outcomes,
             capabilities=CAPABILITIES,
         ),
         unsettled=None,
-        max_message_size=None,
         offered_capabilities=CAPABILITIES,
         desired_capabilities=None,
     )

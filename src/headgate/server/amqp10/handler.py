@@ -38,7 +38,7 @@ from headgate.protocols.amqp10.events import (
     StateChanged,
     WindowOpened,
 )
-from headgate.protocols.amqp10.performatives import RECEIVER, SECOND, SENDER, Attach, Open
+from headgate.protocols.amqp10.performatives import RECEIVER, SECOND, SENDER, SETTLED, Attach, Open
 from headgate.protocols.amqp10.session import Session
 from headgate.protocols.amqp10.states import ConnectionState
 from headgate.protocols.amqp10.terminus import Accepted, Coordinator, Error, Source, address_text
@@ -327,7 +327,7 @@ class Amqp10Handler:
         """What serves a link, and the answer to its attach. Raises what it is refused with."""
         if isinstance(attach.target, Coordinator):
             raise _RefusedAttachError(Condition.NOT_IMPLEMENTED, "transactions are not served")
-        if attach.unsettled is not None and attach.unsettled.value:
+        if attach.incomplete_unsettled or (attach.unsettled is not None and attach.unsettled.value):
             raise _RefusedAttachError(
                 Condition.NOT_IMPLEMENTED, "links are not recovered: unsettled deliveries were given"
             )
@@ -343,6 +343,8 @@ class Amqp10Handler:
             attach, rcv_settle_mode=0, unsettled=None, desired_capabilities=None, offered_capabilities=None
         )
         if address == MANAGEMENT:
+            if link.role is SENDER:
+                answer.snd_settle_mode = SETTLED
             return self._management(link, attach), answer
         if link.role is RECEIVER:
             route = None if address is None else parse_route(address)
@@ -359,9 +361,6 @@ class Amqp10Handler:
         if properties.get(_PAIRED) is not True:
             reason = "management needs a pair of links: two of the same name, both with the property paired"
             raise _RefusedAttachError(Condition.PRECONDITION_FAILED, reason)
-        if link.role is SENDER and attach.snd_settle_mode == 0:
-            reason = "responses of the management are sent settled: snd-settle-mode 1"
-            raise _RefusedAttachError(Condition.INVALID_FIELD, reason)
         return ManagementLink(self, link)
 
     def _consuming(self, link: Link, attach: Attach, stream: str, source: Source) -> tuple[ConsumingLink, Attach]:

@@ -19,6 +19,7 @@ from headgate.broker.session import Session
 from headgate.errors import (
     HeadgateError,
     PreconditionFailedError,
+    ReservedNameError,
     ResourceNotFoundError,
     UnsupportedError,
 )
@@ -200,6 +201,8 @@ def _declare_exchange(session: Session, name: str, given: AmqpValue, node: str) 
     auto_delete = _boolean(body, "auto_delete", default=False)
     internal = _boolean(body, "internal", default=False)
     arguments = _arguments(body)
+    if not name:
+        raise ReservedNameError("the exchange without a name is not declared", subject=name)
     _nothing_left(body)
     session.declare_exchange(
         name, kind=kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments
@@ -220,7 +223,11 @@ def _bind(session: Session, body: dict[str, AmqpValue]) -> Answer:
     key = _string(body, "binding_key", default="")
     arguments = _arguments(body)
     _nothing_left(body)
-    session.bind(source, queue, key, arguments)
+    try:
+        session.bind(source, queue, key, arguments)
+    except ResourceNotFoundError as error:
+        # 404 would speak of the binding.
+        raise PreconditionFailedError(error.reason, subject=error.subject) from error
     return 204, None
 
 
@@ -265,11 +272,11 @@ def _digest(arguments: Mapping[str, object]) -> str:
 
 
 def _unbind(session: Session, parts: Mapping[str, str]) -> Answer:
-    if "src" not in parts or "key" not in parts or not ({"dstq", "dste"} & parts.keys()):
+    if not {"src", "key", "args"} <= parts.keys() or not {"dstq", "dste"} & parts.keys():
         raise PreconditionFailedError("a binding is named by src, dstq (or dste), key and args")
     if "dstq" in parts:
         for binding in session.bindings(parts["src"], parts["dstq"], parts["key"]):
-            if _digest(binding.arguments) == parts.get("args", ""):
+            if _digest(binding.arguments) == parts["args"]:
                 session.unbind(binding.source, binding.queue, binding.key, binding.arguments)
     return 204, None
 

@@ -22,7 +22,7 @@ from headgate.errors import BrokerError, ConfigError, HeadgateError, LogError, P
 from headgate.log.build import FilterValues
 from headgate.message import EncodedMessages, FieldReference, Section
 from headgate.message.lookup import locate_bytes
-from headgate.protocols.amqp10 import condition_of
+from headgate.protocols.amqp10 import Condition, condition_of
 from headgate.protocols.amqp10.events import Deliveries
 from headgate.protocols.amqp10.link import Link
 from headgate.protocols.amqp10.messages import store_messages
@@ -95,7 +95,8 @@ class PublishingLink:
             try:
                 route = parse_route(address)
             except ConfigError as error:
-                self._answer(len(ids), _unsettled(ids, settled), _rejected(error))
+                refused = Rejected(Error(Condition.PRECONDITION_FAILED, str(error)))
+                self._answer(len(ids), _unsettled(ids, settled), refused)
                 continue
             self._publish(route, messages.take(rows), ids, settled)
             if not self._link.is_attached:

@@ -77,11 +77,21 @@ def test_ages_are_equal_where_they_last_as_long(tmp_path: Path, age: str) -> Non
     assert session.stream_info("orders").arguments == {"max-age": "1h"}
 
 
-@pytest.mark.parametrize("other", [{}, {"max-age": "2h"}, {"max-age": "1h", "unknown": 1}])
+@pytest.mark.parametrize("other", [{}, {"unknown": 2}, {"unknown": 1, "further": "a"}])
+def test_arguments_that_nobody_knows_are_kept_and_not_compared(tmp_path: Path, other: dict[str, object]) -> None:
+    session = open_session(open_broker(tmp_path))
+    session.declare_stream("orders", {"max-age": "1h", "unknown": 1})
+    assert session.declare_stream("orders", {"max-age": "1h", **other}) is Declared.EXISTS
+    assert session.stream_info("orders").arguments == {"max-age": "1h", "unknown": 1}
+
+
+@pytest.mark.parametrize("other", [{}, {"max-age": "2h"}, {"max-age": "1h", "stream-filter-size-bytes": 32}])
 def test_other_arguments_are_refused(tmp_path: Path, other: dict[str, object]) -> None:
     session = open_session(open_broker(tmp_path))
     session.declare_stream("orders", {"max-age": "1h"})
-    with pytest.raises(ResourceExistsError, match=r"orders: .* other arguments: x-(max-age|unknown) is"):
+    with pytest.raises(
+        ResourceExistsError, match=r"orders: .* other arguments: x-(max-age|stream-filter-size-bytes) is"
+    ):
         session.declare_stream("orders", other)
 
 

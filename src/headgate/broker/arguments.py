@@ -31,6 +31,7 @@ _NUMBERS = {
     MAX_LENGTH: (0, 2**63 - 1),
     CLUSTER_SIZE: (1, 2**31 - 1),
 }
+_COMPARED = frozenset({*_NUMBERS, MAX_AGE, LEADER_LOCATOR, FILTER_SOURCE})
 _LOCATORS = ("client-local", "balanced", "least-leaders", "random")
 _AGE = re.compile(r"([0-9]+)([YMDhms])")
 _AGE_UNIT_S = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
@@ -54,7 +55,6 @@ OF_OTHER_QUEUES = frozenset(
         "queue-mode",
         "queue-version",
         "quorum-initial-group-size",
-        "quorum-target-group-size",
         "single-active-consumer",
     }
 )
@@ -110,13 +110,16 @@ def arguments_of(settings: StreamSettings) -> dict[str, object]:
 
 
 def different_arguments(existing: Mapping[str, object], declared: Mapping[str, object]) -> list[str]:
-    """Names of the arguments that two declarations do not share, in order; ages are equal where they last as long."""
+    """Names of the arguments that two declarations do not share, in order; ages are equal where they last as long.
+
+    Arguments that nobody knows do not count, as in RabbitMQ.
+    """
 
     def meant(arguments: Mapping[str, object], name: str) -> object:
         value = arguments.get(name)
         return _age_ms(value, "") if name == MAX_AGE and value is not None else value
 
-    return sorted(name for name in existing.keys() | declared.keys() if meant(existing, name) != meant(declared, name))
+    return sorted(name for name in _COMPARED if meant(existing, name) != meant(declared, name))
 
 
 def _filter_source(declared: Mapping[str, object], stream: str) -> str | None:

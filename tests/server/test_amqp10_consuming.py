@@ -114,6 +114,7 @@ def test_a_receiver_gets_no_message_that_is_larger_than_it_takes(client: Client,
     fitting = sizes.index(max(sizes))
     link = client.receiver(stream, filters=(FIRST,), max_message_size=max(sizes) - 1)
     assert link.peer.max_message_size == max(sizes) - 1
+    link.max_message_size = max(sizes)
     link.grant(1000)
     assert client.detached(link)[0] == "amqp:link:message-size-exceeded"
     assert [message.data for message in client.receive(link, 0)] == [message.data for message in whole[:fitting]]

@@ -97,16 +97,21 @@ def test_root_is_taken_from_the_option_before_the_environment(run: Run, tmp_path
 def test_interrupt_ends_with_130_and_without_a_traceback(run: Run) -> None:
     run("stream", "create", "orders")
     run("publish", "orders", stdin='{"body": "x"}\n')
-    following = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "headgate.cli", "tail", "orders", "--follow", "--offsets"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    assert following.stdout is not None
-    assert following.stdout.readline() == "0\n"
-    following.send_signal(signal.SIGINT)
-    _, error = following.communicate(timeout=30)
+        # What a shell starts in the background passes on that it ignores this signal.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as following:
+        try:
+            assert following.stdout is not None
+            assert following.stdout.readline() == "0\n"
+            following.send_signal(signal.SIGINT)
+            _, error = following.communicate(timeout=30)
+        finally:
+            following.kill()
     assert (following.returncode, error) == (130, "")
 
 

@@ -53,7 +53,7 @@ def running(tmp_path: Path) -> Iterator[RunningServer]:
 
 def throw(port: int, data: bytes, *, reset: bool) -> None:
     """Sends bytes, reads what comes, and goes away, with a reset if asked."""
-    with socket.create_connection(("127.0.0.1", port), LIMIT_S) as client, contextlib.suppress(ConnectionError):
+    with socket.create_connection(("127.0.0.1", port), LIMIT_S) as client, contextlib.suppress(OSError):
         client.sendall(data)
         if reset:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")

@@ -68,6 +68,8 @@ class Echo:
                 self.link.write(LARGE)
                 # A turn later, when the large pieces are on their way.
                 self.link.call_soon(lambda: self.link.call_soon(lambda: self.link.write(b"end")))
+            case b"LARGE AND WRONG":
+                self.link.write([*LARGE, cast(bytes, "text")])
             case b"LARGE AND CLOSE":
                 self.link.write(LARGE)
                 self.link.close()
@@ -245,6 +247,17 @@ def test_a_peer_that_goes_away_amid_large_writes_leaves_nothing(running: Running
         client.close()
         assert running.made[number].is_lost.wait(LIMIT_S)
     running.until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+
+def test_an_error_of_ours_in_a_large_write_is_told_and_ends_its_connection(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running.connect() as client, caplog.at_level(logging.ERROR):
+        client.sendall(b"LARGE AND WRONG")
+        until_closed(client)
+    assert running.made[0].is_lost.wait(LIMIT_S)
+    assert isinstance(running.made[0].lost_for[0], TypeError) and "'str'" in caplog.text
+    assert running.connections.totals.failed == 1
 
 
 def test_a_connection_that_is_ended_amid_large_writes_is_gone_at_once(running: Running) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +10,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from .conftest import order, write_stream
+from .programs import run_program
 
 pytestmark = pytest.mark.spark
 
@@ -55,17 +53,7 @@ print("registered", spark.sql(f"SELECT count(*) FROM everything WHERE {matches}"
 
 def test_a_session_without_any_of_headgates_settings_has_tables_over_streams(root: Path) -> None:
     write_stream(root, "in", [order(n) for n in range(99)])
-    done = subprocess.run(
-        [sys.executable, "-c", PLAIN, str(root)],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-        cwd=root,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    said = [line for line in done.stdout.splitlines() if line]
+    said = [line for line in run_program(PLAIN, str(root), folder=root) if line]
     assert said[:2] == ["read 18", "view 99"]
     assert "refused" in said[2] and "expected a value or a name" in said[2]
     assert "refused" in said[3] and "a table is for reading" in said[3]

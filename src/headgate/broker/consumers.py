@@ -526,7 +526,6 @@ class Consumers:
     @contextmanager
     def _log_of(self, stream: BrokerStream) -> Iterator[Gathering]:
         with self._lock:
-            self._unused_since_ms.pop(stream, None)
             found = self._logs.get(stream)
             if found is None:
                 log = SharedLog(stream.stream, self._reads)

@@ -269,7 +269,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._driver.loop,
                 self._driver.run_in_sender_thread,
                 moved=self._moved,
-                failed=lambda error: self.abort(),
+                failed=self._not_sent,
             )
         return True
 
@@ -278,6 +278,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._ends_when_sent and not self._sends:
             self._end()
         self._tell_writable()
+
+    def _not_sent(self, error: BaseException) -> None:
+        """The thread could not send: the peer is gone, or it is an error in our own code."""
+        if isinstance(error, OSError):
+            self.abort()
+        else:
+            self._failed(error)
 
     def _tell_writable(self) -> None:
         if self._owes_writable and self._handler is not None and self.is_writable:
@@ -289,11 +296,14 @@ class Connection(asyncio.BufferedProtocol):
         try:
             call(*arguments)
         except Exception as error:
-            logger.exception("%s: the handler failed, the connection is closed", self._record.name)
-            self._driver.context.connections.totals.failed += 1
-            self._failure = error
-            if not self._is_lost:
-                self.abort()
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        logger.error("%s: the handler failed, the connection is closed", self._record.name, exc_info=error)
+        self._driver.context.connections.totals.failed += 1
+        self._failure = error if isinstance(error, Exception) else None
+        if not self._is_lost:
+            self.abort()
 
 
 def _peer_of(transport: asyncio.Transport) -> Peer | None:

@@ -122,16 +122,12 @@ class Pump:
                 self._requeue(entry)
             if entry.is_scanned or entry.was_removed or not entry.consumer.needs_scan:
                 continue
-            if written:
-                # What comes next is read while this is on its way.
-                if not entry.consumer.scan_is_small:
-                    self._scan_in_worker(entry)
-            else:
-                if entry.consumer.scan_is_small:
-                    small_scans -= 1
-                    self._scan_here(entry)
-                else:
-                    self._scan_in_worker(entry)
+            if not entry.consumer.scan_is_small:
+                # Also behind a delivery: what comes next is read while this is on its way.
+                self._scan_in_worker(entry)
+            elif not written:
+                small_scans -= 1
+                self._scan_here(entry)
 
     def _requeue(self, entry: _Entry) -> None:
         if not entry.is_queued and not entry.was_removed:

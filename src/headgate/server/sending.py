@@ -41,7 +41,7 @@ class Sender:
         moved: Callable[[], None],
         failed: Callable[[BaseException], None],
     ) -> None:
-        """`moved` is called when there is room again, or everything is out; `failed` when the connection is broken.
+        """`moved` is called when there is room again, or everything is out; `failed` with what `sendmsg` raised.
 
         None of them is called after `close`.
         """

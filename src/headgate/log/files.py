@@ -13,11 +13,6 @@ from headgate.errors import LogError, StorageFullError, StreamReadOnlyError
 NEW_SUFFIX = ".new"
 """Ending of files that become something else by rename; after a crash they are rubbish."""
 
-_PIECE_BYTES = 32 << 10
-"""Bytes written with one call. For larger ones the kernel takes large contiguous pages, and those are rarely the ones
-that a deleted file gave back: on a virtual machine whose host takes free memory away, fresh ones cost three times as
-much. A call costs a tenth of its copy."""
-
 _FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -70,7 +65,7 @@ class DiskFile:
         """Write all of `data` at `position`; raises OSError, possibly after a part of it."""
         rest = memoryview(data)
         while rest:
-            written = os.pwrite(self._descriptor, rest[:_PIECE_BYTES], position)
+            written = os.pwrite(self._descriptor, rest, position)
             if written == 0:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             rest = rest[written:]

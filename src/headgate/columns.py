@@ -28,6 +28,14 @@ def largest(column: NDArray[Any]) -> int:
     return max(column.tolist()) if len(column) <= _FEW_ROWS else int(column.max())
 
 
+def extremes(column: NDArray[Any]) -> tuple[int, int]:
+    """The smallest and the largest of some whole numbers, at least one."""
+    if len(column) <= _FEW_ROWS:
+        values = column.tolist()
+        return min(values), max(values)
+    return int(column.min()), int(column.max())
+
+
 def rows_of(column: NDArray[Any]) -> list[int]:
     """The rows that are not zero, or true."""
     if len(column) <= _FEW_ROWS:

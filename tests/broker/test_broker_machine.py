@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from brokers import Answers, SetClock, batch, open_broker, open_session, stored
+from headgate.broker.batches import PublishMessage
 from headgate.broker.broker import BrokerSettings
 from headgate.broker.publishing import Publisher
 from log_streams import FailingFiles, abandon, quick_folder
@@ -52,6 +53,12 @@ class BrokerMachine(RuleBasedStateMachine):
             bodies = [b"u%d" % number for number in range(self.count, self.count + size)]
             self.count += size
             self.publisher(None).publish(batch(bodies, self.answers.to(bodies)))
+
+    @rule()
+    def publish_one_message(self) -> None:
+        body = b"u%d" % self.count
+        self.count += 1
+        self.publisher(None).publish_message(PublishMessage(body, self.answers.to([body])))
 
     @rule(back=st.integers(0, 6), size=st.integers(1, 12))
     def publish_with_a_name(self, back: int, size: int) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from brokers import START_MS, Answers, SetClock, batch, open_broker, open_session, publish, stored
+from headgate.broker.batches import PublishMessage
 from headgate.broker.broker import Broker, BrokerSettings
 from headgate.broker.publishing import above
 from headgate.errors import (
@@ -22,6 +23,7 @@ from headgate.errors import (
 from headgate.log import ChunkType, Durability, Stream, Writer, stream_folder
 from headgate.log.entries import SubBatch
 from headgate.log.format import Compression
+from headgate.message import Message
 from log_streams import FailingFiles
 
 
@@ -50,6 +52,76 @@ def test_a_message_is_confirmed_when_it_is_in_the_stream(tmp_path: Path) -> None
     assert stored(tmp_path, "orders") == [b"a", b"b", b"c"]
     assert session.stream_info("orders").next_offset == 3
     broker.close()
+
+
+@pytest.mark.parametrize("filter_source", [None, "application_properties.region"])
+def test_a_message_that_comes_alone_is_published_as_a_batch_of_one(tmp_path: Path, filter_source: str | None) -> None:
+    encoded = Message(b"m", application_properties={"region": "emea"}).encode() if filter_source else b"m"
+    found = []
+    for way in ("alone", "batch"):
+        root = tmp_path / way
+        Stream.create(stream_folder(root, "orders"), name="orders", now_ms=0, filter_source=filter_source)
+        broker = open_broker(root)
+        session = open_session(broker)
+        publisher = session.publisher("orders")
+        session.store_offset("orders", "group", 1)
+        answers = Answers()
+        if way == "alone":
+            publisher.publish_message(PublishMessage(encoded, answers.to("m"), None if filter_source else b"v"))
+        else:
+            publisher.publish(batch([encoded], answers.to("m"), values=None if filter_source else [b"v"]))
+        assert not answers.given
+        broker.write_queued()
+        assert answers.given == [("m", None)]
+        assert session.stored_offset("orders", "group") == 1
+        counters = broker.catalogue.get("orders").counters
+        counts = (publisher.entries_published, publisher.entries_confirmed, publisher.entries_refused)
+        found.append((counters, counts, chunks(root, "orders"), stored(root, "orders"), session.stream_info("orders")))
+        broker.close()
+    assert found[0] == found[1]
+    assert found[0][2] == [(1, 16)]
+
+
+def test_a_message_that_came_alone_meets_others_before_it_is_written(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    session = open_session(broker)
+    session.declare_stream("orders", {})
+    publisher, named = session.publisher("orders"), session.publisher("orders", reference="p")
+    answers = Answers()
+    publisher.publish_message(PublishMessage(b"1", answers.to(1), b"value"))
+    named.publish(batch([b"n"], answers.to(2), sequences=[1]))
+    publisher.publish_message(PublishMessage(b"2", answers.to(3)))
+    broker.write_queued()
+    assert sorted(answers.confirmed) == [1, 2, 3]  # type: ignore[type-var]
+    assert chunks(tmp_path, "orders") == [(2, 16), (1, 0)]
+    assert stored(tmp_path, "orders") == [b"1", b"2", b"n"]
+    broker.close()
+
+
+def test_a_message_that_came_alone_is_refused_where_a_batch_would_be(tmp_path: Path) -> None:
+    files = FailingFiles(OSError(errno.ENOSPC, "No space left on device"))
+    broker = open_broker(tmp_path, settings=BrokerSettings(open_file=files))
+    session = open_session(broker)
+    session.declare_stream("orders", {})
+    publisher = session.publisher("orders")
+    assert publish(broker, publisher, [b"0"]) is None
+    answers = Answers()
+    with pytest.raises(ValueError, match="sequences"):
+        session.publisher("orders", reference="p").publish_message(PublishMessage(b"m", answers.to("named")))
+    files.budget = files.written + 20
+    publisher.publish_message(PublishMessage(b"1", answers.to("full")))
+    broker.write_queued()
+    files.budget = None
+    publisher.publish_message(PublishMessage(b"2", answers.to("room")))
+    broker.write_queued()
+    publisher.close()
+    publisher.publish_message(PublishMessage(b"3", answers.to("closed")))
+    broker.write_queued()
+    assert answers.confirmed == ["room"]
+    assert [type(error) for error in answers.refused] == [StorageFullError, ResourceNotFoundError]
+    assert (publisher.entries_published, publisher.entries_confirmed, publisher.entries_refused) == (4, 2, 2)
+    broker.close()
+    assert stored(tmp_path, "orders") == [b"0", b"2"]
 
 
 def test_waking_is_asked_for_once_until_everything_queued_is_written(tmp_path: Path) -> None:

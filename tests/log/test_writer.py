@@ -53,6 +53,34 @@ def test_what_was_appended_is_read_in_order_with_its_offsets(stream: Stream) -> 
     assert read_messages(stream) == [(0, b"a"), (1, b"b"), (2, b"c")]
 
 
+@pytest.mark.parametrize("value", [None, b"v"])
+def test_a_message_appended_alone_gives_the_same_files(tmp_path: Path, value: bytes | None) -> None:
+    contents = []
+    source = "properties.subject"
+    for way in ("alone", "in a list"):
+        stream = Stream.create(
+            tmp_path / way,
+            name="s",
+            now_ms=0,
+            arguments=StreamArguments(max_segment_chunks=2),
+            filter_source="properties.subject",
+        )
+        with Writer.open(stream, now_ms=0) as writer:
+            for number in range(5):
+                writer.store_offset("group", number)
+                if way == "alone":
+                    header = writer.append_message(
+                        b"%d" % number, value, now_ms=number, filter_source="properties.subject"
+                    )
+                    assert (header.next_chunk_id, header.num_records) == (writer.next_offset, 1)
+                else:
+                    writer.append([(b"%d" % number, value)], now_ms=number, filter_source=source)
+                assert not writer.pending_offsets
+        assert [body for _, body in read_messages(stream)] == [b"%d" % number for number in range(5)]
+        contents.append({name: content for name, content in file_bytes(stream.path).items() if "lock" not in name})
+    assert contents[0] == contents[1]
+
+
 def test_messages_are_grouped_into_chunks_of_at_most_4096_or_a_mebibyte(stream: Stream) -> None:
     with Writer.open(stream, now_ms=0) as writer:
         many = writer.append([(b"x", None)] * 10_000, now_ms=0)

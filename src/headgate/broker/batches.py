@@ -42,6 +42,31 @@ class PublishBatch:
 
 
 @dataclass(slots=True)
+class PublishMessage:
+    """A message that came alone, from a publisher without a name; somebody waits for it, so it goes without columns.
+
+    `written` as that of a batch.
+    """
+
+    message: bytes
+    written: Written
+    filter_value: bytes | None = None
+
+    def __len__(self) -> int:
+        return 1
+
+    def in_columns(self) -> PublishBatch:
+        """The same as a batch."""
+        return PublishBatch(
+            np.frombuffer(self.message, dtype=np.uint8),
+            np.zeros(1, dtype=np.int64),
+            np.array([len(self.message)], dtype=np.int64),
+            self.written,
+            None if self.filter_value is None else FilterValues.of([self.filter_value]),
+        )
+
+
+@dataclass(slots=True)
 class ChunkBatch:
     """Chunks for a reader that takes them whole, in stream order, over a buffer of the consumer.
 

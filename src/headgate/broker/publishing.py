@@ -2,24 +2,25 @@
 
 Entries of publishers without a name share chunks. Those of a named publisher get chunks of their own whose trailers say
 its last sequence; an entry whose sequence is not above the last one is in the stream already: left out and confirmed.
-No timer: whatever is queued when the stream is written goes out together, so chunks grow with the load.
+No timer: whatever is queued when the stream is written goes out together, so chunks grow with the load. A message that
+is queued alone takes the shortest way.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.batches import PublishBatch
+from headgate.broker.batches import PublishBatch, PublishMessage
 from headgate.broker.sources import fill_from_source
 from headgate.broker.stream import BrokerStream
 from headgate.columns import total
 from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError, ResourceNotFoundError
-from headgate.log import Appended, Writer
+from headgate.log import Writer
 from headgate.log.build import MAX_MESSAGES
 from headgate.log.runs import Entries, Run, build_runs
 from headgate.log.tracking import encode_offsets
@@ -81,6 +82,18 @@ class Publisher:
         self._stream.queue.append(queued)
         self._queued(self._stream)
 
+    def publish_message(self, message: PublishMessage) -> None:
+        """Queue a message that came alone; ValueError for a publisher with a reference."""
+        if self.reference is not None:
+            raise ValueError("a publisher with a reference gives sequences")
+        self.entries_published += 1
+        queued = QueuedMessage(self, message)
+        if self.is_closed:
+            refuse(self._stream, [queued], ResourceNotFoundError("the publisher was closed", subject=self.stream))
+            return
+        self._stream.queue.append(queued)
+        self._queued(self._stream)
+
     def close(self) -> None:
         """No more is published; what is queued is still written. Again is harmless."""
         if not self.is_closed:
@@ -99,6 +112,33 @@ class Queued:
     sequences: NDArray[np.uint64] | None = None
 
 
+@dataclass(slots=True)
+class QueuedMessage:
+    """A message that came alone, on its way."""
+
+    publisher: Publisher
+    batch: PublishMessage
+
+    def in_columns(self) -> Queued:
+        """The same as others are, to be written together with them."""
+        batch = self.batch.in_columns()
+        return Queued(
+            self.publisher, None, batch, Entries(batch.data, batch.starts, batch.lengths, batch.filter_values)
+        )
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What a write put into the stream, and where that ends."""
+
+    next_offset: int
+    last_chunk_id: int
+    chunks: int
+    messages: int
+    entry_bytes: int
+    chunk_bytes: int
+
+
 class WriteJob:
     """Everything that was queued for one stream, appended with one call.
 
@@ -106,28 +146,37 @@ class WriteJob:
     """
 
     __slots__ = (
-        "_appended",
         "_batches",
         "_error",
+        "_message",
         "_now_ms",
+        "_outcome",
         "_runs",
-        "_size_bytes",
         "_source",
         "_stream",
         "_writer",
         "done",
     )
 
-    def __init__(self, stream: BrokerStream, writer: Writer, batches: list[Queued], *, now_ms: int) -> None:
+    def __init__(
+        self,
+        stream: BrokerStream,
+        writer: Writer,
+        batches: Sequence[Queued | QueuedMessage],
+        runs: list[Run],
+        message: PublishMessage | None = None,
+        *,
+        now_ms: int,
+    ) -> None:
         self._stream = stream
         self._writer = writer
         self._batches = batches
+        self._runs = runs
+        self._message = message
         self._now_ms = now_ms
-        self._runs = _runs(batches)
         self._source = writer.settings.filter_source
-        self._appended: Appended | None = None
+        self._outcome: _Outcome | None = None
         self._error: LogError | None = None
-        self._size_bytes = 0
         self.done: threading.Event | None = None
         """Set when `run` is over, where it is there: for a job that a worker has."""
 
@@ -145,13 +194,20 @@ class WriteJob:
             return None
         if stream.offsets:
             stream.hand_offsets_to_writer()
-        batches = _prepared(stream, writer, queue)
-        return WriteJob(stream, writer, batches, now_ms=now_ms) if batches else None
+        first = queue[0] if queue else None
+        if len(queue) == 1 and isinstance(first, QueuedMessage) and writer.settings.filter_source is None:
+            return WriteJob(stream, writer, queue, [], first.batch, now_ms=now_ms)
+        batches = _prepared(
+            stream, writer, [each.in_columns() if isinstance(each, QueuedMessage) else each for each in queue]
+        )
+        return WriteJob(stream, writer, batches, _runs(batches), now_ms=now_ms) if batches else None
 
     def run(self) -> None:
         """Build the chunks and append them. Errors wait for `finish`."""
         try:
-            if self._runs:
+            if self._message is not None:
+                self._append_message(self._message)
+            elif self._runs:
                 self._append()
         except LogError as error:
             self._error = error
@@ -167,9 +223,27 @@ class WriteJob:
             max_bytes=MAX_CHUNK_BYTES,
             last_trailer=encode_offsets(self._writer.pending_offsets),
         )
-        self._size_bytes = len(built.data)
-        self._appended = self._writer.append_chunks(
+        appended = self._writer.append_chunks(
             built.data, built.positions, now_ms=self._now_ms, filter_source=self._source
+        )
+        self._outcome = _Outcome(
+            appended.next_offset,
+            int(appended.chunk_ids[-1]),
+            chunks=len(appended.chunk_ids),
+            messages=total(appended.num_records),
+            entry_bytes=sum(total(part.lengths) for run in self._runs for part in run.parts),
+            chunk_bytes=len(built.data),
+        )
+
+    def _append_message(self, message: PublishMessage) -> None:
+        header = self._writer.append_message(message.message, message.filter_value, now_ms=self._now_ms)
+        self._outcome = _Outcome(
+            header.chunk_id + 1,
+            header.chunk_id,
+            chunks=1,
+            messages=1,
+            entry_bytes=len(message.message),
+            chunk_bytes=header.size_bytes,
         )
 
     def abandon(self) -> None:
@@ -183,20 +257,21 @@ class WriteJob:
         """Tell publishers and readers. A writer that is broken is given back; the next job takes a new one."""
         stream, error = self._stream, self._error
         if error is None:
-            self._count()
-            if self._appended is not None:
-                stream.appended(self._appended.next_offset, int(self._appended.chunk_ids[-1]))
+            if self._outcome is not None:
+                self._count(self._outcome)
+                stream.appended(self._outcome.next_offset, self._outcome.last_chunk_id)
+            if stream.refused:
+                for reference, sequences in self._named():
+                    stream.refused.written(reference, sequences)
             for queued in self._batches:
-                if queued.reference is not None and queued.sequences is not None and stream.refused:
-                    stream.refused.written(queued.reference, queued.sequences)
-                queued.publisher.entries_confirmed += len(queued.batch)
+                count = len(queued.batch)
+                stream.counters.messages_confirmed += count
+                queued.publisher.entries_confirmed += count
             _answer(self._batches, None)
             return
         stream.counters.write_errors += 1
-        for queued in self._batches:
-            if queued.reference is not None and queued.sequences is not None:
-                last = self._writer.last_sequence(queued.reference)
-                stream.refused.add(queued.reference, queued.sequences, written=last)
+        for reference, sequences in self._named():
+            stream.refused.add(reference, sequences, written=self._writer.last_sequence(reference))
         broken = self._writer.is_broken
         if broken:
             stream.close_writer()
@@ -205,18 +280,21 @@ class WriteJob:
             # What could not be taken back is there for readers, without having been confirmed.
             stream.refresh()
 
-    def _count(self) -> None:
+    def _named(self) -> Iterator[tuple[bytes, NDArray[np.uint64]]]:
+        """References of publishers with a name, with the sequences of what was to be written for them."""
+        for queued in self._batches:
+            if isinstance(queued, Queued) and queued.reference is not None and queued.sequences is not None:
+                yield queued.reference, queued.sequences
+
+    def _count(self, outcome: _Outcome) -> None:
         counters = self._stream.counters
-        for run in self._runs:
-            counters.bytes_published += sum(total(part.lengths) for part in run.parts)
-        counters.messages_confirmed += sum(len(queued.batch) for queued in self._batches)
-        if self._appended is not None:
-            counters.messages_published += total(self._appended.num_records)
-            counters.chunks_written += len(self._appended.chunk_ids)
-            counters.bytes_written += self._size_bytes
+        counters.bytes_published += outcome.entry_bytes
+        counters.messages_published += outcome.messages
+        counters.chunks_written += outcome.chunks
+        counters.bytes_written += outcome.chunk_bytes
 
 
-def refuse(stream: BrokerStream, batches: Sequence[Queued], error: HeadgateError) -> None:
+def refuse(stream: BrokerStream, batches: Sequence[Queued | QueuedMessage], error: HeadgateError) -> None:
     """Tell the publishers of these batches that nothing of them will be written."""
     for queued in batches:
         stream.counters.messages_refused += len(queued.batch)
@@ -224,7 +302,7 @@ def refuse(stream: BrokerStream, batches: Sequence[Queued], error: HeadgateError
     _answer(batches, error)
 
 
-def _answer(batches: Sequence[Queued], error: HeadgateError | None) -> None:
+def _answer(batches: Sequence[Queued | QueuedMessage], error: HeadgateError | None) -> None:
     """Tell all publishers; one that fails at it keeps none of the others from hearing. Raises its error afterwards."""
     failures: list[Exception] = []
     for queued in batches:

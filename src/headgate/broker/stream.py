@@ -20,7 +20,7 @@ from headgate.scan import ScanCounters
 
 if TYPE_CHECKING:
     from headgate.broker.consumers import Consumer
-    from headgate.broker.publishing import Publisher, Queued, WriteJob
+    from headgate.broker.publishing import Publisher, Queued, QueuedMessage, WriteJob
 
 WRITER_IDLE_MS = 10_000
 """So long after its last publisher left, a stream's writer gives the lock back."""
@@ -103,7 +103,7 @@ class BrokerStream:
     """Of consumers that are gone."""
     writer: Writer | None = None
     job: WriteJob | None = None
-    queue: list[Queued] = field(default_factory=list)
+    queue: list[Queued | QueuedMessage] = field(default_factory=list)
     publishers: list[Publisher] = field(default_factory=list)
     readers: dict[StreamReader, Callable[[], None] | None] = field(default_factory=dict)
     """Consumers, in order of their coming, and what is called when one is gone."""

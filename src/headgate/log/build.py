@@ -180,9 +180,10 @@ def build_chunks(
 
 def check_ranges(data: Bytes, starts: Int64Array, lengths: Int64Array) -> None:
     """Raise ValueError for byte ranges outside of `data`; a range may be of no bytes, or of −1 for none."""
-    if not len(starts) == len(lengths):
-        raise ValueError(f"{len(starts)} starts, {len(lengths)} lengths")
-    if len(starts) and (smallest(starts) < 0 or largest(starts + lengths) > len(data)):
+    count = len(starts)
+    if count != len(lengths):
+        raise ValueError(f"{count} starts, {len(lengths)} lengths")
+    if count and (smallest(starts) < 0 or largest(starts + lengths) > len(data)):
         raise ValueError("bytes outside the buffer")
 
 

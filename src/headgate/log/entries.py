@@ -206,12 +206,12 @@ def encode_chunk(
     """
     if not 1 <= len(entries) <= MAX_CHUNK_ENTRIES:
         raise ConfigError(f"a chunk of {len(entries)} entries; expected 1 to {MAX_CHUNK_ENTRIES}")
-    data = b"".join(entry.encode() if isinstance(entry, SubBatch) else encode_entry(entry) for entry in entries)
+    data = b"".join([entry.encode() if isinstance(entry, SubBatch) else encode_entry(entry) for entry in entries])
     bloom = bloom_bytes(filter_values, filter_size_bytes)
     header = ChunkHeader(
         chunk_type=chunk_type,
         num_entries=len(entries),
-        num_records=sum(entry.num_records if isinstance(entry, SubBatch) else 1 for entry in entries),
+        num_records=sum([entry.num_records if isinstance(entry, SubBatch) else 1 for entry in entries]),
         timestamp_ms=0,
         epoch=0,
         chunk_id=0,

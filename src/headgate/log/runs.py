@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
-from headgate.columns import largest, smallest
+from headgate.columns import extremes
 from headgate.log.bloom import bloom_bytes
 from headgate.log.build import (
     BuiltChunks,
@@ -77,15 +77,18 @@ class Entries:
         """Raise ValueError for entries outside of their bytes, or columns of different lengths or kinds."""
         _check_bytes(self.data)
         check_ranges(self.data, self.starts, self.lengths)
-        if len(self) and not 0 <= smallest(self.lengths) <= largest(self.lengths) <= MAX_ENTRY_BYTES:
-            raise ValueError(f"an entry of {self.lengths.min()} to {self.lengths.max()} bytes")
+        count = len(self.starts)
+        if count:
+            shortest, longest = extremes(self.lengths)
+            if not 0 <= shortest <= longest <= MAX_ENTRY_BYTES:
+                raise ValueError(f"an entry of {shortest} to {longest} bytes")
         values = self.filter_values
         if values is not None:
             _check_bytes(values.data)
             check_ranges(values.data, values.starts, values.lengths)
         for other in (values, self.records):
-            if other is not None and len(other) != len(self):
-                raise ValueError(f"{len(other)} values for {len(self)} entries")
+            if other is not None and len(other) != count:
+                raise ValueError(f"{len(other)} values for {count} entries")
 
 
 def _check_bytes(data: Bytes) -> None:

@@ -70,6 +70,8 @@ def encode_records(records: Iterable[TrackingRecord]) -> bytes:
 
 def encode_offsets(offsets: Mapping[bytes, int]) -> bytes:
     """Stored offsets as the records of a trailer."""
+    if not offsets:
+        return b""
     return encode_records(TrackingRecord(TrackingKind.OFFSET, name, offset) for name, offset in offsets.items())
 
 

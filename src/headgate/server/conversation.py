@@ -55,7 +55,7 @@ class Conversation:
 
     def go_on(self, reason: Waiting) -> None:
         """A reason to wait has ended, if it was one."""
-        if reason in self._waiting:
+        if self._waiting and reason in self._waiting:
             self._waiting.remove(reason)
             if not self._waiting:
                 self._resume()

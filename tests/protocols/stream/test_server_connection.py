@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
@@ -285,6 +285,7 @@ PIECES = st.one_of(
 
 
 @settings(deadline=None, max_examples=150)
+@example([encode(f.Heartbeat())] * 2 + [bytes(8), publish([(0, b""), (0, b"")]), encode(f.Heartbeat())], [31], False)
 @given(st.lists(PIECES, max_size=6), st.lists(st.integers(1, 40), max_size=10), st.booleans())
 def test_however_the_bytes_are_cut_the_events_are_the_same(
     pieces: list[bytes], cuts: list[int], from_the_start: bool

@@ -86,6 +86,27 @@ class Publish(msgspec.Struct, frozen=True, eq=False):
             )
 
 
+class PublishOne(msgspec.Struct, frozen=True):
+    """A message without a filter value that came alone: the only one of its frame, and nothing behind it yet."""
+
+    publisher_id: int
+    publishing_id: int
+    message: bytes
+
+    def in_columns(self) -> Publish:
+        """The same as entries in columns."""
+        return Publish(
+            self.publisher_id,
+            np.array([self.publishing_id], dtype=np.uint64),
+            np.frombuffer(self.message + _SLACK, dtype=np.uint8),
+            np.zeros(1, dtype=np.int64),
+            np.array([len(self.message)], dtype=np.int64),
+            None,
+            None,
+            _NONE,
+        )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PublishConfirm:
     """The entries with these publishing ids, `(ids,)` uint64, are in the stream."""
@@ -133,6 +154,25 @@ class _Columns:
             self.has_sub_batch,
             self.only_publisher,
         )
+
+
+def parse_last_publish(data: memoryview, position: int, *, frame_max: int) -> PublishOne | None:
+    """The frame at `position` if it ends the data and is of one message without a filter value; None for all else.
+
+    In a tenth of the time that columns take: a publisher that says one thing at a time waits for each.
+    """
+    start = position + PUBLISH_HEAD_BYTES + _ENTRY.size
+    size = len(data) - start
+    if size < 0:
+        return None
+    length, key, version, publisher, count = _PUBLISH_HEAD.unpack_from(data, position)
+    publishing_id, announced = _ENTRY.unpack_from(data, position + PUBLISH_HEAD_BYTES)
+    if key != Command.PUBLISH or version != 1 or count != 1 or length > frame_max:
+        return None
+    # The bit that announces a sub-batch makes it another size.
+    if announced != size or length != len(data) - position - 4:
+        return None
+    return PublishOne(publisher, publishing_id, bytes(data[start:]))
 
 
 def parse_publish_run(
@@ -445,10 +485,15 @@ def _encode_in_python(
     return bytes(target)
 
 
+def encode_confirm(publisher_id: int, publishing_id: int) -> bytes:
+    """The PublishConfirm frame for one id."""
+    return _ONE_CONFIRM.pack(17, Command.PUBLISH_CONFIRM, 1, publisher_id, 1, publishing_id)
+
+
 def encode_confirms(publisher_id: int, publishing_ids: UInt64Array, *, frame_max: int = 0) -> bytes:
     """PublishConfirm frames for the ids; one, unless `frame_max` (0: no limit) needs more."""
     if len(publishing_ids) == 1:
-        return _ONE_CONFIRM.pack(17, Command.PUBLISH_CONFIRM, 1, publisher_id, 1, int(publishing_ids[0]))
+        return encode_confirm(publisher_id, int(publishing_ids[0]))
     per_frame = max(1, (frame_max - 9) // 8 if frame_max else len(publishing_ids))
     parts = []
     for first in range(0, len(publishing_ids), per_frame):

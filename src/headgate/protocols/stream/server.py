@@ -21,8 +21,11 @@ from headgate.protocols.stream.publishing import (
     DEFAULT_EXPANSION_LIMIT_BYTES,
     PUBLISH_HEAD_BYTES,
     Publish,
+    PublishOne,
+    encode_confirm,
     encode_confirms,
     encode_publish_errors,
+    parse_last_publish,
     parse_publish_run,
 )
 from headgate.protocols.stream.wire import malformed
@@ -120,7 +123,7 @@ class ServerLimits:
     expansion_limit_bytes: int = DEFAULT_EXPANSION_LIMIT_BYTES
 
 
-ServerEvent = f.Frame | Publish | ProtocolViolation
+ServerEvent = f.Frame | Publish | PublishOne | ProtocolViolation
 
 
 class ServerConnection:
@@ -193,6 +196,11 @@ class ServerConnection:
         self._check_open("PublishConfirm")
         self._output += encode_confirms(publisher_id, publishing_ids, frame_max=self.frame_max)
 
+    def confirm_one(self, publisher_id: int, publishing_id: int) -> None:
+        """The entry of this publishing id is in the stream."""
+        self._check_open("PublishConfirm")
+        self._output += encode_confirm(publisher_id, publishing_id)
+
     def refuse(self, publisher_id: int, publishing_ids: UInt64Array, code: ResponseCode) -> None:
         """The entries of these publishing ids are not in the stream."""
         self._check_open("PublishError")
@@ -225,8 +233,9 @@ class ServerConnection:
         self._check_open("Close")
         self._output += encode(f.Close(code, reason, correlation_id=_CLOSE_CORRELATION))
         self._unanswered.clear()
-        self._frames.is_halted = False
         self.state = ServerState.CLOSING
+        # What waited behind a request that nobody answers any more: the client's own Close may be among it.
+        self._frames.go_on()
 
     def fail(self, violation: ProtocolViolation) -> None:
         """Answer a violation: with a Close where the protocol has one for it, else the connection is CLOSED at once."""
@@ -238,6 +247,8 @@ class ServerConnection:
 
     def take_output(self) -> bytes:
         """What is to be written to the client, once."""
+        if not self._output:
+            return b""
         output = bytes(self._output)
         self._output.clear()
         return output
@@ -262,6 +273,10 @@ class ServerConnection:
             if left < _SIZE.size:
                 return position
             if self.state is ServerState.OPENED and left >= 6 and _KEY.unpack_from(view, position + 4)[0] == 2:
+                only = parse_last_publish(view, position, frame_max=self._frame_limit())
+                if only is not None:
+                    self._events.append(only)
+                    return len(view)
                 published, position = parse_publish_run(
                     view,
                     position,

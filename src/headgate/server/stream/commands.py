@@ -12,7 +12,7 @@ from headgate.broker.session import Session
 from headgate.errors import HeadgateError, LogError
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import SERVER_VERSIONS, ResponseCode, response_code
-from headgate.protocols.stream.publishing import Publish
+from headgate.protocols.stream.publishing import Publish, PublishOne
 from headgate.protocols.stream.server import ServerConnection
 from headgate.server.context import ServerContext
 from headgate.server.conversation import Conversation, Waiting
@@ -61,6 +61,7 @@ class Commands:
         session.on_stream_deleted = self._stream_deleted
         self._handlers: dict[type, Callable[[Any], None]] = {
             Publish: self._publish,
+            PublishOne: self._publish_one,
             f.Credit: self._subscriptions.credit,
             f.StoreOffset: self._administration.store_offset,
             f.ConsumerUpdateReply: self._subscriptions.answered,
@@ -81,7 +82,7 @@ class Commands:
         """Whether the client owes an answer for too long."""
         return self._subscriptions.is_overdue
 
-    def handle(self, event: f.Frame | Publish) -> None:
+    def handle(self, event: f.Frame | Publish | PublishOne) -> None:
         """Do what a client asks; a request is answered."""
         handler = self._handlers.get(type(event))
         if handler is not None:
@@ -111,6 +112,13 @@ class Commands:
 
     def _publish(self, publish: Publish) -> None:
         self._publishers.publish(publish)
+        self._regulate_soon()
+
+    def _publish_one(self, publish: PublishOne) -> None:
+        self._publishers.publish_one(publish)
+        self._regulate_soon()
+
+    def _regulate_soon(self) -> None:
         if self._publishers.unconfirmed > self._limit and not self._regulation_is_due:
             # Most of it is written, and confirmed, at the end of this turn.
             self._regulation_is_due = True

@@ -44,6 +44,12 @@ class Outlet:
             self._connection.confirm(publisher_id, publishing_ids)
             self.flush_later()
 
+    def confirm_one(self, publisher_id: int, publishing_id: int) -> None:
+        """This entry is in the stream."""
+        if self.is_open:
+            self._connection.confirm_one(publisher_id, publishing_id)
+            self.flush()
+
     def refuse(self, publisher_id: int, publishing_ids: UInt64Array, code: ResponseCode) -> None:
         """These entries are not in the stream."""
         if self.is_open and len(publishing_ids):

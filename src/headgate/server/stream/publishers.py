@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.batches import PublishBatch
+from headgate.broker.batches import PublishBatch, PublishMessage
 from headgate.broker.publishing import Publisher
 from headgate.broker.session import Session
 from headgate.columns import largest
@@ -16,7 +17,7 @@ from headgate.errors import HeadgateError, LimitExceededError, PreconditionFaile
 from headgate.log.build import FilterValues
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import ResponseCode, response_code
-from headgate.protocols.stream.publishing import Publish
+from headgate.protocols.stream.publishing import Publish, PublishOne
 from headgate.server.settings import Limits
 from headgate.server.stream.outlet import Outlet
 
@@ -100,6 +101,29 @@ class Publishers:
                 None if declared.publisher.reference is None else ids,
             )
         )
+
+    def publish_one(self, publish: PublishOne) -> None:
+        """The same for a message that came alone."""
+        declared = self._declared.get(publish.publisher_id)
+        if (
+            declared is None
+            or declared.publisher.is_closed
+            or declared.publisher.reference is not None
+            or len(publish.message) > self._limits.message_size_bytes
+        ):
+            self.publish(publish.in_columns())
+            return
+        self.unconfirmed += 1
+        written = functools.partial(self._one_written, declared, publish.publishing_id)
+        declared.publisher.publish_message(PublishMessage(publish.message, written))
+
+    def _one_written(self, declared: _Declared, publishing_id: int, error: HeadgateError | None) -> None:
+        if error is not None or declared.is_deleted:
+            self._written(declared, np.array([publishing_id], dtype=np.uint64), error)
+            return
+        self.unconfirmed -= 1
+        self._outlet.confirm_one(declared.number, publishing_id)
+        self._changed()
 
     def _written(self, declared: _Declared, ids: UInt64Array, error: HeadgateError | None) -> None:
         self.unconfirmed -= len(ids)

@@ -6,12 +6,13 @@ stream. A message may go to several streams; whoever published it hears of it on
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import numpy as np
 
-from headgate.broker.batches import PublishBatch
+from headgate.broker.batches import PublishBatch, PublishMessage
 from headgate.broker.publishing import Publisher
 from headgate.broker.session import Session
 from headgate.errors import BrokerError, HeadgateError, LogError
@@ -115,22 +116,28 @@ class Outbox(Generic[T]):
             except (BrokerError, LogError) as error:
                 self._written(pending.tickets, error)
                 continue
-            publisher.publish(self._batch(pending))
+            self._publish(publisher, pending)
         if self.unwritten > self._limits.unconfirmed_messages:
             self._conversation.wait(Waiting.UNWRITTEN)
 
-    def _batch(self, pending: _Pending[T]) -> PublishBatch:
+    def _publish(self, publisher: Publisher, pending: _Pending[T]) -> None:
+        tickets = pending.tickets
+        written = functools.partial(self._written, tickets)
+        if len(tickets) == 1:
+            publisher.publish_message(PublishMessage(pending.messages[0], written, pending.filter_values[0]))
+            return
         lengths = np.fromiter(map(len, pending.messages), dtype=np.int64, count=len(pending.messages))
         values = None
         if any(pending.filter_values):
             values = FilterValues.of(pending.filter_values)
-        tickets = pending.tickets
-        return PublishBatch(
-            data=np.frombuffer(b"".join(pending.messages), dtype=np.uint8),
-            starts=np.cumsum(lengths) - lengths,
-            lengths=lengths,
-            filter_values=values,
-            written=lambda error: self._written(tickets, error),
+        publisher.publish(
+            PublishBatch(
+                data=np.frombuffer(b"".join(pending.messages), dtype=np.uint8),
+                starts=np.cumsum(lengths) - lengths,
+                lengths=lengths,
+                filter_values=values,
+                written=written,
+            )
         )
 
     def _written(self, tickets: list[T], error: HeadgateError | None) -> None:

@@ -9,6 +9,7 @@ Source: amqp10_rabbit, section 4.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.batches import PublishBatch
+from headgate.broker.batches import PublishBatch, PublishMessage
 from headgate.broker.publishing import Publisher
 from headgate.errors import BrokerError, ConfigError, HeadgateError, LogError, PreconditionFailedError
 from headgate.log.build import FilterValues
@@ -137,17 +138,15 @@ class PublishingLink:
         if not publishers:
             self._answer(len(messages), ids, Released())
             return
-        unanswered = _Unanswered(len(messages), ids, len(publishers))
+        count = len(messages)
+        written = functools.partial(self._written, _Unanswered(count, ids, len(publishers)))
+        if count == 1:
+            message = PublishMessage(messages.message(0), written, None if values is None else values.value(0))
+            for publisher in publishers:
+                publisher.publish_message(message)
+            return
         for publisher in publishers:
-            publisher.publish(
-                PublishBatch(
-                    messages.data,
-                    messages.starts,
-                    messages.lengths,
-                    lambda error: self._written(unanswered, error),
-                    values,
-                )
-            )
+            publisher.publish(PublishBatch(messages.data, messages.starts, messages.lengths, written, values))
 
     def _streams(self, route: Route) -> list[str]:
         if self._route is not None and route.is_queue:

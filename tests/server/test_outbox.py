@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from headgate.broker.batches import PublishBatch
+from headgate.broker.batches import PublishBatch, PublishMessage
 from headgate.broker.session import Session
 from headgate.errors import HeadgateError, ResourceNotFoundError
 from headgate.server.conversation import Conversation
@@ -21,10 +21,13 @@ class FakePublisher:
     def __init__(self, stream: str) -> None:
         self.stream = stream
         self.is_closed = False
-        self.batches: list[PublishBatch] = []
+        self.batches: list[PublishBatch | PublishMessage] = []
 
     def publish(self, batch: PublishBatch) -> None:
         self.batches.append(batch)
+
+    def publish_message(self, message: PublishMessage) -> None:
+        self.batches.append(message)
 
     def close(self) -> None:
         self.is_closed = True
@@ -101,6 +104,16 @@ def test_messages_of_one_stream_go_to_the_broker_as_one_batch(case):
     assert batch.filter_values is not None and batch.filter_values.data.tobytes() == b"v"
     case.session.written()
     assert case.settled == [([1, 2, 3], None)]
+
+
+def test_a_message_that_comes_alone_goes_without_columns(case):
+    case.outbox.add("", ["orders"], b"m", b"v", 1)
+    case.outbox.flush()
+    (message,) = case.session.publishers[0].batches
+    assert isinstance(message, PublishMessage)
+    assert (message.message, message.filter_value) == (b"m", b"v")
+    case.session.written()
+    assert case.settled == [([1], None)]
 
 
 def test_a_message_of_several_streams_is_settled_when_it_is_in_all_of_them(case):

@@ -30,7 +30,13 @@ from headgate.protocols.amqp10.performatives import (
 )
 
 
-class ConnectionState(enum.Enum):
+class _State(enum.Enum):
+    """A state is looked up in a table with each performative: hashed by identity, which calls nothing."""
+
+    __hash__ = object.__hash__
+
+
+class ConnectionState(_State):
     """The states of one side of a connection, SASL layer included."""
 
     SASL_HEADER = "sasl header"
@@ -47,7 +53,7 @@ class ConnectionState(enum.Enum):
     CLOSED = "closed"
 
 
-class SessionState(enum.Enum):
+class SessionState(_State):
     """The states of a session."""
 
     UNMAPPED = "unmapped"
@@ -58,7 +64,7 @@ class SessionState(enum.Enum):
     END_RECEIVED = "end received"
 
 
-class LinkState(enum.Enum):
+class LinkState(_State):
     """The states of a link."""
 
     DETACHED = "detached"

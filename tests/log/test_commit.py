@@ -255,16 +255,17 @@ def test_a_batch_of_a_query_used_once_leaves_stream_json_as_it_is(tmp_path: Path
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("query", ["q", ONCE])
+@pytest.mark.parametrize(("query", "durable"), [("q", False), ("q", True), (ONCE, False)])
 @pytest.mark.parametrize("crash_at", ["", "appending:40", "recorded:50"])
-def test_outputs_that_are_many_are_appended_by_threads_and_each_gets_its_messages_once(
-    tmp_path: Path, victims: Victims, query: str, crash_at: str
+def test_outputs_that_are_many_each_get_their_messages_once(
+    tmp_path: Path, victims: Victims, query: str, durable: bool, crash_at: str
 ) -> None:
     root = tmp_path / "root"
     outputs = {f"s{number}": [[f"x/{number}-0"], [f"x/{number}-1", f"x/{number}-2"]] for number in range(70)}
     for name in outputs:
         Stream.create(stream_folder(root, name), name=name, now_ms=NOW)
-    assert victims.commit(root, outputs, query=query, crash_at=crash_at) == (DIED if crash_at else 0)
+    ended = DIED if crash_at else 0
+    assert victims.commit(root, outputs, query=query, crash_at=crash_at, durable=durable) == ended
     assert bool(Commits(root).pending()) == bool(crash_at)
     assert victims.open_writers(root) == 0
     assert {name: messages_of(root, name) for name in outputs} == {name: flat(rows) for name, rows in outputs.items()}
@@ -527,6 +528,21 @@ def test_a_held_stream_fails_the_commit_which_is_finished_later(tmp_path: Path) 
     with Writer.open(Stream.open(stream_folder(root, "b")), now_ms=NOW) as writer:
         writer.append([(b"after", None)], now_ms=NOW)
     assert messages_of(root, "b") == ["b0", "before", "b1", "after"]
+    assert leftovers(root) == []
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_an_output_that_fails_keeps_none_of_the_others_from_being_appended(tmp_path: Path, durable: bool) -> None:
+    root = new_root(tmp_path / "root")
+    staged = {"a": [stage(root, [b"a"])], "b": [stage(root, [b"b"])]}
+    with (
+        Writer.open(Stream.open(stream_folder(root, "a")), now_ms=NOW),
+        pytest.raises(StreamLockedError, match="another writer"),
+    ):
+        commit(root, staged, durable=durable)
+    assert messages_of(root, "a") == [] and messages_of(root, "b") == ["b"]
+    assert commit(root, staged, durable=durable).repeated
+    assert messages_of(root, "a") == ["a"] and messages_of(root, "b") == ["b"]
     assert leftovers(root) == []
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headgate.errors import LogError, StorageFullError, StreamLockedError, StreamReadOnlyError
+from headgate.errors import LogError, StorageFullError, StreamLockedError, StreamNotFoundError, StreamReadOnlyError
 from headgate.log import Durability, Stream, StreamArguments, Writer
 from headgate.log.entries import encode_chunk
 from headgate.log.files import replace_file
@@ -384,3 +384,11 @@ def test_a_writer_that_cannot_start_gives_the_lock_back(tmp_path: Path) -> None:
     with pytest.raises(StorageFullError):
         Writer.open(stream, now_ms=0, open_file=refuse)
     Writer.open(stream, now_ms=0, open_file=files).close()
+
+
+def test_a_stream_that_was_deleted_since_it_was_opened_is_not_there(tmp_path: Path) -> None:
+    stream = stream_of(tmp_path)
+    shutil.rmtree(stream.path)
+    with pytest.raises(StreamNotFoundError, match="folder is gone"):
+        Writer.open(stream, now_ms=0)
+    assert not stream.path.exists()

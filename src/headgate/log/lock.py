@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from headgate.errors import StreamLockedError
+from headgate.errors import StreamLockedError, StreamNotFoundError
 from headgate.log.files import storage_error
 
 LOCK_NAME = "writer.lock"
@@ -39,11 +39,14 @@ class StreamLock:
     def acquire(folder: Path, *, now_ms: int, wait: Wait = no_wait) -> StreamLock:
         """Take the lock of a stream folder; `now_ms` is noted as the holder's start.
 
-        Raises StreamLockedError that names the holder, StreamReadOnlyError, StorageFullError.
+        Raises StreamLockedError that names the holder, StreamNotFoundError where there is no such folder,
+        StreamReadOnlyError, StorageFullError.
         """
         path = folder / LOCK_NAME
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except FileNotFoundError as error:
+            raise StreamNotFoundError("no stream here: its folder is gone", path=folder) from error
         except OSError as error:
             raise storage_error(error, path) from error
         try:

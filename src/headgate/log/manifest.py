@@ -87,27 +87,31 @@ def root_of(stream_path: Path) -> Path:
 class Commits:
     """The manifests under one root. Any number of processes may use it at the same time."""
 
-    __slots__ = ("root",)
+    __slots__ = ("folder", "root")
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
-
-    @property
-    def folder(self) -> Path:
+        self.folder = self.root / PRIVATE_FOLDER / "commits"
         """Where the manifests of all queries lie."""
-        return self.root / PRIVATE_FOLDER / "commits"
+
+    @staticmethod
+    def of_stream(stream_path: Path) -> tuple[Commits, str]:
+        """The commits that a stream folder takes part in, and what their outputs call it (`Output.stream`)."""
+        folder = stream_path.resolve()
+        commits = Commits(root_of(folder))
+        return commits, folder.relative_to(commits.root).as_posix()
 
     def _path(self, query: str, batch: int) -> Path:
         return self.folder / folder_name(query) / f"{batch}.json"
 
     def completed(self, query: str) -> int:
         """The last batch of a query that is done; −1 if none is known."""
-        manifest = _load(self.folder / folder_name(query) / _COMPLETED)
+        manifest = _load(f"{self.folder / folder_name(query)}/{_COMPLETED}")
         return -1 if manifest is None else manifest.batch
 
     def find(self, query: str, batch: int) -> Manifest | None:
         """The manifest of a batch that is published and not completed."""
-        return _load(self._path(query, batch))
+        return _load(str(self._path(query, batch)))
 
     def pending(self) -> list[Manifest]:
         """All manifests that are published and not completed, by query and batch."""
@@ -115,15 +119,14 @@ class Commits:
         with contextlib.suppress(FileNotFoundError):
             for query_folder in sorted(entry.path for entry in os.scandir(self.folder) if entry.is_dir()):
                 with contextlib.suppress(FileNotFoundError):
-                    found += self._pending_of(Path(query_folder))
+                    found += self._pending_of(query_folder)
         return found
 
     @staticmethod
-    def _pending_of(query_folder: Path) -> list[Manifest]:
-        batches = sorted(
-            int(path.stem) for path in query_folder.iterdir() if path.suffix == ".json" and path.stem.isdecimal()
-        )
-        manifests = (_load(query_folder / f"{batch}.json") for batch in batches)
+    def _pending_of(query_folder: str | Path) -> list[Manifest]:
+        split = (name.rpartition(".") for name in os.listdir(query_folder))
+        batches = sorted(int(stem) for stem, _, ending in split if ending == "json" and stem.isdecimal())
+        manifests = (_load(f"{query_folder}/{batch}.json") for batch in batches)
         return [manifest for manifest in manifests if manifest is not None]
 
     def publish(self, manifest: Manifest) -> bool:
@@ -194,11 +197,16 @@ class Commits:
         return {part.path for manifest in manifests for output in manifest.outputs for part in output.staged}
 
     def _remove(self, staged: Iterable[StagedChunks]) -> None:
-        paths = [part.file(self.root) for part in staged]
-        for path in paths:
-            path.unlink(missing_ok=True)
-        for folder in {path.parent for path in paths}:
-            _remove_if_one_time(folder)
+        by_folder: dict[str, set[str]] = {}
+        for part in staged:
+            folder, _, name = part.file(self.root).rpartition("/")
+            by_folder.setdefault(folder, set()).add(name)
+        for folder, names in by_folder.items():
+            with contextlib.suppress(FileNotFoundError):
+                # Listed first: most of a batch is gone already, each output took its own along.
+                for name in names.intersection(os.listdir(folder)):
+                    Path(folder, name).unlink(missing_ok=True)
+            _remove_if_one_time(Path(folder))
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
@@ -223,18 +231,18 @@ def _remove_if_one_time(query_folder: Path) -> None:
             query_folder.rmdir()
 
 
-def _load(path: Path) -> Manifest | None:
+def _load(path: str) -> Manifest | None:
     try:
-        found = path.stat()
+        found = os.stat(path)
         return _decoded(path, found.st_ino, found.st_mtime_ns)
     except FileNotFoundError:
         return None
 
 
 @functools.lru_cache(maxsize=8)
-def _decoded(path: Path, _inode: int, _modified_ns: int) -> Manifest:
+def _decoded(path: str, _inode: int, _modified_ns: int) -> Manifest:
     """The manifest of a path; every output of a batch asks for it, and it never changes under its inode."""
-    raw = path.read_bytes()
+    raw = Path(path).read_bytes()
     try:
         manifest = msgspec.json.decode(raw, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from headgate.log.files import NEW_SUFFIX, OpenFile, WritableFile
@@ -21,9 +22,14 @@ _FILE = re.compile(r"([0-9]{20})\.(index|segment)")
 
 def ids_on_disk(folder: Path) -> tuple[set[int], set[int]]:
     """First chunk ids of the index files and of the segment files in a folder; other files are passed over."""
+    return ids_among(os.listdir(folder))
+
+
+def ids_among(names: Iterable[str]) -> tuple[set[int], set[int]]:
+    """The same for the names of a folder that was listed."""
     indexes: set[int] = set()
     segments: set[int] = set()
-    for name in os.listdir(folder):
+    for name in names:
         match = _FILE.fullmatch(name)
         if match is not None:
             (indexes if match[2] == "index" else segments).add(int(match[1]))

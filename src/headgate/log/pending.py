@@ -20,7 +20,7 @@ from headgate.log.build import Bytes, Int64Array, stamp_sequences
 from headgate.log.crash_points import CommitStep, reached
 from headgate.log.files import sync_folder
 from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader
-from headgate.log.manifest import ONE_TIME_PREFIX, Commits, Manifest, Output, root_of
+from headgate.log.manifest import ONE_TIME_PREFIX, Commits, Manifest, Output
 from headgate.log.settings import load_settings
 from headgate.log.staging import StagedChunks
 from headgate.log.stream import Stream
@@ -51,9 +51,10 @@ class Appender(Protocol):
         """Keep a sequence in `stream.json`, and drop those of queries that are done for good."""
 
 
-def finish_pending(appender: Appender, *, committing: Manifest | None = None) -> None:
+def finish_pending(appender: Appender, commits: Commits, stream: str, *, committing: Manifest | None = None) -> None:
     """Append what manifests list for this stream and is missing; complete those that are then done everywhere.
 
+    `commits` are those that the stream takes part in, and `stream` is what they call it: see `Commits.of_stream`.
     The batch of the manifest `committing` is not completed: its commit does that when it has been through all streams.
     The commit closes the stream at once, so where nothing else asks for it the batch's sequence is not written into
     `stream.json`: trailers say it until someone else writes, who finds the manifest here, or finds the batch completed.
@@ -61,9 +62,6 @@ def finish_pending(appender: Appender, *, committing: Manifest | None = None) ->
     work stays for the next writer.
     """
     opened = appender.stream
-    folder = opened.path.resolve()
-    commits = Commits(root_of(folder))
-    stream = folder.relative_to(commits.root).as_posix()
     pending = commits.pending()
     # Asked under the stream's lock: a query that the stream knows and that has no manifest any more is done.
     known = opened.settings.sequences if opened.settings else ()
@@ -133,7 +131,8 @@ def _finish_output(
     # One output after the other: the memory that held its files takes what is appended next, which on some machines
     # costs a tenth of memory fresh from the system.
     for part in output.staged:
-        part.file(root).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part.file(root))
 
 
 def _flush(stream: Stream) -> None:
@@ -155,14 +154,13 @@ def _blocks(root: Path, staged: Iterable[StagedChunks], *, first_chunk: int) -> 
         if first_chunk >= part.chunks:
             first_chunk -= part.chunks
             continue
-        path = part.check(root)
         if size and size + part.size_bytes > len(room):
             yield room[:size], np.array(starts, dtype=np.int64)
             starts, size = [], 0
         if part.size_bytes > len(room):
-            yield from _blocks_of_file(part, path, first_chunk=first_chunk)
+            yield from _blocks_of_file(root, part, first_chunk=first_chunk)
         else:
-            found = _read_chunks(part, path, room[size : size + part.size_bytes])[first_chunk:]
+            found = _read_chunks(root, part, room[size : size + part.size_bytes])[first_chunk:]
             if not first_chunk:
                 starts += [size + start for start in found]
                 size += part.size_bytes
@@ -173,10 +171,11 @@ def _blocks(root: Path, staged: Iterable[StagedChunks], *, first_chunk: int) -> 
         yield room[:size], np.array(starts, dtype=np.int64)
 
 
-def _read_chunks(part: StagedChunks, path: Path, target: Bytes) -> list[int]:
+def _read_chunks(root: Path, part: StagedChunks, target: Bytes) -> list[int]:
     """Read a staged file into a buffer of its size; where its chunks start."""
-    with open(path, "rb", buffering=0) as file:
-        size = os.preadv(file.fileno(), [target.data], 0)
+    path = part.file(root)
+    with part.open(root) as descriptor:
+        size = os.preadv(descriptor, [target.data], 0)
     if size < part.size_bytes:
         raise CorruptChunkError("a staged file ends too early", path=path, position=size)
     starts, end = _whole_chunks(target, path, 0)
@@ -196,10 +195,10 @@ def _room() -> Bytes:
     return block
 
 
-def _blocks_of_file(part: StagedChunks, path: Path, *, first_chunk: int) -> Iterator[tuple[Bytes, Int64Array]]:
+def _blocks_of_file(root: Path, part: StagedChunks, *, first_chunk: int) -> Iterator[tuple[Bytes, Int64Array]]:
     """The same for one file that is larger than the buffer."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    path = part.file(root)
+    with part.open(root) as descriptor:
         buffer = np.empty(min(BLOCK_BYTES, part.size_bytes), dtype=np.uint8)
         position = 0
         while position < part.size_bytes:
@@ -217,11 +216,9 @@ def _blocks_of_file(part: StagedChunks, path: Path, *, first_chunk: int) -> Iter
             first_chunk -= len(starts) - len(kept)
             if kept:
                 yield buffer[kept[0] : end], np.array(kept, dtype=np.int64) - kept[0]
-    finally:
-        os.close(descriptor)
 
 
-def _whole_chunks(block: Bytes, path: Path, position: int) -> tuple[list[int], int]:
+def _whole_chunks(block: Bytes, path: str, position: int) -> tuple[list[int], int]:
     """Where the whole chunks of a block start, and where they end; for none the end of the first, outside the block."""
     view = block.data
     starts: list[int] = []

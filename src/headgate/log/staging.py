@@ -8,8 +8,10 @@ publisher sequence are zero until the commit (`commit.py`) knows the place in th
 
 from __future__ import annotations
 
+import contextlib
+import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -66,28 +68,47 @@ class StagedChunks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     messages: int
     size_bytes: int
 
-    def file(self, root: Path) -> Path:
+    def file(self, root: Path) -> str:
         """The file under a root; LogError if it is none that staging could have written."""
-        path = root / self.path
+        path = f"{root}/{self.path}"
         parts = self.path.split("/")
         if len(parts) != 4 or parts[:2] != [PRIVATE_FOLDER, _STAGING] or not {"", ".", ".."}.isdisjoint(parts):
             raise LogError(f"a staged file lies under {staging_folder(root)}", path=path)
         return path
 
-    def check(self, root: Path) -> Path:
-        """`file`, or LogError if it is not there in full."""
+    def check(self, root: Path) -> None:
+        """Raise LogError if the file is not there in full."""
         path = self.file(root)
         try:
-            found = path.stat().st_size
+            self._check_size(os.stat(path).st_size, path)
         except FileNotFoundError:
-            raise LogError(
-                "a staged file is gone; if it cannot be brought back, remove the manifest under .headgate/commits that "
-                "names it: its batch is lost then",
-                path=path,
-            ) from None
+            raise _gone(path) from None
+
+    @contextlib.contextmanager
+    def open(self, root: Path) -> Iterator[int]:
+        """A descriptor of the file, for reading; LogError if it is not there in full."""
+        path = self.file(root)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise _gone(path) from None
+        try:
+            self._check_size(os.fstat(descriptor).st_size, path)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _check_size(self, found: int, path: str) -> None:
         if found != self.size_bytes:
             raise LogError(f"a staged file has {found} bytes, expected {self.size_bytes}", path=path)
-        return path
+
+
+def _gone(path: str) -> LogError:
+    return LogError(
+        "a staged file is gone; if it cannot be brought back, remove the manifest under .headgate/commits that names "
+        "it: its batch is lost then",
+        path=path,
+    )
 
 
 class StagedFile:

@@ -6,6 +6,7 @@ state of a stream is that of its last segment with chunks.
 
 from __future__ import annotations
 
+import bisect
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,6 @@ from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headgate.errors import ConfigError, CorruptChunkError
 from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES, ChunkType
@@ -24,13 +24,15 @@ MAX_SNAPSHOT_PUBLISHERS = 255
 MAX_REFERENCE_BYTES = 255
 _HEADER_ROWS = 8192
 _WINDOW_BYTES = 1 << 20
+_FEW_ROWS = 16
+"""So few chunks are sooner looked at one by one than as columns."""
+
 _DENSE_ROWS = 64
 """So many trailers within a window are read together with what lies between them."""
 
 _U64 = struct.Struct(">Q")
 _TWO_U64 = struct.Struct(">QQ")
 
-Int64Array = NDArray[np.int64]
 _Newest = dict[bytes, tuple[int, bytes]]
 """By kind and reference, as they begin a record: the chunk id and the value of the newest one."""
 
@@ -156,45 +158,61 @@ def read_tracking(stream: Stream) -> TrackingState:
     for segment in reversed(stream.segments()):
         with segment.open() as reader:
             if len(reader.chunks()):
-                return _state_of(reader)
+                return tracking_of_segment(reader)
     return TrackingState()
 
 
-def _state_of(reader: SegmentReader) -> TrackingState:
+def tracking_of_segment(reader: SegmentReader) -> TrackingState:
+    """`read_tracking` where the last segment with chunks is known, and open."""
     state = TrackingState()
     newest: _Newest = {}
     path = reader.segment.segment_path
-    table = reader.chunks()
-    for start in range(0, len(table), _HEADER_ROWS):
-        headers = reader.headers(start, min(start + _HEADER_ROWS, len(table)))
-        rows = np.flatnonzero((headers.chunk_type != ChunkType.USER) | (headers.trailer_length > 0))
-        chunk_ids = table.chunk_id[start + rows].tolist()
-        types = headers.chunk_type[rows].tolist()
-        data_starts = table.position[start + rows] + CHUNK_HEADER_BYTES + headers.bloom_length[rows].astype(np.int64)
-        begins = data_starts + headers.data_length[rows].astype(np.int64)
-        ends = begins + headers.trailer_length[rows].astype(np.int64)
-        for row, trailer in enumerate(_trailers(reader, begins, ends)):
-            chunk_id, begin = chunk_ids[row], int(begins[row])
-            if types[row] != ChunkType.USER:
+    for places in _places(reader):
+        trailers = _trailers(reader, [place[3] for place in places], [place[4] for place in places])
+        for (chunk_id, chunk_type, data_start, begin, _), trailer in zip(places, trailers, strict=True):
+            if chunk_type != ChunkType.USER:
                 _settle(state, newest)
-                in_snapshot = types[row] == ChunkType.TRACKING_SNAPSHOT
-                _apply(state, reader, int(data_starts[row]) + ENTRY_HEAD_BYTES, begin, chunk_id, in_snapshot)
+                in_snapshot = chunk_type == ChunkType.TRACKING_SNAPSHOT
+                _apply(state, reader, data_start + ENTRY_HEAD_BYTES, begin, chunk_id, in_snapshot)
             for at, value_at, stop in _spans(trailer, in_snapshot=False, path=path, position=begin):
                 newest[trailer[at:value_at]] = chunk_id, trailer[value_at:stop]
     _settle(state, newest)
     return state
 
 
-def _trailers(reader: SegmentReader, begins: Int64Array, ends: Int64Array) -> Iterator[bytes]:
+def _places(reader: SegmentReader) -> Iterator[list[tuple[int, int, int, int, int]]]:
+    """The chunks with something to track: chunk id, type, where the data starts, where the trailer starts and ends."""
+    table = reader.chunks()
+    if len(table) <= _FEW_ROWS:
+        places = []
+        for row, position in enumerate(table.position.tolist()):
+            header = reader.header(row)
+            if header.chunk_type != ChunkType.USER or header.trailer_length:
+                end = position + header.size_bytes
+                begin = end - header.trailer_length
+                places.append((header.chunk_id, header.chunk_type, begin - header.data_length, begin, end))
+        yield places
+        return
+    for start in range(0, len(table), _HEADER_ROWS):
+        headers = reader.headers(start, min(start + _HEADER_ROWS, len(table)))
+        types, trailer_lengths = headers.chunk_type, headers.trailer_length
+        rows = np.flatnonzero((types != ChunkType.USER) | (trailer_lengths > 0))
+        data_starts = table.position[start + rows] + CHUNK_HEADER_BYTES + headers.bloom_length[rows]
+        begins = data_starts + headers.data_length[rows]
+        columns = (table.chunk_id[start + rows], types[rows], data_starts, begins, begins + trailer_lengths[rows])
+        yield list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _trailers(reader: SegmentReader, begins: list[int], ends: list[int]) -> Iterator[bytes]:
     """The bytes `begins[i] … ends[i]`, ascending: many with one read where they lie close together."""
     row = 0
     while row < len(begins):
-        base = int(begins[row])
-        behind = int(np.searchsorted(ends, base + _WINDOW_BYTES, side="right"))
+        base = begins[row]
+        behind = bisect.bisect_right(ends, base + _WINDOW_BYTES, lo=row)
         if behind - row < _DENSE_ROWS:
             behind = row + 1
-        window = reader.read(base, int(ends[behind - 1])).tobytes()
-        for begin, end in zip(begins[row:behind].tolist(), ends[row:behind].tolist(), strict=True):
+        window = reader.read(base, ends[behind - 1])[: ends[behind - 1] - base].tobytes()
+        for begin, end in zip(begins[row:behind], ends[row:behind], strict=True):
             yield window[begin - base : end - base]
         row = behind
 

@@ -36,20 +36,22 @@ from headgate.log.format import (
 )
 from headgate.log.last_pair import LastPair
 from headgate.log.lock import StreamLock, Wait, no_wait
-from headgate.log.manifest import Manifest
+from headgate.log.manifest import Commits, Manifest
 from headgate.log.pending import finish_pending
-from headgate.log.recovery import recover
+from headgate.log.recovery import Tail, recover
 from headgate.log.retention import apply_retention
+from headgate.log.segment import Segment
 from headgate.log.settings import StreamArguments, StreamSettings, load_settings, save_settings
 from headgate.log.stream import Stream
 from headgate.log.tracking import (
     TrackingKind,
     TrackingRecord,
+    TrackingState,
     check_reference,
     decode_records,
     encode_offsets,
     encode_records,
-    read_tracking,
+    tracking_of_segment,
 )
 
 
@@ -90,13 +92,14 @@ class Writer:
     ) -> None:
         self._lock = lock
         self._folder = stream.path
+        # Only now: whoever held the lock before may have changed them.
         self._settings = _own_settings(stream.path)
         tail = recover(self._folder)
         self._pair = LastPair(self._folder, tail, open_file, is_durable=durability is Durability.DISK)
         self._next_offset = tail.next_chunk_id
         self._epoch = tail.epoch
-        self._first_chunk_ids = [segment.first_chunk_id for segment in self.stream.segments()]
-        self._tracking = read_tracking(self.stream)
+        self._first_chunk_ids = tail.first_chunk_ids
+        self._tracking = self._read_tracking(tail)
         self._pending_offsets: dict[bytes, int] = {}
         self._trim_declaration()
         self.apply_retention(now_ms=now_ms)
@@ -117,27 +120,37 @@ class Writer:
         """
         writer = Writer._locked(stream, now_ms=now_ms, wait=wait, durability=durability, open_file=open_file)
         try:
-            finish_pending(writer)
+            finish_pending(writer, *Commits.of_stream(stream.path))
         except BaseException:
             writer.close()
             raise
         return writer
 
     @staticmethod
-    def finish(stream: Stream, committing: Manifest, *, now_ms: int, wait: Wait, open_file: OpenFile) -> None:
+    def finish(
+        stream: Stream,
+        commits: Commits,
+        name: str,
+        committing: Manifest,
+        *,
+        now_ms: int,
+        wait: Wait,
+        open_file: OpenFile,
+    ) -> None:
         """Do what `open` does before it returns, and no more: the part of a commit that belongs to this stream.
 
-        See `finish_pending`; errors as in `open`.
+        See `finish_pending`, for `commits` and `name`, too; errors as in `open`.
         """
         writer = Writer._locked(stream, now_ms=now_ms, wait=wait, durability=Durability.PROCESS, open_file=open_file)
         try:
-            finish_pending(writer, committing=committing)
+            finish_pending(writer, commits, name, committing=committing)
         finally:
             writer.close()
 
     @staticmethod
     def _locked(stream: Stream, *, now_ms: int, wait: Wait, durability: Durability, open_file: OpenFile) -> Writer:
-        _own_settings(stream.path)
+        if stream.is_foreign:
+            _own_settings(stream.path)
         lock = StreamLock.acquire(stream.path, now_ms=now_ms, wait=wait)
         try:
             return Writer(stream, lock, now_ms=now_ms, durability=durability, open_file=open_file)
@@ -422,6 +435,13 @@ class Writer:
         )
 
     # inside
+
+    def _read_tracking(self, tail: Tail) -> TrackingState:
+        if not tail.num_chunks:
+            return TrackingState()
+        last = Segment(self._folder, tail.first_chunk_id, is_newest=True, is_own=True, mappable=False)
+        with last.open() as reader:
+            return tracking_of_segment(reader)
 
     def _check_usable(self) -> None:
         if not self._pair.is_open:

@@ -17,7 +17,7 @@ _FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
-def storage_error(error: OSError, path: Path) -> LogError:
+def storage_error(error: OSError, path: str | Path) -> LogError:
     """The LogError for an error of the file system while writing `path`."""
     if error.errno in _FULL:
         return StorageFullError(

@@ -31,8 +31,7 @@ def no_wait(tries: int) -> bool:
 class StreamLock:
     """The right to write a stream. The file stays for ever, its content (pid, host, start) is information only."""
 
-    def __init__(self, path: Path, descriptor: int) -> None:
-        self._path = path
+    def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     @staticmethod
@@ -42,7 +41,7 @@ class StreamLock:
         Raises StreamLockedError that names the holder, StreamNotFoundError where there is no such folder,
         StreamReadOnlyError, StorageFullError.
         """
-        path = folder / LOCK_NAME
+        path = f"{folder}/{LOCK_NAME}"
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except FileNotFoundError as error:
@@ -59,7 +58,7 @@ class StreamLock:
         except BaseException:
             os.close(descriptor)
             raise
-        return StreamLock(path, descriptor)
+        return StreamLock(descriptor)
 
     def release(self) -> None:
         """Give the lock back; again is harmless."""
@@ -76,7 +75,7 @@ class StreamLock:
         self.release()
 
 
-def _take(descriptor: int, path: Path, wait: Wait) -> None:
+def _take(descriptor: int, path: str, wait: Wait) -> None:
     for tries in itertools.count(1):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

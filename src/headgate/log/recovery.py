@@ -84,10 +84,10 @@ def _recover(folder: Path) -> Tail:
 
 def _make_whole(folder: Path, first_chunk_ids: list[int]) -> Tail:
     """Cut the last pair behind its last good chunk; with none, both files are reset to their heads."""
-    segment_path, index_path = folder / segment_name(first_chunk_ids[-1]), folder / index_name(first_chunk_ids[-1])
+    segment_path = f"{folder}/{segment_name(first_chunk_ids[-1])}"
     segment_fd = os.open(segment_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        index_fd = os.open(index_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        index_fd = os.open(f"{folder}/{index_name(first_chunk_ids[-1])}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             return _cut(segment_fd, index_fd, segment_path, first_chunk_ids)
         finally:
@@ -96,7 +96,7 @@ def _make_whole(folder: Path, first_chunk_ids: list[int]) -> Tail:
         os.close(segment_fd)
 
 
-def _cut(segment_fd: int, index_fd: int, segment_path: Path, first_chunk_ids: list[int]) -> Tail:
+def _cut(segment_fd: int, index_fd: int, segment_path: str, first_chunk_ids: list[int]) -> Tail:
     segment_size, index_size = os.fstat(segment_fd).st_size, os.fstat(index_fd).st_size
     raw = _read(index_fd, index_size)
     complete = max(0, len(raw) - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
@@ -118,7 +118,7 @@ def _cut(segment_fd: int, index_fd: int, segment_path: Path, first_chunk_ids: li
     return Tail(first_chunk_ids, FILE_HEAD_BYTES, 0, first_chunk_ids[-1], FIRST_EPOCH)
 
 
-def _good_chunk(segment_fd: int, segment_size: int, path: Path, position: int) -> ChunkHeader | None:
+def _good_chunk(segment_fd: int, segment_size: int, path: str, position: int) -> ChunkHeader | None:
     """The header of the chunk at a position if the chunk is there in full and its data checks; None if not."""
     if position < FILE_HEAD_BYTES:
         return None

@@ -91,13 +91,14 @@ class SegmentReader:
     def __init__(self, segment: Segment, *, allocate: Allocate | None = None) -> None:
         self.segment = segment
         self.path = segment.segment_path
+        self._index_path = segment.index_path
         self._allocate = allocate
         try:
-            self._index_fd, self._fd = _open_pair(segment)
+            self._index_fd, self._fd = _open_pair(self._index_path, self.path)
         except FileNotFoundError as error:
             raise OffsetOutOfRangeError(
                 f"the segment that begins at offset {segment.first_chunk_id} is gone; retention deleted it",
-                path=segment.segment_path,
+                path=self.path,
             ) from error
         self._mapping: NDArray[np.uint8] | None = None
         self._buffer = np.empty(0, dtype=np.uint8)
@@ -105,8 +106,8 @@ class SegmentReader:
         self._loaded = False
         self._extent: tuple[int, int, int] | None = None
         try:
-            self._check_head(self._index_fd, segment.index_path, INDEX_HEAD)
-            self._check_head(self._fd, segment.segment_path, SEGMENT_HEAD)
+            self._check_head(self._index_fd, self._index_path, INDEX_HEAD)
+            self._check_head(self._fd, self.path, SEGMENT_HEAD)
             if segment.mappable:
                 self._map()
         except BaseException:
@@ -214,7 +215,7 @@ class SegmentReader:
     def _follow_recovery(self) -> os.stat_result:
         """A recovery deletes a newest pair without a chunk, and a writer makes it again: go on with the new files."""
         try:
-            opened = _open_pair(self.segment)
+            opened = _open_pair(self._index_path, self.path)
         except FileNotFoundError:
             return os.fstat(self._index_fd)
         for descriptor in (self._index_fd, self._fd):
@@ -239,7 +240,7 @@ class SegmentReader:
             raise CorruptChunkError(
                 f"index record {known + row} is out of order: chunk id {more.chunk_id[row]}, "
                 f"position {more.position[row]}, type {more.type[row]}",
-                path=self.segment.index_path,
+                path=self._index_path,
                 position=FILE_HEAD_BYTES + (known + row) * INDEX_RECORD_BYTES,
             )
 
@@ -434,11 +435,11 @@ class SegmentReader:
         )
 
 
-def _open_pair(segment: Segment) -> tuple[int, int]:
+def _open_pair(index_path: Path, segment_path: Path) -> tuple[int, int]:
     """Descriptors of the index and the segment file; FileNotFoundError if one of them is not there."""
-    index_fd = os.open(segment.index_path, os.O_RDONLY | os.O_CLOEXEC)
+    index_fd = os.open(index_path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return index_fd, os.open(segment.segment_path, os.O_RDONLY | os.O_CLOEXEC)
+        return index_fd, os.open(segment_path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         os.close(index_fd)
         raise

@@ -86,9 +86,10 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def load_settings(folder: Path) -> StreamSettings | None:
     """The settings of a stream folder, None for a foreign one. Raises LogError for a file that is wrong."""
-    path = folder / SETTINGS_NAME
+    path = f"{folder}/{SETTINGS_NAME}"
     try:
-        raw = path.read_bytes()
+        with open(path, "rb", buffering=0) as file:
+            raw = file.read()
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:

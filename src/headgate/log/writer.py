@@ -508,28 +508,28 @@ class Writer:
     def _write(self, data: NDArray[np.uint8], positions: NDArray[np.int64], now_ms: int) -> None:
         """Chunks that fit the segment: bytes, then index records; on an error what no reader saw is taken back."""
         headers = decode_headers(data, positions)
+        stops = positions + headers.size_bytes
         records = np.empty(len(positions), dtype=INDEX_DTYPE)
         records["chunk_id"] = headers.records["chunk_id"]
         records["timestamp_ms"] = now_ms
         records["epoch"] = self._epoch
         records["position"] = positions + self._pair.segment_size
         records["type"] = headers.records["chunk_type"]
-        self._pair.put(data.data, records.tobytes(), lambda count: self._accept(data, positions, count))
+        ids, trailers = headers.chunk_id, headers.trailer_length
+        next_ids = ids + headers.num_records
 
-    def _accept(self, data: NDArray[np.uint8], positions: NDArray[np.int64], count: int) -> None:
-        """The first `count` of these chunks are in the stream: move the end behind them, take their trailers over."""
-        headers = decode_headers(data, positions[:count])
-        if not count:
-            return
-        trailers = headers.trailer_length
-        stops = positions[:count] + headers.size_bytes
-        for row in np.flatnonzero(trailers).tolist():
-            start, stop = int(stops[row] - trailers[row]), int(stops[row])
-            chunk_id = int(headers.records["chunk_id"][row])
-            self._take_trailer(data[start:stop].tobytes(), chunk_id=chunk_id, position=start)
-        if headers.records["chunk_type"][0] != ChunkType.USER:
-            self._pending_offsets.clear()
-        self._move_end(int(stops[-1] - positions[0]), count, int(headers.chunk_id[-1] + headers.num_records[-1]))
+        def accept(count: int) -> None:
+            """The first `count` chunks are in the stream: move the end behind them, take their trailers over."""
+            if not count:
+                return
+            for row in np.flatnonzero(trailers[:count]).tolist():
+                start, stop = int(stops[row] - trailers[row]), int(stops[row])
+                self._take_trailer(data[start:stop].tobytes(), chunk_id=int(ids[row]), position=start)
+            if headers.records["chunk_type"][0] != ChunkType.USER:
+                self._pending_offsets.clear()
+            self._move_end(int(stops[count - 1] - positions[0]), count, int(next_ids[count - 1]))
+
+        self._pair.put(data.data, records.tobytes(), accept)
 
     def _take_trailer(self, trailer: bytes, *, chunk_id: int, position: int) -> None:
         for record in decode_records(trailer, in_snapshot=False, path=self._folder, position=position):

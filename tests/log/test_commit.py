@@ -710,7 +710,7 @@ def test_outputs_that_cannot_be_committed_are_refused_before_anything_is_decided
 
 def test_a_stream_outside_a_streams_folder_has_the_folder_it_lies_in_as_root(tmp_path: Path) -> None:
     stream = Stream.create(tmp_path / "alone", name="alone", now_ms=NOW)
-    assert root_of(stream.path) == tmp_path.resolve()
+    assert root_of(stream.path.resolve()) == tmp_path.resolve()
     staged = stage(tmp_path, [b"message"])
     commit_batch(
         tmp_path,

@@ -366,6 +366,19 @@ def test_a_stream_is_not_made_over_a_foreign_one(copy_of_stream: Path) -> None:
         Stream.create(copy_of_stream, name="s", now_ms=0)
 
 
+def test_a_stream_whose_making_was_cut_off_is_made_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    folder.mkdir()
+    (folder / segment_name(0)).write_bytes(b"OSI")
+    (folder / f".{index_name(0)}.new").write_bytes(b"left by a power loss")
+    made = Stream.create(folder, name="s", now_ms=0)
+    assert {path.name: path.stat().st_size for path in folder.glob("*0.*")} == {
+        segment_name(0): FILE_HEAD_BYTES,
+        index_name(0): FILE_HEAD_BYTES,
+    }
+    assert made.next_offset() == 0
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

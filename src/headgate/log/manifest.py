@@ -78,9 +78,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         return self.first_sequence + output.chunk_count - 1
 
 
-def root_of(stream_path: Path) -> Path:
-    """The root whose commits a stream folder takes part in: above `streams/`, or the folder it lies in."""
-    folder = stream_path.resolve()
+def root_of(folder: Path) -> Path:
+    """The root whose commits a stream takes part in, by its real path: above `streams/`, or the folder it lies in."""
     return folder.parent.parent if folder.parent.name == STREAMS_FOLDER else folder.parent
 
 

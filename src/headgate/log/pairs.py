@@ -45,7 +45,9 @@ def create_pair(folder: Path, first_chunk_id: int, open_file: OpenFile) -> tuple
         for path, head in ((segment_path, SEGMENT_HEAD), (new_index_path, INDEX_HEAD)):
             file = open_file(path)
             opened.append(file)
-            file.truncate(0)
+            # Of a new file, too, some file systems would write what follows to the device when it is closed.
+            if file.size():
+                file.truncate(0)
             file.write(head, 0)
         os.replace(new_index_path, index_path)
     except OSError:

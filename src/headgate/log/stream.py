@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from headgate.log.format import (
 )
 from headgate.log.lock import StreamLock, Wait, no_wait
 from headgate.log.offsets import OffsetKind, OffsetSpecification
-from headgate.log.pairs import create_pair, ids_on_disk, orphaned_segments
+from headgate.log.pairs import create_pair, ids_among, ids_on_disk, orphaned_segments
 from headgate.log.segment import Segment, SegmentReader
 from headgate.log.settings import (
     DEFAULT_MAX_SEGMENT_SIZE_BYTES,
@@ -102,11 +103,11 @@ class Stream:
         except OSError as error:
             raise storage_error(error, folder) from error
         with StreamLock.acquire(folder, now_ms=now_ms, wait=wait):
-            if (folder / SETTINGS_NAME).exists():
+            names = os.listdir(folder)
+            if SETTINGS_NAME in names:
                 raise StreamExistsError(f"stream {name!r} is there already", path=folder)
             if any(
-                (folder / segment_name(chunk_id)).stat().st_size > FILE_HEAD_BYTES
-                for chunk_id in ids_on_disk(folder)[1]
+                (folder / segment_name(chunk_id)).stat().st_size > FILE_HEAD_BYTES for chunk_id in ids_among(names)[1]
             ):
                 raise StreamExistsError("a foreign stream is there already; adopt it instead", path=folder)
             try:
@@ -304,7 +305,10 @@ def _first_chunk_ids(folder: Path) -> set[int]:
     A folder that grows while it is listed may show a new file and not the one made before it (readdir, POSIX), and a
     hole would look like retention. What is older than the newest of one listing is all there when the next one begins.
     """
-    newest = max(_complete_pairs(folder), default=-1)
+    found = _complete_pairs(folder)
+    if not found:
+        return found
+    newest = max(found)
     return {chunk_id for chunk_id in _complete_pairs(folder) if chunk_id <= newest}
 
 

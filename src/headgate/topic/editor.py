@@ -261,7 +261,7 @@ class TopicEditor:
             self._check_forwarding(wanted, change.forward_to, planned)
 
     def _check_forwarding(self, wanted: Subscription, target: str, planned: Mapping[str, Topic]) -> None:
-        root = root_of(self._writer.stream.path)
+        root = root_of(self._writer.stream.path.resolve())
 
         def find(name: str) -> Topic | None:
             return planned.get(name) or _topic_of(root, name)

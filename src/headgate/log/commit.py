@@ -134,7 +134,7 @@ def _append(
         with ThreadPoolExecutor(max_workers=_FLUSHING_THREADS) as pool:
             errors = list(pool.map(append, decided.by_stream))
     else:
-        # Without them threads only take the interpreter from each other, at each of some forty short system calls.
+        # Without them threads only take the interpreter from each other, at each of some sixty short system calls.
         errors = [append(name) for name in decided.by_stream]
     for error in errors:
         if error is not None:

@@ -36,6 +36,15 @@ def extremes(column: NDArray[Any]) -> tuple[int, int]:
     return int(column.min()), int(column.max())
 
 
+def totals(column: NDArray[Any], bounds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sums of the parts `bounds[i] … bounds[i + 1]` of whole numbers or truths; a part may be empty."""
+    sums = np.zeros(len(bounds) - 1, dtype=np.int64)
+    filled = np.flatnonzero(np.diff(bounds))
+    if len(filled):
+        sums[filled] = np.add.reduceat(column[: bounds[-1]], bounds[filled], dtype=np.int64)
+    return sums
+
+
 def rows_of(column: NDArray[Any]) -> list[int]:
     """The rows that are not zero, or true."""
     if len(column) <= _FEW_ROWS:

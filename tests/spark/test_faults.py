@@ -92,11 +92,13 @@ def routed(root: Path) -> dict[str, list[bytes]]:
         while (batch := cursor.read(0)) is not None:
             if not len(batch):
                 continue
-            for piece in RuleHistory.load(stream).ranges(int(batch.offsets[0]), int(batch.offsets[-1]) + 1):
+            history = RuleHistory.load(stream)
+            for piece in history.ranges(int(batch.offsets[0]), int(batch.offsets[-1]) + 1):
                 part = np.flatnonzero((batch.offsets >= piece.start) & (batch.offsets < piece.stop))
-                router = Router(piece.topic, stream="in")
+                topic = history.at(piece.start)
+                router = Router(topic, stream="in")
                 copies = router.route(batch.messages.take(part), batch.offsets[part], batch.timestamps_ms[part])
-                for place, subscription in enumerate(piece.topic.subscriptions):
+                for place, subscription in enumerate(topic.subscriptions):
                     own = copies.messages(place)
                     found.setdefault(subscription.name, []).extend(own.message(row) for row in range(len(own)))
     return found

@@ -63,7 +63,7 @@ def test_offsets_fall_into_pieces_with_the_same_rules(topic: Stream) -> None:
     assert [(piece.start, piece.stop) for piece in history.ranges(2, 4)] == [(2, 4)]
     assert list(history.ranges(3, 3)) == []
     for piece in history.ranges(0, 9):
-        assert all(history.at(offset) == piece.topic for offset in range(piece.start, piece.stop))
+        assert all(history.at(offset) == history.at(piece.start) for offset in range(piece.start, piece.stop))
 
 
 def test_a_replaced_rule_keeps_its_number_and_a_removed_one_does_not_give_it_back(topic: Stream) -> None:

@@ -134,7 +134,7 @@ class HistoryMachine(RuleBasedStateMachine):
         assert [piece.start for piece in pieces] == [first, *(piece.stop for piece in pieces)][: len(pieces)]
         assert not pieces or pieces[-1].stop == stop
         for piece in pieces:
-            expected = model_of(piece.topic)
+            expected = model_of(history.at(piece.start))
             for offset in range(piece.start, piece.stop):
                 assert expected == self.at[offset] == model_of(history.at(offset))
 

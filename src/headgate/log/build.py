@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
-from headgate.columns import largest, smallest
+from headgate.columns import largest, smallest, total
 from headgate.errors import ConfigError
 from headgate.log.bloom import DEFAULT_FILTER_SIZE_BYTES, bloom_bytes, check_filter_size
 from headgate.log.format import (
@@ -100,7 +100,7 @@ class BuiltChunks:
     @property
     def message_count(self) -> int:
         """Messages in all chunks."""
-        return int(self.num_records.sum())
+        return total(self.num_records)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from urllib.parse import quote
 import msgspec
 import numpy as np
 
+from headgate.columns import totals
 from headgate.errors import ConfigError, LogError
 from headgate.log.build import (
     MAX_BYTES,
@@ -119,7 +120,7 @@ class StagedFile:
     when the task fails, call `discard`.
     """
 
-    __slots__ = ("_builder", "_chunks", "_file", "_messages", "_open_file", "_path", "_root", "_size_bytes", "limits")
+    __slots__ = ("_builder", "_chunks", "_file", "_messages", "_name", "_open_file", "_path", "_size_bytes", "limits")
 
     def __init__(
         self,
@@ -132,8 +133,9 @@ class StagedFile:
         max_bytes: int = MAX_BYTES,
         open_file: OpenFile = DiskFile,
     ) -> None:
-        self._root = root.resolve()
-        self._path = staging_folder(self._root, query) / f"{folder_name(name)}-{secrets.token_hex(8)}.chunks"
+        file_name = f"{folder_name(name)}-{secrets.token_hex(8)}.chunks"
+        self._name = f"{PRIVATE_FOLDER}/{_STAGING}/{folder_name(query)}/{file_name}"
+        self._path = root / self._name
         self.limits = ChunkLimits(filter_size_bytes, query.encode(), max_messages, max_bytes)
         self._builder = ChunkBuilder(self.limits, self.add_chunks)
         self._open_file = open_file
@@ -181,8 +183,7 @@ class StagedFile:
                 sync_folder(self._path.parent)
         except OSError as error:
             raise storage_error(error, self._path) from error
-        path = self._path.relative_to(self._root).as_posix()
-        return StagedChunks(path, self._chunks, self._messages, self._size_bytes)
+        return StagedChunks(self._name, self._chunks, self._messages, self._size_bytes)
 
     def discard(self) -> None:
         """Remove the file; for a task that failed."""
@@ -217,8 +218,7 @@ def add_to_each(
     limits = files[0].limits
     if any(file.limits != limits for file in files):
         raise ValueError("files of other limits have chunks of another form")
-    ends = np.concatenate([[0], np.cumsum(lengths + ENTRY_HEAD_BYTES)])
-    sizes = np.diff(ends[bounds])
+    sizes = totals(lengths, bounds) + ENTRY_HEAD_BYTES * np.diff(bounds)
     fixed = CHUNK_HEADER_BYTES + limits.filter_size_bytes + len(limits.trailer)
     room = np.empty(_BUILT_BYTES, dtype=np.uint8)
     together: list[tuple[StagedFile, Int64Array]] = []

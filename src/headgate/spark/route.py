@@ -33,7 +33,8 @@ from headgate.spark.planning import ScanPartition
 from headgate.spark.target import WAIT, Target, open_target
 from headgate.spark.transfer import Outlet, TransferSource, run_transfer
 from headgate.spark.values import ANNOTATION, field_values, target_field
-from headgate.topic import Copies, Router, RuleCounters, Topic
+from headgate.topic import Copies, DeadLetter, Router, Topic
+from headgate.topic.copies import PLAIN
 from headgate.topic.editor import TopicEditor, create_topic, topic_stream
 from headgate.topic.history import RuleHistory
 from headgate.topic.journal import JOURNAL_NAME
@@ -227,7 +228,7 @@ class _Routing:
         self._timestamps_ms: list[Int64Array] = []
         self._count = 0
         self._declared: FieldReference | None = None
-        self._counted: Counter[str] = Counter()
+        self._counted: Counter[tuple[str, str, str]] = Counter()
 
     def add(self, batch: ScanBatch, declared: FieldReference | None) -> None:
         self._declared = declared
@@ -243,7 +244,7 @@ class _Routing:
     def finish(self) -> Mapping[str, int]:
         if self._count:
             self._route()
-        return self._counted
+        return {json.dumps(name): count for name, count in self._counted.items()}
 
     def _route(self) -> None:
         messages, offsets = self._messages.take(), np.concatenate(self._offsets)
@@ -262,30 +263,25 @@ class _Routing:
 
     def _write(self, copies: Copies, batch: EncodedMessages) -> None:
         values = _ValuesOfBatch(batch)
-        places = {subscription.name: place for place, subscription in enumerate(copies.topic.subscriptions)}
-        letters: dict[int, list[tuple[int, bytes]]] = {}
+        names = [subscription.name for subscription in copies.topic.subscriptions]
+        places = {name: place for place, name in enumerate(names) if copies.made(place)}
+        letters: dict[str, list[DeadLetter]] = {}
         for letter in copies.dead_letters:
-            letters.setdefault(letter.subscription, []).append((letter.row, letter.encoded))
+            letters.setdefault(names[letter.subscription], []).append(letter)
         plain: dict[tuple[FieldReference, ChunkLimits], tuple[list[Outlet], list[Int64Array]]] = {}
         for output, outlet in self._outputs:
             wanted = output.values or self._declared or ANNOTATION
-            parts: list[tuple[Int64Array, EncodedMessages]] = []
-            are_plain = not output.dead_letters_of
-            for name in output.copies_of:
-                place = places.get(name)
-                if place is not None and len(rows := copies.rows[copies.of(place)]):
-                    parts.append((rows, copies.messages(place)))
-                    are_plain = are_plain and copies.is_plain(place)
-            for name in output.dead_letters_of:
-                found = letters.get(places.get(name, -1))
-                if found:
-                    rows = np.array([row for row, _ in found], dtype=np.int64)
-                    parts.append((rows, EncodedMessages.of([encoded for _, encoded in found])))
-            if len(parts) == 1 and are_plain:
+            taken = [places[name] for name in output.copies_of if name in places]
+            if len(taken) == 1 and copies.is_plain(taken[0]) and not output.dead_letters_of:
                 outlets, shares = plain.setdefault((wanted, outlet.limits), ([], []))
                 outlets.append(outlet)
-                shares.append(parts[0][0])
-            elif parts:
+                shares.append(copies.rows[copies.of(taken[0])])
+                continue
+            parts = [(copies.rows[copies.of(place)], copies.messages(place)) for place in taken]
+            for own in (letters[name] for name in output.dead_letters_of if name in letters):
+                rows = np.array([letter.row for letter in own], dtype=np.int64)
+                parts.append((rows, EncodedMessages.of(letter.encoded for letter in own)))
+            if parts:
                 messages = parts[0][1] if len(parts) == 1 else _merged(parts)
                 outlet.add(messages, field_values(messages, wanted))
         for (wanted, _), (outlets, shares) in plain.items():
@@ -296,20 +292,18 @@ class _Routing:
 
     def _count_rules(self, copies: Copies) -> None:
         for counter in copies.counters.nonzero():
-            _count_rule(self._counted, counter)
+            if counter.matched:
+                self._counted["matched", counter.subscription, counter.rule] += counter.matched
+            if failed := counter.failed_actions + (counter.errors or 0):
+                self._counted["errors", counter.subscription, counter.rule] += failed
         for place, subscription in enumerate(copies.topic.subscriptions):
-            numbers = copies.rules[copies.of(place)]
-            if not len(numbers):
-                continue
-            by_number = np.bincount(numbers)
-            if by_number[0]:
-                self._counted[_key("copies", subscription.name, "")] += int(by_number[0])
-            for rule in subscription.rules:
-                if rule.number < len(by_number) and by_number[rule.number]:
-                    self._counted[_key("copies", subscription.name, rule.name)] += int(by_number[rule.number])
+            made = copies.made(place)
+            for name, number in (("", PLAIN), *((rule.name, rule.number) for rule in subscription.rules)):
+                if count := made.get(number):
+                    self._counted["copies", subscription.name, name] += count
         for letter in copies.dead_letters:
             name = copies.topic.subscriptions[letter.subscription].name
-            self._counted[_key("copies", name, _DEAD_LETTERS)] += 1
+            self._counted["copies", name, _DEAD_LETTERS] += 1
 
 
 class _ValuesOfBatch:
@@ -353,7 +347,7 @@ class _Rules:
         for piece in self.history.ranges(first, stop):
             router = self.made.get(piece.since)
             if router is None:
-                router = self.made[piece.since] = Router(piece.topic, stream=self.stream)
+                router = self.made[piece.since] = Router(self.history.at(piece.start), stream=self.stream)
             yield piece.stop, router
 
 
@@ -366,18 +360,6 @@ def _rules(stream: Path, inode: int, size_bytes: int, modified_ns: int) -> _Rule
 
 _DEAD_LETTERS = "(dead letters)"
 _RULE_COUNTERS = ("matched", "copies", "errors")
-
-
-def _key(counter: str, subscription: str, rule: str) -> str:
-    return json.dumps([counter, subscription, rule])
-
-
-def _count_rule(counted: Counter[str], counter: RuleCounters) -> None:
-    failed = counter.failed_actions + (counter.errors or 0)
-    if counter.matched:
-        counted[_key("matched", counter.subscription, counter.rule)] += counter.matched
-    if failed:
-        counted[_key("errors", counter.subscription, counter.rule)] += failed
 
 
 def _split(counted: Mapping[str, int]) -> tuple[dict[str, int], dict[tuple[str, str, str], int]]:

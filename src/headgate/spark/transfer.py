@@ -32,6 +32,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate import clock
+from headgate.columns import totals
 from headgate.errors import OffsetOutOfRangeError
 from headgate.log.build import ChunkLimits, FilterValues
 from headgate.log.commit import abort_batch, commit_batch
@@ -127,8 +128,7 @@ class Outlet:
 
         All outlets have the same `limits`. What an `add` of each does, in a fraction of the time for many of them.
         """
-        without = np.concatenate([[0], np.cumsum(values.lengths <= 0)])
-        for outlet, count in zip(outlets, np.diff(without[bounds]).tolist(), strict=True):
+        for outlet, count in zip(outlets, totals(values.lengths <= 0, bounds).tolist(), strict=True):
             outlet._without_value += count
         files = [outlet.file for outlet in outlets]
         add_to_each(files, bounds, messages.data, messages.starts, messages.lengths, values)

@@ -104,7 +104,8 @@ class CopyRun:
     @staticmethod
     def plain(subscriptions: Int64Array, rows: Int64Array) -> CopyRun:
         """Plain copies."""
-        return CopyRun(subscriptions, rows, np.full(len(rows), PLAIN, np.int64), np.full(len(rows), -1, np.int64))
+        rules, sources = (np.broadcast_to(np.int64(value), len(rows)) for value in (PLAIN, -1))
+        return CopyRun(subscriptions, rows, rules, sources)
 
 
 def joined(runs: Sequence[CopyRun]) -> CopyRun:
@@ -147,14 +148,14 @@ class Copies:
             every.rules,
             every.sources,
         )
-        self._bounds: NDArray[np.intp] = np.searchsorted(self.subscriptions, np.arange(len(topic.subscriptions) + 1))
+        self._bounds: list[int] = np.searchsorted(self.subscriptions, np.arange(len(topic.subscriptions) + 1)).tolist()
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def of(self, subscription: int) -> slice:
         """Where the copies of a subscription are, by its place in the topic."""
-        return slice(int(self._bounds[subscription]), int(self._bounds[subscription + 1]))
+        return slice(self._bounds[subscription], self._bounds[subscription + 1])
 
     def messages(self, subscription: int) -> EncodedMessages:
         """The copies of a subscription, in order of offset and rule: the batch's own bytes where none is changed."""
@@ -166,8 +167,15 @@ class Copies:
 
     def is_plain(self, subscription: int) -> bool:
         """Whether no action changed any of the copies of a subscription."""
-        sources = self._sources[self.of(subscription)]
-        return not len(sources) or int(sources.max()) < 0
+        return not self._changed or int(self._sources[self.of(subscription)].max(initial=-1)) < 0
+
+    def made(self, subscription: int) -> dict[int, int]:
+        """How many copies of a subscription each rule made, by its number; only of rules that made any."""
+        place = self.of(subscription)
+        if self.is_plain(subscription):
+            return {PLAIN: place.stop - place.start} if place.stop > place.start else {}
+        numbers, counts = np.unique(self.rules[place], return_counts=True)
+        return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
 
     def plain_rows(self, subscription: int) -> Int64Array:
         """The rows of the batch that a subscription gets as they are, ascending."""

@@ -43,11 +43,10 @@ _Line = TypeVar("_Line")
 
 @dataclass(slots=True)
 class RulesInForce:
-    """Offsets `start … stop`, and the topic as it is for all of them; `since` is where these rules came into force."""
+    """Offsets `start … stop` for which the topic is the same; `since` is where these rules came into force."""
 
     start: int
     stop: int
-    topic: Topic
     since: int
 
 
@@ -167,11 +166,7 @@ class RuleHistory:
 
         Raises OffsetOutOfRangeError if what was in force there is pruned. Cost: one look at every version.
         """
-        if offset < self.pruned_below:
-            raise OffsetOutOfRangeError(
-                f"the rules for offset {offset} are pruned; the history begins at offset {self.pruned_below}",
-                path=self.path,
-            )
+        self._check_kept(offset)
         return self._at(offset)
 
     def ranges(self, first: int, stop: int) -> Iterator[RulesInForce]:
@@ -181,12 +176,19 @@ class RuleHistory:
         """
         start = first
         while start < stop:
-            topic = self.at(start)
+            self._check_kept(start)
             place = bisect.bisect_right(self._boundaries, start)
             end = min(stop, self._boundaries[place]) if place < len(self._boundaries) else stop
             since = self._boundaries[place - 1] if place else 0
-            yield RulesInForce(start, end, topic, since)
+            yield RulesInForce(start, end, since)
             start = end
+
+    def _check_kept(self, offset: int) -> None:
+        if offset < self.pruned_below:
+            raise OffsetOutOfRangeError(
+                f"the rules for offset {offset} are pruned; the history begins at offset {self.pruned_below}",
+                path=self.path,
+            )
 
     def _at(self, offset: int) -> Topic:
         limits = self.limits.content

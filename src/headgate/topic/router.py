@@ -31,6 +31,9 @@ from headgate.topic.rule import Rule
 _MOST_ADDED = 200
 """Rules that a router takes over into a changed one; with more that are new, or as many dead ones, it is made anew."""
 
+_ROW_BITS = 32
+"""A copy as one number, whose order is that of copies: place of the subscription, row."""
+
 
 def copy_identity(stream: str, offset: int, subscription: int, rule: int) -> bytes:
     """What tells a copy from every other one; the same for a copy that is made again."""
@@ -110,7 +113,6 @@ class Router:
                 self._slots[number] = slot
             places.append(number)
         self._places = np.array(places, dtype=np.int64)
-        self._in_order = bool((np.diff(self._places) > 0).all())
         self._groups = [
             _Group.of(
                 self._slots, added, None if before is None else before._groups[timed], timed=timed, exact=self._exact
@@ -185,19 +187,13 @@ class Router:
         return CopyRun(places[order], rows[order], rules[order], order.astype(np.int64))
 
     def _plain(self, rows: Int64Array, slots: Int64Array) -> CopyRun:
-        """One plain copy for each row and subscription, however many rules want it; pairs come sorted by row."""
-        places = self._subscription_of[slots]
-        keys = rows * len(self.topic.subscriptions) + places
-        if not self._in_order:
-            order = np.argsort(keys, kind="stable")
-            keys, rows, places = keys[order], rows[order], places[order]
-        first = np.ones(len(keys), dtype=np.bool_)
-        np.not_equal(keys[1:], keys[:-1], out=first[1:])
-        rows, places = rows[first], places[first]
-        # Numpy sorts integers of two bytes in linear time, and rows stay in order.
-        narrow = places.astype(np.uint16) if len(self.topic.subscriptions) < 1 << 16 else places
-        by_subscription = np.argsort(narrow, kind="stable")
-        return CopyRun.plain(places[by_subscription], rows[by_subscription])
+        """One plain copy for each row and subscription, however many rules want it."""
+        copies = self._subscription_of[slots] << _ROW_BITS | rows
+        copies.sort()
+        again = copies[1:] == copies[:-1]
+        if again.any():
+            copies = np.delete(copies, np.flatnonzero(again))
+        return CopyRun.plain(copies >> _ROW_BITS, copies & ((1 << _ROW_BITS) - 1))
 
     def decide(self, batch: EncodedMessages, timestamps_ms: Int64Array) -> Decided:
         """Which filters are true for which messages, and which fail; `timestamps_ms` is what UTC() gives, each."""

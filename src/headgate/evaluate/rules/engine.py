@@ -92,9 +92,13 @@ class EnginePart:
         return self._found(pairs, states, batch, now_ms)
 
     def _found(self, pairs: Words, states: NDArray[np.uint8], batch: EncodedMessages, now_ms: int) -> Found:
-        what = pairs >> layout.WHAT_SHIFT
-        content = pairs & ((1 << layout.WHAT_SHIFT) - 1)
-        found = [Found(content[what == layout.MATCH], content[what == layout.ERROR_PAIR])]
+        pairs.sort()
+        matches, errors, open_pairs = (
+            pairs[slice(*np.searchsorted(pairs, (what << layout.WHAT_SHIFT, (what + 1) << layout.WHAT_SHIFT)))]
+            & ((1 << layout.WHAT_SHIFT) - 1)
+            for what in (layout.MATCH, layout.ERROR_PAIR, layout.OPEN_PAIR)
+        )
+        found = [Found(matches, errors)]
         if states.any():
             malformed = np.flatnonzero(states == words_of_programs.MALFORMED)
             errors = (malformed.astype(np.int64)[:, None] << ROW_SHIFT | self._exact).reshape(-1)
@@ -102,7 +106,6 @@ class EnginePart:
             undecided = np.flatnonzero(states == words_of_programs.UNDECIDED)
             if len(undecided):
                 found.append(by_reference(((row, self.members) for row in undecided.tolist()), batch, now_ms))
-        open_pairs = np.sort(content[what == layout.OPEN_PAIR])
         if len(open_pairs):
             found.append(by_reference(self._asked(open_pairs), batch, now_ms))
         return Found.joined(found)

@@ -30,7 +30,10 @@ class Member:
 
 @dataclass(slots=True)
 class Found:
-    """Pairs as integers, `(n,)` int64 each, in no order: where a filter is true, and where it is an error."""
+    """Pairs as integers, `(n,)` int64 each: where a filter is true, and where it is an error.
+
+    Those of one part are sorted, or a few sorted pieces one behind the other.
+    """
 
     matches: NDArray[np.int64]
     errors: NDArray[np.int64]
@@ -39,6 +42,8 @@ class Found:
     def joined(found: Iterable[Found]) -> Found:
         """All pairs of some parts."""
         parts = list(found)
+        if len(parts) == 1:
+            return parts[0]
         empty = np.empty(0, dtype=np.int64)
         return Found(
             np.concatenate([empty, *(part.matches for part in parts)]),

@@ -125,7 +125,8 @@ class RuleSet:
         return Matches(rows, rules, *self._sorted(found.errors))
 
     def _sorted(self, pairs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        pairs.sort()
+        # Sorted pieces are merged by the stable sort; others would be slow with it.
+        pairs.sort(kind="stable")
         rows, rules = pairs >> ROW_SHIFT, pairs & (MOST_FILTERS - 1)
         if self._removed and len(pairs):
             in_force = np.ones(self._count, dtype=np.bool_)

@@ -32,6 +32,10 @@ CACHE_WORDS = 3
 _HEADER_BYTES = 48
 _AHEAD_FROM = 2048
 _AHEAD_BYTES = 256
+_MESSAGES_AHEAD = 12
+_FETCHED_BYTES = 1024
+"""What is asked for of a message before its turn; the processor itself goes on with a longer one."""
+
 _MASK = 0xFFFFFFFF
 _GOLDEN = 0x9E3779B9
 _BINARY_SEED = 0x08D12E65
@@ -201,6 +205,8 @@ def _fill_bloom(
     for index in range(size):
         store_u8(bloom + index, 0)
     for message in range(first, end):
+        if message + _MESSAGES_AHEAD < end:
+            prefetch(values + load_i64(starts + ((message + _MESSAGES_AHEAD) << 3)))
         length: int = load_i64(lengths + (message << 3))
         if length <= 0:
             _set_bit(bloom, 0)
@@ -208,6 +214,16 @@ def _fill_bloom(
             bits = _bits_of(values + load_i64(starts + (message << 3)), length, size << 3, cache)
             _set_bit(bloom, bits & _MASK)
             _set_bit(bloom, bits >> 32)
+
+
+@helper
+def _fetch_ahead(data: int, starts: int, lengths: int, message: int, end: int) -> None:
+    """Ask for the bytes of a message a few places behind this one, if it is in the chunk."""
+    if message + _MESSAGES_AHEAD < end:
+        row = (message + _MESSAGES_AHEAD) << 3
+        begin = data + load_i64(starts + row)
+        for line in range(0, min(load_i64(lengths + row), _FETCHED_BYTES), 64):
+            prefetch(begin + line)
 
 
 @kernel(
@@ -268,6 +284,8 @@ def build_chunks(
                 record_count += load_i64(records + (entry << 3))
         else:
             for message in range(first, end):
+                # Messages picked out of many lie anywhere: without this, each copy waits for memory.
+                _fetch_ahead(data, starts, lengths, message, end)
                 length = load_i64(lengths + (message << 3))
                 store_be_u32(position, length)
                 copy_bytes(position + 4, data + load_i64(starts + (message << 3)), length)

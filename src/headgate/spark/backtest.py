@@ -24,7 +24,7 @@ from headgate.message.lookup import MessageCollector
 from headgate.scan import OffsetRange, ScanCounters, read_range
 from headgate.spark.options import SourceOptions
 from headgate.spark.planning import ScanPartition, batch_ranges, find_streams, plan_partitions
-from headgate.spark.schema import arrow_schema
+from headgate.spark.schema import batch_of_bytes
 from headgate.topic.trial import Findings, Trial, TrialReport, TrialRequest
 
 if TYPE_CHECKING:
@@ -109,11 +109,9 @@ class BackTestReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Try one partition; called once per attempt of a task. Spark makes a partition of nothing of an empty plan."""
-        import pyarrow as pa
-
         if isinstance(partition, ScanPartition):
-            row = {"findings": msgspec.json.encode(_tried(_trial(self._request), partition))}
-            yield pa.RecordBatch.from_pylist([row], schema=arrow_schema(_FOUND))
+            findings = _tried(_trial(self._request), partition)
+            yield batch_of_bytes([msgspec.json.encode(findings)], _FOUND)
 
 
 @functools.lru_cache(maxsize=2)

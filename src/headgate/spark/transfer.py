@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from headgate import clock
 from headgate.columns import totals
@@ -44,7 +44,7 @@ from headgate.scan import ScanBatch, ScanCounters, read_range
 from headgate.spark.counters import counters, forget_counters
 from headgate.spark.options import SourceOptions
 from headgate.spark.planning import Counting, ScanPartition, find_streams
-from headgate.spark.schema import arrow_schema, stream_schema
+from headgate.spark.schema import batch_of_bytes, stream_schema
 from headgate.spark.sink import stream_query_id
 from headgate.spark.source import BatchReader, StreamReader
 from headgate.spark.target import WAIT, Target
@@ -55,15 +55,7 @@ if TYPE_CHECKING:
 _TRANSFER = "transfer"
 _QUERY = "transfer_query"
 
-_DESCRIPTOR = StructType(
-    [
-        StructField("query", StringType(), nullable=False),
-        StructField("partition", LongType(), nullable=False),
-        StructField("target", LongType(), nullable=False),
-        StructField("staged", StringType(), nullable=False),
-        StructField("without_value", LongType(), nullable=False),
-    ]
-)
+_DESCRIPTOR = StructType([StructField("part", BinaryType(), nullable=False)])
 _MANY_TARGETS = 64
 """From so many targets on, what each costs every task decides: files of their own to write, and to append."""
 
@@ -138,17 +130,12 @@ class Outlet:
         """How the chunks are cut that it writes."""
         return self.file.limits
 
-    def finish(self) -> Iterator[dict[str, object]]:
-        """The descriptor of what was staged; none if nothing was."""
+    def finish(self) -> _Part | None:
+        """The descriptor of what was staged; None if nothing was."""
         staged = self.file.finish(durable=self._target.durable)
-        if staged is not None:
-            yield {
-                "query": self._query,
-                "partition": self._partition.number,
-                "target": self._number,
-                "staged": msgspec.json.encode(staged).decode(),
-                "without_value": self._without_value,
-            }
+        if staged is None:
+            return None
+        return _Part(self._query, self._partition.number, self._number, staged, self._without_value)
 
 
 def run_transfer(
@@ -199,8 +186,7 @@ def _run_batch(
 ) -> None:
     query = f"{ONE_TIME_PREFIX}{secrets.token_hex(12)}"
     rows = spark.read.format(format_name).options(**options).option(_QUERY, query).load().collect()
-    parts = [_Part(query, row.partition, row.target, row.staged, row.without_value) for row in rows]
-    _commit(transfer.targets, parts, counting, query=query, batch=0)
+    _commit(transfer.targets, [_Part.decode(row.part) for row in rows], counting, query=query, batch=0)
 
 
 def _run_available(spark: SparkSession, format_name: str, options: Mapping[str, str], checkpoint: str | Path) -> None:
@@ -285,7 +271,7 @@ class _Committer(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Parts:
         """Collect the descriptors of one partition; called once per attempt of a task."""
-        return _Parts([_Part(**row) for batch in iterator for row in batch.to_pylist()])
+        return _Parts([_Part.decode(content) for batch in iterator for content in batch.column("part").to_pylist()])
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Append the batch to all targets; called again with the same id after a restart that repeats it."""
@@ -297,23 +283,22 @@ class _Committer(DataSourceStreamArrowWriter):
         """Drop what is staged and not decided; also called after a commit that raised, even if it took effect."""
         parts = _all_parts(messages)
         for query in {part.query for part in parts}:
-            staged = [part.chunks for part in parts if part.query == query]
+            staged = [part.staged for part in parts if part.query == query]
             abort_batch(self._targets[0].root, query=query, staged=staged)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(msgspec.Struct, frozen=True, array_like=True):
     """A descriptor: what one task has staged for one target."""
 
     query: str
     partition: int
     target: int
-    staged: str
+    staged: StagedChunks
     without_value: int
 
-    @property
-    def chunks(self) -> StagedChunks:
-        return msgspec.json.decode(self.staged, type=StagedChunks)
+    @staticmethod
+    def decode(content: bytes) -> _Part:
+        return msgspec.json.decode(content, type=_Part)
 
 
 @dataclass(slots=True)
@@ -335,8 +320,6 @@ def _written_to(number: int) -> str:
 
 def _staged(partition: InputPartition, transfer: Transfer, query: str, *, skip_lost: bool) -> Iterator[pa.RecordBatch]:
     """Transfer one partition, then give the descriptors. Spark makes a partition of nothing out of an empty plan."""
-    import pyarrow as pa
-
     if not isinstance(partition, ScanPartition):
         return
     outlets = [Outlet(number, target, query, partition) for number, target in enumerate(transfer.targets)]
@@ -352,15 +335,15 @@ def _staged(partition: InputPartition, transfer: Transfer, query: str, *, skip_l
                 if not skip_lost:
                     raise
         own = work.finish()
-        rows = [row for outlet in outlets for row in outlet.finish()]
+        parts = [part for outlet in outlets if (part := outlet.finish()) is not None]
     except BaseException:
         for outlet in outlets:
             outlet.file.discard()
         raise
     if partition.counting is not None:
         partition.counting.record(str(partition.value), {**counted.as_dict(), **own})
-    if rows:
-        yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(_DESCRIPTOR))
+    if parts:
+        yield batch_of_bytes([msgspec.json.encode(part) for part in parts], _DESCRIPTOR)
 
 
 def _commit(targets: Sequence[Target], parts: Sequence[_Part], counting: Counting, *, query: str, batch: int) -> None:
@@ -368,11 +351,11 @@ def _commit(targets: Sequence[Target], parts: Sequence[_Part], counting: Countin
     by_target: dict[int, list[_Part]] = {}
     for part in sorted(parts, key=lambda part: (part.target, part.partition)):
         by_target.setdefault(part.target, []).append(part)
-    outputs = [targets[number].output([part.chunks for part in own]) for number, own in by_target.items()]
+    outputs = [targets[number].output([part.staged for part in own]) for number, own in by_target.items()]
     root, now_ms = targets[0].root, clock.now_ms()
     durable = any(target.durable for target in targets)
     commit_batch(root, query=query, batch=batch, outputs=outputs, now_ms=now_ms, durable=durable, wait=WAIT)
-    written = {_written_to(number): sum(part.chunks.messages for part in own) for number, own in by_target.items()}
+    written = {_written_to(number): sum(part.staged.messages for part in own) for number, own in by_target.items()}
     counting.record(f"write-{query}-{batch}", written)
     for number, own in by_target.items():
         without_value = sum(part.without_value for part in own)

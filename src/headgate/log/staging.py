@@ -156,18 +156,26 @@ class StagedFile:
 
     def add_chunks(self, built: BuiltChunks) -> None:
         """Add chunks built elsewhere, with the query as their publisher."""
-        if not len(built):
-            return
+        if len(built):
+            self._write(built.data, len(built), built.message_count)
+
+    def _write(self, data: Bytes, chunks: int, messages: int) -> None:
         try:
             if self._file is None:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = self._open_file(self._path)
-            self._file.write(built.data.data, self._size_bytes)
+                self._file = self._created()
+            self._file.write(data.data, self._size_bytes)
         except OSError as error:
             raise storage_error(error, self._path) from error
-        self._chunks += len(built)
-        self._messages += built.message_count
-        self._size_bytes += len(built.data)
+        self._chunks += chunks
+        self._messages += messages
+        self._size_bytes += len(data)
+
+    def _created(self) -> WritableFile:
+        try:
+            return self._open_file(self._path)
+        except FileNotFoundError:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            return self._open_file(self._path)
 
     def finish(self, *, durable: bool) -> StagedChunks | None:
         """Write the last chunk and close; None if there was no message. `durable`: flush to the device."""
@@ -221,20 +229,21 @@ def add_to_each(
     sizes = totals(lengths, bounds) + ENTRY_HEAD_BYTES * np.diff(bounds)
     fixed = CHUNK_HEADER_BYTES + limits.filter_size_bytes + len(limits.trailer)
     room = np.empty(_BUILT_BYTES, dtype=np.uint8)
-    together: list[tuple[StagedFile, Int64Array]] = []
+    together: list[tuple[StagedFile, list[int]]] = []
     room_taken = 0
 
     def build() -> None:
         if not together:
             return
-        cuts = np.concatenate([*(cut[:-1] for _, cut in together), together[-1][1][-1:]])
+        cuts = np.array([place for _, cut in together for place in cut[:-1]] + together[-1][1][-1:])
         rows = slice(int(cuts[0]), int(cuts[-1]))
         values = filter_values.slice(rows.start, rows.stop)
         built = build_chunks(data, starts[rows], lengths[rows], values, limits, boundaries=cuts - cuts[0], target=room)
+        ends = [*built.positions.tolist(), len(built.data)]
         chunk = 0
         for file, cut in together:
-            file.add_chunks(built.part(chunk, chunk + len(cut) - 1))
-            chunk += len(cut) - 1
+            first, chunk = chunk, chunk + len(cut) - 1
+            file._write(built.data[ends[first] : ends[chunk]], chunk - first, cut[-1] - cut[0])
         together.clear()
 
     for file, first, stop, size in zip(files, bounds[:-1].tolist(), bounds[1:].tolist(), sizes.tolist(), strict=True):
@@ -245,9 +254,9 @@ def add_to_each(
             continue
         file.cut()
         if size <= limits.max_bytes and stop - first <= limits.max_messages:
-            cut = np.array([first, stop], dtype=np.int64)
+            cut = [first, stop]
         else:
-            cut = first + chunk_boundaries(lengths[first:stop], limits)
+            cut = (first + chunk_boundaries(lengths[first:stop], limits)).tolist()
         room_taken += size + fixed * (len(cut) - 1)
         if room_taken > len(room):
             build()

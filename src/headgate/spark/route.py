@@ -34,7 +34,7 @@ from headgate.spark.target import WAIT, Target, open_target
 from headgate.spark.transfer import Outlet, TransferSource, run_transfer
 from headgate.spark.values import ANNOTATION, field_values, target_field
 from headgate.topic import Copies, DeadLetter, Router, Topic
-from headgate.topic.copies import PLAIN
+from headgate.topic.copies import Counters
 from headgate.topic.editor import TopicEditor, create_topic, topic_stream
 from headgate.topic.history import RuleHistory
 from headgate.topic.journal import JOURNAL_NAME
@@ -228,7 +228,8 @@ class _Routing:
         self._timestamps_ms: list[Int64Array] = []
         self._count = 0
         self._declared: FieldReference | None = None
-        self._counted: Counter[tuple[str, str, str]] = Counter()
+        self._counted: dict[Router, tuple[Counters, Int64Array]] = {}
+        self._letters: Counter[str] = Counter()
 
     def add(self, batch: ScanBatch, declared: FieldReference | None) -> None:
         self._declared = declared
@@ -244,7 +245,7 @@ class _Routing:
     def finish(self) -> Mapping[str, int]:
         if self._count:
             self._route()
-        return {json.dumps(name): count for name, count in self._counted.items()}
+        return self._counters()
 
     def _route(self) -> None:
         messages, offsets = self._messages.take(), np.concatenate(self._offsets)
@@ -256,7 +257,9 @@ class _Routing:
             if stop:
                 part = slice(0, stop)
                 taken = messages.take(part)
-                self._write(router.route(taken, offsets[part], timestamps_ms[part]), taken)
+                copies = router.route(taken, offsets[part], timestamps_ms[part])
+                self._write(copies, taken)
+                self._count_copies(router, copies)
             rest = slice(stop, len(offsets))
             messages, offsets, timestamps_ms = messages.take(rest), offsets[rest], timestamps_ms[rest]
         self._messages.reuse(collected)
@@ -264,7 +267,7 @@ class _Routing:
     def _write(self, copies: Copies, batch: EncodedMessages) -> None:
         values = _ValuesOfBatch(batch)
         names = [subscription.name for subscription in copies.topic.subscriptions]
-        places = {name: place for place, name in enumerate(names) if copies.made(place)}
+        places = {name: place for place, name in enumerate(names) if copies.count(place)}
         letters: dict[str, list[DeadLetter]] = {}
         for letter in copies.dead_letters:
             letters.setdefault(names[letter.subscription], []).append(letter)
@@ -288,22 +291,30 @@ class _Routing:
             rows = np.concatenate(shares)
             bounds = np.cumsum([0, *(len(share) for share in shares)])
             Outlet.add_to_each(outlets, bounds, batch.take(rows), values.of(wanted, rows))
-        self._count_rules(copies)
 
-    def _count_rules(self, copies: Copies) -> None:
-        for counter in copies.counters.nonzero():
-            if counter.matched:
-                self._counted["matched", counter.subscription, counter.rule] += counter.matched
-            if failed := counter.failed_actions + (counter.errors or 0):
-                self._counted["errors", counter.subscription, counter.rule] += failed
-        for place, subscription in enumerate(copies.topic.subscriptions):
-            made = copies.made(place)
-            for name, number in (("", PLAIN), *((rule.name, rule.number) for rule in subscription.rules)):
-                if count := made.get(number):
-                    self._counted["copies", subscription.name, name] += count
-        for letter in copies.dead_letters:
-            name = copies.topic.subscriptions[letter.subscription].name
-            self._counted["copies", name, _DEAD_LETTERS] += 1
+    def _count_copies(self, router: Router, copies: Copies) -> None:
+        self._letters.update(copies.topic.subscriptions[letter.subscription].name for letter in copies.dead_letters)
+        plain = copies.plain_counts()
+        if router in self._counted:
+            counters, before = self._counted[router]
+            counters.add(copies.counters)
+            before += plain
+        else:
+            self._counted[router] = copies.counters, plain
+
+    def _counters(self) -> Mapping[str, int]:
+        counted: Counter[tuple[str, str, str]] = Counter()
+        for router, (counters, plain) in self._counted.items():
+            for rule in counters.nonzero():
+                key = rule.subscription, rule.rule
+                counted["matched", *key] += rule.matched
+                counted["copies", *key] += rule.copies
+                counted["errors", *key] += rule.failed_actions + (rule.errors or 0)
+            for subscription, count in zip(router.topic.subscriptions, plain.tolist(), strict=True):
+                counted["copies", subscription.name, ""] += count
+        for name, count in self._letters.items():
+            counted["copies", name, _DEAD_LETTERS] += count
+        return {json.dumps(key): count for key, count in counted.items() if count}
 
 
 class _ValuesOfBatch:

@@ -24,14 +24,15 @@ PLAIN = 0
 class RuleCounters:
     """What one rule did with the messages of a batch.
 
-    `matched`: it selected the message; `failed_actions`: its action could not be evaluated; `errors`: its filter could
-    not, or the bytes are no message; `unknown` verdicts. `unknown` is None but in an exact router, and so is `errors`
-    unless the subscription wants dead-letter copies.
+    `matched`: it selected the message; `copies`: those of its own, which only an action makes; `failed_actions`: its
+    action could not be evaluated; `errors`: its filter could not, or the bytes are no message; `unknown` verdicts.
+    `unknown` is None but in an exact router, and so is `errors` unless the subscription wants dead-letter copies.
     """
 
     subscription: str
     rule: str
     matched: int
+    copies: int
     failed_actions: int
     errors: int | None
     unknown: int | None
@@ -63,14 +64,25 @@ class Counters(Sequence[RuleCounters]):
             return [self[each] for each in range(*place.indices(len(self)))]
         slot = int(self.slots[place])
         subscription, rule = self.rules[place]
+        matched, failed_actions = int(self.matched[slot]), int(self.failed_actions[slot])
         return RuleCounters(
             subscription,
             rule.name,
-            matched=int(self.matched[slot]),
-            failed_actions=int(self.failed_actions[slot]),
+            matched=matched,
+            copies=matched - failed_actions if rule.has_action else 0,
+            failed_actions=failed_actions,
             errors=int(self.errors[slot]) if self.counts_errors[slot] else None,
             unknown=None if self.unknown is None else int(self.unknown[slot]),
         )
+
+    def add(self, other: Counters) -> None:
+        """Count what the same rules did with another batch."""
+        self.matched += other.matched
+        self.failed_actions += other.failed_actions
+        self.errors += other.errors
+        if self.unknown is not None:
+            assert other.unknown is not None
+            self.unknown += other.unknown
 
     def nonzero(self) -> Iterator[RuleCounters]:
         """The counters of rules that did anything."""
@@ -157,6 +169,10 @@ class Copies:
         """Where the copies of a subscription are, by its place in the topic."""
         return slice(self._bounds[subscription], self._bounds[subscription + 1])
 
+    def count(self, subscription: int) -> int:
+        """How many copies a subscription has."""
+        return self._bounds[subscription + 1] - self._bounds[subscription]
+
     def messages(self, subscription: int) -> EncodedMessages:
         """The copies of a subscription, in order of offset and rule: the batch's own bytes where none is changed."""
         place = self.of(subscription)
@@ -169,13 +185,11 @@ class Copies:
         """Whether no action changed any of the copies of a subscription."""
         return not self._changed or int(self._sources[self.of(subscription)].max(initial=-1)) < 0
 
-    def made(self, subscription: int) -> dict[int, int]:
-        """How many copies of a subscription each rule made, by its number; only of rules that made any."""
-        place = self.of(subscription)
-        if self.is_plain(subscription):
-            return {PLAIN: place.stop - place.start} if place.stop > place.start else {}
-        numbers, counts = np.unique(self.rules[place], return_counts=True)
-        return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+    def plain_counts(self) -> Int64Array:
+        """How many plain copies each subscription has, `(subscriptions,)`."""
+        if not self._changed:
+            return np.diff(self._bounds)
+        return np.bincount(self.subscriptions[self._sources < 0], minlength=len(self.topic.subscriptions))
 
     def plain_rows(self, subscription: int) -> Int64Array:
         """The rows of the batch that a subscription gets as they are, ascending."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ from headgate.errors import MessageError
 from headgate.evaluate.copies import copies_of
 from headgate.message import EncodedMessages, Message
 from headgate.topic import Copies, Router, Rule, RuleDefinition, Subscription, Topic, copy_identity
+from headgate.topic.copies import PLAIN
 
 RED = Message(b"body", subject="x", application_properties={"color": "red", "quantity": 10, "zero": 0})
 BLUE = Message(b"other", subject="y", application_properties={"color": "blue", "quantity": 3})
@@ -358,6 +360,16 @@ def test_a_changed_router_gives_the_copies_of_a_new_one(
         assert found.dead_letters == expected.dead_letters
         assert list(found.counters) == list(expected.counters)
         assert list(found.counters.nonzero()) == list(expected.counters.nonzero())
+        made = Counter(
+            (subscription.name, rule)
+            for place, subscription in enumerate(subscriptions)
+            for rule in found.rules[found.of(place)].tolist()
+        )
+        assert found.plain_counts().tolist() == [made[subscription.name, PLAIN] for subscription in subscriptions]
+        of_rules = [
+            made[subscription.name, rule.number] for subscription in subscriptions for rule in subscription.rules
+        ]
+        assert [counter.copies for counter in found.counters] == of_rules
 
 
 def test_a_changed_router_takes_over_what_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,6 +398,17 @@ def test_a_rule_added_to_the_first_of_two_subscriptions_gives_no_second_plain_co
     after = Topic("t", (Subscription("a", (one, three), number=1), Subscription("b", (two,), number=2)))
     copies = route(router.changed(after), RED, BLUE)
     assert [row for row, _, _ in seen(copies, 0)] == [row for row, _, _ in seen(copies, 1)] == [0, 1]
+
+
+def test_counters_of_batches_add_up() -> None:
+    router = Router(Topic("t", (Subscription("s", five_rules(), dead_letter_on_errors=True),)), stream="t", exact=True)
+    many = Message(application_properties={"color": "red", "quantity": "many"})
+    nothing = Message(b"body")
+    together = route(router, RED, NO_MESSAGE, BLUE, many, nothing).counters
+    first = route(router, RED).counters
+    first.add(route(router, NO_MESSAGE, BLUE, many, nothing).counters)
+    assert list(first) == list(together)
+    assert [counter.copies for counter in together] == [0, 0, 0, 1, 4]
 
 
 def test_counters_can_be_asked_for_by_place() -> None:

@@ -12,6 +12,8 @@ from headgate.log import Stream, StreamArguments, stream_folder
 from headgate.message import Message
 from headgate.spark.pipeline import Report, run
 from headgate.spark.pipeline.configuration import check
+from headgate.spark.route import declare_topic, output_of_copies, route_topic
+from headgate.topic import Rule, Subscription, Topic
 
 from ..log_streams import read_messages
 from .conftest import write_stream
@@ -108,6 +110,18 @@ def test_five_rules_make_three_messages_and_the_fall_through_gets_what_is_left(
     assert by_rule["red", "half"].errors == len(broken)
     assert by_rule["red", ""].copies == COUNT and by_rule["big", ""].copies == len(expected_big)
     assert sum(topic.written.values()) == topic.copies == sum(rule.copies for rule in topic.rules)
+
+
+def test_copies_of_several_subscriptions_stand_in_one_stream_in_the_order_of_their_messages(
+    spark: SparkSession, orders: Path
+) -> None:
+    red, large = Rule("red", "color = 'red'"), Rule("large", "quantity > 500")
+    declare_topic(orders, Topic("orders", (Subscription("red", (red,)), Subscription("large", (large,)))))
+    outputs = {output_of_copies(name): {"root": str(orders), "stream": "both"} for name in ("red", "large")}
+    done = route_topic(spark, orders, "orders", outputs)
+    of_red, of_large = [n for n in range(COUNT) if n % 3 == 0], [n for n in range(501, COUNT) if n % 10]
+    assert numbers(orders, "both") == sorted(of_red + of_large)
+    assert [rule.copies for rule in done.rules if not rule.rule] == [len(of_red), len(of_large)]
 
 
 def test_a_second_run_continues_and_a_changed_rule_decides_what_comes_after_it(

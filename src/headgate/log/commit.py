@@ -30,6 +30,9 @@ from headgate.log.stream import Stream
 from headgate.log.writer import Writer
 
 _FLUSHING_THREADS = 8
+_MOST_COPYING_THREADS = 4
+_COPYING_FROM_BYTES = 1 << 20
+"""From so many bytes for an output on, the system's copies are most of the time, and they need no interpreter."""
 
 LEFTOVERS_KEPT_MS = 7 * 24 * 3600 * 1000
 """Age at which staged files that no manifest names are removed, whatever query they are of."""
@@ -129,16 +132,23 @@ def _append(
             return error
         return None
 
-    if decided.durable:
-        # Flushes wait for the device, and several at once cost one.
-        with ThreadPoolExecutor(max_workers=_FLUSHING_THREADS) as pool:
-            errors = list(pool.map(append, decided.by_stream))
-    else:
-        # Without them threads only take the interpreter from each other, at each of some sixty short system calls.
-        errors = [append(name) for name in decided.by_stream]
+    with ThreadPoolExecutor(max_workers=_threads(decided)) as pool:
+        errors = list(pool.map(append, decided.by_stream))
     for error in errors:
         if error is not None:
             raise error
+
+
+def _threads(decided: Manifest) -> int:
+    """How many outputs of a batch are appended at the same time."""
+    if decided.durable:
+        # Flushes wait for the device, and several at once cost one.
+        return _FLUSHING_THREADS
+    outputs = decided.by_stream.values()
+    if sum(part.size_bytes for output in outputs for part in output.staged) < _COPYING_FROM_BYTES * len(outputs):
+        # Threads only take the interpreter from each other, at each of some sixty short system calls.
+        return 1
+    return min(os.cpu_count() or 1, _MOST_COPYING_THREADS)
 
 
 def abort_batch(root: Path, *, query: str, staged: Sequence[StagedChunks | None]) -> None:

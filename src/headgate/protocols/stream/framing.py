@@ -35,6 +35,11 @@ class FrameAssembler:
         self.is_halted = False
 
     @property
+    def is_between_frames(self) -> bool:
+        """Whether what comes next begins a frame that is looked at at once."""
+        return not (self._held or self._skip or self.is_halted)
+
+    @property
     def held_bytes(self) -> int:
         """Bytes that wait for the rest of their frame, or for `go_on`."""
         return len(self._held)

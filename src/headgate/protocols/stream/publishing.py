@@ -43,6 +43,8 @@ _KERNEL_FROM_BYTES = 4096
 _PUBLISH_HEAD = struct.Struct(">IHHBI")
 _ONE_CONFIRM = struct.Struct(">IHHBIQ")
 _ENTRY = struct.Struct(">QI")
+_ONLY_HEAD = struct.Struct(">IHHBIQI")
+"""Of a Publish frame and of the first message in it."""
 _VALUED_ENTRY = struct.Struct(">Qh")
 _U32 = struct.Struct(">I")
 _SUB_BATCH = struct.Struct(">BHII")
@@ -87,7 +89,7 @@ class Publish(msgspec.Struct, frozen=True, eq=False):
 
 
 class PublishOne(msgspec.Struct, frozen=True):
-    """A message without a filter value that came alone: the only one of its frame, and nothing behind it yet."""
+    """A message without a filter value that came alone: the only one of its frame, the only frame of its read."""
 
     publisher_id: int
     publishing_id: int
@@ -156,23 +158,21 @@ class _Columns:
         )
 
 
-def parse_last_publish(data: memoryview, position: int, *, frame_max: int) -> PublishOne | None:
-    """The frame at `position` if it ends the data and is of one message without a filter value; None for all else.
+def parse_only_publish(data: memoryview, *, frame_max: int) -> PublishOne | None:
+    """The frame that is all of `data`, if it is of one message without a filter value; None for all else.
 
     In a tenth of the time that columns take: a publisher that says one thing at a time waits for each.
     """
-    start = position + PUBLISH_HEAD_BYTES + _ENTRY.size
-    size = len(data) - start
+    size = len(data) - _ONLY_HEAD.size
     if size < 0:
         return None
-    length, key, version, publisher, count = _PUBLISH_HEAD.unpack_from(data, position)
-    publishing_id, announced = _ENTRY.unpack_from(data, position + PUBLISH_HEAD_BYTES)
+    length, key, version, publisher, count, publishing_id, announced = _ONLY_HEAD.unpack_from(data)
     if key != Command.PUBLISH or version != 1 or count != 1 or length > frame_max:
         return None
     # The bit that announces a sub-batch makes it another size.
-    if announced != size or length != len(data) - position - 4:
+    if length != len(data) - 4 or announced != size:
         return None
-    return PublishOne(publisher, publishing_id, bytes(data[start:]))
+    return PublishOne(publisher, publishing_id, bytes(data[_ONLY_HEAD.size :]))
 
 
 def parse_publish_run(

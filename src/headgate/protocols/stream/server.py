@@ -25,7 +25,7 @@ from headgate.protocols.stream.publishing import (
     encode_confirm,
     encode_confirms,
     encode_publish_errors,
-    parse_last_publish,
+    parse_only_publish,
     parse_publish_run,
 )
 from headgate.protocols.stream.wire import malformed
@@ -150,6 +150,10 @@ class ServerConnection:
 
     def receive(self, data: bytes | bytearray | memoryview) -> list[ServerEvent]:
         """What the bytes, together with those before, say. `data` is not kept. Never raises."""
+        if self.state is ServerState.OPENED and self._frames.is_between_frames:
+            only = parse_only_publish(memoryview(data), frame_max=self.frame_max or 2**32)
+            if only is not None:
+                return [only]
         if self.state not in _DEAF:
             self._frames.receive(data)
             limit = _HELD_MAX if self.state is ServerState.OPENED else FRAME_MAX_BEFORE_OPEN
@@ -273,10 +277,6 @@ class ServerConnection:
             if left < _SIZE.size:
                 return position
             if self.state is ServerState.OPENED and left >= 6 and _KEY.unpack_from(view, position + 4)[0] == 2:
-                only = parse_last_publish(view, position, frame_max=self._frame_limit())
-                if only is not None:
-                    self._events.append(only)
-                    return len(view)
                 published, position = parse_publish_run(
                     view,
                     position,

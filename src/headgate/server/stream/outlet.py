@@ -78,7 +78,9 @@ class Outlet:
 
     def flush(self) -> None:
         """Write what was said until now."""
-        self._conversation.say(self._connection.take_output())
+        output = self._connection.take_output()
+        if output:
+            self._conversation.say(output)
 
     def flush_later(self) -> None:
         """Write what was said at the end of this turn of the loop."""

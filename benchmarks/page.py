@@ -1,8 +1,12 @@
-"""Write docs/benchmarks.md: the prose of `PAGE` with the newest table of each benchmark in `artifacts/`."""
+"""Write docs/benchmarks.md: the prose of `PAGE` with the newest table of each benchmark in `artifacts/`.
+
+A benchmark that was not run on this machine keeps the table that the page has.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from harness import ARTIFACTS, short
@@ -11,11 +15,12 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = DOCS / "benchmarks.template.md"
 
 
-def table(subject: str) -> str:
-    """The measurements of one benchmark as a Markdown table; a line that says so where it was not run."""
+def table(subject: str, page: str) -> str:
+    """The measurements of one benchmark as a Markdown table; `page` is the page as it was."""
     path = ARTIFACTS / f"{subject}.json"
     if not path.exists():
-        return f"*`benchmarks/{subject}.py` was not run.*"
+        before = re.search(rf"<!-- {subject} -->\n(.*?)\n<!-- end -->", page, flags=re.DOTALL)
+        return f"*`benchmarks/{subject}.py` was not run.*" if before is None else before[1]
     content = json.loads(path.read_text())
     lines = [
         f"**{content['title']}**",
@@ -35,12 +40,15 @@ def table(subject: str) -> str:
 
 
 def main() -> None:
+    written = DOCS / "benchmarks.md"
+    before = written.read_text()
     parts = PAGE.read_text().split("{{")
     page = parts[0]
     for part in parts[1:]:
         subject, _, rest = part.partition("}}")
-        page += table(subject.strip()) + rest
-    (DOCS / "benchmarks.md").write_text(page)
+        subject = subject.strip()
+        page += f"<!-- {subject} -->\n{table(subject, before)}\n<!-- end -->{rest}"
+    written.write_text(page)
 
 
 if __name__ == "__main__":

@@ -531,8 +531,11 @@ def test_a_held_stream_fails_the_commit_which_is_finished_later(tmp_path: Path) 
     assert leftovers(root) == []
 
 
-@pytest.mark.parametrize("durable", [False, True])
-def test_an_output_that_fails_keeps_none_of_the_others_from_being_appended(tmp_path: Path, durable: bool) -> None:
+@pytest.mark.parametrize(("durable", "copying_from_bytes"), [(False, 1 << 20), (False, 1), (True, 1 << 20)])
+def test_an_output_that_fails_keeps_none_of_the_others_from_being_appended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool, copying_from_bytes: int
+) -> None:
+    monkeypatch.setattr("headgate.log.commit._COPYING_FROM_BYTES", copying_from_bytes)
     root = new_root(tmp_path / "root")
     staged = {"a": [stage(root, [b"a"])], "b": [stage(root, [b"b"])]}
     with (

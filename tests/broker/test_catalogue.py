@@ -14,6 +14,7 @@ from headgate.broker.arguments import OF_OTHER_QUEUES
 from headgate.broker.catalogue import Declared
 from headgate.broker.consumers import ConsumerOptions
 from headgate.errors import (
+    LogError,
     PreconditionFailedError,
     ReservedNameError,
     ResourceExistsError,
@@ -27,6 +28,22 @@ from headgate.log import OffsetSpecification, Stream, StreamArguments, StreamSet
 from headgate.log.files import replace_file
 
 FROM_THE_BEGINNING = ConsumerOptions(OffsetSpecification.first())
+
+
+def test_a_damaged_stream_keeps_nobody_from_the_others(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    for name in ("a", "b/c"):
+        open_session(broker).declare_stream(name, {})
+    broker.close()
+    stream_folder(tmp_path, "b/c").joinpath("stream.json").write_bytes(b"")
+    broker = open_broker(tmp_path)
+    session = open_session(broker)
+    assert session.declare_stream("new", {}) is Declared.CREATED
+    assert publish(broker, session.publisher("a"), [b"m"]) is None
+    assert session.streams() == ["a", "b/c", "new"]
+    with pytest.raises(LogError, match="not the settings of a stream"):
+        session.declare_stream("b/c", {})
+    broker.close()
 
 
 def test_a_declaration_creates_a_stream_and_the_same_one_finds_it_also_after_a_restart(tmp_path: Path) -> None:

@@ -76,6 +76,16 @@ def test_listing_an_empty_root_says_how_to_make_a_stream(run: Run) -> None:
     assert "stream create" in shown.err
 
 
+def test_a_damaged_stream_is_told_beside_the_list_of_the_others(run: Run, tmp_path: Path) -> None:
+    for name in ("good", "wrong"):
+        run("stream", "create", name)
+    tmp_path.joinpath("root", "streams", "wrong", "stream.json").write_bytes(b"")
+    shown = run("stream", "ls", "--json")
+    assert [row["name"] for row in shown.json] == ["good"]
+    assert shown.status == 1
+    assert "wrong/stream.json: not the settings of a stream" in shown.err
+
+
 def test_info_counts_messages_and_names_publishers(orders: Run) -> None:
     orders("publish", "orders", "--publisher", "shop", stdin='{"body": "x"}\n')
     shown = orders("stream", "info", "orders", "--json").json[0]

@@ -469,6 +469,18 @@ def test_streams_are_found_by_name_and_by_path(tmp_path: Path, monkeypatch: pyte
     assert resolve_stream("a", tmp_path / "elsewhere").name == "a"
 
 
+def test_a_damaged_stream_hides_the_others_only_from_who_does_not_ask_for_it(tmp_path: Path) -> None:
+    for name in ("a", "b/c", "d"):
+        Stream.create(stream_folder(tmp_path, name), name=name, now_ms=0)
+    stream_folder(tmp_path, "b/c").joinpath("stream.json").write_bytes(b"")
+    with pytest.raises(LogError, match="not the settings of a stream"):
+        list_streams(tmp_path)
+    damaged: list[str] = []
+    found = list_streams(tmp_path, damaged=lambda folder, error: damaged.append(f"{name_of_folder(folder)}: {error}"))
+    assert [stream.name for stream in found] == ["a", "d"]
+    assert len(damaged) == 1 and damaged[0].startswith("b/c: ")
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

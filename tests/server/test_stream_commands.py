@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from headgate.log import stream_folder
 from headgate.log.offsets import OffsetSpecification
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import SERVER_VERSIONS, ResponseCode
@@ -128,6 +130,18 @@ def test_metadata_says_where_a_stream_is_and_which_are_not_there(
     reply = peer.ask(f.Metadata((stream, "nowhere")))
     assert reply.brokers == ((0, "localhost", server.ports["stream"]),)
     assert reply.streams == ((stream, 1, 0, ()), ("nowhere", 2, 0xFFFF, ()))
+
+
+def test_metadata_of_all_streams_says_which_cannot_be_opened(
+    server: RunningServer, peer: StreamPeer, stream: str
+) -> None:
+    folder = stream_folder(server.server.context.settings.root, "damaged")
+    folder.mkdir()
+    folder.joinpath("stream.json").write_bytes(b"{")
+    codes = {name: code for name, code, _, _ in peer.ask(f.Metadata(())).streams}
+    shutil.rmtree(folder)
+    assert codes[stream] == ResponseCode.OK
+    assert codes["damaged"] == ResponseCode.STREAM_NOT_AVAILABLE
 
 
 def test_a_deleted_stream_is_told_to_everyone_who_uses_it_behind_the_reply(

@@ -55,8 +55,11 @@ class Catalogue:
         return iter(list(self._opened.values()))
 
     def names(self) -> list[str]:
-        """The names of all streams, in order. Reads every `stream.json`."""
-        return [stream.name for stream in list_streams(self.root) if not _is_unfinished(stream)]
+        """The names of all streams, in order, also of those that cannot be opened. Reads every `stream.json`."""
+        names: list[str] = []
+        streams = list_streams(self.root, damaged=lambda folder, _: names.append(name_of_folder(folder)))
+        names += [stream.name for stream in streams if not _is_unfinished(stream)]
+        return sorted(names)
 
     def get(self, name: str) -> BrokerStream:
         """One stream, as it is now; ResourceNotFoundError, LogError."""
@@ -150,7 +153,8 @@ class Catalogue:
             return None
         except StreamNotFoundError:
             # A folder of the original's is not called after its stream.
-            named = [stream for stream in list_streams(self.root) if stream.is_foreign and stream.name == name]
+            streams = list_streams(self.root, damaged=lambda _folder, _error: None)
+            named = [stream for stream in streams if stream.is_foreign and stream.name == name]
             return named[0] if named else None
 
 

@@ -12,7 +12,7 @@ from headgate.cli.output import write_facts, write_json, write_line, write_note,
 from headgate.cli.remote import DEFAULT_PLACE, Place, create_stream, stream_facts
 from headgate.cli.units import counted, duration_ms, share, shown_share, shown_size, shown_time, size_bytes
 from headgate.clock import now_ms
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, LogError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,8 +82,11 @@ def ls(*, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
     """List the streams under --root, or those of a Headgate server."""
     if not place.is_server:
         empty = _NO_STREAMS.format(f"under {place.root}", f"--root {place.root}")
-        _write_rows(_streams_of_folder(place.root), as_json=as_json, empty=empty)
-        return 0
+        errors: list[LogError] = []
+        _write_rows(_streams_of_folder(place.root, errors), as_json=as_json, empty=empty)
+        for error in errors:
+            write_note(f"headgate: {error}")
+        return 1 if errors else 0
     with place.client() as client:
         names = client.streams()
         rows: list[dict[str, object]] = [_listed(stream_facts(client, name)) for name in names]
@@ -109,20 +112,26 @@ def _write_rows(rows: list[dict[str, object]], *, as_json: bool, empty: str) -> 
         write_note(empty)
 
 
-def _streams_of_folder(root: Path) -> list[dict[str, object]]:
+def _streams_of_folder(root: Path, errors: list[LogError]) -> list[dict[str, object]]:
+    """The rows of all streams that can be opened; `errors` gets what is wrong with the others."""
     from headgate.log import list_streams
 
-    return [
-        {
-            "name": stream.name,
-            "first_offset": stream.first_offset(),
-            "next_offset": stream.next_offset(),
-            "segments": len(stream.segments()),
-            "size_bytes": sum(segment.segment_path.stat().st_size for segment in stream.segments()),
-            "kind": "foreign" if stream.is_foreign else "own",
-        }
-        for stream in list_streams(root)
-    ]
+    rows: list[dict[str, object]] = []
+    for stream in list_streams(root, damaged=lambda _, error: errors.append(error)):
+        try:
+            rows.append(
+                {
+                    "name": stream.name,
+                    "first_offset": stream.first_offset(),
+                    "next_offset": stream.next_offset(),
+                    "segments": len(stream.segments()),
+                    "size_bytes": sum(segment.segment_path.stat().st_size for segment in stream.segments()),
+                    "kind": "foreign" if stream.is_foreign else "own",
+                }
+            )
+        except LogError as error:
+            errors.append(error)
+    return rows
 
 
 @commands.command

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from headgate.errors import ConfigError, StreamNotFoundError
+from headgate.errors import ConfigError, LogError, StreamNotFoundError
 from headgate.log.stream import Stream
 
 STREAMS_FOLDER = "streams"
@@ -31,8 +32,11 @@ def name_of_folder(folder: str | Path) -> str:
     return unquote(Path(folder).name)
 
 
-def list_streams(root: str | Path) -> list[Stream]:
-    """The streams under a root, by name; folders without a stream are passed over."""
+def list_streams(root: str | Path, *, damaged: Callable[[Path, LogError], None] | None = None) -> list[Stream]:
+    """The streams under a root, by name; folders without a stream are passed over.
+
+    `damaged` is called with each folder whose `stream.json` is wrong; without it that is raised, as a LogError.
+    """
     folder = Path(root) / STREAMS_FOLDER
     try:
         names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
@@ -44,6 +48,10 @@ def list_streams(root: str | Path) -> list[Stream]:
             streams.append(Stream.open(folder / name))
         except StreamNotFoundError:
             continue
+        except LogError as error:
+            if damaged is None:
+                raise
+            damaged(folder / name, error)
     return sorted(streams, key=lambda stream: stream.name)
 
 

@@ -75,19 +75,16 @@ class Publisher:
         if batch.sequences is not None and len(batch.sequences) != len(entries):
             raise ValueError(f"{len(batch.sequences)} sequences for {len(entries)} entries")
         self.entries_published += len(entries)
-        queued = Queued(self, self._name, batch, entries)
-        if self.is_closed:
-            refuse(self._stream, [queued], ResourceNotFoundError("the publisher was closed", subject=self.stream))
-            return
-        self._stream.queue.append(queued)
-        self._queued(self._stream)
+        self._queue(Queued(self, self._name, batch, entries))
 
     def publish_message(self, message: PublishMessage) -> None:
         """Queue a message that came alone; ValueError for a publisher with a reference."""
         if self.reference is not None:
             raise ValueError("a publisher with a reference gives sequences")
         self.entries_published += 1
-        queued = QueuedMessage(self, message)
+        self._queue(QueuedMessage(self, message))
+
+    def _queue(self, queued: Queued | QueuedMessage) -> None:
         if self.is_closed:
             refuse(self._stream, [queued], ResourceNotFoundError("the publisher was closed", subject=self.stream))
             return

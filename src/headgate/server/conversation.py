@@ -55,6 +55,7 @@ class Conversation:
 
     def go_on(self, reason: Waiting) -> None:
         """A reason to wait has ended, if it was one."""
+        # Mostly there is none, and an enumeration is hashed in Python.
         if self._waiting and reason in self._waiting:
             self._waiting.remove(reason)
             if not self._waiting:

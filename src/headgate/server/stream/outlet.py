@@ -48,6 +48,7 @@ class Outlet:
         """This entry is in the stream."""
         if self.is_open:
             self._connection.confirm_one(publisher_id, publishing_id)
+            # There is nothing to wait for, and the link sends at the end of the turn all the same.
             self.flush()
 
     def refuse(self, publisher_id: int, publishing_ids: UInt64Array, code: ResponseCode) -> None:

@@ -83,6 +83,19 @@ def test_a_client_is_silent_only_while_it_is_read(conversation, clock):
     assert conversation.is_silent(10)
 
 
+def test_a_client_that_takes_no_answer_is_silent_though_it_is_not_read(conversation, clock, link):
+    link.is_writable = False
+    conversation.say(bytes(MAX_UNTAKEN_BYTES + 1))
+    conversation.limit_answers()
+    clock.seconds += 10
+    conversation.limit_answers()
+    assert not conversation.is_silent(10)
+    clock.seconds += 1
+    assert conversation.is_silent(10)
+    conversation.taken()
+    assert not conversation.is_silent(10)
+
+
 def test_a_sign_of_life_is_due_when_nothing_was_said_for_a_while(conversation, clock, link):
     clock.seconds += 4
     assert not conversation.is_due(5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,8 +42,7 @@ class PublishBatch:
         return len(self.starts)
 
 
-@dataclass(slots=True)
-class PublishMessage:
+class PublishMessage(msgspec.Struct):
     """A message that came alone, from a publisher without a name; somebody waits for it, so it goes without columns.
 
     `written` as that of a batch.

@@ -8,10 +8,12 @@ is queued alone takes the shortest way.
 
 from __future__ import annotations
 
+import abc
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,7 +22,7 @@ from headgate.broker.sources import fill_from_source
 from headgate.broker.stream import BrokerStream
 from headgate.columns import total
 from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError, ResourceNotFoundError
-from headgate.log import Writer
+from headgate.log import Appended, Writer
 from headgate.log.build import MAX_MESSAGES
 from headgate.log.runs import Entries, Run, build_runs
 from headgate.log.tracking import encode_offsets
@@ -109,8 +111,7 @@ class Queued:
     sequences: NDArray[np.uint64] | None = None
 
 
-@dataclass(slots=True)
-class QueuedMessage:
+class QueuedMessage(msgspec.Struct):
     """A message that came alone, on its way."""
 
     publisher: Publisher
@@ -124,55 +125,21 @@ class QueuedMessage:
         )
 
 
-@dataclass(slots=True)
-class _Outcome:
-    """What a write put into the stream, and where that ends."""
-
-    next_offset: int
-    last_chunk_id: int
-    chunks: int
-    messages: int
-    entry_bytes: int
-    chunk_bytes: int
-
-
-class WriteJob:
+class WriteJob(abc.ABC):
     """Everything that was queued for one stream, appended with one call.
 
     `begin` and `finish` belong to the broker's thread; `run` may be in a worker, with nobody else at the writer.
     """
 
-    __slots__ = (
-        "_batches",
-        "_error",
-        "_message",
-        "_now_ms",
-        "_outcome",
-        "_runs",
-        "_source",
-        "_stream",
-        "_writer",
-        "done",
-    )
+    __slots__ = ("_batches", "_error", "_now_ms", "_stream", "_writer", "done")
 
     def __init__(
-        self,
-        stream: BrokerStream,
-        writer: Writer,
-        batches: Sequence[Queued | QueuedMessage],
-        runs: list[Run],
-        message: PublishMessage | None = None,
-        *,
-        now_ms: int,
+        self, stream: BrokerStream, writer: Writer, batches: Sequence[Queued | QueuedMessage], *, now_ms: int
     ) -> None:
         self._stream = stream
         self._writer = writer
         self._batches = batches
-        self._runs = runs
-        self._message = message
         self._now_ms = now_ms
-        self._source = writer.settings.filter_source
-        self._outcome: _Outcome | None = None
         self._error: LogError | None = None
         self.done: threading.Event | None = None
         """Set when `run` is over, where it is there: for a job that a worker has."""
@@ -193,55 +160,25 @@ class WriteJob:
             stream.hand_offsets_to_writer()
         first = queue[0] if queue else None
         if len(queue) == 1 and isinstance(first, QueuedMessage) and writer.settings.filter_source is None:
-            return WriteJob(stream, writer, queue, [], first.batch, now_ms=now_ms)
+            return _WriteMessage(stream, writer, first, now_ms=now_ms)
         batches = _prepared(
             stream, writer, [each.in_columns() if isinstance(each, QueuedMessage) else each for each in queue]
         )
-        return WriteJob(stream, writer, batches, _runs(batches), now_ms=now_ms) if batches else None
+        return _WriteBatches(stream, writer, batches, now_ms=now_ms) if batches else None
 
     def run(self) -> None:
         """Build the chunks and append them. Errors wait for `finish`."""
         try:
-            if self._message is not None:
-                self._append_message(self._message)
-            elif self._runs:
-                self._append()
+            self._append()
         except LogError as error:
             self._error = error
         finally:
             if self.done is not None:
                 self.done.set()
 
+    @abc.abstractmethod
     def _append(self) -> None:
-        built = build_runs(
-            self._runs,
-            filter_size_bytes=self._writer.settings.arguments.filter_size_bytes,
-            max_messages=MAX_MESSAGES,
-            max_bytes=MAX_CHUNK_BYTES,
-            last_trailer=encode_offsets(self._writer.pending_offsets),
-        )
-        appended = self._writer.append_chunks(
-            built.data, built.positions, now_ms=self._now_ms, filter_source=self._source
-        )
-        self._outcome = _Outcome(
-            appended.next_offset,
-            int(appended.chunk_ids[-1]),
-            chunks=len(appended.chunk_ids),
-            messages=total(appended.num_records),
-            entry_bytes=sum(total(part.lengths) for run in self._runs for part in run.parts),
-            chunk_bytes=len(built.data),
-        )
-
-    def _append_message(self, message: PublishMessage) -> None:
-        header = self._writer.append_message(message.message, message.filter_value, now_ms=self._now_ms)
-        self._outcome = _Outcome(
-            header.chunk_id + 1,
-            header.chunk_id,
-            chunks=1,
-            messages=1,
-            entry_bytes=len(message.message),
-            chunk_bytes=header.size_bytes,
-        )
+        """Do it. Raises LogError."""
 
     def abandon(self) -> None:
         """The write broke down with an error that is none of storage: nothing was confirmed, so all is refused."""
@@ -252,20 +189,17 @@ class WriteJob:
 
     def finish(self) -> None:
         """Tell publishers and readers. A writer that is broken is given back; the next job takes a new one."""
-        stream, error = self._stream, self._error
-        if error is None:
-            if self._outcome is not None:
-                self._count(self._outcome)
-                stream.appended(self._outcome.next_offset, self._outcome.last_chunk_id)
-            if stream.refused:
-                for reference, sequences in self._named():
-                    stream.refused.written(reference, sequences)
-            for queued in self._batches:
-                count = len(queued.batch)
-                stream.counters.messages_confirmed += count
-                queued.publisher.entries_confirmed += count
-            _answer(self._batches, None)
-            return
+        if self._error is None:
+            self._tell()
+        else:
+            self._tell_error(self._error)
+
+    @abc.abstractmethod
+    def _tell(self) -> None:
+        """Count what is in the stream, wake its readers, confirm."""
+
+    def _tell_error(self, error: LogError) -> None:
+        stream = self._stream
         stream.counters.write_errors += 1
         for reference, sequences in self._named():
             stream.refused.add(reference, sequences, written=self._writer.last_sequence(reference))
@@ -283,12 +217,76 @@ class WriteJob:
             if isinstance(queued, Queued) and queued.reference is not None and queued.sequences is not None:
                 yield queued.reference, queued.sequences
 
-    def _count(self, outcome: _Outcome) -> None:
-        counters = self._stream.counters
-        counters.bytes_published += outcome.entry_bytes
-        counters.messages_published += outcome.messages
-        counters.chunks_written += outcome.chunks
-        counters.bytes_written += outcome.chunk_bytes
+
+class _WriteMessage(WriteJob):
+    """A message that was queued alone, as a chunk."""
+
+    __slots__ = ("_header", "_queued")
+
+    def __init__(self, stream: BrokerStream, writer: Writer, queued: QueuedMessage, *, now_ms: int) -> None:
+        super().__init__(stream, writer, (queued,), now_ms=now_ms)
+        self._queued = queued
+
+    def _append(self) -> None:
+        message = self._queued.batch
+        self._header = self._writer.append_message(message.message, message.filter_value, now_ms=self._now_ms)
+
+    def _tell(self) -> None:
+        queued, header, counters = self._queued, self._header, self._stream.counters
+        counters.bytes_published += len(queued.batch.message)
+        counters.messages_published += 1
+        counters.chunks_written += 1
+        counters.bytes_written += header.size_bytes
+        self._stream.appended(header.chunk_id + 1, header.chunk_id)
+        counters.messages_confirmed += 1
+        queued.publisher.entries_confirmed += 1
+        queued.batch.written(None)
+
+
+class _WriteBatches(WriteJob):
+    """Batches of publishers, in as few chunks as may be."""
+
+    __slots__ = ("_appended", "_chunk_bytes", "_runs")
+
+    def __init__(self, stream: BrokerStream, writer: Writer, batches: Sequence[Queued], *, now_ms: int) -> None:
+        super().__init__(stream, writer, batches, now_ms=now_ms)
+        self._runs = _runs(batches)
+        self._appended: Appended | None = None
+        self._chunk_bytes = 0
+
+    def _append(self) -> None:
+        if not self._runs:
+            return
+        settings = self._writer.settings
+        built = build_runs(
+            self._runs,
+            filter_size_bytes=settings.arguments.filter_size_bytes,
+            max_messages=MAX_MESSAGES,
+            max_bytes=MAX_CHUNK_BYTES,
+            last_trailer=encode_offsets(self._writer.pending_offsets),
+        )
+        self._chunk_bytes = len(built.data)
+        self._appended = self._writer.append_chunks(
+            built.data, built.positions, now_ms=self._now_ms, filter_source=settings.filter_source
+        )
+
+    def _tell(self) -> None:
+        stream, appended = self._stream, self._appended
+        counters = stream.counters
+        if appended is not None:
+            counters.bytes_published += sum(total(part.lengths) for run in self._runs for part in run.parts)
+            counters.messages_published += total(appended.num_records)
+            counters.chunks_written += len(appended.chunk_ids)
+            counters.bytes_written += self._chunk_bytes
+            stream.appended(appended.next_offset, int(appended.chunk_ids[-1]))
+        if stream.refused:
+            for reference, sequences in self._named():
+                stream.refused.written(reference, sequences)
+        for queued in self._batches:
+            count = len(queued.batch)
+            counters.messages_confirmed += count
+            queued.publisher.entries_confirmed += count
+        _answer(self._batches, None)
 
 
 def refuse(stream: BrokerStream, batches: Sequence[Queued | QueuedMessage], error: HeadgateError) -> None:
@@ -379,7 +377,7 @@ def above(sequences: NDArray[np.uint64], last: int | None) -> NDArray[np.bool_]:
     return new
 
 
-def _runs(batches: list[Queued]) -> list[Run]:
+def _runs(batches: Sequence[Queued]) -> list[Run]:
     """One run for all publishers without a name, one for each reference, in order of their first entries."""
     runs: dict[bytes | None, Run] = {}
     for queued in batches:

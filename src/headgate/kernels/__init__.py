@@ -6,5 +6,6 @@ so that importing a package neither imports numba nor fails where numba cannot b
 """
 
 from headgate.kernels.loading import KernelUnavailableWarning, address_of, kernel_modules, load, load_in_background
+from headgate.kernels.workspace import Workspace
 
-__all__ = ["KernelUnavailableWarning", "address_of", "kernel_modules", "load", "load_in_background"]
+__all__ = ["KernelUnavailableWarning", "Workspace", "address_of", "kernel_modules", "load", "load_in_background"]

@@ -48,6 +48,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -116,8 +117,7 @@ class Compression(IntEnum):
     ZSTD = 4
 
 
-@dataclass(slots=True)
-class ChunkHeader:
+class ChunkHeader(msgspec.Struct):
     """The 48 bytes before a chunk's Bloom bytes; lengths in bytes, `timestamp_ms` since 1970."""
 
     chunk_type: int

@@ -105,9 +105,11 @@ class LastPair:
         count = len(records) // INDEX_RECORD_BYTES
         try:
             segment.write(data, self.segment_size)
-            self._sync(segment)
+            if self._is_durable:
+                self._sync(segment)
             index.write(records, index_size)
-            self._sync(index)
+            if self._is_durable:
+                self._sync(index)
         except OSError as error:
             self.is_broken = True
             with contextlib.suppress(OSError):
@@ -139,7 +141,6 @@ class LastPair:
             raise storage_error(error, self._folder) from error
 
     def _sync(self, file: WritableFile) -> None:
-        if self._is_durable:
-            self._sync_failed = True
-            file.sync()
-            self._sync_failed = False
+        self._sync_failed = True
+        file.sync()
+        self._sync_failed = False

@@ -284,7 +284,7 @@ class Writer:
         self._check_usable()
         data = encode_entry(message)
         bloom = bloom_bytes((filter_value,), self._settings.arguments.filter_size_bytes) if filter_value else b""
-        trailer = encode_offsets(self._pending_offsets)
+        trailer = encode_offsets(self._pending_offsets) if self._pending_offsets else b""
         self._begin_segment(now_ms)
         self._cover(filter_source, self._next_offset + 1)
         header = ChunkHeader(
@@ -368,7 +368,8 @@ class Writer:
             if count:
                 if trailer:
                     self._take_trailer(trailer, chunk_id=header.chunk_id, position=position + len(chunk) - len(trailer))
-                self._move_end(len(chunk), 1, header.chunk_id + header.num_records)
+                self._pair.grow(len(chunk), 1)
+                self._next_offset = header.chunk_id + header.num_records
 
         self._pair.put(chunk, record, accept)
 

@@ -20,55 +20,43 @@ _HEADER_BYTES = 8
 
 
 class AmqpHandler:
-    """Waits for the header, then is one of the two handlers."""
+    """Waits for the header, and hands over to one of the two handlers."""
 
     def __init__(self, link: Link, context: ServerContext) -> None:
         self._link = link
         self._context = context
         self._head = b""
-        self._handler: Handler | None = None
 
     def received(self, data: memoryview) -> None:
         """Bytes from the peer; `data` is valid only during the call."""
-        if self._handler is not None:
-            self._handler.received(data)
-            return
         self._head += bytes(data)
         if len(self._head) < _HEADER_BYTES and self._might_be_header():
             return
         head = self._head[:_HEADER_BYTES]
+        handler: Handler
         if head == AMQP_091_HEADER:
-            self._handler = Amqp091Handler(self._link, self._context)
+            handler = Amqp091Handler(self._link, self._context)
         elif head == SASL_HEADER:
-            self._handler = Amqp10Handler(self._link, self._context)
+            handler = Amqp10Handler(self._link, self._context)
         else:
             self._link.write(SASL_HEADER)
             self._link.close()
             return
-        begun, self._head = self._head, b""
-        self._handler.received(memoryview(begun))
+        self._link.hand_over(handler)
+        handler.received(memoryview(self._head))
 
     def _might_be_header(self) -> bool:
         return any(header.startswith(self._head) for header in (AMQP_091_HEADER, SASL_HEADER))
 
     def writable(self) -> None:
         """The link takes more again."""
-        if self._handler is not None:
-            self._handler.writable()
 
     def tick(self, now_ms: int) -> None:
-        """Time passes."""
-        if self._handler is not None:
-            self._handler.tick(now_ms)
+        """Time passes; who says nothing is cut off by the driver."""
 
     def lost(self, reason: Exception | None) -> None:
         """The connection is gone."""
-        if self._handler is not None:
-            self._handler.lost(reason)
 
     def shut_down(self) -> None:
         """The server stops."""
-        if self._handler is not None:
-            self._handler.shut_down()
-        else:
-            self._link.close()
+        self._link.close()

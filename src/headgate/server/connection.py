@@ -82,7 +82,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_closing or self._handler is None:
             return
         self._record.bytes_received += nbytes
-        self._guarded(self._handler.received, self._driver.receive_buffer[:nbytes])
+        try:
+            self._handler.received(self._driver.receive_buffer[:nbytes])
+        except Exception as error:
+            self._failed(error)
 
     def eof_received(self) -> bool:
         """The peer says no more: what was written goes out, then the transport closes."""
@@ -173,6 +176,10 @@ class Connection(asyncio.BufferedProtocol):
             self._pending_bytes += sum(map(len, data))
         if self._pending_bytes >= HIGH_WATER_BYTES:
             self._owes_writable = True
+
+    def hand_over(self, handler: Handler) -> None:
+        """Let another handler serve the connection from now on."""
+        self._handler = handler
 
     def pause_reading(self) -> None:
         """Take no more from the peer until `resume_reading`."""

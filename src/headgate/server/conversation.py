@@ -25,16 +25,17 @@ class Conversation:
 
     The client is read while there is no reason to wait. Deliveries do not count as answers that it has not taken: it
     may well send a lot before it reads, and neither side would ever go on. Silence is measured by the clock that never
-    jumps; while the client is not read, it is not silent.
+    jumps; a client that is not read is not silent, unless that is because it takes nothing.
     """
 
-    __slots__ = ("_clock", "_heard_s", "_link", "_said_s", "_untaken_bytes", "_waiting")
+    __slots__ = ("_clock", "_heard_s", "_link", "_said_s", "_slow_since_s", "_untaken_bytes", "_waiting")
 
     def __init__(self, link: Link, clock: Clock) -> None:
         self._link = link
         self._clock = clock
         self._waiting: set[Waiting] = set()
         self._untaken_bytes = 0
+        self._slow_since_s: float | None = None
         self._heard_s = self._said_s = clock.monotonic_s()
 
     # hearing
@@ -44,7 +45,9 @@ class Conversation:
         self._heard_s = self._clock.monotonic_s()
 
     def is_silent(self, limit_s: float) -> bool:
-        """Whether nothing came for longer than that, though it would have been read."""
+        """Whether for longer than that nothing came though it would have been read, or no answer was taken."""
+        if self._slow_since_s is not None:
+            return self._clock.monotonic_s() - self._slow_since_s > limit_s
         return not self._waiting and self._clock.monotonic_s() - self._heard_s > limit_s
 
     def wait(self, reason: Waiting) -> None:
@@ -64,6 +67,7 @@ class Conversation:
     def only_listen(self) -> None:
         """Read on, whatever the reasons were: nothing is done for the client any more, it is read until it has gone."""
         self._waiting.clear()
+        self._slow_since_s = None
         self._resume()
 
     def _resume(self) -> None:
@@ -88,9 +92,12 @@ class Conversation:
     def limit_answers(self) -> None:
         """Wait for a client that does not take its answers."""
         if self._untaken_bytes > MAX_UNTAKEN_BYTES:
+            if self._slow_since_s is None:
+                self._slow_since_s = self._clock.monotonic_s()
             self.wait(Waiting.SLOW)
 
     def taken(self) -> None:
         """The link takes more again."""
         self._untaken_bytes = 0
+        self._slow_since_s = None
         self.go_on(Waiting.SLOW)

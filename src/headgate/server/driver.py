@@ -129,18 +129,21 @@ class Driver:
             self.loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
-        self._turn_is_scheduled = False
-        if self._broker_is_woken:
-            self._broker_is_woken = False
-            self._guarded("the broker failed to write", self.context.broker.write_queued)
-        calls, self._calls = self._calls, []
-        for call in calls:
-            call()
-        unsent, self._unsent = self._unsent, []
-        for connection in unsent:
-            connection.flush()
-        if self._calls or self._unsent or self._broker_is_woken:
-            self._end_turn_later()
+        # Until it is over it counts as scheduled: what it brings about itself asks for no other turn.
+        try:
+            if self._broker_is_woken:
+                self._broker_is_woken = False
+                self._guarded("the broker failed to write", self.context.broker.write_queued)
+            calls, self._calls = self._calls, []
+            for call in calls:
+                call()
+            unsent, self._unsent = self._unsent, []
+            for connection in unsent:
+                connection.flush()
+        finally:
+            self._turn_is_scheduled = False
+            if self._calls or self._unsent or self._broker_is_woken:
+                self._end_turn_later()
 
     # Threads and time.
 

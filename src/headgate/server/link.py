@@ -56,6 +56,9 @@ class Link(Protocol):
     def write(self, data: Buffer | Sequence[Buffer]) -> None:
         """Send bytes, in order, as soon as may be; the buffers must not change afterwards. Never blocks."""
 
+    def hand_over(self, handler: Handler) -> None:
+        """Let another handler serve the connection from now on."""
+
     def pause_reading(self) -> None:
         """Take no more from the peer until `resume_reading`: it is slowed by its own full socket."""
 

@@ -11,6 +11,7 @@ from headgate.protocols.amqp10.events import (
     Attached,
     Began,
     Deliveries,
+    Delivery,
     Event,
     HeadersExchanged,
     InitReceived,
@@ -32,15 +33,18 @@ class Side:
     messages: list[tuple[str, int, bytes, bool]] = field(default_factory=list)
 
     def take(self, data: bytes) -> None:
-        for event in self.connection.receive(data):
+        """Take bytes as a server does: a message that came alone goes the short way, where it can."""
+        lone = self.connection.receive_lone(memoryview(data))
+        for event in self.connection.receive(data) if lone is None else (lone,):
             self.note(event)
             self.react(self, event)
 
     def note(self, event: Event) -> None:
         if isinstance(event, Deliveries):
-            for row in range(len(event)):
-                settled = bool(event.settled[row])
-                self.messages.append((event.link.name, int(event.ids[row]), event.message(row), settled))
+            for delivery in event:
+                self.note(delivery)
+        elif isinstance(event, Delivery):
+            self.messages.append((event.link.name, event.delivery_id, event.message, event.settled))
         else:
             self.events.append(event)
 

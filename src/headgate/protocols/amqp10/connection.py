@@ -17,6 +17,7 @@ from headgate.protocols.amqp10.composites import Composite, decode_composite
 from headgate.protocols.amqp10.events import (
     Began,
     Closed,
+    Delivery,
     Ended,
     Event,
     HeadersExchanged,
@@ -60,10 +61,11 @@ from headgate.protocols.amqp10.states import (
     sent,
 )
 from headgate.protocols.amqp10.terminus import Error
-from headgate.protocols.amqp10.transfers import parse_run, split_message
+from headgate.protocols.amqp10.transfers import parse_lone, parse_run, split_message
 
 Buffer = bytes | memoryview
 
+_OPENED = ConnectionState.OPENED
 _HEADER_BYTES = 8
 _DESCRIPTOR_BYTES = 3
 _RUN_CODES = (0x14, 0x15)
@@ -192,6 +194,19 @@ class Connection:
             raise RemoteProtocolError(reason, code=Condition.RESOURCE_LIMIT_EXCEEDED)
 
     # What the peer says
+
+    def receive_lone(self, data: memoryview) -> Delivery | None:
+        """What `receive` would tell of these bytes, if that is a single delivery and nothing has to be said about it.
+
+        For the message that somebody waits for. None: nothing was done, `receive` is to be given the bytes.
+        """
+        if self._buffer or self.partial_links or self.state is not _OPENED:
+            return None
+        transfer = parse_lone(data, self.settings.max_frame_size)
+        if transfer is None:
+            return None
+        session = self._by_remote_channel.get(transfer.channel)
+        return None if session is None else session.take_lone(transfer)
 
     def receive(self, data: bytes | memoryview) -> Iterator[Event]:
         """The events that some bytes of the peer bring; all of them have to be asked for, in order.

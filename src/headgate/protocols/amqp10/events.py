@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -85,6 +87,26 @@ class WindowOpened:
     session: Session
 
 
+class Delivery(msgspec.Struct):
+    """A whole message that the peer sent; where `settled` no outcome is expected."""
+
+    link: Link
+    message: bytes
+    delivery_id: int
+    settled: bool
+
+    def in_columns(self) -> Deliveries:
+        """The same as one of many."""
+        return Deliveries(
+            self.link,
+            np.frombuffer(self.message, dtype=np.uint8),
+            np.zeros(1, np.int64),
+            np.array([len(self.message)], np.int64),
+            np.array([self.delivery_id], np.int64),
+            np.array([self.settled]),
+        )
+
+
 @dataclass(slots=True)
 class Deliveries:
     """Whole messages that the peer sent on one link, in order.
@@ -104,10 +126,12 @@ class Deliveries:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def message(self, row: int) -> bytes:
-        """The bytes of one message, copied."""
-        start = int(self.starts[row])
-        return self.data[start : start + int(self.lengths[row])].tobytes()
+    def __iter__(self) -> Iterator[Delivery]:
+        """One by one, copied; not for bulk."""
+        for start, length, delivery_id, settled in zip(
+            self.starts.tolist(), self.lengths.tolist(), self.ids.tolist(), self.settled.tolist(), strict=True
+        ):
+            yield Delivery(self.link, self.data[start : start + length].tobytes(), delivery_id, settled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +182,7 @@ Event = (
     | Attached
     | CreditChanged
     | WindowOpened
+    | Delivery
     | Deliveries
     | StateChanged
     | Detached

@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from headgate.errors import LocalProtocolError
 from headgate.message import EncodedMessages
+from headgate.protocols.amqp10.events import Delivery
 from headgate.protocols.amqp10.performatives import (
     RECEIVER,
     SENDER,
@@ -228,13 +227,12 @@ class Link:
         """How much of a message has arrived so far."""
         return len(self._partial) if self._partial is not None else 0
 
-    def take_partial(self) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], int, bool]:
-        """The message that is complete now, its delivery id, and whether it is settled."""
+    def take_partial(self) -> Delivery:
+        """The message that is complete now."""
         assert self._partial is not None
-        data = np.frombuffer(bytes(self._partial), dtype=np.uint8)
-        delivery_id, settled = self._partial_id, self._partial_settled
+        delivery = Delivery(self, bytes(self._partial), self._partial_id, self._partial_settled)
         self.drop_partial()
-        return data, delivery_id, settled
+        return delivery
 
     def drop_partial(self) -> None:
         """Forget what has arrived of a message."""

@@ -21,6 +21,7 @@ from headgate.protocols.amqp10.events import (
     Attached,
     CreditChanged,
     Deliveries,
+    Delivery,
     Detached,
     Ended,
     Event,
@@ -48,15 +49,17 @@ from headgate.protocols.amqp10.states import (
     received,
     sent,
 )
-from headgate.protocols.amqp10.terminus import DeliveryState, Error
-from headgate.protocols.amqp10.transfers import skip_frames
+from headgate.protocols.amqp10.terminus import Accepted, DeliveryState, Error
+from headgate.protocols.amqp10.transfers import encode_accepted, skip_frames
 
 if TYPE_CHECKING:
     from headgate.protocols.amqp10.connection import Connection
-    from headgate.protocols.amqp10.transfers import TransferRun
+    from headgate.protocols.amqp10.transfers import LoneTransfer, TransferRun
 
 _MASK = 0xFFFFFFFF
 _OUTGOING_WINDOW = 0x7FFFFFFF
+_NO_CREDIT = Condition.TRANSFER_LIMIT_EXCEEDED, "more messages than there was credit for"
+_MAPPED, _ATTACHED = SessionState.MAPPED, LinkState.ATTACHED
 Bytes = bytes | memoryview
 
 
@@ -157,7 +160,11 @@ class Session:
 
     def settle(self, first: int, last: int, state: DeliveryState | None, *, role: bool = RECEIVER) -> None:
         """Say the outcome of deliveries that we received, or sent if `role` is the sender's: they are settled."""
-        self.send(Disposition(role, first, last, True, state))
+        if isinstance(state, Accepted) and role is RECEIVER and self.state is _MAPPED and self.connection.is_opened:
+            # What nearly all are told, and wait for.
+            self.connection.write(encode_accepted(self.channel, first, last))
+        else:
+            self.send(Disposition(role, first, last, True, state))
 
     def send_flow(self, link: Link | None = None, *, drain: bool = False) -> None:
         """Tell the windows, and with a link its credit; `drain`: use it up, or so it was used up.
@@ -327,42 +334,46 @@ class Session:
             yield WindowOpened(self)
 
     def _on_transfer(self, transfer: Transfer, payload: memoryview) -> Iterator[Event]:
-        self._count_in(1)
-        link = self._link(transfer.handle, Transfer)
+        link = self._receiving(transfer.handle, 1)
         if link is None:
             return
-        if link.role is SENDER:
-            raise SessionFault(Condition.NOT_ALLOWED, "a transfer on a link that we send on")
         if not link.has_partial:
             if transfer.delivery_id is None:
                 raise SessionFault(Condition.INVALID_FIELD, "the first transfer of a delivery has a delivery id")
             if link.credit <= 0:
-                yield self._fail_link(
-                    link, Condition.TRANSFER_LIMIT_EXCEEDED, "more messages than there was credit for"
-                )
+                yield self._fail_link(link, *_NO_CREDIT)
                 return
             link.count_received(1)
         if transfer.resume:
             yield self._fail_link(link, Condition.NOT_IMPLEMENTED, "deliveries are not resumed")
             return
         if link.partial_bytes + len(payload) > link.max_message_size:
-            reason = f"a message of more than {link.max_message_size} bytes"
-            yield self._fail_link(link, Condition.MESSAGE_SIZE_EXCEEDED, reason)
+            yield self._fail_link(link, *_too_large(link))
             return
         self.connection.check_partial_bytes(len(payload))
         link.add_part(transfer, payload)
         if transfer.aborted:
             link.drop_partial()
         elif not transfer.more:
-            data, delivery_id, settled = link.take_partial()
-            yield Deliveries(
-                link,
-                data,
-                np.zeros(1, np.int64),
-                np.array([len(data)], np.int64),
-                np.array([delivery_id], np.int64),
-                np.array([settled]),
-            )
+            yield link.take_partial()
+
+    def take_lone(self, transfer: LoneTransfer) -> Delivery | None:
+        """The delivery that a transfer is; None, and nothing has been done, where there is more to it than counting."""
+        link = self._by_remote_handle.get(transfer.handle)
+        if (
+            link is None
+            or self.state is not _MAPPED
+            or link.state is not _ATTACHED
+            or link.role is SENDER
+            or link.credit <= 0
+            or len(transfer.message) > link.max_message_size
+            or self.incoming_window <= self.connection.settings.incoming_window // 2 + 1
+        ):
+            return None
+        self.incoming_window -= 1
+        self._next_incoming_id = (self._next_incoming_id + 1) & _MASK
+        link.count_received(1)
+        return Delivery(link, transfer.message, transfer.delivery_id, transfer.settled)
 
     def heard_run(self, run: TransferRun) -> Iterator[Event]:
         """The events of many transfers, each a whole message, on one link."""
@@ -373,20 +384,17 @@ class Session:
             yield self.fail(fault.error)
 
     def _on_run(self, run: TransferRun) -> Iterator[Event]:
-        self._count_in(len(run))
-        link = self._link(run.handle, Transfer)
+        link = self._receiving(run.handle, len(run))
         if link is None:
             return
-        if link.role is SENDER:
-            raise SessionFault(Condition.NOT_ALLOWED, "a transfer on a link that we send on")
         count = len(run)
         fault: tuple[Condition, str] | None = None
         if largest(run.lengths) > link.max_message_size:
             count = int(np.argmax(run.lengths > link.max_message_size))
-            fault = Condition.MESSAGE_SIZE_EXCEEDED, f"a message of more than {link.max_message_size} bytes"
+            fault = _too_large(link)
         if count > link.credit or (fault and link.credit == count):
             count = link.credit
-            fault = Condition.TRANSFER_LIMIT_EXCEEDED, "more messages than there was credit for"
+            fault = _NO_CREDIT
         link.count_received(count)
         if count:
             yield Deliveries(
@@ -394,6 +402,14 @@ class Session:
             )
         if fault is not None and link.is_attached:
             yield self._fail_link(link, *fault)
+
+    def _receiving(self, handle: int, transfers: int) -> Link | None:
+        """The link that so many transfers of the peer are for; None if we have detached it."""
+        self._count_in(transfers)
+        link = self._link(handle, Transfer)
+        if link is not None and link.role is SENDER:
+            raise SessionFault(Condition.NOT_ALLOWED, "a transfer on a link that we send on")
+        return link
 
     def _count_in(self, transfers: int) -> None:
         if transfers > self.incoming_window:
@@ -440,6 +456,10 @@ class Session:
             link.state = LinkState.DETACHED
             self.send(Detach(link.handle, detach.closed))
         yield Detached(link, detach.closed, detach.error)
+
+
+def _too_large(link: Link) -> tuple[Condition, str]:
+    return Condition.MESSAGE_SIZE_EXCEEDED, f"a message of more than {link.max_message_size} bytes"
 
 
 def _take_credit(link: Link, flow: Flow) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -29,6 +30,7 @@ from headgate.protocols.amqp10.events import (
     Closed,
     CreditChanged,
     Deliveries,
+    Delivery,
     Detached,
     Ended,
     Event,
@@ -91,17 +93,20 @@ class ManagementLink:
         if self._link.drain and self._link.is_attached:
             self._link.use_up_credit()
 
-    def take(self, deliveries: Deliveries) -> None:
+    def take(self, delivery: Delivery) -> None:
+        """Do what a request asks for."""
+        self.take_all((delivery,))
+
+    def take_all(self, deliveries: Iterable[Delivery]) -> None:
         """Do what requests ask for, in order."""
-        for row in range(len(deliveries)):
+        for delivery in deliveries:
             try:
-                response = respond(deliveries.message(row), self._handler.broker, node=NODE)
+                response = respond(delivery.message, self._handler.broker, node=NODE)
             except MessageError as error:
                 self._handler.detach(self._link, Error(Condition.DECODE_ERROR, str(error)))
                 return
-            if not deliveries.settled[row]:
-                number = int(deliveries.ids[row])
-                self._link.session.settle(number, number, Accepted())
+            if not delivery.settled:
+                self._link.session.settle(delivery.delivery_id, delivery.delivery_id, Accepted())
             self._responses.append(response)
         self._send_responses()
 
@@ -157,7 +162,13 @@ class Amqp10Handler:
     def received(self, data: memoryview) -> None:
         """Bytes from the peer; `data` is valid only during the call."""
         self._conversation.heard()
-        self._process(data)
+        delivery = self._connection.receive_lone(data)
+        if delivery is None:
+            self._process(data)
+            return
+        self._on(delivery)
+        self.flush()
+        self._conversation.limit_answers()
 
     def writable(self) -> None:
         """The link takes more again."""
@@ -188,7 +199,9 @@ class Amqp10Handler:
 
     def flush(self) -> None:
         """Hand what was said to the network."""
-        self._conversation.say(self._connection.take_output())
+        output = self._connection.take_output()
+        if output:
+            self._conversation.say(output)
 
     def detach(self, link: Link, error: Error) -> None:
         """End a link because of an error."""
@@ -225,10 +238,14 @@ class Amqp10Handler:
 
     def _on(self, event: Event) -> None:
         match event:
-            case Deliveries():
+            case Delivery():
                 served = self._links.get(event.link)
                 if isinstance(served, PublishingLink | ManagementLink):
                     served.take(event)
+            case Deliveries():
+                served = self._links.get(event.link)
+                if isinstance(served, PublishingLink | ManagementLink):
+                    served.take_all(event)
             case CreditChanged():
                 served = self._links.get(event.link)
                 if isinstance(served, ConsumingLink | ManagementLink):

@@ -11,22 +11,30 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from headgate.broker.batches import PublishBatch, PublishMessage
 from headgate.broker.publishing import Publisher
-from headgate.errors import BrokerError, ConfigError, HeadgateError, LogError, PreconditionFailedError
+from headgate.errors import (
+    AccessRefusedError,
+    BrokerError,
+    ConfigError,
+    HeadgateError,
+    LogError,
+    MessageError,
+    PreconditionFailedError,
+)
 from headgate.log.build import FilterValues
 from headgate.message import EncodedMessages, FieldReference, Section
 from headgate.message.lookup import locate_bytes
 from headgate.protocols.amqp10 import Condition, condition_of
-from headgate.protocols.amqp10.events import Deliveries
+from headgate.protocols.amqp10.events import Deliveries, Delivery
 from headgate.protocols.amqp10.link import Link
-from headgate.protocols.amqp10.messages import store_messages
+from headgate.protocols.amqp10.messages import store_message, store_messages
 from headgate.protocols.amqp10.terminus import Accepted, DeliveryState, Error, Rejected, Released
 from headgate.server.amqp10.addresses import Route, parse_route
 
@@ -41,8 +49,7 @@ LINK_CREDIT = 4_000
 Int64Array = NDArray[np.int64]
 
 
-@dataclass(slots=True)
-class _Unanswered:
+class _Unanswered(msgspec.Struct):
     """A batch on its way to some streams: so many deliveries, the ranges of the ids that wait for an outcome, and how
     many streams have not answered.
     """
@@ -84,7 +91,29 @@ class PublishingLink:
             publisher.close()
         self._publishers.clear()
 
-    def take(self, deliveries: Deliveries) -> None:
+    def take(self, delivery: Delivery) -> None:
+        """Publish a message that has arrived alone."""
+        route = self._route
+        if route is None:
+            self.take_all(delivery.in_columns())
+            return
+        self._unanswered += 1
+        ids = [] if delivery.settled else [(delivery.delivery_id, delivery.delivery_id)]
+        try:
+            message, filter_value = store_message(
+                delivery.message, exchange=route.exchange, routing_key=route.key, user=self._handler.user
+            )
+        except PreconditionFailedError as error:
+            self._answer(1, ids, _rejected(error))
+        except (MessageError, AccessRefusedError) as fault:
+            self._handler.detach(self._link, Error(condition_of(fault), str(fault)))
+        else:
+            publishers = self._publishers_of(route, 1, ids)
+            written = functools.partial(self._written, _Unanswered(1, ids, len(publishers)))
+            for publisher in publishers:
+                publisher.publish_message(PublishMessage(message, written, filter_value))
+
+    def take_all(self, deliveries: Deliveries) -> None:
         """Publish what has arrived."""
         messages = EncodedMessages(deliveries.data, deliveries.starts, deliveries.lengths)
         self._unanswered += len(deliveries)
@@ -130,23 +159,21 @@ class PublishingLink:
         self, route: Route, messages: EncodedMessages, values: FilterValues | None, ids: list[tuple[int, int]]
     ) -> None:
         """Publish stored messages to the streams of a route; `ids` are those whose outcome is waited for."""
+        publishers = self._publishers_of(route, len(messages), ids)
+        written = functools.partial(self._written, _Unanswered(len(messages), ids, len(publishers)))
+        for publisher in publishers:
+            publisher.publish(PublishBatch(messages.data, messages.starts, messages.lengths, written, values))
+
+    def _publishers_of(self, route: Route, count: int, ids: list[tuple[int, int]]) -> list[Publisher]:
+        """The publishers of a route's streams; if there are none, so many messages have their outcome by this."""
         try:
             publishers = [self._publisher(route, stream) for stream in self._streams(route)]
         except (BrokerError, LogError) as refusal:
-            self._answer(len(messages), ids, _rejected(refusal))
-            return
+            self._answer(count, ids, _rejected(refusal))
+            return []
         if not publishers:
-            self._answer(len(messages), ids, Released())
-            return
-        count = len(messages)
-        written = functools.partial(self._written, _Unanswered(count, ids, len(publishers)))
-        if count == 1:
-            message = PublishMessage(messages.message(0), written, None if values is None else values.value(0))
-            for publisher in publishers:
-                publisher.publish_message(message)
-            return
-        for publisher in publishers:
-            publisher.publish(PublishBatch(messages.data, messages.starts, messages.lengths, written, values))
+            self._answer(count, ids, Released())
+        return publishers
 
     def _streams(self, route: Route) -> list[str]:
         if self._route is not None and route.is_queue:

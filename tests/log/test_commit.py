@@ -111,12 +111,12 @@ def new_root(folder: Path, *, max_segment_size_bytes: int = 300) -> Path:
     return folder
 
 
-def contents(root: Path) -> dict[str, bytes]:
-    """Every file of every stream but the note in the lock file."""
+def logs(root: Path) -> dict[str, bytes]:
+    """Every file of every stream, without what it says of itself and the note in the lock file."""
     return {
         path.relative_to(root).as_posix(): path.read_bytes()
         for path in sorted((root / "streams").rglob("*"))
-        if path.is_file() and path.name != "writer.lock"
+        if path.is_file() and path.name not in ("stream.json", "writer.lock")
     }
 
 
@@ -159,7 +159,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, victims: Victims) -> d
     assert [messages_of(root, name) for name in ("a", "b")] == [flat(parts) for parts in TWO_OUTPUTS.values()]
     assert len(list(stream_folder(root, "a").glob("*.segment"))) > 1
     assert leftovers(root) == []
-    return contents(root)
+    return logs(root)
 
 
 STEPS = [
@@ -173,30 +173,32 @@ STEPS = [
 @pytest.mark.faults
 @pytest.mark.parametrize(("crash_at", "tear"), STEPS)
 @pytest.mark.parametrize("finisher", ["a second commit", "the next writer"])
+@pytest.mark.parametrize("durable", [False, True], ids=["", "durable"])
 def test_a_commit_killed_at_any_step_is_finished_as_if_undisturbed(
-    tmp_path: Path, victims: Victims, undisturbed: dict[str, bytes], crash_at: str, tear: tuple[int, int], finisher: str
+    tmp_path: Path,
+    victims: Victims,
+    undisturbed: dict[str, bytes],
+    crash_at: str,
+    tear: tuple[int, int],
+    finisher: str,
+    durable: bool,
 ) -> None:
     root = new_root(tmp_path / "root")
-    assert victims.commit(root, TWO_OUTPUTS, crash_at=crash_at, tear=tear or (0, 0)) == DIED
+    assert victims.commit(root, TWO_OUTPUTS, crash_at=crash_at, tear=tear or (0, 0), durable=durable) == DIED
     if finisher == "the next writer" and crash_at != CommitStep.STAGED:
         assert victims.open_writers(root) == 0
-        assert contents(root) == undisturbed
+        assert logs(root) == undisturbed
         assert leftovers(root) == []
     for path in staging_folder(root).rglob("*.chunks"):
         # File times are coarse: two attempts must not fall into one tick.
         os.utime(path, (1, 1))
     # The driver that restarts stages the batch once more, whether or not it was finished meanwhile.
-    assert victims.commit(root, TWO_OUTPUTS) == 0
-    assert contents(root) == undisturbed
+    assert victims.commit(root, TWO_OUTPUTS, durable=durable) == 0
+    assert logs(root) == undisturbed
     assert leftovers(root) == []
 
 
 ONCE = f"{ONE_TIME_PREFIX}batch"
-
-
-def logs(root: Path) -> dict[str, bytes]:
-    """`contents` without what a stream says of itself."""
-    return {name: content for name, content in contents(root).items() if not name.endswith("stream.json")}
 
 
 @pytest.mark.faults
@@ -216,11 +218,12 @@ def test_a_batch_of_a_query_used_once_that_is_killed_at_any_step_is_finished_by_
 
 @pytest.mark.faults
 @pytest.mark.parametrize("crash_at", ["appended", "recorded", "appending:3", "appended:2", "finished"])
+@pytest.mark.parametrize("query", ["q", ONCE])
 def test_who_writes_after_a_killed_batch_keeps_what_the_snapshot_forgets_of_it(
-    tmp_path: Path, victims: Victims, crash_at: str
+    tmp_path: Path, victims: Victims, query: str, crash_at: str
 ) -> None:
     root = new_root(tmp_path / "root", max_segment_size_bytes=4000)
-    assert victims.commit(root, TWO_OUTPUTS, query=ONCE, crash_at=crash_at) == DIED
+    assert victims.commit(root, TWO_OUTPUTS, query=query, crash_at=crash_at) == DIED
     with Writer.open(Stream.open(stream_folder(root, "a")), now_ms=NOW) as writer:
         for number in range(300):
             writer.append([(b"m", None)], now_ms=NOW, publisher=f"publisher-{number}", sequences=[1])
@@ -242,16 +245,29 @@ def test_a_batch_that_was_killed_when_all_was_appended_is_completed_by_the_first
     assert leftovers(root) == []
 
 
-def test_a_batch_of_a_query_used_once_leaves_stream_json_as_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("query", ["q", ONCE])
+def test_a_batch_that_is_not_flushed_leaves_stream_json_as_it_is(tmp_path: Path, query: str) -> None:
     root = new_root(tmp_path / "root")
     path = stream_folder(root, "a") / "stream.json"
     before = path.stat()
-    commit(root, {"a": [stage(root, [b"message"], query=ONCE)]}, query=ONCE)
+    commit(root, {"a": [stage(root, [b"message"], query=query)]}, query=query)
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     # What survives a power loss is said where a power loss does not take it.
-    commit(root, {"a": [stage(root, [b"flushed"], query=ONCE)]}, query=ONCE, durable=True)
+    commit(root, {"a": [stage(root, [b"flushed"], query=query)]}, query=query, batch=1, durable=True)
     found = load_settings(stream_folder(root, "a"))
-    assert found is not None and found.sequences == {ONCE: 0}
+    assert found is not None and found.sequences == {query: 1 << 20}
+
+
+def test_batches_that_are_not_flushed_follow_each_other_without_stream_json(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root", max_segment_size_bytes=4000)
+    for batch in range(3):
+        assert not commit(root, {"a": [stage(root, [b"batch %d" % batch])]}, batch=batch).repeated
+        with Writer.open(Stream.open(stream_folder(root, "a")), now_ms=NOW) as writer:
+            for number in range(300):
+                writer.append([(b"m", None)], now_ms=NOW, publisher=f"publisher-{number}", sequences=[batch])
+            assert writer.last_sequence("q") is None
+        assert commit(root, {"a": [stage(root, [b"batch %d" % batch])]}, batch=batch).repeated
+    assert [message for message in messages_of(root, "a") if message != "m"] == ["batch 0", "batch 1", "batch 2"]
 
 
 @pytest.mark.faults
@@ -289,9 +305,9 @@ def test_a_replay_with_other_messages_does_not_change_what_the_manifest_decided(
     root = new_root(tmp_path / "root")
     assert victims.commit(root, TWO_OUTPUTS, crash_at="appending:2") == DIED
     assert victims.commit(root, {"a": [["other/1"]], "b": [["other/2"]]}) == 0
-    assert contents(root) == undisturbed
+    assert logs(root) == undisturbed
     assert victims.commit(root, {"a": [["late/1"]]}) == 0
-    assert contents(root) == undisturbed
+    assert logs(root) == undisturbed
     assert leftovers(root) == []
 
 
@@ -373,9 +389,9 @@ def test_two_queries_that_both_start_at_batch_0_are_both_kept(tmp_path: Path) ->
     assert messages_of(root, "a") == ["one0", "one1", "two0", "two1"]
 
 
-def test_every_chunk_carries_query_and_sequence_and_stream_json_keeps_the_last(tmp_path: Path) -> None:
+def test_every_chunk_carries_query_and_sequence_and_stream_json_keeps_the_last_that_was_flushed(tmp_path: Path) -> None:
     root = new_root(tmp_path / "root", max_segment_size_bytes=1 << 20)
-    commit(root, {"a": [stage(root, [b"1", b"2", b"3"]), stage(root, [b"4"])]}, batch=5)
+    commit(root, {"a": [stage(root, [b"1", b"2", b"3"]), stage(root, [b"4"])]}, batch=5, durable=True)
     raw = next(stream_folder(root, "a").glob("*.segment")).read_bytes()
     position, sequences = FILE_HEAD_BYTES, []
     while position < len(raw):
@@ -390,12 +406,12 @@ def test_every_chunk_carries_query_and_sequence_and_stream_json_keeps_the_last(t
     assert found is not None and found.sequences == {"q": (5 << 20) + 2}
 
 
-def test_a_replay_is_recognised_after_many_other_publishers_pushed_the_query_out_of_the_snapshot(
+def test_a_flushed_replay_is_recognised_after_many_other_publishers_pushed_the_query_out_of_the_snapshot(
     tmp_path: Path,
 ) -> None:
     root = new_root(tmp_path / "root", max_segment_size_bytes=4000)
     staged = stage(root, [b"once"])
-    commit(root, {"a": [staged]})
+    commit(root, {"a": [staged]}, durable=True)
     manifest = Commits(root)
     with Writer.open(Stream.open(stream_folder(root, "a")), now_ms=NOW) as writer:
         for number in range(300):
@@ -418,11 +434,11 @@ def test_an_empty_batch_is_done_at_once_and_a_replay_of_it_appends_nothing(tmp_p
 def test_nothing_is_remembered_of_a_query_that_is_used_once(tmp_path: Path) -> None:
     root = new_root(tmp_path / "root")
     query = f"{ONE_TIME_PREFIX}1234"
-    commit(root, {"a": [stage(root, [b"message"], query=query)]}, query=query)
+    commit(root, {"a": [stage(root, [b"message"], query=query)]}, query=query, durable=True)
     assert commit(root, {"a": [None]}, query=query) == Committed(False, 0, 0, 0)
     assert messages_of(root, "a") == ["message"]
     assert sorted(path.name for path in (root / ".headgate").rglob("*")) == [".lock", "commits", "staging"]
-    commit(root, {"a": [stage(root, [b"next"])]})
+    commit(root, {"a": [stage(root, [b"next"])]}, durable=True)
     found = load_settings(stream_folder(root, "a"))
     assert found is not None and found.sequences == {"q": 0}
 
@@ -626,7 +642,7 @@ def test_a_full_disk_while_staging_leaves_nothing_after_discard(tmp_path: Path) 
 def test_durable_commits_write_the_same_bytes(tmp_path: Path, victims: Victims, undisturbed: dict[str, bytes]) -> None:
     root = new_root(tmp_path / "root")
     assert victims.commit(root, TWO_OUTPUTS, durable=True) == 0
-    assert contents(root) == undisturbed
+    assert logs(root) == undisturbed
 
 
 def test_chunks_larger_than_a_block_are_appended_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,8 @@
 1. `StagedFile` (staging.py): tasks write whole chunks to files of their own.
 2. `Commits.publish` (manifest.py): one rename decides which of them are the batch, and in which order.
 3. `finish_pending` (pending.py): under each stream's lock the chunks are appended, numbered (query, batch · 2^20 + n)
-   in their trailers; `stream.json` keeps the last number, also when many other publishers came since. Then the staged
-   files of that output go.
+   in their trailers; `stream.json` keeps the last number where trailers might lose it. Then the staged files of that
+   output go.
 4. `Commits.complete`: the manifest becomes the query's `completed.json`.
 
 A batch whose manifest exists is finished by whoever opens one of its streams for writing. A second commit of a batch

@@ -56,7 +56,7 @@ def finish_pending(appender: Appender, commits: Commits, stream: str, *, committ
 
     `commits` are those that the stream takes part in, and `stream` is what they call it: see `Commits.of_stream`.
     The batch of the manifest `committing` is not completed: its commit does that when it has been through all streams.
-    The commit closes the stream at once, so where nothing else asks for it the batch's sequence is not written into
+    The commit closes the stream at once, so unless it survives a power loss the batch's sequence is not written into
     `stream.json`: trailers say it until someone else writes, who finds the manifest here, or finds the batch completed.
     Raises LogError for a manifest or a staged file that is wrong or gone, and the errors of appending; the rest of the
     work stays for the next writer.
@@ -98,8 +98,8 @@ def _has_all(root: Path, manifest: Manifest, output: Output) -> bool:
 
 
 def _is_in_trailers(manifest: Manifest) -> bool:
-    """Whether trailers alone may say how far a batch is: no later batch asks for it, and no power loss is survived."""
-    return manifest.query.startswith(ONE_TIME_PREFIX) and not manifest.durable
+    """Whether trailers alone may say how far a batch is: it does not survive a power loss either."""
+    return not manifest.durable
 
 
 def _finish_output(

@@ -21,7 +21,7 @@ from headgate.log import crash_points, pending
 from headgate.log.build import FilterValues
 from headgate.log.commit import commit_batch, output_of
 from headgate.log.files import DiskFile
-from headgate.log.staging import StagedFile
+from headgate.log.staging import StagedFile, StagingFile
 from headgate.log.stream import Stream
 from headgate.log.writer import Writer
 
@@ -40,14 +40,43 @@ class TornFile(DiskFile):
         super().write(data, position)
 
 
-def staged_part(root: Path, query: str, name: str, messages: list[str]) -> Any:
-    """One staged file of messages whose filter value is the text before the first slash."""
+def staged_file(root: Path, query: str, name: str, file: StagingFile | None = None) -> StagedFile:
+    return StagedFile(root, query=query, name=name, filter_size_bytes=16, max_messages=3, file=file)
+
+
+def add(file: StagedFile, messages: list[str]) -> None:
+    """Messages whose filter value is the text before the first slash."""
     bodies = [message.encode() for message in messages]
     lengths = np.array([len(body) for body in bodies], dtype=np.int64)
-    file = StagedFile(root, query=query, name=name, filter_size_bytes=16, max_messages=3)
     values = FilterValues.of(body.split(b"/")[0] for body in bodies)
     file.add(np.frombuffer(b"".join(bodies), dtype=np.uint8), np.cumsum(lengths) - lengths, lengths, values)
-    return file.finish(durable=False)
+
+
+def staged_alone(root: Path, query: str, outputs: dict[str, list[list[str]]]) -> dict[str, list[Any]]:
+    """A file for each part of each output."""
+    staged: dict[str, list[Any]] = {}
+    for stream, parts in outputs.items():
+        for row, part in enumerate(parts):
+            file = staged_file(root, query, f"{stream}-{row}")
+            add(file, part)
+            staged.setdefault(stream, []).append(file.finish(durable=False))
+    return staged
+
+
+def staged_together(root: Path, query: str, outputs: dict[str, list[list[str]]]) -> dict[str, list[Any]]:
+    """A file for the parts of the same number, in which the chunks of the outputs lie mixed."""
+    staged: dict[str, list[Any]] = {stream: [] for stream in outputs}
+    for row in range(max(map(len, outputs.values()))):
+        shared = StagingFile(root, query=query, name=f"shared-{row}")
+        parts = {stream: parts[row] for stream, parts in outputs.items() if row < len(parts)}
+        files = {stream: staged_file(root, query, stream, shared) for stream in parts}
+        for number in range(max(map(len, parts.values()))):
+            for stream, part in parts.items():
+                add(files[stream], part[number : number + 1])
+        for stream, file in files.items():
+            staged[stream].append(file.finish(durable=False))
+        shared.finish(durable=False)
+    return staged
 
 
 def run(request: dict[str, Any]) -> None:
@@ -59,14 +88,9 @@ def run(request: dict[str, Any]) -> None:
         for stream in sorted((root / "streams").iterdir()):
             Writer.open(Stream.open(stream), now_ms=request["now_ms"], wait=patient(5.0), open_file=TornFile).close()
         return
-    outputs = [
-        output_of(
-            root,
-            root / "streams" / stream,
-            [staged_part(root, request["query"], f"{stream}-{row}", part) for row, part in enumerate(parts)],
-        )
-        for stream, parts in request["outputs"].items()
-    ]
+    stage = staged_together if request["shared"] else staged_alone
+    staged = stage(root, request["query"], request["outputs"])
+    outputs = [output_of(root, root / "streams" / stream, parts) for stream, parts in staged.items()]
     commit_batch(
         root,
         query=request["query"],

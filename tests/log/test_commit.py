@@ -74,10 +74,11 @@ class Victims:
         crash_at: str = "",
         tear: tuple[int, int] = (0, 0),
         durable: bool = False,
+        shared: bool = False,
     ) -> None:
         """`commit` without waiting for it."""
         work = {"do": "commit", "root": str(root), "outputs": outputs, "query": query, "batch": batch}
-        self._ask({**work, "crash_at": crash_at, "tear": tear, "durable": durable, "now_ms": NOW})
+        self._ask({**work, "crash_at": crash_at, "tear": tear, "durable": durable, "shared": shared, "now_ms": NOW})
 
     def status(self) -> int:
         """The exit status of what was started."""
@@ -173,7 +174,7 @@ STEPS = [
 @pytest.mark.faults
 @pytest.mark.parametrize(("crash_at", "tear"), STEPS)
 @pytest.mark.parametrize("finisher", ["a second commit", "the next writer"])
-@pytest.mark.parametrize("durable", [False, True], ids=["", "durable"])
+@pytest.mark.parametrize("how", [{}, {"durable": True}, {"shared": True}], ids=["", "durable", "shared"])
 def test_a_commit_killed_at_any_step_is_finished_as_if_undisturbed(
     tmp_path: Path,
     victims: Victims,
@@ -181,10 +182,10 @@ def test_a_commit_killed_at_any_step_is_finished_as_if_undisturbed(
     crash_at: str,
     tear: tuple[int, int],
     finisher: str,
-    durable: bool,
+    how: dict[str, bool],
 ) -> None:
     root = new_root(tmp_path / "root")
-    assert victims.commit(root, TWO_OUTPUTS, crash_at=crash_at, tear=tear or (0, 0), durable=durable) == DIED
+    assert victims.commit(root, TWO_OUTPUTS, crash_at=crash_at, tear=tear or (0, 0), **how) == DIED
     if finisher == "the next writer" and crash_at != CommitStep.STAGED:
         assert victims.open_writers(root) == 0
         assert logs(root) == undisturbed
@@ -193,7 +194,7 @@ def test_a_commit_killed_at_any_step_is_finished_as_if_undisturbed(
         # File times are coarse: two attempts must not fall into one tick.
         os.utime(path, (1, 1))
     # The driver that restarts stages the batch once more, whether or not it was finished meanwhile.
-    assert victims.commit(root, TWO_OUTPUTS, durable=durable) == 0
+    assert victims.commit(root, TWO_OUTPUTS, **how) == 0
     assert logs(root) == undisturbed
     assert leftovers(root) == []
 
@@ -296,6 +297,13 @@ def test_the_staged_files_of_an_output_go_before_the_next_output_is_appended(
     root = new_root(tmp_path / "root")
     assert victims.commit(root, TWO_OUTPUTS, query=query, crash_at="appended:2") == DIED
     assert {path.name[0] for path in staging_folder(root).rglob("*.chunks")} == {"b"}
+
+
+@pytest.mark.faults
+def test_a_shared_staged_file_goes_when_the_last_output_in_it_is_appended(tmp_path: Path, victims: Victims) -> None:
+    root = new_root(tmp_path / "root")
+    assert victims.commit(root, TWO_OUTPUTS, shared=True, crash_at="appended:2") == DIED
+    assert {path.name.partition("-")[2][0] for path in staging_folder(root).rglob("*.chunks")} == {"0"}
 
 
 @pytest.mark.faults

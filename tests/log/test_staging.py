@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headgate import kernels
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, LogError
 from headgate.log import staging
 from headgate.log.bloom import bloom_bytes
 from headgate.log.build import ChunkLimits, FilterValues, build_chunks
 from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader
-from headgate.log.staging import StagedChunks, StagedFile, add_to_each, staging_folder
+from headgate.log.staging import StagedChunks, StagedFile, StagingFile, add_to_each, staging_folder
 
 
 def columns(messages: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -100,6 +100,20 @@ def chunks_of(path: Path) -> list[tuple[list[bytes], bytes]]:
 MESSAGE = st.tuples(st.binary(min_size=1, max_size=12), st.sampled_from([None, b"", b"red", b"blue"]))
 
 
+def read_whole(root: Path, staged: StagedChunks, *, at_once: int) -> Path:
+    """What was staged, read so many bytes at a time, as a file."""
+    copy = root / "read.chunks"
+    content = np.zeros(staged.size_bytes, dtype=np.uint8)
+    with staged.open(root) as descriptor:
+        for position in range(0, staged.size_bytes, at_once):
+            part = content[position : position + at_once]
+            assert staged.read(descriptor, part, position) == len(part)
+        assert staged.read(descriptor, np.zeros(9, dtype=np.uint8), staged.size_bytes) == 0
+    copy.write_bytes(content.tobytes())
+    return copy
+
+
+@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("with_kernels", [True, False])
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=st.lists(st.tuples(*(st.lists(MESSAGE, max_size=9) for _ in range(4))), max_size=4))
@@ -107,6 +121,7 @@ def test_what_is_added_to_many_files_at_once_is_in_each_in_order(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     with_kernels: bool,
+    shared: bool,
     batches: list[tuple[list[tuple[bytes, bytes | None]], ...]],
 ) -> None:
     with monkeypatch.context() as patched:
@@ -115,8 +130,11 @@ def test_what_is_added_to_many_files_at_once_is_in_each_in_order(
         patched.setattr(staging, "_BUILT_BYTES", 300)
         if not with_kernels:
             patched.setattr(kernels, "load", lambda _name: None)
+        file = StagingFile(tmp_path, query="q", name="shared") if shared else None
         files = [
-            StagedFile(tmp_path, query="q", name=f"{number}", filter_size_bytes=16, max_messages=4, max_bytes=60)
+            StagedFile(
+                tmp_path, query="q", name=f"{number}", filter_size_bytes=16, max_messages=4, max_bytes=60, file=file
+            )
             for number in range(4)
         ]
         for batch in batches:
@@ -128,13 +146,16 @@ def test_what_is_added_to_many_files_at_once_is_in_each_in_order(
             values = FilterValues.of(value for share in batch for _, value in share)
             add_to_each(files, bounds, buffer, starts + 5, lengths, values)
             buffer[:] = 0
-        for number, file in enumerate(files):
+        finished = [file.finish(durable=False) for file in files]
+        if file is not None:
+            file.finish(durable=False)
+        for number, staged in enumerate(finished):
             expected = [row for batch in batches for row in batch[number]]
-            staged = file.finish(durable=False)
             if staged is None:
                 assert not expected
                 continue
-            found = chunks_of(tmp_path / staged.path)
+            staged.check(tmp_path)
+            found = chunks_of(read_whole(tmp_path, staged, at_once=50))
             assert [message for messages, _ in found for message in messages] == [message for message, _ in expected]
             assert (staged.chunks, staged.messages) == (len(found), len(expected))
             first = 0
@@ -154,6 +175,23 @@ def test_a_large_share_becomes_a_chunk_at_once_behind_what_waited(tmp_path: Path
     staged = file.finish(durable=False)
     assert staged is not None
     assert [messages for messages, _ in chunks_of(tmp_path / staged.path)] == [small, large, small]
+
+
+def test_a_shared_file_that_is_cut_is_noticed(tmp_path: Path) -> None:
+    shared = StagingFile(tmp_path, query="q", name="shared")
+    files = [StagedFile(tmp_path, query="q", name="part", filter_size_bytes=16, file=shared) for _ in range(2)]
+    for file in files:
+        file.add(*columns([b"message"]))
+    first, last = (file.finish(durable=False) for file in files)
+    shared.finish(durable=True)
+    assert first is not None and last is not None and first.path == last.path
+    path = tmp_path / first.path
+    path.write_bytes(path.read_bytes()[:-1])
+    first.check(tmp_path)
+    with pytest.raises(LogError, match="expected"):
+        last.check(tmp_path)
+    shared.discard()
+    assert not path.exists()
 
 
 def test_files_of_other_limits_are_not_filled_together(tmp_path: Path) -> None:

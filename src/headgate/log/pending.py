@@ -128,11 +128,6 @@ def _finish_output(
             manifest.query, manifest.last_sequence(output), forgotten=forgotten, flushed=manifest.durable
         )
     reached(CommitStep.RECORDED)
-    # One output after the other: the memory that held its files takes what is appended next, which on some machines
-    # costs a tenth of memory fresh from the system.
-    for part in output.staged:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(part.file(root))
 
 
 def _flush(stream: Stream) -> None:
@@ -175,7 +170,7 @@ def _read_chunks(root: Path, part: StagedChunks, target: Bytes) -> list[int]:
     """Read a staged file into a buffer of its size; where its chunks start."""
     path = part.file(root)
     with part.open(root) as descriptor:
-        size = os.preadv(descriptor, [target.data], 0)
+        size = part.read(descriptor, target, 0)
     if size < part.size_bytes:
         raise CorruptChunkError("a staged file ends too early", path=path, position=size)
     starts, end = _whole_chunks(target, path, 0)
@@ -202,7 +197,7 @@ def _blocks_of_file(root: Path, part: StagedChunks, *, first_chunk: int) -> Iter
         buffer = np.empty(min(BLOCK_BYTES, part.size_bytes), dtype=np.uint8)
         position = 0
         while position < part.size_bytes:
-            size = os.preadv(descriptor, [buffer.data], position)
+            size = part.read(descriptor, buffer, position)
             if size < min(len(buffer), part.size_bytes - position):
                 raise CorruptChunkError("a staged file ends too early", path=path, position=position + size)
             starts, end = _whole_chunks(buffer[:size], path, position)

@@ -2,8 +2,9 @@
 
     <root>/.headgate/staging/<query>/<name>-<random>.chunks
 
-Tasks write them at the same time, without a lock; each attempt has a file of its own. Chunk id, timestamp, epoch and
-publisher sequence are zero until the commit (`commit.py`) knows the place in the stream.
+Tasks write them at the same time, without a lock; each attempt has files of its own. Chunk id, timestamp, epoch and
+publisher sequence are zero until the commit (`commit.py`) knows the place in the stream. Many outputs of a task share
+files: making and removing one for each costs some file systems more than what is in them.
 """
 
 from __future__ import annotations
@@ -61,13 +62,18 @@ def staging_folder(root: Path, query: str | None = None) -> Path:
     return folder if query is None else folder / folder_name(query)
 
 
-class StagedChunks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One finished file of staged chunks; small, picklable, and JSON in a manifest. `path` counts from the root."""
+class StagedChunks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a task staged for one stream; small, picklable, and JSON in a manifest. `path` counts from the root.
+
+    `pieces` are the places of whole chunks in a file that is shared, position and bytes, in order; without any the
+    whole file is meant.
+    """
 
     path: str
     chunks: int
     messages: int
     size_bytes: int
+    pieces: tuple[tuple[int, int], ...] = ()
 
     def file(self, root: Path) -> str:
         """The file under a root; LogError if it is none that staging could have written."""
@@ -99,9 +105,29 @@ class StagedChunks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         finally:
             os.close(descriptor)
 
+    def read(self, descriptor: int, target: Bytes, position: int) -> int:
+        """Read what was staged, from its byte `position` on, into `target`; gives the bytes read, fewer at the end."""
+        if not self.pieces:
+            return os.preadv(descriptor, [target.data], position)
+        done = 0
+        for start, size in self.pieces:
+            if done == len(target):
+                break
+            if position >= size:
+                position -= size
+                continue
+            wanted = min(size - position, len(target) - done)
+            found = os.preadv(descriptor, [target.data[done : done + wanted]], start + position)
+            done += found
+            if found < wanted:
+                break
+            position = 0
+        return done
+
     def _check_size(self, found: int, path: str) -> None:
-        if found != self.size_bytes:
-            raise LogError(f"a staged file has {found} bytes, expected {self.size_bytes}", path=path)
+        needed = sum(self.pieces[-1]) if self.pieces else self.size_bytes
+        if found < needed or (found > needed and not self.pieces):
+            raise LogError(f"a staged file has {found} bytes, expected {needed}", path=path)
 
 
 def _gone(path: str) -> LogError:
@@ -112,15 +138,73 @@ def _gone(path: str) -> LogError:
     )
 
 
-class StagedFile:
-    """Writes the chunks of one task for one stream.
+class StagingFile:
+    """A file that a task writes staged chunks into, for one stream or for several.
 
     `name` helps people to tell files apart (stream, partition, attempt); it need not be unique. The file is created
     with the first chunk: a task without messages leaves nothing. Errors of the file system are LogErrors; after one, or
     when the task fails, call `discard`.
     """
 
-    __slots__ = ("_builder", "_chunks", "_file", "_messages", "_name", "_open_file", "_path", "_size_bytes", "limits")
+    __slots__ = ("_file", "_open_file", "_path", "name", "size_bytes")
+
+    def __init__(self, root: Path, *, query: str, name: str, open_file: OpenFile = DiskFile) -> None:
+        file_name = f"{folder_name(name)}-{secrets.token_hex(8)}.chunks"
+        self.name = f"{PRIVATE_FOLDER}/{_STAGING}/{folder_name(query)}/{file_name}"
+        """Its path, counted from the root."""
+        self.size_bytes = 0
+        self._path = root / self.name
+        self._open_file = open_file
+        self._file: WritableFile | None = None
+
+    def write(self, data: Bytes) -> int:
+        """Append bytes; gives their position."""
+        position = self.size_bytes
+        try:
+            if self._file is None:
+                self._file = self._created()
+            self._file.write(data.data, position)
+        except OSError as error:
+            raise storage_error(error, self._path) from error
+        self.size_bytes += len(data)
+        return position
+
+    def _created(self) -> WritableFile:
+        try:
+            return self._open_file(self._path)
+        except FileNotFoundError:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            return self._open_file(self._path)
+
+    def finish(self, *, durable: bool) -> None:
+        """Close it; again is harmless. `durable`: flush to the device."""
+        if self._file is None:
+            return
+        try:
+            if durable:
+                self._file.sync()
+            self._file.close()
+            self._file = None
+            if durable:
+                sync_folder(self._path.parent)
+        except OSError as error:
+            raise storage_error(error, self._path) from error
+
+    def discard(self) -> None:
+        """Remove the file; for a task that failed."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._path.unlink(missing_ok=True)
+
+
+class StagedFile:
+    """Writes the chunks of one task for one stream, into a file of their own, or into `file` that others share.
+
+    `name` and errors as those of `StagingFile`; who gives `file` finishes it, behind all that share it.
+    """
+
+    __slots__ = ("_builder", "_chunks", "_file", "_is_own", "_messages", "_pieces", "_size_bytes", "limits")
 
     def __init__(
         self,
@@ -132,14 +216,13 @@ class StagedFile:
         max_messages: int = MAX_MESSAGES,
         max_bytes: int = MAX_BYTES,
         open_file: OpenFile = DiskFile,
+        file: StagingFile | None = None,
     ) -> None:
-        file_name = f"{folder_name(name)}-{secrets.token_hex(8)}.chunks"
-        self._name = f"{PRIVATE_FOLDER}/{_STAGING}/{folder_name(query)}/{file_name}"
-        self._path = root / self._name
+        self._is_own = file is None
+        self._file = StagingFile(root, query=query, name=name, open_file=open_file) if file is None else file
         self.limits = ChunkLimits(filter_size_bytes, query.encode(), max_messages, max_bytes)
         self._builder = ChunkBuilder(self.limits, self.add_chunks)
-        self._open_file = open_file
-        self._file: WritableFile | None = None
+        self._pieces: list[tuple[int, int]] = []
         self._chunks = 0
         self._messages = 0
         self._size_bytes = 0
@@ -160,45 +243,30 @@ class StagedFile:
             self._write(built.data, len(built), built.message_count)
 
     def _write(self, data: Bytes, chunks: int, messages: int) -> None:
-        try:
-            if self._file is None:
-                self._file = self._created()
-            self._file.write(data.data, self._size_bytes)
-        except OSError as error:
-            raise storage_error(error, self._path) from error
+        position, size = self._file.write(data), len(data)
+        if self._pieces and sum(self._pieces[-1]) == position:
+            position, before = self._pieces.pop()
+            size += before
+        self._pieces.append((position, size))
         self._chunks += chunks
         self._messages += messages
         self._size_bytes += len(data)
 
-    def _created(self) -> WritableFile:
-        try:
-            return self._open_file(self._path)
-        except FileNotFoundError:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            return self._open_file(self._path)
-
     def finish(self, *, durable: bool) -> StagedChunks | None:
-        """Write the last chunk and close; None if there was no message. `durable`: flush to the device."""
+        """Write the last chunk, and close a file of its own; None if there was no message. `durable`: flush that to the
+        device.
+        """
         self._builder.finish()
-        if self._file is None:
+        if self._is_own:
+            self._file.finish(durable=durable)
+        if not self._pieces:
             return None
-        try:
-            if durable:
-                self._file.sync()
-            self._file.close()
-            self._file = None
-            if durable:
-                sync_folder(self._path.parent)
-        except OSError as error:
-            raise storage_error(error, self._path) from error
-        return StagedChunks(self._name, self._chunks, self._messages, self._size_bytes)
+        pieces = () if self._is_own else tuple(self._pieces)
+        return StagedChunks(self._file.name, self._chunks, self._messages, self._size_bytes, pieces)
 
     def discard(self) -> None:
-        """Remove the file; for a task that failed."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        self._path.unlink(missing_ok=True)
+        """Remove the file, and with it what others have in it; for a task that failed."""
+        self._file.discard()
 
 
 _ENOUGH_BYTES = 128 << 10

@@ -12,7 +12,7 @@ from headgate.errors import ConfigError, StreamExistsError, StreamNotFoundError,
 from headgate.log import Stream, StreamArguments, resolve_stream, stream_folder
 from headgate.log.commit import output_of
 from headgate.log.manifest import Output, root_of
-from headgate.log.staging import PRIVATE_FOLDER, StagedChunks, StagedFile
+from headgate.log.staging import PRIVATE_FOLDER, StagedChunks, StagedFile, StagingFile
 from headgate.spark.options import SinkOptions
 
 WAIT = clock.patient(30.0)
@@ -29,9 +29,9 @@ class Target:
     filter_source: str | None
     durable: bool
 
-    def staged_file(self, *, query: str, name: str) -> StagedFile:
-        """A new file for the chunks of one task."""
-        return StagedFile(self.root, query=query, name=name, filter_size_bytes=self.filter_size_bytes)
+    def staged_file(self, *, query: str, name: str, file: StagingFile | None = None) -> StagedFile:
+        """What writes the chunks of one task: into a new file, or into `file`."""
+        return StagedFile(self.root, query=query, name=name, filter_size_bytes=self.filter_size_bytes, file=file)
 
     def output(self, staged: list[StagedChunks]) -> Output:
         """What a batch appends to this stream."""

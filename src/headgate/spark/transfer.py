@@ -37,7 +37,7 @@ from headgate.errors import OffsetOutOfRangeError
 from headgate.log.build import ChunkLimits, FilterValues
 from headgate.log.commit import abort_batch, commit_batch
 from headgate.log.manifest import ONE_TIME_PREFIX
-from headgate.log.staging import StagedChunks, add_to_each
+from headgate.log.staging import StagedChunks, StagingFile, add_to_each
 from headgate.message import EncodedMessages
 from headgate.message.fields import FieldReference, parse_field
 from headgate.scan import ScanBatch, ScanCounters, read_range
@@ -57,7 +57,10 @@ _QUERY = "transfer_query"
 
 _DESCRIPTOR = StructType([StructField("part", BinaryType(), nullable=False)])
 _MANY_TARGETS = 64
-"""From so many targets on, what each costs every task decides: files of their own to write, and to append."""
+"""From so many targets on, what each costs every task decides."""
+
+_SHARING_A_FILE = 32
+"""So many targets share a staged file where they are many."""
 
 _MOST_BYTES_OF_A_TASK = 4 << 30
 _ANY_COLUMN = stream_schema(("offset",), ())
@@ -98,13 +101,23 @@ class TransferResult:
 class Outlet:
     """What one task writes to one target."""
 
-    def __init__(self, number: int, target: Target, query: str, partition: ScanPartition) -> None:
+    def __init__(
+        self, number: int, target: Target, query: str, partition: ScanPartition, file: StagingFile | None
+    ) -> None:
         self._number = number
         self._target = target
         self._query = query
         self._partition = partition
         self._without_value = 0
-        self.file = target.staged_file(query=query, name=f"{partition.value}-{number}")
+        self.file = target.staged_file(query=query, name=f"{partition.value}-{number}", file=file)
+
+    @staticmethod
+    def for_each(targets: Sequence[Target], query: str, partition: ScanPartition) -> tuple[list[Outlet], _Files]:
+        """An outlet for each target, and the files that several of them share, if they are many."""
+        files = _Files(targets, query, partition)
+        return [
+            Outlet(number, target, query, partition, files.of(number)) for number, target in enumerate(targets)
+        ], files
 
     def add(self, messages: EncodedMessages, values: FilterValues) -> None:
         """Write messages with their filter values, in this order; the buffers may be reused afterwards."""
@@ -136,6 +149,29 @@ class Outlet:
         if staged is None:
             return None
         return _Part(self._query, self._partition.number, self._number, staged, self._without_value)
+
+
+class _Files:
+    """The files that the outlets of a task share: one each for some neighbours, which are appended one behind the
+    other; so the first is not needed any more long before the last.
+    """
+
+    def __init__(self, targets: Sequence[Target], query: str, partition: ScanPartition) -> None:
+        count = -(-len(targets) // _SHARING_A_FILE) if len(targets) >= _MANY_TARGETS else 0
+        self._files = [
+            StagingFile(targets[0].root, query=query, name=f"{partition.value}-shared-{number}")
+            for number in range(count)
+        ]
+        self._durable = any(target.durable for target in targets)
+
+    def of(self, number: int) -> StagingFile | None:
+        """The file of an outlet; None where each has its own."""
+        return self._files[number // _SHARING_A_FILE] if self._files else None
+
+    def finish(self) -> None:
+        """Close them, behind the outlets."""
+        for file in self._files:
+            file.finish(durable=self._durable)
 
 
 def run_transfer(
@@ -322,7 +358,7 @@ def _staged(partition: InputPartition, transfer: Transfer, query: str, *, skip_l
     """Transfer one partition, then give the descriptors. Spark makes a partition of nothing out of an empty plan."""
     if not isinstance(partition, ScanPartition):
         return
-    outlets = [Outlet(number, target, query, partition) for number, target in enumerate(transfer.targets)]
+    outlets, files = Outlet.for_each(transfer.targets, query, partition)
     counted = ScanCounters()
     try:
         work = transfer.begin(outlets, partition)
@@ -336,6 +372,7 @@ def _staged(partition: InputPartition, transfer: Transfer, query: str, *, skip_l
                     raise
         own = work.finish()
         parts = [part for outlet in outlets if (part := outlet.finish()) is not None]
+        files.finish()
     except BaseException:
         for outlet in outlets:
             outlet.file.discard()

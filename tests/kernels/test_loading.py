@@ -87,6 +87,22 @@ def test_compiled_kernels_are_kept_in_the_given_folder_and_used_again(tmp_path: 
 
 
 @needs_kernels
+def test_what_is_kept_is_known_for_the_module_in_its_place(tmp_path: Path) -> None:
+    code = (
+        "import shutil\n"
+        "from pathlib import Path\n"
+        "from headgate.kernels import compiler, load\n"
+        "source = Path(compiler.__file__).with_name('checksum.py')\n"
+        "print(compiler.is_compiled(source))\n"
+        "load('headgate.kernels.checksum')\n"
+        f"elsewhere = Path(shutil.copy(source, {str(tmp_path)!r}))\n"
+        "print(compiler.is_compiled(source), compiler.is_compiled(elsewhere))\n"
+    )
+    ended = run_python(code, HEADGATE_CACHE=str(tmp_path / "cache"))
+    assert ended.stdout.split() == ["False", "True", "False"], ended.stderr
+
+
+@needs_kernels
 def test_damaged_files_in_the_cache_folder_cost_time_only(tmp_path: Path) -> None:
     code = "from headgate.kernels import load; print(load('headgate.kernels.self_test').index_walk(0, 290))"
     assert run_python(code, HEADGATE_CACHE=str(tmp_path)).stdout.strip() == "10"

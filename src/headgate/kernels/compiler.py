@@ -59,8 +59,12 @@ _register_division_symbols()
 
 @functools.cache
 def cache_folder(source: Path) -> Path | None:
-    """Where the kernels of a module are kept: a folder per state of its sources; None where nothing can be written."""
-    digest = hashlib.sha256(f"{numba.__version__} {sys.version}".encode())
+    """Where the kernels of a module are kept; None where nothing can be written.
+
+    A folder per state of its sources, and per place of them, as numba finds kernels only for the place they were
+    compiled for.
+    """
+    digest = hashlib.sha256(f"{numba.__version__} {sys.version} {source}".encode())
     for part in sorted(_compiled_together(source)):
         digest.update(part.read_bytes())
     base = os.environ.get(CACHE_VARIABLE)
@@ -88,7 +92,7 @@ def is_compiled(source: Path) -> bool:
     if "@kernel(" not in source.read_text(encoding="utf-8"):
         return True
     folder = cache_folder(source)
-    return folder is None or any(folder.glob("*.nbi"))
+    return folder is None or any(folder.rglob("*.nbi"))
 
 
 def _compiled_together(source: Path) -> set[Path]:

@@ -69,11 +69,13 @@ class PublishingLink:
         self._link = link
         self._route = route
         self._publishers: dict[tuple[str, str], Publisher] = {}
+        self._only_publisher: Publisher | None = None
+        """That of the stream, where the address is a stream's own."""
         self._unanswered = 0
         self._credit = min(LINK_CREDIT, handler.context.settings.limits.unconfirmed_messages)
         if route is not None:
             if route.is_queue:
-                self._publisher(route, route.key)
+                self._only_publisher = self._publisher(route, route.key)
             else:
                 handler.broker.route(route.exchange, route.key)
 
@@ -108,7 +110,8 @@ class PublishingLink:
         except (MessageError, AccessRefusedError) as fault:
             self._handler.detach(self._link, Error(condition_of(fault), str(fault)))
         else:
-            publishers = self._publishers_of(route, 1, ids)
+            only = self._only_publisher
+            publishers = self._publishers_of(route, 1, ids) if only is None or only.is_closed else [only]
             written = functools.partial(self._written, _Unanswered(1, ids, len(publishers)))
             for publisher in publishers:
                 publisher.publish_message(PublishMessage(message, written, filter_value))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import bisect
-import mmap
 from collections import deque
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headgate.broker.batches import ChunkBatch
+from headgate.log import memory_of
 from headgate.scan import ScanBatch
 from headgate.scan.shared import ChunkPortion, Portion
 
@@ -133,12 +133,5 @@ class PendingChunks:
 
 def held_bytes(buffers: list[NDArray[np.uint8]]) -> dict[int, int]:
     """The memory behind some arrays: its identity → bytes; none for mapped files."""
-    found: dict[int, int] = {}
-    for array in buffers:
-        owner = array
-        while isinstance(owner.base, np.ndarray):
-            owner = owner.base
-        source = owner.base.obj if isinstance(owner.base, memoryview) else owner.base
-        if not isinstance(source, mmap.mmap):
-            found[id(owner)] = owner.nbytes
-    return found
+    owners = (memory_of(array) for array in buffers)
+    return {id(owner): owner.nbytes for owner in owners if owner is not None}

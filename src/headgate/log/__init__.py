@@ -11,7 +11,7 @@ from headgate.log.bloom import BloomMatcher, bloom_bytes
 from headgate.log.format import ChunkHeader, ChunkHeaders, ChunkType, decode_headers
 from headgate.log.offsets import OffsetKind, OffsetSpecification
 from headgate.log.root import list_streams, resolve_stream, stream_folder
-from headgate.log.segment import Segment, SegmentReader
+from headgate.log.segment import Segment, SegmentReader, memory_of
 from headgate.log.settings import StreamArguments, StreamSettings
 from headgate.log.stream import Attachment, Stream
 from headgate.log.table import ChunkTable
@@ -37,6 +37,7 @@ __all__ = [
     "bloom_bytes",
     "decode_headers",
     "list_streams",
+    "memory_of",
     "resolve_stream",
     "stream_folder",
 ]

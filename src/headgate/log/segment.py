@@ -455,3 +455,11 @@ def _pread_all(descriptor: int, count: int, position: int) -> bytes:
         position += len(part)
         count -= len(part)
     return b"".join(parts)
+
+
+def memory_of(array: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+    """The array whose memory another one is a view of; None for bytes of a mapped segment, which hold no memory."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    source = array.base.obj if isinstance(array.base, memoryview) else array.base
+    return None if isinstance(source, mmap.mmap) else array

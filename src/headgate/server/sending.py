@@ -13,14 +13,17 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
+import numpy as np
+
+from headgate.log import memory_of
 from headgate.server.link import Buffer
 
 RunInThread = Callable[[Callable[[], bool], Callable[[bool | BaseException], None]], None]
 
 MOST_BYTES = 3 << 20
-"""From so many bytes not sent yet on it takes no more."""
-_LOW_BYTES = 2 << 20
-"""Below so many it takes more again: what is left keeps the thread at work until more has come."""
+"""From so many bytes not sent yet on it takes no more, if what it was given last lies in memory."""
+MOST_MAPPED_BYTES = 16 << 20
+"""The same where that is in a mapped file: it costs nothing to wait, and the loop is woken the less often."""
 _BUFFERS_AT_ONCE = 512
 """Below IOV_MAX of every system."""
 
@@ -54,6 +57,7 @@ class Sender:
         self._queue: deque[list[Buffer]] = deque()
         # The first is counted by the loop, the second by the thread that sends.
         self._given_bytes = self._sent_bytes = 0
+        self._most_bytes = MOST_BYTES
         self._owes_moved = False
         self._is_closed = False
         self._is_sending = False
@@ -66,7 +70,8 @@ class Sender:
         """Send so many bytes behind everything given before; the buffers must not change afterwards."""
         self._queue.append(buffers)
         self._given_bytes += count
-        if self._given_bytes - self._sent_bytes >= MOST_BYTES:
+        self._most_bytes = MOST_MAPPED_BYTES if _is_mapped(max(buffers, key=len)) else MOST_BYTES
+        if self._given_bytes - self._sent_bytes >= self._most_bytes:
             self.has_room = False
             self._owes_moved = True
         if not self.is_busy:
@@ -99,7 +104,8 @@ class Sender:
                     return False
                 self._sent_bytes += sent
                 buffers = _behind(buffers, sent)
-            if self._owes_moved and self._given_bytes - self._sent_bytes < _LOW_BYTES:
+            # What is left keeps the thread at work until more has come.
+            if self._owes_moved and self._given_bytes - self._sent_bytes < self._most_bytes // 2:
                 self._owes_moved = False
                 self._loop.call_soon_threadsafe(self._has_moved)
         return True
@@ -126,6 +132,11 @@ class Sender:
     def _writable(self) -> None:
         self._loop.remove_writer(self._socket.fileno())
         self._start()
+
+
+def _is_mapped(buffer: Buffer) -> bool:
+    owner = buffer.obj if isinstance(buffer, memoryview) else buffer
+    return isinstance(owner, np.ndarray) and memory_of(owner) is None
 
 
 def _behind(buffers: list[Buffer], sent: int) -> list[Buffer]:

@@ -204,7 +204,7 @@ class StagedFile:
     `name` and errors as those of `StagingFile`; who gives `file` finishes it, behind all that share it.
     """
 
-    __slots__ = ("_builder", "_chunks", "_file", "_is_own", "_messages", "_pieces", "_size_bytes", "limits")
+    __slots__ = ("_builder", "_chunks", "_file", "_is_own", "_messages", "_pieces", "limits")
 
     def __init__(
         self,
@@ -225,7 +225,6 @@ class StagedFile:
         self._pieces: list[tuple[int, int]] = []
         self._chunks = 0
         self._messages = 0
-        self._size_bytes = 0
 
     def add(
         self, data: Bytes, starts: Int64Array, lengths: Int64Array, filter_values: FilterValues | None = None
@@ -250,7 +249,6 @@ class StagedFile:
         self._pieces.append((position, size))
         self._chunks += chunks
         self._messages += messages
-        self._size_bytes += len(data)
 
     def finish(self, *, durable: bool) -> StagedChunks | None:
         """Write the last chunk, and close a file of its own; None if there was no message. `durable`: flush that to the
@@ -261,8 +259,9 @@ class StagedFile:
             self._file.finish(durable=durable)
         if not self._pieces:
             return None
+        size_bytes = sum(size for _, size in self._pieces)
         pieces = () if self._is_own else tuple(self._pieces)
-        return StagedChunks(self._file.name, self._chunks, self._messages, self._size_bytes, pieces)
+        return StagedChunks(self._file.name, self._chunks, self._messages, size_bytes, pieces)
 
     def discard(self) -> None:
         """Remove the file, and with it what others have in it; for a task that failed."""

@@ -111,14 +111,6 @@ class Outlet:
         self._without_value = 0
         self.file = target.staged_file(query=query, name=f"{partition.value}-{number}", file=file)
 
-    @staticmethod
-    def for_each(targets: Sequence[Target], query: str, partition: ScanPartition) -> tuple[list[Outlet], _Files]:
-        """An outlet for each target, and the files that several of them share, if they are many."""
-        files = _Files(targets, query, partition)
-        return [
-            Outlet(number, target, query, partition, files.of(number)) for number, target in enumerate(targets)
-        ], files
-
     def add(self, messages: EncodedMessages, values: FilterValues) -> None:
         """Write messages with their filter values, in this order; the buffers may be reused afterwards."""
         if len(messages):
@@ -151,7 +143,7 @@ class Outlet:
         return _Part(self._query, self._partition.number, self._number, staged, self._without_value)
 
 
-class _Files:
+class _SharedFiles:
     """The files that the outlets of a task share: one each for some neighbours, which are appended one behind the
     other; so the first is not needed any more long before the last.
     """
@@ -358,7 +350,10 @@ def _staged(partition: InputPartition, transfer: Transfer, query: str, *, skip_l
     """Transfer one partition, then give the descriptors. Spark makes a partition of nothing out of an empty plan."""
     if not isinstance(partition, ScanPartition):
         return
-    outlets, files = Outlet.for_each(transfer.targets, query, partition)
+    files = _SharedFiles(transfer.targets, query, partition)
+    outlets = [
+        Outlet(number, target, query, partition, files.of(number)) for number, target in enumerate(transfer.targets)
+    ]
     counted = ScanCounters()
     try:
         work = transfer.begin(outlets, partition)

@@ -93,6 +93,7 @@ _TEXT_TESTS = {
     TextTestKind.STARTS_WITH: layout.STARTS_WITH,
     TextTestKind.ENDS_WITH: layout.ENDS_WITH,
 }
+_EQUALITIES = (CompareOperator.EQUAL, CompareOperator.NOT_EQUAL)
 _WITHOUT_ERRORS = (ValueRules.RABBITMQ, ValueRules.CORRELATION)
 _Outcome: TypeAlias = tuple[int, int, int]
 """What is wanted, and where to go on if it is found, and if not."""
@@ -117,7 +118,8 @@ class Compiler(Assembler):
         self._fill_slots(self.tree)
         slots = len(self.registers)
         reads_late = any(_needs_application_properties(field) for field in self.slots)
-        select, exact = self._select_code(), self._exact_code(reads_late)
+        exact = self._exact_code(reads_late)
+        select = exact if reads_late and self._is_an_order() else self._select_code()
         if any(field.section is Section.FOOTER for field in self.slots):
             select, exact = (self.emit(layout.READ_FOOTER, 0, entry, 0) for entry in (select, exact))
         return self.assemble(select, exact, slots)
@@ -158,6 +160,13 @@ class Compiler(Assembler):
             return self.verdict(tree)
         except NotCompiledError:
             return -1
+
+    def _is_an_order(self) -> bool:
+        """Whether the filter is one comparison by order, which as a rule a good part of the messages passes.
+
+        A jump that nobody can foresee then costs more (8 ns) than the check of the messages that do not match (1 ns).
+        """
+        return isinstance(self.tree, Compare) and self.tree.operator not in _EQUALITIES
 
     def _select_code(self) -> int:
         """Conjuncts that need no application properties come first: any that is not true decides."""

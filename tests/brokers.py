@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from headgate.broker.batches import PublishBatch
-from headgate.broker.broker import Broker, BrokerSettings, RunInWorker
+from headgate.broker.broker import Broker, BrokerSettings
+from headgate.broker.indexing import RunInWorker
 from headgate.broker.publishing import Publisher
 from headgate.broker.session import Session
 from headgate.errors import HeadgateError

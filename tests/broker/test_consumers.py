@@ -26,7 +26,7 @@ from headgate.broker.consumers import (
 from headgate.broker.pending import held_bytes
 from headgate.broker.publishing import Publisher
 from headgate.broker.session import Session
-from headgate.errors import CorruptChunkError
+from headgate.errors import CorruptChunkError, LimitExceededError
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer, stream_folder
 from headgate.log.format import CHUNK_HEADER_BYTES
@@ -275,7 +275,7 @@ def _damage(root: Path, *, chunk: int, at: int) -> None:
 
 
 def test_a_consumer_that_retention_overtook_goes_on_at_the_first_message_kept_and_is_told(
-    broker: Broker, session: Session
+    broker: Broker, session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
     session.declare_stream("short", {"stream-max-segment-size-bytes": 1000, "max-length-bytes": 2500})
     publisher = session.publisher("short")
@@ -294,7 +294,18 @@ def test_a_consumer_that_retention_overtook_goes_on_at_the_first_message_kept_an
     kept = [number for number in found if number >= first]
     assert kept == list(range(first, 200))
     assert told == [consumer.lost] and consumer.lost == first - (found[found.index(first) - 1] + 1)
-    assert _chunk_ids(chunks)[0] == first and chunks.lost == first
+    with caplog.at_level("WARNING", logger="headgate.broker"):
+        assert _chunk_ids(chunks)[0] == first and chunks.lost == first
+    assert f"{first} messages of stream 'short' were deleted before a consumer came to them" in caplog.text
+
+
+def test_a_consumer_has_a_bounded_number_of_filter_values(session: Session) -> None:
+    session.declare_stream("s", {})
+    values = tuple(b"%d" % number for number in range(1001))
+    assert session.chunk_consumer("s", _options(filter_values=values[1:])).stream == "s"
+    for consume in (session.chunk_consumer, session.message_consumer):
+        with pytest.raises(LimitExceededError, match="more than 1000 filter values"):
+            consume("s", _options(filter_values=values))
 
 
 # memory

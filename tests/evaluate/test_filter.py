@@ -81,6 +81,22 @@ def test_utc_is_the_time_that_is_given() -> None:
     assert not Filter.parse("price > 5").uses_time
 
 
+@pytest.mark.parametrize("engine", Engine)
+def test_a_filter_that_does_not_ask_for_the_time_needs_none(engine: Engine) -> None:
+    chosen = Filter.parse("region = 'AMER'")
+    assert chosen.matches(MESSAGES[0]) and chosen.verdict(MESSAGES[3]) is Verdict.ERROR
+    assert chosen.mask(BATCH, engine=engine).tolist() == [True, False, False, False, False]
+    assert chosen.verdicts(BATCH, engine=engine).tolist() == chosen.verdicts(BATCH, now_ms=1, engine=engine).tolist()
+    assert chosen.explain(MESSAGES[0]).verdict is Verdict.TRUE
+    asks = Filter.parse("p.creation_time > UTC() AND region = 'AMER'")
+    for ask in (asks.matches, asks.verdict, asks.explain):
+        with pytest.raises(ConfigError, match="now_ms"):
+            ask(MESSAGES[0])
+    for ask_many in (asks.mask, asks.verdicts):
+        with pytest.raises(ConfigError, match="now_ms"):
+            ask_many(BATCH, engine=engine)
+
+
 def test_a_filter_knows_the_fields_it_reads() -> None:
     chosen = Filter.parse("region = 'AMER' AND h.priority > 4")
     assert chosen.uses(REGION)

@@ -40,6 +40,21 @@ def test_matching_many_chunks_of_any_sizes_equals_matching_each(
     assert matcher.match_many(data, positions, lengths).tolist() == [matcher.matches(bloom) for bloom in blooms]
 
 
+@pytest.mark.parametrize("chunks", [1, 63, 64, 200])
+@pytest.mark.parametrize("match_unfiltered", [False, True])
+def test_many_wanted_values_over_few_or_many_chunks_pass_the_same_chunks_as_one_by_one(
+    chunks: int, match_unfiltered: bool
+) -> None:
+    blooms = [
+        bloom_bytes([b"value %d" % (7 * number), None if number % 5 == 0 else b"x"], 16) for number in range(chunks)
+    ]
+    matcher = BloomMatcher([b"value %d" % number for number in range(0, 300, 3)], match_unfiltered=match_unfiltered)
+    data = np.frombuffer(b"".join(blooms), dtype=np.uint8)
+    found = matcher.match_many(data, np.arange(chunks) * 16, np.full(chunks, 16))
+    assert found.tolist() == [matcher.matches(bloom) for bloom in blooms]
+    assert chunks == 1 or 0 < found.sum() < chunks
+
+
 def test_only_unfiltered_messages_leave_no_bloom_bytes() -> None:
     assert bloom_bytes([None, b"", None], 16) == b""
     assert bloom_bytes([], 16) == b""

@@ -7,15 +7,24 @@ import logging
 import random
 import resource
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from headgate.client import ServerAddress
 from headgate.client.connection import Connection
+from headgate.protocols.amqp091 import methods as m
+from headgate.protocols.amqp10.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, encode_frame
+from headgate.protocols.amqp10.performatives import SaslInit, SaslOutcome
+from headgate.server.context import SystemClock
 from headgate.server.metrics import open_descriptors, resident_bytes
+from server.amqp091_client import Client as Client091
+from server.amqp10_client import client_of
 from server.running import LIMIT_S, RunningServer, running_server
 
 pytestmark = pytest.mark.faults
@@ -129,3 +138,78 @@ def test_a_client_that_says_nothing_is_cut_off(tmp_path: Path, protocol: str) ->
             while client.recv(1000):
                 pass
         running.until(lambda: len(running.context.connections) == 0)
+
+
+def log_in_only(port: int, upto: str) -> socket.socket:
+    """A client whose login was answered, and that goes no further than that."""
+    if upto.startswith("0.9.1"):
+        client091 = Client091(port)
+        assert isinstance(client091.log_in(), m.ConnectionTune)
+        if upto == "0.9.1 tune-ok":
+            client091.say(0, m.ConnectionTuneOk(0x7FF, 131_072, 0))
+        return client091.socket
+    connected = socket.create_connection(("127.0.0.1", port), LIMIT_S)
+    connected.sendall(SASL_HEADER + encode_frame(0, SaslInit("PLAIN", b"\0guest\0guest").encode(), kind=SASL_FRAME))
+    said, accepted = b"", encode_frame(0, SaslOutcome(0).encode(), kind=SASL_FRAME)
+    while not said.endswith(accepted):
+        said += connected.recv(1000)
+    if upto == "1.0 header":
+        connected.sendall(AMQP_HEADER)
+    return connected
+
+
+def until_cut_off(client: socket.socket) -> None:
+    with contextlib.suppress(ConnectionError):
+        while client.recv(1000):
+            pass
+
+
+@pytest.mark.parametrize("upto", ["1.0 outcome", "1.0 header", "0.9.1 start-ok", "0.9.1 tune-ok"])
+def test_a_client_that_logs_in_and_does_not_open_is_cut_off(tmp_path: Path, upto: str) -> None:
+    with running_server(tmp_path, timeouts={"handshake_s": 0.3}) as running:
+        port = running.ports["amqp"]
+        with client_of(port) as opened10, Client091(port) as opened091:
+            opened091.open()
+            with log_in_only(port, upto) as client:
+                until_cut_off(client)
+            running.until(lambda: len(running.context.connections) == 2)
+            # Who opened before stays.
+            opened10.connection.begin()
+            opened10.pump(lambda: opened10.connection.sessions[0].is_mapped)
+            assert opened091.call(1, m.ChannelOpen()) == m.ChannelOpenOk()
+
+
+def test_a_login_that_is_being_checked_does_not_count_against_the_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed_s = 0.0
+    monkeypatch.setattr(SystemClock, "monotonic_s", staticmethod(lambda: time.monotonic() + passed_s))
+    asked, may_answer = threading.Event(), threading.Event()
+    with running_server(tmp_path, timeouts={"handshake_s": 30.0, "heartbeat_s": 1000}) as running, ExitStack() as stack:
+        port = running.ports["amqp"]
+        checked = stack.enter_context(Client091(port))
+        given = running.context.broker.users.authenticate
+
+        def authenticate(name: str, password: str) -> None:
+            asked.set()
+            assert may_answer.wait(LIMIT_S)
+            given(name, password)
+
+        # It opens after `checked`, so it is looked at later: when it is gone, that one was passed over.
+        unopened = stack.enter_context(log_in_only(port, "0.9.1 start-ok"))
+        monkeypatch.setattr(running.context.broker.users, "authenticate", authenticate)
+        with ThreadPoolExecutor(1) as pool:
+            try:
+                opening = pool.submit(checked.open)
+                assert asked.wait(LIMIT_S)
+                passed_s = 100.0
+                until_cut_off(unopened)
+            finally:
+                may_answer.set()
+            opening.result(LIMIT_S)
+        # And whoever says nothing gets no more time by it.
+        silent = stack.enter_context(socket.create_connection(("127.0.0.1", port), LIMIT_S))
+        running.until(lambda: len(running.context.connections) == 2)
+        passed_s = 200.0
+        until_cut_off(silent)
+        assert checked.call(1, m.ChannelOpen()) == m.ChannelOpenOk()

@@ -1,22 +1,26 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from headgate.broker.consumers import ConsumerOptions
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
-from server.running import RunningServer, running_server
+from headgate.server import http
+from server.running import LIMIT_S, RunningServer, running_server
 
 GUEST = ("guest", "guest")
+AS_GUEST = b"Host: x\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
 
 
 @pytest.fixture
@@ -174,3 +178,89 @@ def test_credentials_that_are_none_are_refused(running: RunningServer, header: s
         urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=10)
     with caught.value as error:
         assert error.code == 401
+
+
+def connected(running: RunningServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", running.ports["http"]), LIMIT_S)
+
+
+def until_closed(client: socket.socket) -> bytes:
+    data = b""
+    with contextlib.suppress(ConnectionError):
+        while piece := client.recv(65536):
+            data += piece
+    return data
+
+
+def test_silent_connections_stand_in_nobodys_way(tmp_path: Path) -> None:
+    more = 10
+    with contextlib.ExitStack() as stack:
+        running = stack.enter_context(running_server(tmp_path, handlers={}, timeouts={"handshake_s": 600.0}))
+        silent = [stack.enter_context(connected(running)) for _ in range(http._CONNECTIONS + more)]
+        assert request(running, "/health/live") == (200, "live\n")
+        for client in silent[: more + 1]:
+            assert until_closed(client) == b""
+        # The latest of them are still served.
+        silent[-1].sendall(b"GET /health/live HTTP/1.0\r\n\r\n")
+        assert until_closed(silent[-1]).endswith(b"live\n")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"GET /hea",
+        b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\nGET /hea",
+        b"GET /health/live HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab",
+        b"PUT /api/users/x HTTP/1.1\r\n" + AS_GUEST + b"Content-Length: 5\r\n\r\nab",
+    ],
+)
+def test_a_client_that_owes_a_request_is_cut_off(tmp_path: Path, said: bytes) -> None:
+    with running_server(tmp_path, handlers={}, timeouts={"handshake_s": 0.3}) as running, connected(running) as client:
+        client.sendall(said)
+        assert until_closed(client).count(b"200 OK") == said.count(b"/health/live")
+
+
+def test_a_client_that_does_not_take_its_answers_is_cut_off(tmp_path: Path) -> None:
+    with (
+        running_server(tmp_path, handlers={}, timeouts={"handshake_s": 0.3}) as running,
+        connected(running) as client,
+        contextlib.suppress(ConnectionError),
+    ):
+        while True:
+            client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
+
+
+class SlowAuthenticator:
+    """Answers nobody until it is told to."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[str], None]] = []
+
+    def authenticate(self, link: object, credentials: object, then: Callable[[str], None]) -> None:
+        self.waiting.append(then)
+
+    def answer(self) -> None:
+        for then in self.waiting:
+            then("guest")
+
+
+def test_requests_that_wait_are_limited_and_health_is_not(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        running = stack.enter_context(running_server(tmp_path, handlers={}, timeouts={"handshake_s": 0.3}))
+        given, slow = running.context.authenticator, SlowAuthenticator()
+        running.context.authenticator = cast(Any, slow)
+        asking = [stack.enter_context(connected(running)) for _ in range(http._REQUESTS)]
+        for client in asking:
+            client.sendall(b"GET /api/streams HTTP/1.1\r\nConnection: close\r\n" + AS_GUEST + b"\r\n")
+        running.until(lambda: len(slow.waiting) == http._REQUESTS)
+        assert request(running, "/api/streams", user=GUEST)[0] == 503
+        assert request(running, "/health/live")[0] == 200
+        # It comes later than them, and when it is cut off they were looked at.
+        with connected(running) as silent:
+            assert until_closed(silent) == b""
+        running.call(slow.answer)
+        for client in asking:
+            assert b"200 OK" in until_closed(client)
+        running.context.authenticator = given
+        assert request(running, "/api/streams", user=GUEST)[0] == 200

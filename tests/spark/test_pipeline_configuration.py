@@ -65,7 +65,8 @@ def test_options_of_a_stream_are_keys_or_options_and_reach_spark_as_text() -> No
         ("name", None, "name"),
         ("colour", "red", "colour"),
         ("sink", [], r"no \[\[sink\]\]"),
-        ("sink.0.colour", "red", "colour"),
+        ("sink.0.colour", "red", "sink 'out': .*colour"),
+        ("sink.0.name", 5, r"str.*sink\[0\]"),
         ("sink.0.mode", "update", "mode"),
         ("sink.0.input", "nothing", "sink 'out': input 'nothing'"),
         ("sink.0.stream", "s", "sink 'out': key stream is for Headgate streams"),
@@ -92,6 +93,13 @@ def test_options_of_a_stream_are_keys_or_options_and_reach_spark_as_text() -> No
 def test_what_is_wrong_is_named(path: str, value: object, message: str) -> None:
     with pytest.raises(ConfigError, match=f"(?s){message}"):
         check(_changed(path, value))
+
+
+def test_what_is_wrong_in_a_rule_is_said_with_topic_subscription_and_rule() -> None:
+    rules = [{"name": "plain"}, {"name": "red-orders", "colour": "red"}]
+    topic = {"name": "orders", "subscription": [{"name": "all"}, {"name": "red", "rule": rules}]}
+    with pytest.raises(ConfigError, match=r"^topic 'orders', subscription 'red', rule 'red-orders': .*`colour`"):
+        check({"name": "p", "topic": [topic]})
 
 
 def test_sinks_that_feed_each_other_in_a_circle_are_refused() -> None:

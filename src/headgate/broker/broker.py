@@ -19,6 +19,7 @@ from headgate.broker.catalogue import Catalogue
 from headgate.broker.consumers import Consumers
 from headgate.broker.exchanges import Exchanges
 from headgate.broker.groups import Group
+from headgate.broker.indexing import Indexing, RunInWorker
 from headgate.broker.publishing import Publisher, WriteJob, refuse
 from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
 from headgate.broker.users import Users
@@ -40,9 +41,6 @@ FLUSH_MS = 1_000
 WRITE_LIMIT_S = 60.0
 """A write in the background that takes longer, when the broker must wait for it, is given up."""
 
-RunInWorker = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
-"""Runs its first argument in another thread, and calls the second in the broker's with None or the error."""
-
 logger = logging.getLogger("headgate.broker")
 
 
@@ -50,12 +48,14 @@ logger = logging.getLogger("headgate.broker")
 class BrokerSettings:
     """How a broker stores and whom it knows; `users_file` None: `.headgate/users.json` under the root.
 
-    `open_file` opens what streams are written to; tests put one in that fails.
+    A consumer has at most so many `filter_values`: each is looked for in every chunk. `open_file` opens what streams
+    are written to; tests put one in that fails.
     """
 
     durability: Durability = Durability.PROCESS
     users_file: Path | None = None
     default_user: str = "guest"
+    filter_values: int = 1_000
     open_file: OpenFile = DiskFile
 
 
@@ -86,7 +86,7 @@ class Broker:
     ) -> None:
         """Read catalogue, exchanges and users.
 
-        What takes long goes through `run_in_worker` if it is given: files of deleted streams, and with
+        What takes long goes through `run_in_worker` if it is given: files of deleted streams, match indexes, and with
         `Durability.DISK` appends. Raises LogError, ConfigError for files that are wrong.
         """
         self.root = Path(root)
@@ -104,6 +104,7 @@ class Broker:
         self.groups: dict[tuple[str, str], Group] = {}
         self._wake = wake
         self._run_in_worker = run_in_worker
+        self._indexing = Indexing(now_ms=now_ms, run_in_worker=run_in_worker)
         self._waits_for_disk = self.settings.durability is Durability.DISK
         self._unwritten: dict[BrokerStream, None] = {}
         self._watched: dict[BrokerStream, None] = {}
@@ -133,6 +134,7 @@ class Broker:
     ) -> Publisher:
         """A publisher of a stream, whose writer is taken. Raises StreamLockedError and other LogErrors."""
         stream.open_writer(now_ms=self.now_ms())
+        self._indexing.begin(stream)
 
         def ended(_stream: BrokerStream, publisher: Publisher) -> None:
             stream.publishers.remove(publisher)
@@ -288,13 +290,14 @@ class Broker:
         """Look after the streams in use; to be called every 50 to 100 ms.
 
         Notices what other processes write, writes stored offsets within a second, gives back writers that nobody has
-        used for ten seconds, applies retention once an hour.
+        used for ten seconds, keeps match indexes up, applies retention once an hour.
         """
         self.consumers.tick(now_ms)
         flush_is_due = now_ms - self._flushed_ms >= FLUSH_MS
         if flush_is_due:
             self._flushed_ms = now_ms
             self._reload_users()
+            self._indexing.tick(now_ms)
         for stream in list(self._watched):
             if stream.job is None:
                 self._look_after_safely(stream, now_ms, flush_is_due)

@@ -9,6 +9,8 @@ query a publisher's sequence            write on the stream
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +24,7 @@ from headgate.broker.stream import BrokerStream
 from headgate.broker.users import Permission
 from headgate.errors import (
     HeadgateError,
+    LimitExceededError,
     PreconditionFailedError,
     ResourceExistsError,
 )
@@ -30,6 +33,8 @@ from headgate.log.tracking import MAX_REFERENCE_BYTES
 
 if TYPE_CHECKING:
     from headgate.broker.broker import Broker
+
+logger = logging.getLogger("headgate.broker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +170,7 @@ class Session:
     def chunk_consumer(self, stream: str, options: ConsumerOptions) -> ChunkConsumer:
         """A consumer that takes whole chunks; one of a group is told later whether it is the active one.
 
-        Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError, LogError.
+        Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError, LimitExceededError, LogError.
         """
         found, partition = self._readable(stream, options)
         consumer = self._broker.consumers.chunk_consumer(found, options)
@@ -179,6 +184,16 @@ class Session:
         self._started(consumer, found, options, partition)
         return consumer
 
+    def _lost(self, stream: BrokerStream, offsets: int) -> None:
+        """Retention was faster than a consumer, whose protocol has no word for it."""
+        logger.warning(
+            "user %r on %s: %d messages of stream %r were deleted before a consumer came to them",
+            self.user,
+            self.connection,
+            offsets,
+            stream.name,
+        )
+
     def _started(
         self, consumer: Consumer, stream: BrokerStream, options: ConsumerOptions, partition: int | None
     ) -> None:
@@ -188,6 +203,7 @@ class Session:
         """
         broker = self._broker
         self._consumers[consumer] = stream
+        consumer.on_lost = functools.partial(self._lost, stream)
         broker.counters.consumers_opened += 1
         broker.watch(stream)
         group: Group | None = None
@@ -428,6 +444,9 @@ class Session:
             raise PreconditionFailedError("a single active consumer needs a name", subject=stream)
         if options.name is not None:
             _reference(options.name, stream, may_be_empty=True)
+        limit = self._broker.settings.filter_values
+        if len(options.filter_values) > limit:
+            raise LimitExceededError(f"more than {limit} filter values", subject=stream)
         found = self._broker.catalogue.get(stream)
         return found, self._partition(found, options)
 

@@ -164,41 +164,50 @@ class Filter:
         """Whether the verdict may depend on that field."""
         return field in self.fields
 
-    def verdict(self, message: Message | bytes | memoryview, *, now_ms: int) -> Verdict:
-        """The verdict for one message, by the reference evaluator; ERROR for bytes that are none. Never raises."""
-        if isinstance(message, Message):
-            return reference.verdict(self.tree, message, now_ms)
-        return reference.verdict_of_bytes(self.tree, message, now_ms)
+    def verdict(self, message: Message | bytes | memoryview, *, now_ms: int | None = None) -> Verdict:
+        """The verdict for one message, by the reference evaluator; ERROR for bytes that are none.
 
-    def matches(self, message: Message | bytes | memoryview, *, now_ms: int) -> bool:
+        Here and below: `now_ms` is what UTC() gives, and may be left out where the filter does not ask for the time
+        (`uses_time`); ConfigError if it does. No message makes any of them raise.
+        """
+        time_ms = self._time_ms(now_ms)
+        if isinstance(message, Message):
+            return reference.verdict(self.tree, message, time_ms)
+        return reference.verdict_of_bytes(self.tree, message, time_ms)
+
+    def matches(self, message: Message | bytes | memoryview, *, now_ms: int | None = None) -> bool:
         """Whether the message is delivered: only a true filter delivers."""
         return self.verdict(message, now_ms=now_ms) is Verdict.TRUE
 
-    def mask(self, batch: EncodedMessages, *, now_ms: int, engine: Engine = Engine.KERNEL) -> NDArray[np.bool_]:
+    def mask(
+        self, batch: EncodedMessages, *, now_ms: int | None = None, engine: Engine = Engine.KERNEL
+    ) -> NDArray[np.bool_]:
         """Which messages are delivered: `(messages,)` bool. The fast way; use `verdicts` to tell unknown from false."""
-        program = self.program if engine is Engine.KERNEL else None
+        program, time_ms = self.program if engine is Engine.KERNEL else None, self._time_ms(now_ms)
         if program is None:
-            return np.equal(self._by_reference(batch, now_ms), Verdict.TRUE)
-        found = program.select(batch, now_ms)
-        self._decide_open_rows(found, batch, now_ms)
+            return np.equal(self._by_reference(batch, time_ms), Verdict.TRUE)
+        found = program.select(batch, time_ms)
+        self._decide_open_rows(found, batch, time_ms)
         return np.equal(found, Verdict.TRUE)
 
-    def verdicts(self, batch: EncodedMessages, *, now_ms: int, engine: Engine = Engine.KERNEL) -> NDArray[np.uint8]:
+    def verdicts(
+        self, batch: EncodedMessages, *, now_ms: int | None = None, engine: Engine = Engine.KERNEL
+    ) -> NDArray[np.uint8]:
         """The `Verdict` of each message: `(messages,)` uint8."""
-        program = self.program if engine is Engine.KERNEL else None
+        program, time_ms = self.program if engine is Engine.KERNEL else None, self._time_ms(now_ms)
         if program is None:
-            return self._by_reference(batch, now_ms)
-        found = program.verdicts(batch, now_ms)
-        self._decide_open_rows(found, batch, now_ms)
+            return self._by_reference(batch, time_ms)
+        found = program.verdicts(batch, time_ms)
+        self._decide_open_rows(found, batch, time_ms)
         return found
 
     def explain(
-        self, message: Message | bytes | memoryview, *, now_ms: int, filter_values: Collection[bytes] = ()
+        self, message: Message | bytes | memoryview, *, now_ms: int | None = None, filter_values: Collection[bytes] = ()
     ) -> Explanation:
         """What each clause makes of the message, and why it does not match; see `headgate.evaluate.explain`."""
         from headgate.evaluate.explain import explain
 
-        return explain(self, message, now_ms=now_ms, filter_values=tuple(filter_values))
+        return explain(self, message, now_ms=self._time_ms(now_ms), filter_values=tuple(filter_values))
 
     def convert(self, dialect: str, *, assume: Collection[Assumption | str] = ()) -> Conversion:
         """The filter in another language, true for the same messages (`headgate.language.convert`).
@@ -228,6 +237,13 @@ class Filter:
             self._program = compile_program(self.tree)
             self._compiled = True
         return self._program
+
+    def _time_ms(self, now_ms: int | None) -> int:
+        if now_ms is not None:
+            return now_ms
+        if self.uses_time:
+            raise ConfigError(f"the filter asks for the time: give now_ms, which is what UTC() is in {self.text!r}")
+        return 0
 
     def _by_reference(self, batch: EncodedMessages, now_ms: int) -> NDArray[np.uint8]:
         found = np.full(len(batch), UNDECIDED, dtype=np.uint8)

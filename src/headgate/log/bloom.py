@@ -25,6 +25,9 @@ MIN_FILTER_SIZE_BYTES = 16
 MAX_FILTER_SIZE_BYTES = 255
 DEFAULT_FILTER_SIZE_BYTES = 16
 
+_FEW_CHUNKS = 64
+"""Fewer chunks than that, and than values: all values are asked at once, else value by value over all chunks."""
+
 _MASK = 0xFFFFFFFF
 _GOLDEN_RATIO = 0x9E3779B9
 _BINARY_SEED = 0x08D12E65
@@ -126,7 +129,7 @@ class BloomMatcher:
     (UTF-8) are the same value. Picklable.
     """
 
-    __slots__ = ("_tests", "match_unfiltered", "values")
+    __slots__ = ("_pairs", "_tests", "match_unfiltered", "values")
 
     def __init__(self, values: Iterable[bytes | str], *, match_unfiltered: bool) -> None:
         distinct = {value.encode() if isinstance(value, str) else bytes(value) for value in values}
@@ -135,6 +138,7 @@ class BloomMatcher:
         self.match_unfiltered = match_unfiltered or b"" in distinct
         self.values = tuple(sorted(distinct - {b""}))
         self._tests: dict[int, tuple[tuple[int, int, int, int], ...]] = {}
+        self._pairs: dict[int, NDArray[np.int64]] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild_matcher, (self.values, self.match_unfiltered)
@@ -143,9 +147,10 @@ class BloomMatcher:
         """Per wanted value: byte and mask of the first bit, byte and mask of the second."""
         tests = self._tests.get(size_bytes)
         if tests is None:
-            pairs = {bit_positions(value, size_bytes) for value in self.values}
-            tests = tuple((x >> 3, 0x80 >> (x & 7), y >> 3, 0x80 >> (y & 7)) for x, y in sorted(pairs))
+            pairs = sorted({bit_positions(value, size_bytes) for value in self.values})
+            tests = tuple((x >> 3, 0x80 >> (x & 7), y >> 3, 0x80 >> (y & 7)) for x, y in pairs)
             self._tests[size_bytes] = tests
+            self._pairs[size_bytes] = np.array(pairs, dtype=np.int64).reshape(-1, 2)
         return tests
 
     def matches(self, bloom: bytes | bytearray | memoryview) -> bool:
@@ -179,6 +184,9 @@ class BloomMatcher:
         tests = self._tests_for(size)
         unfiltered_mask = 0x80 if self.match_unfiltered else 0
         result: NDArray[np.bool_] = (filters[:, 0] & unfiltered_mask) != 0
+        if len(positions) < min(len(tests), _FEW_CHUNKS):
+            bits, pairs = np.unpackbits(filters, axis=1).view(np.bool_), self._pairs[size]
+            return result | (bits[:, pairs[:, 0]] & bits[:, pairs[:, 1]]).any(axis=1)
         for first, first_mask, second, second_mask in tests:
             result |= ((filters[:, first] & first_mask) != 0) & ((filters[:, second] & second_mask) != 0)
         return result

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
@@ -42,7 +43,10 @@ class Driver:
         self.loop = loop
         self.context: ServerContext
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, float] = {}
+        """Since when each is there."""
+        self._logins_s: deque[float] = deque()
+        """Since when each login that is not checked yet waits for it."""
         self._servers: list[asyncio.Server] = []
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="headgate-worker")
         self._login_thread = ThreadPoolExecutor(1, thread_name_prefix="headgate-login")
@@ -153,7 +157,13 @@ class Driver:
 
     def run_in_login_thread(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
         """The same in the one thread for hashes of passwords: a flood of logins delays no reader."""
-        self._run(self._login_thread, work, then)
+        self._logins_s.append(self.context.clock.monotonic_s())
+
+        def checked(result: T | BaseException) -> None:
+            self._logins_s.popleft()
+            then(result)
+
+        self._run(self._login_thread, work, checked)
 
     def run_in_sender_thread(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
         """The same in the one thread for large writes, which never wait: no scan delays them."""
@@ -178,11 +188,14 @@ class Driver:
 
     def _tick_handlers(self) -> None:
         self._timers["handlers"] = self.loop.call_later(_HANDLER_TICK_S, self._tick_handlers)
-        now_ms = self.context.clock.now_ms()
-        latest_opened_ms = now_ms - int(self.context.settings.timeouts.handshake_s * 1000)
-        for connection in tuple(self._connections):
+        now_ms, now_s = self.context.clock.now_ms(), self.context.clock.monotonic_s()
+        limit_s = self.context.settings.timeouts.handshake_s
+        if self._logins_s:
+            # Who waits for us to check a login has waited no longer than the first of them.
+            limit_s += now_s - self._logins_s[0]
+        for connection, opened_s in tuple(self._connections.items()):
             record = connection.record
-            if record.user is None and record.opened_ms < latest_opened_ms and not connection.is_closing:
+            if record.user is None and now_s - opened_s > limit_s and not connection.is_closing:
                 logger.info("%s: not known in time, the connection is closed", record.name)
                 self.context.connections.totals.timed_out += 1
                 connection.abort()
@@ -212,12 +225,12 @@ class Driver:
 
     def opened(self, connection: Connection, listener: str) -> ConnectionRecord:
         """A connection was accepted."""
-        self._connections.add(connection)
+        self._connections[connection] = self.context.clock.monotonic_s()
         return self.context.connections.opened(connection, listener=listener, now_ms=self.context.clock.now_ms())
 
     def lost(self, connection: Connection) -> None:
         """A connection is gone."""
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         self.context.connections.closed(connection)
         if not self._connections and self._all_gone is not None:
             self._all_gone.set()

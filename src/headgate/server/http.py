@@ -8,6 +8,9 @@
     DELETE /api/users/NAME
 
 Paths under `/api` need a user (HTTP Basic); lists hold what that user may read, users are the administrators' matter.
+
+Only requests under `/api` wait for anything, so only they are limited in number; health and metrics are answered at
+once, whoever else waits. Connections are limited, too: one more takes the place of the one that owes a request longest.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headgate.errors import AuthenticationError, BrokerError, HeadgateError, ResourceNotFoundError
 from headgate.protocols.sasl import Plain
@@ -47,7 +51,9 @@ from headgate.server.settings import Tls
 
 _METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8; escaping=underscores"
 _BODY_BYTES = 65_536
-_CONCURRENT = 64
+_REQUESTS = 64
+"""Under `/api`, at once."""
+_CONNECTIONS = 256
 _GRACE_S = 2
 _REALM = {"WWW-Authenticate": 'Basic realm="Headgate"'}
 
@@ -60,20 +66,77 @@ class _RefusedError(Exception):
         self.response = _json({"error": reason}, status, headers)
 
 
+class _HttpConnection(H11Protocol):
+    """Ends when its client owes a request for `limit_s`, or has not taken the answer by then.
+
+    uvicorn has a limit only for clients that say nothing at all behind an answer.
+    """
+
+    def __init__(self, server: uvicorn.Server, all_open: dict[_HttpConnection, None], limit_s: float) -> None:
+        super().__init__(server.config, server.server_state, server.lifespan.state)
+        self._all_open = all_open
+        """Those that wait longest for a request come first."""
+        self._limit_s = limit_s
+        self._limit: asyncio.TimerHandle
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accepted; with TLS, after its handshake."""
+        super().connection_made(transport)
+        self._expect()
+        if len(self._all_open) > _CONNECTIONS:
+            first = next(other for other in self._all_open if not other._is_ours_to_answer)
+            # Its transport tells only in the next turn that it is gone.
+            del self._all_open[first]
+            first.transport.abort()
+
+    def on_response_complete(self) -> None:
+        """An answer was handed to the transport."""
+        if self in self._all_open:
+            self._limit.cancel()
+            self._expect()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport is gone."""
+        self._limit.cancel()
+        self._all_open.pop(self, None)
+        super().connection_lost(exc)
+
+    @property
+    def _is_ours_to_answer(self) -> bool:
+        """Whether all of a request is here, and its client takes what it is told."""
+        cycle = self.cycle
+        # uvicorn has None for it until the first request.
+        return cycle is not None and not cycle.more_body and not cycle.response_complete and not self.flow.write_paused
+
+    def _expect(self) -> None:
+        """The client has the whole time from now on."""
+        self._all_open.pop(self, None)
+        self._all_open[self] = None
+        self._limit = self.loop.call_later(self._limit_s, self._reached_limit)
+
+    def _reached_limit(self) -> None:
+        if self._is_ours_to_answer:
+            self._expect()
+        else:
+            self.transport.abort()
+
+
 class HttpServer:
     """One listener of HTTP, from `start` to `stop`."""
 
     def __init__(self, context: ServerContext, driver: Driver, listening: socket.socket, tls: Tls | None) -> None:
         self._socket = listening
+        self._limit_s = context.settings.timeouts.handshake_s
+        self._all_open: dict[_HttpConnection, None] = {}
         config = uvicorn.Config(
             _Site(context, driver).application(),
             log_config=None,
             access_log=False,
             lifespan="off",
             ws="none",
-            http="h11",
+            http=_HttpConnection,
             server_header=False,
-            limit_concurrency=_CONCURRENT,
             timeout_graceful_shutdown=_GRACE_S,
             ssl_certfile=None if tls is None else tls.certificate,
             ssl_keyfile=None if tls is None else tls.key,
@@ -85,7 +148,16 @@ class HttpServer:
         """Accept."""
         self._server.config.load()
         self._server.lifespan = self._server.config.lifespan_class(self._server.config)
-        await self._server.startup(sockets=[self._socket])
+        # uvicorn's own startup has no limit for the handshake of TLS.
+        tls = self._server.config.ssl
+        listener = await asyncio.get_running_loop().create_server(
+            lambda: _HttpConnection(self._server, self._all_open, self._limit_s),
+            sock=self._socket,
+            backlog=self._server.config.backlog,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else self._limit_s,
+        )
+        self._server.servers = [listener]
         self._task = asyncio.create_task(self._server.main_loop())
 
     async def stop(self) -> None:
@@ -116,6 +188,7 @@ class _Site:
     def __init__(self, context: ServerContext, driver: Driver) -> None:
         self._context = context
         self._driver = driver
+        self._requests = 0
 
     def application(self) -> Starlette:
         """The application with its routes."""
@@ -187,6 +260,9 @@ class _Site:
         """A route for users: refuses others, and answers errors of the broker in JSON."""
 
         async def handled(request: Request) -> Response:
+            if self._requests >= _REQUESTS:
+                return _json({"error": f"{_REQUESTS} requests are being answered, ask again later"}, 503)
+            self._requests += 1
             try:
                 return await handle(request, await self._user(request))
             except _RefusedError as refused:
@@ -195,6 +271,8 @@ class _Site:
                 return _json({"error": str(error)}, 404)
             except HeadgateError as error:
                 return _json({"error": str(error)}, 400 if isinstance(error, BrokerError) else 500)
+            finally:
+                self._requests -= 1
 
         return handled
 

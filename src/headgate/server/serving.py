@@ -122,6 +122,7 @@ class Server:
             durability=Durability(self._settings.storage.durability),
             users_file=None if users_file is None else Path(users_file),
             default_user=self._settings.authentication.default_user,
+            filter_values=self._settings.limits.filter_values,
         )
         return Broker(
             Path(self._settings.root),

@@ -86,7 +86,7 @@ class Limits(_Table, frozen=True):
     publishers: Count = 256
     """Stream protocol publishers of a connection: the protocol numbers them with a byte."""
     consumers: Count = 256
-    """Consumers of a connection."""
+    """Consumers of a connection; those of AMQP 1.0 are links, and limited as such."""
     frame_size_bytes: Count = 262_144
     """AMQP 1.0: the largest frame in either direction."""
     frame_size_bytes_091: Count = 131_072
@@ -99,8 +99,10 @@ class Limits(_Table, frozen=True):
     """A publishing connection with more is not read from until a quarter of it is left."""
     sub_batch_expansion_bytes: Count = 67_108_864
     """The largest sub-batch, uncompressed."""
-    filter_bytes: Count = 4096
-    """The longest filter expression."""
+    filter_bytes: Count = 16_384
+    """The longest filter expression; the languages have limits of their own beside it."""
+    filter_values: Count = 1_000
+    """The most filter values of a consumer: each is looked for in every chunk."""
     login_failures_a_minute: Count = 30
     """From one address; further attempts are refused unseen until the minute is over."""
 
@@ -109,7 +111,8 @@ class Timeouts(_Table, frozen=True):
     """Durations in seconds."""
 
     handshake_s: Seconds = 10.0
-    """From accepting a connection to a user that is known."""
+    """From accepting a connection to a user that is known, and from there to an open connection; over HTTP, for a whole
+    request, and for taking its answer."""
     heartbeat_s: Count = 60
     """What is proposed to clients; AMQP and the stream protocol."""
     login_failure_s: Seconds = 1.0

@@ -6,7 +6,7 @@ import datetime
 import uuid
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, FilterError, FilterLimitError, FilterSyntaxError, FilterTypeError
@@ -260,9 +260,11 @@ def test_calls_of_newid_are_counted_in_the_order_of_the_text() -> None:
 
 @settings(deadline=None, max_examples=300)
 @given(filters())
+@example("n = (- (0 / 0.0))")
 def test_the_text_of_a_filter_gives_the_same_filter(text: str) -> None:
     tree = bound(text)
-    assert without_spans(bound(spelled(tree, "servicebus"))) == without_spans(tree)
+    # By what they show: a NaN that was folded is not equal to itself.
+    assert repr(without_spans(bound(spelled(tree, "servicebus")))) == repr(without_spans(tree))
 
 
 _WORDS = (

@@ -20,6 +20,7 @@ def warned(text: str) -> list[tuple[str, str]]:
         ("sys.Subject = 'x' AND [a b] = 5 AND c = TRUE", "label = 'x', properties.[a b] = 5, properties.c = TRUE"),
         ("sys.correlationid = 'x'", "correlation_id = 'x'"),
         ("property('a') = -1.5", "properties.a = -1.5"),
+        ("(a = 'x' AND b = 2) AND c = TRUE", "properties.a = 'x', properties.b = 2, properties.c = TRUE"),
     ],
 )
 def test_a_filter_of_equalities_could_be_a_correlation_filter(text: str, conditions: str) -> None:
@@ -40,6 +41,8 @@ def test_a_filter_of_equalities_could_be_a_correlation_filter(text: str, conditi
         "n = 9007199254740993",
         "color IN ('red')",
         "color IS NULL",
+        "a = 1 AND a = 2",
+        "(a = 1 AND b = 2) AND (c = 3 OR d = 4)",
     ],
 )
 def test_a_filter_of_anything_else_could_not(text: str) -> None:

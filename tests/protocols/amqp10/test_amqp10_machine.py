@@ -173,7 +173,13 @@ class PeerMachine(RuleBasedStateMachine):
             link = session.link(flow.handle)
             if not link.publishes:
                 given_back = (flow.delivery_count - link.heard_count) % MODULUS
-                assert given_back == 0 or (flow.drain and flow.link_credit == 0)
+                if flow.drain and flow.link_credit and not link.credit:
+                    # An answer that waited for the window goes out before what the same words granted is given back.
+                    assert (flow.delivery_count + flow.link_credit) % MODULUS == link.count
+                    link.heard_count = flow.delivery_count
+                    return
+                # More may have been granted before an answer to a drain found room in the window.
+                assert given_back == 0 or flow.drain
                 assert flow.delivery_count == link.count, "credit is told ahead of messages"
                 link.heard_count = flow.delivery_count
             assert (flow.delivery_count, flow.link_credit) == (link.count, link.credit)

@@ -54,11 +54,22 @@ def _operand_warnings(text: str, node: Compare | In) -> Iterator[FilterWarning]:
 def correlation_conditions(tree: Node) -> tuple[str, ...] | None:
     """The conditions of a correlation filter that is true for the same messages as a bound SQL filter; None: no such.
 
-    That is a filter of nothing but `=` between a property that correlation filters have and a constant, under AND.
+    That is a filter of nothing but `=` between a property that correlation filters have and a constant, under AND, each
+    property once: a correlation filter has one condition for it.
     """
-    conjuncts = tree.operands if isinstance(tree, And) else (tree,)
-    conditions = tuple(map(_condition, conjuncts))
-    return None if None in conditions else tuple(filter(None, conditions))
+    found = tuple(map(_condition, _conjuncts(tree)))
+    conditions = tuple(condition for condition in found if condition is not None)
+    if len(conditions) < len(found) or len({name.casefold() for name, _ in conditions}) < len(conditions):
+        return None
+    return tuple(f"{name} = {value}" for name, value in conditions)
+
+
+def _conjuncts(tree: Node) -> Iterator[Node]:
+    if not isinstance(tree, And):
+        yield tree
+        return
+    for operand in tree.operands:
+        yield from _conjuncts(operand)
 
 
 _EXACT_LIMIT = 2**53
@@ -71,7 +82,8 @@ _SYSTEM_FIELDS = {
 }
 
 
-def _condition(node: Node) -> str | None:
+def _condition(node: Node) -> tuple[str, str] | None:
+    """The name of a condition, and its value."""
     if not (
         isinstance(node, Compare) and node.operator is CompareOperator.EQUAL and node.rules is ValueRules.SERVICE_BUS
     ):
@@ -83,8 +95,8 @@ def _condition(node: Node) -> str | None:
         return None
     if field.reference.section is Section.APPLICATION_PROPERTIES:
         name = (field.reference.key or b"").decode(errors="replace")
-        return f"properties.{property_text(name)} = {constant_text(constant.value)}"
+        return f"properties.{property_text(name)}", constant_text(constant.value)
     system_field = _SYSTEM_FIELDS.get(field.reference)
     if system_field is None or kind_of(constant.value) is not Kind.STRING:
         return None
-    return f"{system_field} = {constant_text(constant.value)}"
+    return system_field, constant_text(constant.value)

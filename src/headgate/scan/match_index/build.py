@@ -5,6 +5,7 @@ Pure work on one segment at a time; who runs it, and where, is for others: the S
 
 from __future__ import annotations
 
+import bisect
 import zlib
 from dataclasses import dataclass, fields
 
@@ -65,15 +66,19 @@ class BuildCounters:
             setattr(self, counter.name, getattr(self, counter.name) + getattr(other, counter.name))
 
 
-def build_index(stream: Stream, *, now_ms: int, full: bool = False) -> BuildCounters:
+def build_index(stream: Stream, *, now_ms: int, full: bool = False, from_offset: int = 0) -> BuildCounters:
     """Bring the sidecars of a stream up to date, segment by segment, in this process.
+
+    With `from_offset` only those of the segment that has it, and of later ones.
 
     Raises FilterError or ConfigError for a registered text that is no filter here, LogError for files that cannot be
     written. `full` computes everything anew.
     """
     registration = prepare_build(stream, now_ms=now_ms)
     done = BuildCounters()
-    for segment in stream.segments():
+    segments = stream.segments()
+    first = bisect.bisect_right(segments, from_offset, key=lambda segment: segment.first_chunk_id) - 1
+    for segment in segments[max(0, first) :]:
         done.add(build_segment(segment, registration, full=full))
     return done
 

@@ -82,6 +82,7 @@ class Amqp091Handler:
         self._pump = Pump(link)
         self._channels: dict[int, Channel] = {}
         self._message_number = 0
+        self._logged_in_s = 0.0
         self._confirming: dict[Channel, None] = {}
         self._conversation = Conversation(link, context.clock)
         self._outbox: Outbox[tuple[Channel, int, int]] = Outbox(
@@ -112,11 +113,16 @@ class Amqp091Handler:
         self._pump.wake()
 
     def tick(self, now_ms: int) -> None:
-        """Heartbeats in both directions; publishers that nobody uses are given back."""
+        """The opening within its time, heartbeats in both directions; publishers that nobody uses are given back."""
         self._outbox.tick(now_ms)
-        interval_s = self.core.heartbeat_s
-        if not interval_s or self.core.state is not ConnectionState.OPEN:
-            return
+        if self.core.state in (ConnectionState.TUNING, ConnectionState.OPENING):
+            if self._context.clock.monotonic_s() - self._logged_in_s > self.settings.timeouts.handshake_s:
+                logger.info("%s: logged in, but not opened in time", self._context.connections.of(self._link).name)
+                self._link.abort()
+        elif self.core.state is ConnectionState.OPEN and self.core.heartbeat_s:
+            self._tick_open(self.core.heartbeat_s)
+
+    def _tick_open(self, interval_s: int) -> None:
         if self._conversation.is_silent(2 * interval_s):
             logger.info("missed heartbeats from client, timeout: %ds", interval_s)
             self._link.abort()
@@ -208,6 +214,7 @@ class Amqp091Handler:
         name = self._context.connections.of(self._link).name
         self.session = self._context.broker.open_session(result, protocol="AMQP 0.9.1", connection=name)
         self.session.on_stream_deleted = self._stream_deleted
+        self._logged_in_s = self._context.clock.monotonic_s()
         self._outbox.open(self.session)
         self.core.authenticated()
         self._receive(b"")

@@ -17,6 +17,7 @@ from headgate.language.amqp.filter_set import (
     read_filter_set,
 )
 from headgate.log import OffsetKind, OffsetSpecification
+from headgate.message import AmqpType
 from headgate.protocols.amqp10.terminus import RawEntry
 
 
@@ -36,17 +37,21 @@ class RequestedFilters:
     attach_refused: str | None
 
 
-def read_filters(entries: Sequence[RawEntry], dialect: str) -> RequestedFilters:
-    """Read a filter map; SQL filters are texts of `dialect`."""
+def read_filters(entries: Sequence[RawEntry], dialect: str, *, limit_bytes: int) -> RequestedFilters:
+    """Read a filter map; SQL filters are texts of `dialect`, texts of more than `limit_bytes` are refused."""
     readable: list[FilterEntry] = []
     places: list[int] = []
     refused: list[RefusedEntry] = []
     for index, entry in enumerate(entries):
         try:
-            readable.append(entry.read())
+            read = entry.read()
         except MessageError as error:
             refused.append(RefusedEntry(index, str(error)))
+            continue
+        if read.value.type is AmqpType.STRING and len(read.value.value.encode()) > limit_bytes:
+            refused.append(RefusedEntry(index, f"a filter of more than {limit_bytes} bytes"))
         else:
+            readable.append(read)
             places.append(index)
     found = read_filter_set(readable, dialect)
     refused += [RefusedEntry(places[entry.index], entry.reason) for entry in found.refused]

@@ -149,6 +149,7 @@ class Amqp10Handler:
         self._broker: BrokerSession | None = None
         self._links: dict[Link, ServedLink] = {}
         self._is_ended = False
+        self._logged_in_s: float | None = None
         self._conversation = Conversation(link, context.clock)
 
     @property
@@ -176,7 +177,7 @@ class Amqp10Handler:
         self.pump.wake()
 
     def tick(self, now_ms: int) -> None:
-        """Show that this side lives, and end a connection whose peer does not."""
+        """Show that this side lives, and end a connection whose peer does not, or does not open it in time."""
         heartbeat_s = self.context.settings.timeouts.heartbeat_s
         if self._connection.is_opened:
             asked_ms = self._connection.remote_idle_time_out
@@ -186,6 +187,11 @@ class Amqp10Handler:
                 error = Error(Condition.RESOURCE_LIMIT_EXCEEDED, f"nothing was heard for {heartbeat_s} seconds")
                 self._close(error)
             self.flush()
+        elif self._logged_in_s is not None and not self._is_ended:
+            waited_s = self.context.clock.monotonic_s() - self._logged_in_s
+            if waited_s > self.context.settings.timeouts.handshake_s:
+                logger.info("%s: logged in, but not opened in time", self._name)
+                self._link.abort()
 
     def lost(self, reason: Exception | None) -> None:
         """The connection is gone."""
@@ -293,6 +299,7 @@ class Amqp10Handler:
             self._refuse_login()
             return
         self.user = user
+        self._logged_in_s = self.context.clock.monotonic_s()
         self._connection.send_outcome(SaslCode.OK)
         self._conversation.go_on(Waiting.LOGIN)
         self._process(b"")
@@ -381,8 +388,8 @@ class Amqp10Handler:
         return ManagementLink(self, link)
 
     def _consuming(self, link: Link, attach: Attach, stream: str, source: Source) -> tuple[ConsumingLink, Attach]:
-        settings = self.context.settings.filters
-        filters = read_filters(source.filter or (), settings.dialect)
+        settings, limits = self.context.settings.filters, self.context.settings.limits
+        filters = read_filters(source.filter or (), settings.dialect, limit_bytes=limits.filter_bytes)
         if filters.attach_refused is not None:
             raise _RefusedAttachError(Condition.PRECONDITION_FAILED, filters.attach_refused)
         for refused in filters.refused:

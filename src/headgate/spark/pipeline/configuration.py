@@ -238,12 +238,25 @@ def load(path: str | Path) -> Pipeline:
         raise ConfigError(f"{file}: {error}") from error
 
 
+def _with_names(reason: str, content: object) -> str:
+    """A reason that ends with a path such as `$.topic[0].rule[2]`, behind the names of what the path leads through."""
+    path = reason.rpartition("`$")[2]
+    names = []
+    for key, index in re.findall(r"\.(\w+)(?:\[(\d+)\])?", path):
+        content = content.get(key) if isinstance(content, Mapping) else None
+        if index and isinstance(content, list) and int(index) < len(content):
+            content = content[int(index)]
+            if isinstance(content, Mapping) and isinstance(content.get("name"), str):
+                names.append(f"{key} {content['name']!r}")
+    return f"{', '.join(names)}: {reason}" if names else reason
+
+
 def check(content: Mapping[str, object]) -> Pipeline:
     """The pipeline that a dict in the form of the TOML file describes; errors as in `load`, without the file."""
     try:
         parsed = msgspec.convert(content, _File)
     except msgspec.ValidationError as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(_with_names(str(error), content)) from error
     if not _PIPELINE_NAME.fullmatch(parsed.name):
         raise ConfigError(f"name {parsed.name!r}: expected letters, digits, dots, dashes and underscores, at most 100")
     if not parsed.sink and not parsed.topic:

@@ -1,0 +1,198 @@
+"""Match indexes that the broker keeps up while it writes: where that is switched on, in the background, and no more."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from brokers import SetClock, open_broker, open_session, publish
+from headgate.broker import indexing
+from headgate.log import Stream, stream_folder
+from headgate.message import Message
+from headgate.scan.match_index.count import coverage
+from headgate.scan.match_index.registry import REGISTRY_NAME, FilterRegistry
+from headgate.scan.match_index.settings import IndexSettings
+
+Work = Callable[[], None]
+Ended = Callable[[BaseException | None], None]
+
+
+class Worker:
+    """A worker that does what it was given when the test says so."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[Work, Ended]] = []
+
+    def __call__(self, work: Work, ended: Ended) -> None:
+        self.given.append((work, ended))
+
+    def run(self) -> None:
+        work, ended = self.given.pop(0)
+        try:
+            work()
+        except Exception as error:
+            ended(error)
+        else:
+            ended(None)
+
+
+def register(root: Path, *, switched_on: bool = True) -> None:
+    registry = FilterRegistry(Stream.open(stream_folder(root, "orders")))
+    registry.configure(IndexSettings(calculate_filter_bitmap=switched_on))
+    registry.register("emea", "region = 'EMEA'", "amqp", now_ms=1)
+
+
+def indexed_messages(root: Path) -> int:
+    """How many messages the sidecars have the filter's result for."""
+    return sum(coverage(Stream.open(stream_folder(root, "orders"))).messages.values())
+
+
+def orders(count: int) -> list[bytes]:
+    return [Message(application_properties={"region": "EMEA"}).encode()] * count
+
+
+def tick(broker: object, clock: SetClock, delay_ms: int = indexing.INDEX_MS) -> None:
+    clock.now += delay_ms
+    broker.tick(clock.now)  # type: ignore[attr-defined]
+
+
+def test_what_is_published_is_in_the_index_some_seconds_later(tmp_path: Path) -> None:
+    clock = SetClock()
+    broker = open_broker(tmp_path, clock=clock)
+    session = open_session(broker)
+    session.declare_stream("orders", {})
+    register(tmp_path)
+    publisher = session.publisher("orders")
+    publish(broker, publisher, orders(3))
+    tick(broker, clock)
+    assert indexed_messages(tmp_path) == 3
+    publish(broker, publisher, orders(2))
+    tick(broker, clock)
+    assert indexed_messages(tmp_path) == 5
+    broker.close()
+
+
+@pytest.mark.parametrize("is_registered", [False, True])
+def test_without_the_switch_nothing_is_indexed(tmp_path: Path, is_registered: bool) -> None:
+    clock = SetClock()
+    broker = open_broker(tmp_path, clock=clock)
+    session = open_session(broker)
+    session.declare_stream("orders", {})
+    if is_registered:
+        register(tmp_path, switched_on=False)
+    publish(broker, session.publisher("orders"), orders(3))
+    tick(broker, clock)
+    assert indexed_messages(tmp_path) == 0
+    register(tmp_path)
+    publish(broker, session.publisher("orders"), orders(1))
+    tick(broker, clock)
+    assert indexed_messages(tmp_path) == 4, "the segment that grows is indexed as a whole"
+    broker.close()
+
+
+def test_one_build_at_a_time_goes_on_in_the_worker_while_messages_come(tmp_path: Path) -> None:
+    clock, worker = SetClock(), Worker()
+    broker = open_broker(tmp_path, clock=clock, run_in_worker=worker)
+    session = open_session(broker)
+    session.declare_stream("orders", {})
+    register(tmp_path)
+    publisher = session.publisher("orders")
+    publish(broker, publisher, orders(3))
+    tick(broker, clock)
+    publish(broker, publisher, orders(2))
+    tick(broker, clock)
+    assert len(worker.given) == 1
+    worker.run()
+    tick(broker, clock, 20_000)
+    assert len(worker.given) == 1, "what came meanwhile is due as well"
+    worker.run()
+    assert indexed_messages(tmp_path) == 5
+    tick(broker, clock)
+    assert not worker.given, "nothing is new"
+    broker.close()
+
+
+def test_a_build_that_took_long_is_followed_by_a_long_rest(tmp_path: Path) -> None:
+    clock, worker = SetClock(), Worker()
+    broker = open_broker(tmp_path, clock=clock, run_in_worker=worker)
+    session = open_session(broker)
+    session.declare_stream("orders", {})
+    register(tmp_path)
+    publisher = session.publisher("orders")
+    publish(broker, publisher, orders(1))
+    tick(broker, clock)
+    clock.now += 4_000
+    worker.run()
+    publish(broker, publisher, orders(1))
+    tick(broker, clock, 30_000)
+    assert not worker.given
+    tick(broker, clock, 6_000)
+    assert len(worker.given) == 1
+    broker.close()
+
+
+def test_a_writer_that_is_given_back_leaves_nothing_unindexed(tmp_path: Path) -> None:
+    clock, worker = SetClock(), Worker()
+    broker = open_broker(tmp_path, clock=clock, run_in_worker=worker)
+    session = open_session(broker)
+    session.declare_stream("orders", {})
+    register(tmp_path)
+    publisher = session.publisher("orders")
+    publish(broker, publisher, orders(1))
+    tick(broker, clock)
+    publish(broker, publisher, orders(1))
+    publisher.close()
+    tick(broker, clock)
+    tick(broker, clock, 20_000)
+    worker.run()
+    tick(broker, clock, 200_000)
+    worker.run()
+    assert indexed_messages(tmp_path) == 2
+    tick(broker, clock)
+    assert not worker.given
+    broker.close()
+
+
+def test_a_registry_that_is_damaged_is_told_once_and_keeps_nobody_from_publishing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = SetClock()
+    broker = open_broker(tmp_path, clock=clock)
+    session = open_session(broker)
+    session.declare_stream("orders", {})
+    registry = stream_folder(tmp_path, "orders") / REGISTRY_NAME
+    registry.write_text("{")
+    publisher = session.publisher("orders")
+    with caplog.at_level(logging.WARNING, logger="headgate.broker"):
+        for _ in range(3):
+            assert publish(broker, publisher, orders(1)) is None
+            tick(broker, clock)
+    assert [record.getMessage().count("match index of stream 'orders'") for record in caplog.records] == [1]
+    registry.unlink()
+    register(tmp_path)
+    publish(broker, publisher, orders(1))
+    tick(broker, clock)
+    assert indexed_messages(tmp_path) == 4
+    broker.close()
+
+
+def test_a_stream_that_is_deleted_while_it_is_indexed_is_forgotten(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, worker = SetClock(), Worker()
+    broker = open_broker(tmp_path, clock=clock, run_in_worker=worker)
+    session = open_session(broker)
+    session.declare_stream("orders", {})
+    register(tmp_path)
+    publish(broker, session.publisher("orders"), orders(1))
+    tick(broker, clock)
+    session.delete_stream("orders")
+    with caplog.at_level(logging.WARNING, logger="headgate.broker"):
+        worker.run()
+    worker.given.clear()
+    tick(broker, clock)
+    assert not worker.given and not caplog.records
+    broker.close()

@@ -157,6 +157,21 @@ def test_chunks_of_a_wanted_filter_value_far_behind_are_views_too(broker: Broker
 # the end of a stream
 
 
+def test_the_filtered_lag_is_the_share_of_the_lag_that_the_filter_has_kept_so_far(
+    broker: Broker, session: Session
+) -> None:
+    publisher = session.publisher("s")
+    _write(broker, publisher, range(90))
+    third, everything = (session.message_consumer("s", _options(wanted=text)) for text in ("n % 3 = 0", None))
+    assert third.filtered_lag == third.lag == 90, "nothing is known before it has read"
+    for consumer in (third, everything):
+        _read(consumer)
+        assert consumer.filtered_lag == consumer.lag == 0
+    _write(broker, publisher, range(90, 150))
+    assert (third.lag, third.filtered_lag) == (60, 20)
+    assert (everything.lag, everything.filtered_lag) == (60, 60)
+
+
 def test_a_consumer_at_the_end_is_woken_once_per_write_and_reads_only_what_is_new(
     broker: Broker, session: Session
 ) -> None:

@@ -62,6 +62,7 @@ def test_lag_of_a_server_is_that_of_stored_offsets_and_of_connected_consumers(ru
         None,
         0,
     )
+    assert (stored["filtered_lag"], connected["filtered_lag"]) == (None, 0)
 
 
 def test_stored_offsets_of_a_folder_are_listed_with_their_lag(orders: Run, tmp_path: Path) -> None:
@@ -72,8 +73,8 @@ def test_stored_offsets_of_a_folder_are_listed_with_their_lag(orders: Run, tmp_p
     orders("stream", "create", "empty")
     shown = orders("consumer", "lag")
     assert shown.out.splitlines() == [
-        "stream\tname\ttag\tstored_offset\tnext_offset\tlag",
-        "orders\tapp\t\t19\t31\t11",
+        "stream\tname\ttag\tstored_offset\tnext_offset\tlag\tfiltered_lag",
+        "orders\tapp\t\t19\t31\t11\t",
     ]
     assert orders("consumer", "ls", "orders").out == "stream\tname\tstored_offset\norders\tapp\t19\n"
     assert "no consumer stored an offset" in orders("consumer", "ls", "empty").err

@@ -110,6 +110,7 @@ def test_consumers_are_listed_with_the_filter_in_force(running: RunningServer) -
     assert len(listed(running, "consumers")) == 2
     (row,) = listed(running, "consumers", ("anna", "secret"))
     assert (row["stream"], row["name"], row["tag"], row["credit"], row["lag"]) == ("orders", "app", "link-1", 5, 0)
+    assert (row["filtered_lag"], row["lost"]) == (0, 0)
     assert (row["dialect"], row["filter"]) == ("amqp", "price > 10")
     assert (row["filter_values"], row["match_unfiltered"]) == (["emea"], True)
     found = metrics(running, "/metrics/per-object")

@@ -88,6 +88,7 @@ class Consumer(ABC):
         "_lock",
         "_log",
         "_looked_to",
+        "_passed_offsets",
         "_pending",
         "_reader",
         "_scan_offset",
@@ -126,7 +127,7 @@ class Consumer(ABC):
         self._generation = 0
         self._arrived: tuple[int, Portion | ChunkPortion | None, int] | None = None
         self._looked_to = -1
-        self._scan_offset = 0
+        self._scan_offset = self._passed_offsets = 0
         self._used_ms = consumers.time_ms
         self._reader = SharedReader(log, options.request())
         if not options.single_active:
@@ -220,6 +221,14 @@ class Consumer(ABC):
         """How many offsets there are that it has neither taken nor passed over."""
         return max(0, self._stream.next_offset - self.next_offset)
 
+    @property
+    def filtered_lag(self) -> int:
+        """About how many of those it will be given: as large a share as of what it has looked at so far."""
+        lag = self.lag
+        if not self._passed_offsets:
+            return lag
+        return round(lag * min(1.0, self._counters.messages_matched / self._passed_offsets))
+
     def scan(self) -> None:
         """Read on: some mebibytes at most. In any thread, one call at a time.
 
@@ -267,6 +276,7 @@ class Consumer(ABC):
             return
         self._counters.add(portion.counters)
         before, self._scan_offset = self._scan_offset, portion.next_offset
+        self._passed_offsets += portion.next_offset - before
         self._gathering.moved(before)
         self._used_ms = self._consumers.time_ms
         self._keep(portion)

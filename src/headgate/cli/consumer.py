@@ -29,7 +29,7 @@ _LISTED = (
     "credit",
     "active",
 )
-_LAGGING = ("stream", "name", "tag", "stored_offset", "next_offset", "lag")
+_LAGGING = ("stream", "name", "tag", "stored_offset", "next_offset", "lag", "filtered_lag")
 
 
 @commands.command
@@ -52,7 +52,8 @@ def ls(stream: StreamName = None, /, *, as_json: AsJson = False, place: Place = 
 def lag(stream: StreamName = None, /, *, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
     """Show how many messages lie between consumers and the end of their streams.
 
-    For stored offsets, and with a server also for connected consumers: those have a tag, and no stored offset.
+    For stored offsets, and with a server also for connected consumers: those have a tag, and no stored offset. Of them
+    the filtered lag is known, too: about how many of these messages their filters will let through.
     """
     if not place.is_server:
         rows = list(_stored(place.root, stream))

@@ -107,6 +107,8 @@ def consumer_row(session: Session, consumer: Consumer) -> Row:
         "filter": None if options.filter is None else options.filter.text,
         "next_offset": consumer.next_offset,
         "lag": consumer.lag,
+        "filtered_lag": consumer.filtered_lag,
+        "lost": consumer.lost,
         "credit": consumer.credit,
         "active": consumer.is_active,
         "delivered_chunks": consumer.delivered_chunks if isinstance(consumer, ChunkConsumer) else None,

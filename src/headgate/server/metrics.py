@@ -260,6 +260,18 @@ CONSUMER: tuple[Family[Consumer], ...] = (
     Family(
         "headgate_consumer_lag", "gauge", "Offsets between the end of the stream and the consumer.", lambda c: c.lag
     ),
+    Family(
+        "headgate_consumer_filtered_lag",
+        "gauge",
+        "About how many messages of the lag the consumer will be given: the share that its filters have kept so far.",
+        lambda c: c.filtered_lag,
+    ),
+    Family(
+        "headgate_consumer_messages_lost_total",
+        "counter",
+        "Messages that retention deleted before the consumer came to them.",
+        lambda c: c.lost,
+    ),
     Family("headgate_consumer_credit", "gauge", "What it may still be sent.", lambda c: c.credit),
 )
 

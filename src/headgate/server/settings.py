@@ -96,7 +96,8 @@ class Limits(_Table, frozen=True):
     message_size_bytes: Count = 16_777_216
     """The largest message, whatever the protocol."""
     unconfirmed_messages: Count = 50_000
-    """A publishing connection with more is not read from until a quarter of it is left."""
+    """A publishing connection with more is not read from until a quarter of it is left. AMQP 1.0: each publishing link
+    has credit for so many, and for 4 000 at most."""
     sub_batch_expansion_bytes: Count = 67_108_864
     """The largest sub-batch, uncompressed."""
     filter_bytes: Count = 16_384

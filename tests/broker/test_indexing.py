@@ -10,6 +10,8 @@ import pytest
 
 from brokers import SetClock, open_broker, open_session, publish
 from headgate.broker import indexing
+from headgate.broker.broker import Broker
+from headgate.broker.session import Session
 from headgate.log import Stream, stream_folder
 from headgate.message import Message
 from headgate.scan.match_index.count import coverage
@@ -30,13 +32,7 @@ class Worker:
         self.given.append((work, ended))
 
     def run(self) -> None:
-        work, ended = self.given.pop(0)
-        try:
-            work()
-        except Exception as error:
-            ended(error)
-        else:
-            ended(None)
+        indexing.run_here(*self.given.pop(0))
 
 
 def register(root: Path, *, switched_on: bool = True) -> None:
@@ -54,16 +50,22 @@ def orders(count: int) -> list[bytes]:
     return [Message(application_properties={"region": "EMEA"}).encode()] * count
 
 
-def tick(broker: object, clock: SetClock, delay_ms: int = indexing.INDEX_MS) -> None:
+def opened(root: Path, clock: SetClock, worker: Worker | None = None) -> tuple[Broker, Session]:
+    """A broker with the stream `orders`."""
+    broker = open_broker(root, clock=clock, run_in_worker=worker)
+    session = open_session(broker)
+    session.declare_stream("orders", {})
+    return broker, session
+
+
+def tick(broker: Broker, clock: SetClock, delay_ms: int = indexing.INDEX_MS) -> None:
     clock.now += delay_ms
-    broker.tick(clock.now)  # type: ignore[attr-defined]
+    broker.tick(clock.now)
 
 
 def test_what_is_published_is_in_the_index_some_seconds_later(tmp_path: Path) -> None:
     clock = SetClock()
-    broker = open_broker(tmp_path, clock=clock)
-    session = open_session(broker)
-    session.declare_stream("orders", {})
+    broker, session = opened(tmp_path, clock)
     register(tmp_path)
     publisher = session.publisher("orders")
     publish(broker, publisher, orders(3))
@@ -78,9 +80,7 @@ def test_what_is_published_is_in_the_index_some_seconds_later(tmp_path: Path) ->
 @pytest.mark.parametrize("is_registered", [False, True])
 def test_without_the_switch_nothing_is_indexed(tmp_path: Path, is_registered: bool) -> None:
     clock = SetClock()
-    broker = open_broker(tmp_path, clock=clock)
-    session = open_session(broker)
-    session.declare_stream("orders", {})
+    broker, session = opened(tmp_path, clock)
     if is_registered:
         register(tmp_path, switched_on=False)
     publish(broker, session.publisher("orders"), orders(3))
@@ -95,9 +95,7 @@ def test_without_the_switch_nothing_is_indexed(tmp_path: Path, is_registered: bo
 
 def test_one_build_at_a_time_goes_on_in_the_worker_while_messages_come(tmp_path: Path) -> None:
     clock, worker = SetClock(), Worker()
-    broker = open_broker(tmp_path, clock=clock, run_in_worker=worker)
-    session = open_session(broker)
-    session.declare_stream("orders", {})
+    broker, session = opened(tmp_path, clock, worker)
     register(tmp_path)
     publisher = session.publisher("orders")
     publish(broker, publisher, orders(3))
@@ -117,9 +115,7 @@ def test_one_build_at_a_time_goes_on_in_the_worker_while_messages_come(tmp_path:
 
 def test_a_build_that_took_long_is_followed_by_a_long_rest(tmp_path: Path) -> None:
     clock, worker = SetClock(), Worker()
-    broker = open_broker(tmp_path, clock=clock, run_in_worker=worker)
-    session = open_session(broker)
-    session.declare_stream("orders", {})
+    broker, session = opened(tmp_path, clock, worker)
     register(tmp_path)
     publisher = session.publisher("orders")
     publish(broker, publisher, orders(1))
@@ -136,9 +132,7 @@ def test_a_build_that_took_long_is_followed_by_a_long_rest(tmp_path: Path) -> No
 
 def test_a_writer_that_is_given_back_leaves_nothing_unindexed(tmp_path: Path) -> None:
     clock, worker = SetClock(), Worker()
-    broker = open_broker(tmp_path, clock=clock, run_in_worker=worker)
-    session = open_session(broker)
-    session.declare_stream("orders", {})
+    broker, session = opened(tmp_path, clock, worker)
     register(tmp_path)
     publisher = session.publisher("orders")
     publish(broker, publisher, orders(1))
@@ -160,9 +154,7 @@ def test_a_registry_that_is_damaged_is_told_once_and_keeps_nobody_from_publishin
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = SetClock()
-    broker = open_broker(tmp_path, clock=clock)
-    session = open_session(broker)
-    session.declare_stream("orders", {})
+    broker, session = opened(tmp_path, clock)
     registry = stream_folder(tmp_path, "orders") / REGISTRY_NAME
     registry.write_text("{")
     publisher = session.publisher("orders")
@@ -183,9 +175,7 @@ def test_a_stream_that_is_deleted_while_it_is_indexed_is_forgotten(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock, worker = SetClock(), Worker()
-    broker = open_broker(tmp_path, clock=clock, run_in_worker=worker)
-    session = open_session(broker)
-    session.declare_stream("orders", {})
+    broker, session = opened(tmp_path, clock, worker)
     register(tmp_path)
     publish(broker, session.publisher("orders"), orders(1))
     tick(broker, clock)

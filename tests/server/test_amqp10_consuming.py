@@ -322,14 +322,19 @@ def test_a_filter_that_is_refused_is_logged_with_its_reason(
     assert "bad-one" in caplog.text and "number >" in caplog.text and "left out" in caplog.text
 
 
-def test_a_filter_above_the_limit_is_left_out_and_logged(
-    client: Client, stream: str, caplog: pytest.LogCaptureFixture
+def test_an_sql_filter_above_the_limit_is_left_out_and_logged(
+    tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    long = _sql(f"number = 1 {' ' * 16_384}")
-    with caplog.at_level("WARNING", logger="headgate.server.amqp10"):
-        link = client.receiver(stream, filters=(FIRST, long), name="long-one")
-    assert link.peer.source.filter == (FIRST,)
-    assert "long-one" in caplog.text and "a filter of more than 16384 bytes" in caplog.text
+    with running_server(
+        tmp_path_factory.mktemp("short"), handlers={"amqp": Amqp10Handler}, limits={"filter_bytes": 10}
+    ) as server, client_of(server.ports["amqp"]) as client:  # fmt: skip
+        Management(client).declare("s")
+        bloom = RawEntry.of("b", "rabbitmq:stream-filter", amqp_value("a value of its own length"))
+        with caplog.at_level("WARNING", logger="headgate.server.amqp10"):
+            link = client.receiver("/queues/s", filters=(FIRST, bloom, _sql("number = 12")), name="long-one")
+        assert link.peer.source.filter == (FIRST, bloom)
+        assert "long-one" in caplog.text and "a filter of more than 10 bytes" in caplog.text
+        assert client.receiver("/queues/s", filters=(FIRST, _sql("number = 1"))).peer.source.filter[1:]
 
 
 def test_bad_filters_detach_where_the_server_is_told_to(tmp_path_factory: pytest.TempPathFactory) -> None:

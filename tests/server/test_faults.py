@@ -128,15 +128,17 @@ def test_a_thousand_idle_connections_cost_little_and_are_given_back(running: Run
     running.until(lambda: open_descriptors() <= descriptors)
 
 
+def until_cut_off(client: socket.socket) -> None:
+    with contextlib.suppress(ConnectionError):
+        while client.recv(1000):
+            pass
+
+
 @pytest.mark.parametrize("protocol", ["amqp", "stream", "stomp"])
 def test_a_client_that_says_nothing_is_cut_off(tmp_path: Path, protocol: str) -> None:
     with running_server(tmp_path, timeouts={"handshake_s": 0.3}) as running:
-        with (
-            socket.create_connection(("127.0.0.1", running.ports[protocol]), LIMIT_S) as client,
-            contextlib.suppress(ConnectionError),
-        ):
-            while client.recv(1000):
-                pass
+        with socket.create_connection(("127.0.0.1", running.ports[protocol]), LIMIT_S) as client:
+            until_cut_off(client)
         running.until(lambda: len(running.context.connections) == 0)
 
 
@@ -156,12 +158,6 @@ def log_in_only(port: int, upto: str) -> socket.socket:
     if upto == "1.0 header":
         connected.sendall(AMQP_HEADER)
     return connected
-
-
-def until_cut_off(client: socket.socket) -> None:
-    with contextlib.suppress(ConnectionError):
-        while client.recv(1000):
-            pass
 
 
 @pytest.mark.parametrize("upto", ["1.0 outcome", "1.0 header", "0.9.1 start-ok", "0.9.1 tune-ok"])

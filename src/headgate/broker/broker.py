@@ -19,7 +19,7 @@ from headgate.broker.catalogue import Catalogue
 from headgate.broker.consumers import Consumers
 from headgate.broker.exchanges import Exchanges
 from headgate.broker.groups import Group
-from headgate.broker.indexing import Indexing, RunInWorker
+from headgate.broker.indexing import Indexing, RunInWorker, run_here
 from headgate.broker.publishing import Publisher, WriteJob, refuse
 from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
 from headgate.broker.users import Users
@@ -104,7 +104,7 @@ class Broker:
         self.groups: dict[tuple[str, str], Group] = {}
         self._wake = wake
         self._run_in_worker = run_in_worker
-        self._indexing = Indexing(now_ms=now_ms, run_in_worker=run_in_worker)
+        self._indexing = Indexing(now_ms=now_ms, run_in_worker=run_in_worker or run_here)
         self._waits_for_disk = self.settings.durability is Durability.DISK
         self._unwritten: dict[BrokerStream, None] = {}
         self._watched: dict[BrokerStream, None] = {}
@@ -168,10 +168,7 @@ class Broker:
     def _remove_files(self, folder: Path) -> None:
         """Large files take long to go; whatever is left when the broker ends, the next one removes."""
         remove = functools.partial(shutil.rmtree, folder, ignore_errors=True)
-        if self._run_in_worker is None:
-            remove()
-        else:
-            self._run_in_worker(remove, lambda _error: None)
+        (self._run_in_worker or run_here)(remove, lambda _error: None)
 
     def _end(self, stream: BrokerStream) -> None:
         """Nobody uses a stream any more: what is queued is refused."""

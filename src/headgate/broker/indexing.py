@@ -17,6 +17,8 @@ from headgate.log import Stream
 from headgate.scan.match_index.build import build_index
 from headgate.scan.match_index.registry import REGISTRY_NAME, FilterRegistry
 
+logger = logging.getLogger("headgate.broker")
+
 INDEX_MS = 2_000
 """From the end of one build to the next of the same stream at least."""
 _REST = 9
@@ -25,7 +27,15 @@ _REST = 9
 RunInWorker = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
 """Runs its first argument in another thread, and calls the second in the broker's with None or the error."""
 
-logger = logging.getLogger("headgate.broker")
+
+def run_here(work: Callable[[], None], ended: Callable[[BaseException | None], None]) -> None:
+    """For a broker without workers."""
+    try:
+        work()
+    except Exception as error:
+        ended(error)
+    else:
+        ended(None)
 
 
 @dataclass(slots=True)
@@ -41,7 +51,7 @@ class _Indexed:
 class Indexing:
     """The match indexes of the streams that a broker writes; all calls are made in the broker's thread."""
 
-    def __init__(self, *, now_ms: Callable[[], int], run_in_worker: RunInWorker | None) -> None:
+    def __init__(self, *, now_ms: Callable[[], int], run_in_worker: RunInWorker) -> None:
         self._now_ms = now_ms
         self._run_in_worker = run_in_worker
         self._indexed: dict[BrokerStream, _Indexed] = {}
@@ -83,12 +93,4 @@ class Indexing:
                 logger.warning("the match index of stream %r is not kept up: %s", stream.name, error)
 
         state.is_running = True
-        if self._run_in_worker is not None:
-            self._run_in_worker(work, ended)
-            return
-        try:
-            work()
-        except HeadgateError as error:
-            ended(error)
-        else:
-            ended(None)
+        self._run_in_worker(work, ended)

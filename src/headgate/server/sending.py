@@ -135,8 +135,7 @@ class Sender:
 
 
 def _is_mapped(buffer: Buffer) -> bool:
-    owner = buffer.obj if isinstance(buffer, memoryview) else buffer
-    return isinstance(owner, np.ndarray) and memory_of(owner) is None
+    return isinstance(buffer, memoryview) and isinstance(buffer.obj, np.ndarray) and memory_of(buffer.obj) is None
 
 
 def _behind(buffers: list[Buffer], sent: int) -> list[Buffer]:

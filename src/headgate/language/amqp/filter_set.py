@@ -106,9 +106,14 @@ _INTEGERS = frozenset(
 )
 
 
-def read_filter_set(entries: Sequence[FilterEntry], dialect: str = DEFAULT_DIALECT) -> FilterSet:
-    """What the entries of a filter map ask for; SQL filters are texts of `dialect`. A wrong entry never raises."""
-    reader = _Reader(dialect)
+def read_filter_set(
+    entries: Sequence[FilterEntry], dialect: str = DEFAULT_DIALECT, *, sql_bytes: int | None = None
+) -> FilterSet:
+    """What the entries of a filter map ask for; SQL filters are texts of `dialect`, of `sql_bytes` at most.
+
+    A wrong entry never raises.
+    """
+    reader = _Reader(dialect, sql_bytes)
     effective: list[int] = []
     refused: list[RefusedEntry] = []
     attach_refused: RefusedEntry | None = None
@@ -142,8 +147,9 @@ def read_filter_set(entries: Sequence[FilterEntry], dialect: str = DEFAULT_DIALE
 class _Reader:
     """Takes entries from the last to the first: of stage 1 and offset the last taken counts, of others the first."""
 
-    def __init__(self, dialect: str) -> None:
+    def __init__(self, dialect: str, sql_bytes: int | None) -> None:
         self.dialect = dialect
+        self.sql_bytes = sql_bytes
         self.filter_values: tuple[bytes, ...] = ()
         self.match_unfiltered = False
         self.offset: OffsetRequest | None = None
@@ -180,6 +186,8 @@ class _Reader:
         if value.type is not AmqpType.STRING:
             raise _LeftOut(f"an SQL filter is a string, found {value.type.value}")
         text: str = value.value
+        if self.sql_bytes is not None and len(text.encode()) > self.sql_bytes:
+            raise _LeftOut(f"a filter of more than {self.sql_bytes} bytes")
         tree = bind(parse(text, self.dialect), self.dialect, text)
         if self._sql or self._by_section:
             raise _LeftOut("a later entry of the map is the expression in force")

@@ -17,7 +17,6 @@ from headgate.language.amqp.filter_set import (
     read_filter_set,
 )
 from headgate.log import OffsetKind, OffsetSpecification
-from headgate.message import AmqpType
 from headgate.protocols.amqp10.terminus import RawEntry
 
 
@@ -37,23 +36,19 @@ class RequestedFilters:
     attach_refused: str | None
 
 
-def read_filters(entries: Sequence[RawEntry], dialect: str, *, limit_bytes: int) -> RequestedFilters:
-    """Read a filter map; SQL filters are texts of `dialect`, texts of more than `limit_bytes` are refused."""
+def read_filters(entries: Sequence[RawEntry], dialect: str, *, sql_bytes: int) -> RequestedFilters:
+    """Read a filter map; SQL filters are texts of `dialect`, of `sql_bytes` at most."""
     readable: list[FilterEntry] = []
     places: list[int] = []
     refused: list[RefusedEntry] = []
     for index, entry in enumerate(entries):
         try:
-            read = entry.read()
+            readable.append(entry.read())
         except MessageError as error:
             refused.append(RefusedEntry(index, str(error)))
-            continue
-        if read.value.type is AmqpType.STRING and len(read.value.value.encode()) > limit_bytes:
-            refused.append(RefusedEntry(index, f"a filter of more than {limit_bytes} bytes"))
         else:
-            readable.append(read)
             places.append(index)
-    found = read_filter_set(readable, dialect)
+    found = read_filter_set(readable, dialect, sql_bytes=sql_bytes)
     refused += [RefusedEntry(places[entry.index], entry.reason) for entry in found.refused]
     effective = [places[index] for index in found.effective]
     return RequestedFilters(

@@ -389,7 +389,7 @@ class Amqp10Handler:
 
     def _consuming(self, link: Link, attach: Attach, stream: str, source: Source) -> tuple[ConsumingLink, Attach]:
         settings, limits = self.context.settings.filters, self.context.settings.limits
-        filters = read_filters(source.filter or (), settings.dialect, limit_bytes=limits.filter_bytes)
+        filters = read_filters(source.filter or (), settings.dialect, sql_bytes=limits.filter_bytes)
         if filters.attach_refused is not None:
             raise _RefusedAttachError(Condition.PRECONDITION_FAILED, filters.attach_refused)
         for refused in filters.refused:

@@ -418,6 +418,15 @@ def test_settings_that_are_none_are_an_error_with_the_place(stream: Stream, cont
     assert caught.value.path == stream.path / "stream.json"
 
 
+def test_settings_that_a_power_loss_took_say_what_to_do(tmp_path: Path) -> None:
+    made = Stream.create(tmp_path / "s", name="s", now_ms=0, flushed=False)
+    assert Stream.open(made.path) == made
+    (made.path / "stream.json").write_bytes(b"")
+    with pytest.raises(LogError, match=r"not the settings.*power loss.*remove the folder") as caught:
+        Stream.open(made.path)
+    assert caught.value.path == made.path / "stream.json"
+
+
 def test_settings_of_another_format_are_refused(stream: Stream) -> None:
     path = stream.path / "stream.json"
     path.write_text(path.read_text().replace('"format": 1', '"format": 2'))

@@ -58,13 +58,14 @@ def output_of(
 ) -> Output:
     """The staged chunks that a batch appends to the stream in a folder, in order; None stands for an empty task.
 
-    Raises ConfigError for a stream outside the root: the manifest could not be found from it.
+    Both are real paths, without links. Raises ConfigError for a stream outside the root: the manifest could not be
+    found from it.
     """
-    folder, base = stream.resolve(), root.resolve()
-    if base not in folder.parents:
-        raise ConfigError(f"stream {stream} lies outside the root {root}; outputs of one batch share a root")
-    parts = tuple(part for part in staged if part is not None)
-    return Output(folder.relative_to(base).as_posix(), parts, filter_source)
+    try:
+        name = stream.relative_to(root).as_posix()
+    except ValueError:
+        raise ConfigError(f"stream {stream} lies outside the root {root}; outputs of one batch share a root") from None
+    return Output(name, tuple(part for part in staged if part is not None), filter_source)
 
 
 def commit_batch(

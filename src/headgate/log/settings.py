@@ -92,6 +92,12 @@ def load_settings(folder: Path) -> StreamSettings | None:
             raw = file.read()
     except (FileNotFoundError, NotADirectoryError):
         return None
+    if not raw:
+        raise LogError(
+            "not the settings of a stream: an empty file, as a power loss may leave it; restore it, or remove the folder "
+            "to have the stream made anew",
+            path=path,
+        )
     try:
         settings = msgspec.json.decode(raw, type=StreamSettings)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -102,6 +108,6 @@ def load_settings(folder: Path) -> StreamSettings | None:
 
 
 def save_settings(folder: Path, settings: StreamSettings, *, flushed: bool = True) -> None:
-    """Replace the settings of a stream folder, all or nothing, `flushed` to the disk."""
+    """Replace the settings of a stream folder, all or nothing; after a power loss, too, if they are `flushed`."""
     encoded = msgspec.json.format(msgspec.json.encode(settings), indent=1)
     replace_file(folder / SETTINGS_NAME, encoded + b"\n", flushed=flushed)

@@ -78,11 +78,13 @@ class Stream:
         arguments: StreamArguments | None = None,
         filter_source: str | None = None,
         declaration: Mapping[str, object] | None = None,
+        flushed: bool = True,
         wait: Wait = no_wait,
     ) -> Stream:
         """Make a new, empty stream; `filter_source` declares the field that its filter values come from.
 
-        `declaration` are the arguments as a client gave them, kept as they are.
+        `declaration` are the arguments as a client gave them, kept as they are. Not `flushed` a power loss may take the
+        stream, or leave it with empty settings, which is an error to whoever opens it.
 
         Raises ConfigError for a wrong argument, StreamExistsError, StreamLockedError where another process is making
         it and `wait` gives up, and StorageFullError or StreamReadOnlyError where the folder cannot be made.
@@ -115,7 +117,7 @@ class Stream:
                     file.close()
             except OSError as error:
                 raise storage_error(error, folder) from error
-            save_settings(folder, settings)
+            save_settings(folder, settings, flushed=flushed)
         return Stream(folder, settings)
 
     @staticmethod

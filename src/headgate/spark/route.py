@@ -45,8 +45,8 @@ _MOST_MESSAGES = 1 << 19
 _MOST_BYTES = 96 << 20
 """So much is decided at once: what an output costs for each batch is shared by many messages."""
 
-_OPENING_THREADS = 8
-"""Streams that are made at the same time: each waits for the device, and waiting together costs once."""
+_FLUSHING_THREADS = 8
+"""Streams that are made at the same time where each is flushed: waiting for the device together costs once."""
 
 Int64Array = NDArray[np.int64]
 
@@ -184,7 +184,9 @@ def _route_of(content: Mapping[str, object]) -> Route:
     for name, options in checked.items():
         by_stream.setdefault(options.stream, []).append(name)
     made = []
-    with ThreadPoolExecutor(max_workers=_OPENING_THREADS) as pool:
+    # Without a flush threads would only take the interpreter from each other, at each of some thirty system calls.
+    threads = _FLUSHING_THREADS if any(options.durability == "disk" for options in checked.values()) else 1
+    with ThreadPoolExecutor(max_workers=threads) as pool:
         targets = list(pool.map(open_target, [checked[names[0]] for names in by_stream.values()]))
     for names, target in zip(by_stream.values(), targets, strict=True):
         said = [checked[name].filter_value for name in names if checked[name].filter_value is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ WAIT = clock.patient(30.0)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An existing stream to write to. Picklable; `root` is the folder whose commits it takes part in."""
+    """An existing stream to write to. Picklable; `root` is the folder whose commits it takes part in. Real paths."""
 
     root: Path
     path: Path
@@ -33,7 +34,7 @@ class Target:
         """What writes the chunks of one task: into a new file, or into `file`."""
         return StagedFile(self.root, query=query, name=name, filter_size_bytes=self.filter_size_bytes, file=file)
 
-    def output(self, staged: list[StagedChunks]) -> Output:
+    def output(self, staged: Sequence[StagedChunks]) -> Output:
         """What a batch appends to this stream."""
         return output_of(self.root, self.path, staged, filter_source=self.filter_source)
 
@@ -98,6 +99,8 @@ def _create(options: SinkOptions) -> Stream:
             now_ms=clock.now_ms(),
             arguments=StreamArguments(**{option: value for option, value in given.items() if value is not None}),
             filter_source=options.filter_source,
+            # A flush would be most of what making it takes, and what is written into it is not flushed either.
+            flushed=options.durability == "disk",
             wait=WAIT,
         )
     except StreamExistsError:

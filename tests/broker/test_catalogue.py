@@ -451,7 +451,8 @@ def test_a_declaration_that_found_the_disk_full_leaves_no_stream_and_can_be_repe
 ) -> None:
     session = open_session(open_broker(tmp_path))
 
-    def full(folder: Path, _settings: StreamSettings) -> None:
+    def full(folder: Path, _settings: StreamSettings, *, flushed: bool) -> None:
+        assert flushed
         raise StorageFullError("no room", path=folder)
 
     with monkeypatch.context() as patch:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.broker.backlog import Backlog
 from headgate.server.conversation import MAX_UNTAKEN_BYTES, Conversation, Waiting
+from headgate.server.settings import Limits
 from server.links import FakeLink, SetClock
 
 
@@ -38,6 +40,23 @@ def test_a_reason_that_was_none_starts_no_reading(conversation, link):
     link.pause_reading()
     conversation.go_on(Waiting.SLOW)
     assert not link.reads
+
+
+@pytest.mark.parametrize(("entries", "size_bytes"), [(101, 0), (0, 1001)])
+def test_a_client_that_published_too_much_is_read_again_when_a_quarter_of_it_is_left(
+    conversation, link, entries, size_bytes
+):
+    backlog = Backlog()
+    conversation.limit_backlog(backlog, Limits(unconfirmed_messages=100, unconfirmed_bytes=1000))
+    backlog.add(100, 1000)
+    assert link.reads
+    backlog.remove(100, 1000)
+    backlog.add(entries, size_bytes)
+    assert not link.reads, "before anything else is read"
+    backlog.remove(entries - 26 if entries else 0, size_bytes - 251 if size_bytes else 0)
+    assert not link.reads
+    backlog.remove(1 if entries else 0, 1 if size_bytes else 0)
+    assert link.reads and not backlog.is_full
 
 
 def test_a_client_that_is_only_listened_to_is_read_whatever_the_reasons_were(conversation, link):

@@ -9,12 +9,11 @@ import pytest
 from headgate.broker.batches import PublishBatch, PublishMessage
 from headgate.broker.session import Session
 from headgate.errors import HeadgateError, ResourceNotFoundError
-from headgate.server.conversation import Conversation
 from headgate.server.outbox import IDLE_MS, Outbox
 from headgate.server.settings import Limits
-from server.links import FakeLink, SetClock
+from server.links import SetClock
 
-LIMITS = Limits(unconfirmed_messages=8, publishers=2)
+LIMITS = Limits(publishers=2)
 
 
 class FakePublisher:
@@ -69,12 +68,10 @@ class Case:
     """An outbox with all that it knows, and what it settled."""
 
     def __init__(self) -> None:
-        self.link = FakeLink()
         self.clock = SetClock()
         self.session = FakeSession()
         self.settled: list[tuple[list[int], HeadgateError | None]] = []
         self.outbox: Outbox[int] = Outbox(
-            Conversation(self.link, self.clock),
             self.clock,
             LIMITS,
             lambda tickets, error: self.settled.append((tickets, error)),
@@ -143,18 +140,6 @@ def test_a_way_is_looked_up_once_for_what_is_handed_over_together(case):
     assert case.session.routed == ["orders", "other", "orders"]
 
 
-def test_a_client_is_read_while_not_too_much_is_unwritten(case):
-    case.publish("orders", *range(8))
-    assert case.link.reads
-    case.publish("orders", 8)
-    assert not case.link.reads
-    batches = case.session.publishers[0].batches
-    batches.pop(1).written(None)
-    assert not case.link.reads, "it is read again when little is left"
-    batches.pop().written(None)
-    assert case.link.reads
-
-
 def test_an_outbox_that_ends_hands_over_what_there_is_and_takes_its_session_with_it(case):
     case.publish("orders", *range(9))
     case.outbox.add("", ["orders"], b"last", None, 9)
@@ -164,11 +149,10 @@ def test_an_outbox_that_ends_hands_over_what_there_is_and_takes_its_session_with
     case.outbox.end()
     case.session.written()
     assert [tickets for tickets, _ in case.settled] == [list(range(9)), [9]]
-    assert not case.link.reads, "a link that ends is left alone"
 
 
 def test_an_outbox_that_was_never_opened_ends_in_silence(case):
-    unopened: Outbox[int] = Outbox(Conversation(case.link, case.clock), case.clock, LIMITS, lambda *_: None)
+    unopened: Outbox[int] = Outbox(case.clock, LIMITS, lambda *_: None)
     unopened.flush()
     unopened.tick(case.clock.now_ms())
     unopened.end()

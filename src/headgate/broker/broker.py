@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headgate.broker.backlog import Backlog
 from headgate.broker.catalogue import Catalogue
 from headgate.broker.consumers import Consumers
 from headgate.broker.exchanges import Exchanges
@@ -130,7 +131,7 @@ class Broker:
         self._watched[stream] = None
 
     def open_publisher(
-        self, stream: BrokerStream, reference: str | None, closed: Callable[[Publisher], None]
+        self, stream: BrokerStream, reference: str | None, backlog: Backlog, closed: Callable[[Publisher], None]
     ) -> Publisher:
         """A publisher of a stream, whose writer is taken. Raises StreamLockedError and other LogErrors."""
         stream.open_writer(now_ms=self.now_ms())
@@ -141,7 +142,7 @@ class Broker:
             self.counters.publishers_closed += 1
             closed(publisher)
 
-        publisher = Publisher(stream, reference=reference, queued=self._queued, closed=ended)
+        publisher = Publisher(stream, reference=reference, backlog=backlog, queued=self._queued, closed=ended)
         stream.publishers.append(publisher)
         self.counters.publishers_opened += 1
         self.watch(stream)

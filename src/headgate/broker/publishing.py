@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.broker.backlog import Backlog
 from headgate.broker.batches import PublishBatch, PublishMessage
 from headgate.broker.sources import fill_from_source
 from headgate.broker.stream import BrokerStream
@@ -33,9 +34,13 @@ MAX_CHUNK_BYTES = 1_000_000
 
 
 class Publisher:
-    """One publisher of one stream, from `Session.publisher` to `close`; `reference` is the name that deduplicates."""
+    """One publisher of one stream, from `Session.publisher` to `close`; `reference` is the name that deduplicates.
+
+    `backlog` is its session's, which counts what it queues.
+    """
 
     __slots__ = (
+        "_backlog",
         "_closed",
         "_name",
         "_queued",
@@ -52,6 +57,7 @@ class Publisher:
         stream: BrokerStream,
         *,
         reference: str | None,
+        backlog: Backlog,
         queued: Callable[[BrokerStream], None],
         closed: Callable[[BrokerStream, Publisher], None],
     ) -> None:
@@ -60,6 +66,7 @@ class Publisher:
         self.entries_published = self.entries_confirmed = self.entries_refused = 0
         self._name = None if reference is None else reference.encode("utf-8", "surrogatepass")
         self._stream = stream
+        self._backlog = backlog
         self._queued = queued
         self._closed = closed
 
@@ -77,7 +84,7 @@ class Publisher:
         if batch.sequences is not None and len(batch.sequences) != len(entries):
             raise ValueError(f"{len(batch.sequences)} sequences for {len(entries)} entries")
         self.entries_published += len(entries)
-        self._queue(Queued(self, self._name, batch, entries))
+        self._queue(Queued(self, self._name, batch, entries, total(batch.lengths)))
 
     def publish_message(self, message: PublishMessage) -> None:
         """Queue a message that came alone; ValueError for a publisher with a reference."""
@@ -87,11 +94,16 @@ class Publisher:
         self._queue(QueuedMessage(self, message))
 
     def _queue(self, queued: Queued | QueuedMessage) -> None:
+        self._backlog.add(len(queued.batch), queued.size_bytes)
         if self.is_closed:
             refuse(self._stream, [queued], ResourceNotFoundError("the publisher was closed", subject=self.stream))
             return
         self._stream.queue.append(queued)
         self._queued(self._stream)
+
+    def answered(self, queued: Queued | QueuedMessage) -> None:
+        """What it queued is about to be answered."""
+        self._backlog.remove(len(queued.batch), queued.size_bytes)
 
     def close(self) -> None:
         """No more is published; what is queued is still written. Again is harmless."""
@@ -102,12 +114,13 @@ class Publisher:
 
 @dataclass(slots=True)
 class Queued:
-    """One batch on its way; `entries` and `sequences` are what is left of it to write."""
+    """One batch of `size_bytes` on its way; `entries` and `sequences` are what is left of it to write."""
 
     publisher: Publisher
     reference: bytes | None
     batch: PublishBatch
     entries: Entries
+    size_bytes: int
     sequences: NDArray[np.uint64] | None = None
 
 
@@ -117,12 +130,16 @@ class QueuedMessage(msgspec.Struct):
     publisher: Publisher
     batch: PublishMessage
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the message."""
+        return len(self.batch.message)
+
     def in_columns(self) -> Queued:
         """The same as others are, to be written together with them."""
         batch = self.batch.in_columns()
-        return Queued(
-            self.publisher, None, batch, Entries(batch.data, batch.starts, batch.lengths, batch.filter_values)
-        )
+        entries = Entries(batch.data, batch.starts, batch.lengths, batch.filter_values)
+        return Queued(self.publisher, None, batch, entries, self.size_bytes)
 
 
 class WriteJob(abc.ABC):
@@ -240,6 +257,7 @@ class _WriteMessage(WriteJob):
         self._stream.appended(header.chunk_id + 1, header.chunk_id)
         counters.messages_confirmed += 1
         queued.publisher.entries_confirmed += 1
+        queued.publisher.answered(queued)
         queued.batch.written(None)
 
 
@@ -301,6 +319,7 @@ def _answer(batches: Sequence[Queued | QueuedMessage], error: HeadgateError | No
     """Tell all publishers; one that fails at it keeps none of the others from hearing. Raises its error afterwards."""
     failures: list[Exception] = []
     for queued in batches:
+        queued.publisher.answered(queued)
         try:
             queued.batch.written(error)
         except Exception as failure:  # raised below, when everyone was told

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headgate.broker.backlog import Backlog
 from headgate.broker.catalogue import Declared, arguments_declared, check_name, clean_name
 from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
 from headgate.broker.exchanges import Binding, Exchange
@@ -57,7 +58,8 @@ class Session:
     """One connection's commands, from `Broker.open_session` to `close`.
 
     `on_stream_deleted` is called with the name of a stream that this session published to or consumed from, after its
-    publishers and consumers were closed and the command that deleted it was answered.
+    publishers and consumers were closed and the command that deleted it was answered. `backlog` is what its publishers
+    queued and was not answered.
     """
 
     __slots__ = (
@@ -66,6 +68,7 @@ class Session:
         "_closed",
         "_consumers",
         "_publishers",
+        "backlog",
         "connection",
         "on_stream_deleted",
         "protocol",
@@ -76,6 +79,7 @@ class Session:
         self.user = user
         self.protocol = protocol
         self.connection = connection
+        self.backlog = Backlog()
         self.on_stream_deleted: Callable[[str], None] | None = None
         self._broker = broker
         self._publishers: dict[Publisher, BrokerStream] = {}
@@ -153,7 +157,7 @@ class Session:
                 raise PreconditionFailedError(
                     f"this connection has a publisher {reference!r} of the stream already", subject=stream
                 )
-        publisher = self._broker.open_publisher(found, reference, self._publisher_closed)
+        publisher = self._broker.open_publisher(found, reference, self.backlog, self._publisher_closed)
         self._publishers[publisher] = found
         return publisher
 
@@ -416,6 +420,7 @@ class Session:
     def close(self) -> None:
         """End its publishers and consumers; what is queued is still written. Again is harmless."""
         self._closed = True
+        self.backlog.forget()
         for publisher in list(self._publishers):
             publisher.close()
         groups: dict[Group, list[Consumer]] = {}

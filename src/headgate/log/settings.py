@@ -94,8 +94,8 @@ def load_settings(folder: Path) -> StreamSettings | None:
         return None
     if not raw:
         raise LogError(
-            "not the settings of a stream: an empty file, as a power loss may leave it; restore it, or remove the folder "
-            "to have the stream made anew",
+            "not the settings of a stream: an empty file, as a power loss may leave it; restore it, or remove the "
+            "folder to have the stream made anew",
             path=path,
         )
     try:

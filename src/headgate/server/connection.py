@@ -184,13 +184,13 @@ class Connection(asyncio.BufferedProtocol):
     def pause_reading(self) -> None:
         """Take no more from the peer until `resume_reading`."""
         if self._reads and not self._is_closing:
-            self._reads = False
+            self._reads = self._record.is_read = False
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Take from the peer again."""
         if not self._reads and not self._is_lost:
-            self._reads = True
+            self._reads = self._record.is_read = True
             self._transport.resume_reading()
 
     def close(self) -> None:

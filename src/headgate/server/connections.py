@@ -34,6 +34,9 @@ class ConnectionRecord:
     """What the client says of itself: product, version, connection name."""
     bytes_received: int = 0
     bytes_sent: int = 0
+    is_read: bool = True
+    """False while nothing is taken from it: it publishes faster than streams are written, takes no answers, or its
+    login is being checked."""
 
     @property
     def name(self) -> str:

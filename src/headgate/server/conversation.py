@@ -5,8 +5,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
+from headgate.broker.backlog import Backlog
 from headgate.server.context import Clock
 from headgate.server.link import Buffer, Link
+from headgate.server.settings import Limits
 
 MAX_UNTAKEN_BYTES = 1 << 20
 """Answers that a client has not taken: beyond them it is not asked for more."""
@@ -17,6 +19,7 @@ class Waiting(enum.Enum):
 
     LOGIN = "its login is being checked"
     UNWRITTEN = "too much of what it published is not in its streams yet"
+    LEAVING = "all that it published is answered first, then the connection ends"
     SLOW = "it does not take its answers"
 
 
@@ -73,6 +76,16 @@ class Conversation:
     def _resume(self) -> None:
         self.heard()
         self._link.resume_reading()
+
+    def limit_backlog(self, backlog: Backlog, limits: Limits) -> None:
+        """Wait while more of what the client published than that is not in its streams yet."""
+        backlog.limit(
+            entries=limits.unconfirmed_messages,
+            size_bytes=limits.unconfirmed_bytes,
+            # At once: a loop may read dozens of times in one turn, before anything is written.
+            full=lambda: self.wait(Waiting.UNWRITTEN),
+            room=lambda: self.go_on(Waiting.UNWRITTEN),
+        )
 
     # saying
 

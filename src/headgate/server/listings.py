@@ -157,6 +157,7 @@ def connection_rows(connections: Connections, broker: Broker, user: str) -> Iter
                 "opened_ms": record.opened_ms,
                 "bytes_received": record.bytes_received,
                 "bytes_sent": record.bytes_sent,
+                "state": "running" if record.is_read else "flow",
             }
 
 

@@ -18,7 +18,6 @@ from headgate.broker.session import Session
 from headgate.errors import BrokerError, HeadgateError, LogError
 from headgate.log.build import FilterValues
 from headgate.server.context import Clock
-from headgate.server.conversation import Conversation, Waiting
 from headgate.server.settings import Limits
 
 IDLE_MS = 60_000
@@ -39,14 +38,13 @@ class _Pending(Generic[T]):
 
 
 class Outbox(Generic[T]):
-    """What a connection publishes, from `open` to `end`; it waits with reading while too much is not written.
+    """What a connection publishes, from `open` to `end`.
 
     `tickets` stand for messages; they are hashable and different from each other.
     """
 
     __slots__ = (
         "_clock",
-        "_conversation",
         "_errors",
         "_limits",
         "_pending",
@@ -58,10 +56,9 @@ class Outbox(Generic[T]):
         "unwritten",
     )
 
-    def __init__(self, conversation: Conversation, clock: Clock, limits: Limits, settled: Settled[T]) -> None:
+    def __init__(self, clock: Clock, limits: Limits, settled: Settled[T]) -> None:
         self.unwritten = 0
         """Messages that are not in their streams yet."""
-        self._conversation = conversation
         self._clock = clock
         self._limits = limits
         self._settled = settled
@@ -117,8 +114,6 @@ class Outbox(Generic[T]):
                 self._written(pending.tickets, error)
                 continue
             self._publish(publisher, pending)
-        if self.unwritten > self._limits.unconfirmed_messages:
-            self._conversation.wait(Waiting.UNWRITTEN)
 
     def _publish(self, publisher: Publisher, pending: _Pending[T]) -> None:
         tickets = pending.tickets
@@ -143,8 +138,6 @@ class Outbox(Generic[T]):
     def _written(self, tickets: list[T], error: HeadgateError | None) -> None:
         self.unwritten -= len(tickets)
         self._settle(tickets, error)
-        if self._session is not None and self.unwritten <= self._limits.unconfirmed_messages // 4:
-            self._conversation.go_on(Waiting.UNWRITTEN)
 
     def _settle(self, tickets: list[T], error: HeadgateError | None) -> None:
         if not self._several:

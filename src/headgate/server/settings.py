@@ -98,6 +98,8 @@ class Limits(_Table, frozen=True):
     unconfirmed_messages: Count = 50_000
     """A publishing connection with more is not read from until a quarter of it is left. AMQP 1.0: each publishing link
     has credit for so many, and for 4 000 at most."""
+    unconfirmed_bytes: Count = 16_777_216
+    """The same for the bytes of those messages, which wait in memory until they are written."""
     sub_batch_expansion_bytes: Count = 67_108_864
     """The largest sub-batch, uncompressed."""
     filter_bytes: Count = 16_384

@@ -85,9 +85,7 @@ class Amqp091Handler:
         self._logged_in_s = 0.0
         self._confirming: dict[Channel, None] = {}
         self._conversation = Conversation(link, context.clock)
-        self._outbox: Outbox[tuple[Channel, int, int]] = Outbox(
-            self._conversation, context.clock, self.settings.limits, self._published
-        )
+        self._outbox: Outbox[tuple[Channel, int, int]] = Outbox(context.clock, self.settings.limits, self._published)
 
     # what the link calls
 
@@ -216,6 +214,7 @@ class Amqp091Handler:
         self.session.on_stream_deleted = self._stream_deleted
         self._logged_in_s = self._context.clock.monotonic_s()
         self._outbox.open(self.session)
+        self._conversation.limit_backlog(self.session.backlog, self.settings.limits)
         self.core.authenticated()
         self._receive(b"")
 

@@ -321,6 +321,7 @@ class Amqp10Handler:
             return
         self._broker = self.context.broker.open_session(self.user, protocol="AMQP 1.0", connection=record.name)
         self._broker.on_stream_deleted = self._stream_deleted
+        self._conversation.limit_backlog(self._broker.backlog, self.context.settings.limits)
         self._connection.open(
             Open(
                 container_id=NODE,

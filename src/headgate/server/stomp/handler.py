@@ -79,7 +79,7 @@ class StompHandler:
         self._leaving: Disconnect | None = None
         self._heart_beat_ms = (0, 0)
         self._conversation = Conversation(link, context.clock)
-        self._outbox: Outbox[Ticket] = Outbox(self._conversation, context.clock, self.settings.limits, self._published)
+        self._outbox: Outbox[Ticket] = Outbox(context.clock, self.settings.limits, self._published)
 
     # what the link calls
 
@@ -178,6 +178,7 @@ class StompHandler:
         self.session = self._context.broker.open_session(result, protocol="STOMP", connection=name)
         self.session.on_stream_deleted = self._stream_deleted
         self._outbox.open(self.session)
+        self._conversation.limit_backlog(self.session.backlog, self.settings.limits)
         client_sends_ms, client_wants_ms = (
             interval and max(interval, MIN_HEART_BEAT_MS) for interval in event.heart_beat_ms
         )

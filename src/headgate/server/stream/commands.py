@@ -44,11 +44,9 @@ class Commands:
         self._conversation = conversation
         self._connection = connection
         self._outlet = outlet
-        self._limit = settings.limits.unconfirmed_messages
-        self._regulation_is_due = False
         self._when_confirmed: Callable[[], None] | None = None
         self._pump = Pump(link)
-        self._publishers = Publishers(session, outlet, settings.limits, self._confirmed_some)
+        self._publishers = Publishers(session, outlet, settings.limits, self._answered_some)
         self._subscriptions = Subscriptions(
             session,
             outlet,
@@ -59,9 +57,10 @@ class Commands:
         )
         self._administration = Administration(session, context, link.peer)
         session.on_stream_deleted = self._stream_deleted
+        conversation.limit_backlog(session.backlog, settings.limits)
         self._handlers: dict[type, Callable[[Any], None]] = {
-            Publish: self._publish,
-            PublishOne: self._publish_one,
+            Publish: self._publishers.publish,
+            PublishOne: self._publishers.publish_one,
             f.Credit: self._subscriptions.credit,
             f.StoreOffset: self._administration.store_offset,
             f.ConsumerUpdateReply: self._subscriptions.answered,
@@ -96,8 +95,8 @@ class Commands:
 
     def when_confirmed(self, call: Callable[[], None]) -> None:
         """Take nothing more from the client, and make a call as soon as all that it published is answered."""
-        self._conversation.wait(Waiting.UNWRITTEN)
-        if self._publishers.unconfirmed:
+        self._conversation.wait(Waiting.LEAVING)
+        if self._session.backlog.entries:
             self._when_confirmed = call
         else:
             call()
@@ -110,33 +109,10 @@ class Commands:
 
     # One command each.
 
-    def _publish(self, publish: Publish) -> None:
-        self._publishers.publish(publish)
-        self._regulate_soon()
-
-    def _publish_one(self, publish: PublishOne) -> None:
-        self._publishers.publish_one(publish)
-        self._regulate_soon()
-
-    def _regulate_soon(self) -> None:
-        if self._publishers.unconfirmed > self._limit and not self._regulation_is_due:
-            # Most of it is written, and confirmed, at the end of this turn.
-            self._regulation_is_due = True
-            self._link.call_soon(self._regulate)
-
-    def _regulate(self) -> None:
-        self._regulation_is_due = False
-        if self._publishers.unconfirmed > self._limit:
-            self._conversation.wait(Waiting.UNWRITTEN)
-
-    def _confirmed_some(self) -> None:
-        unconfirmed = self._publishers.unconfirmed
-        if self._when_confirmed is not None:
-            if not unconfirmed:
-                call, self._when_confirmed = self._when_confirmed, None
-                self._link.call_soon(call)
-        elif unconfirmed <= self._limit // 4:
-            self._conversation.go_on(Waiting.UNWRITTEN)
+    def _answered_some(self) -> None:
+        if self._when_confirmed is not None and not self._session.backlog.entries:
+            call, self._when_confirmed = self._when_confirmed, None
+            self._link.call_soon(call)
 
     def _declare_publisher(self, request: f.DeclarePublisher) -> None:
         self._reply_or_refuse(request, lambda: self._publishers.declare(request))

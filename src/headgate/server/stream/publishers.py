@@ -34,18 +34,14 @@ class _Declared:
 
 
 class Publishers:
-    """Publishers by their ids, 0 to 255. `unconfirmed` counts entries that were neither confirmed nor refused.
+    """Publishers by their ids, 0 to 255; `answered` is called when some entries were confirmed or refused."""
 
-    `changed` is called when that number has fallen.
-    """
-
-    def __init__(self, session: Session, outlet: Outlet, limits: Limits, changed: Callable[[], None]) -> None:
+    def __init__(self, session: Session, outlet: Outlet, limits: Limits, answered: Callable[[], None]) -> None:
         self._session = session
         self._outlet = outlet
         self._limits = limits
-        self._changed = changed
+        self._answered = answered
         self._declared: dict[int, _Declared] = {}
-        self.unconfirmed = 0
 
     def declare(self, request: f.DeclarePublisher) -> None:
         """A new publisher; raises what says why not."""
@@ -89,7 +85,6 @@ class Publishers:
         if not len(publish):
             return
         ids = publish.publishing_ids
-        self.unconfirmed += len(ids)
         declared.publisher.publish(
             PublishBatch(
                 publish.data,
@@ -113,7 +108,6 @@ class Publishers:
         ):
             self.publish(publish.in_columns())
             return
-        self.unconfirmed += 1
         written = functools.partial(self._one_written, declared, publish.publishing_id)
         declared.publisher.publish_message(PublishMessage(publish.message, written))
 
@@ -121,12 +115,10 @@ class Publishers:
         if error is not None or declared.is_deleted:
             self._written(declared, np.array([publishing_id], dtype=np.uint64), error)
             return
-        self.unconfirmed -= 1
         self._outlet.confirm_one(declared.number, publishing_id)
-        self._changed()
+        self._answered()
 
     def _written(self, declared: _Declared, ids: UInt64Array, error: HeadgateError | None) -> None:
-        self.unconfirmed -= len(ids)
         holder: _Declared | None = declared
         if declared.is_deleted:
             # Another publisher may go on under the same reference; else nobody is left who could be told.
@@ -137,7 +129,7 @@ class Publishers:
                 self._outlet.confirm(holder.number, ids)
             else:
                 self._outlet.refuse(holder.number, ids, _code_of_failed_write(error))
-        self._changed()
+        self._answered()
 
     def _named(self, stream: str, reference: str) -> _Declared | None:
         for declared in self._declared.values():

@@ -39,7 +39,9 @@ def body(number: int) -> bytes:
 
 @dataclass(frozen=True)
 class Piece:
-    """What one call of `append` writes: messages with or without filter values, or one sub-batch; or offsets."""
+    """What one call of `append` writes: messages with or without filter values, some malformed, or one sub-batch; or
+    offsets.
+    """
 
     count: int
     kind: str
@@ -58,14 +60,15 @@ class Piece:
             values = [REGIONS[each % 3].encode() if self.kind == "values" else None for each in numbers]
             if self.kind == "one value":
                 values = [REGIONS[number % 3].encode()] * self.count
-            writer.append([(body(each), value) for each, value in zip(numbers, values, strict=True)], now_ms=number)
+            bodies = [b"\0no message" if self.kind == "malformed" and each % 2 else body(each) for each in numbers]
+            writer.append(list(zip(bodies, values, strict=True)), now_ms=number)
         return number + self.count
 
 
 PIECES = st.builds(
     Piece,
     st.integers(1, 12),
-    st.sampled_from(["plain", "plain", "values", "one value", "one value", "sub-batch", "offsets"]),
+    st.sampled_from(["plain", "plain", "values", "one value", "one value", "sub-batch", "offsets", "malformed"]),
 )
 STARTS = st.one_of(
     st.just(OffsetSpecification.first()),

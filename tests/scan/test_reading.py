@@ -9,7 +9,8 @@ import pytest
 from headgate.errors import ConfigError, CorruptChunkError, OffsetOutOfRangeError
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream, StreamArguments
-from headgate.log.format import CHUNK_HEADER_BYTES
+from headgate.log.entries import SubBatch
+from headgate.log.format import CHUNK_HEADER_BYTES, Compression
 from headgate.log.writer import Writer
 from headgate.message import Message
 from headgate.scan import Cursor, OnCorrupt, ScanCounters, ScanRequest, plan, read_range, resolve_range
@@ -183,7 +184,24 @@ def test_exact_reading_counts_every_verdict(tmp_path: Path) -> None:
         assert _drain(cursor) == [0]
         counters = cursor.counters
     assert (counters.messages_evaluated, counters.messages_matched) == (4, 1)
-    assert (counters.messages_unknown, counters.messages_error) == (1, 1)
+    assert (counters.messages_unknown, counters.messages_error, counters.messages_malformed) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_what_is_no_message_is_told_from_what_a_language_calls_an_error(tmp_path: Path, exact: bool) -> None:
+    stream = _stream(tmp_path)
+    with Writer.open(stream, now_ms=0) as writer:
+        text = Message(application_properties={"n": "text"}).encode()
+        entries = [(_body(1), None), (text, None), (b"\0no message", None)]
+        writer.append([*entries, SubBatch.of([b"\0no message", text], Compression.NONE)], now_ms=1)
+    request = ScanRequest(filter=Filter.parse("n + 1 > 0", "servicebus"), exact=exact)
+    with Cursor(stream, request, start=FIRST, now_ms=0) as cursor:
+        assert _drain(cursor) == [0]
+        assert cursor.counters.messages_malformed == 2
+        assert cursor.counters.messages_error == (4 if exact else 0)
+    with Cursor(stream, ScanRequest(), start=FIRST, now_ms=0) as cursor:
+        assert _drain(cursor) == [0, 1, 2, 3, 4]
+        assert cursor.counters.messages_malformed == 0
 
 
 def test_messages_that_are_no_amqp_are_delivered_without_a_filter(tmp_path: Path) -> None:

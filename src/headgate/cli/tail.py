@@ -272,6 +272,8 @@ def _write_counters(counters: ScanCounters, *, as_json: bool, is_remote: bool) -
         f"stage 2: {counted(counters.messages_evaluated, 'message')} evaluated "
         f"({shown_size(counters.bytes_read)}), {shown_count(counters.messages_matched)} matched",
     ]
+    if counters.messages_malformed:
+        lines.append(f"no AMQP messages: {shown_count(counters.messages_malformed)} of those evaluated")
     if counters.messages_decided_by_index:
         lines.append(
             f"match index: {counted(counters.chunks_skipped_by_index, 'chunk')} skipped unread, "

@@ -183,21 +183,24 @@ class Filter:
         self, batch: EncodedMessages, *, now_ms: int | None = None, engine: Engine = Engine.KERNEL
     ) -> NDArray[np.bool_]:
         """Which messages are delivered: `(messages,)` bool. The fast way; use `verdicts` to tell unknown from false."""
-        program, time_ms = self.program if engine is Engine.KERNEL else None, self._time_ms(now_ms)
-        if program is None:
-            return np.equal(self._by_reference(batch, time_ms), Verdict.TRUE)
-        found = program.select(batch, time_ms)
-        self._decide_open_rows(found, batch, time_ms)
-        return np.equal(found, Verdict.TRUE)
+        return np.equal(self.verdicts(batch, now_ms=now_ms, engine=engine, exact=False), Verdict.TRUE)
 
     def verdicts(
-        self, batch: EncodedMessages, *, now_ms: int | None = None, engine: Engine = Engine.KERNEL
+        self,
+        batch: EncodedMessages,
+        *,
+        now_ms: int | None = None,
+        engine: Engine = Engine.KERNEL,
+        exact: bool = True,
     ) -> NDArray[np.uint8]:
-        """The `Verdict` of each message: `(messages,)` uint8."""
+        """The `Verdict` of each message: `(messages,)` uint8.
+
+        Not `exact` only TRUE is to be relied on: a message is left as soon as it cannot match, whatever else it is.
+        """
         program, time_ms = self.program if engine is Engine.KERNEL else None, self._time_ms(now_ms)
         if program is None:
             return self._by_reference(batch, time_ms)
-        found = program.verdicts(batch, time_ms)
+        found = program.verdicts(batch, time_ms) if exact else program.select(batch, time_ms)
         self._decide_open_rows(found, batch, time_ms)
         return found
 

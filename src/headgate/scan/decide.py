@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from headgate import kernels
 from headgate.evaluate import layout
+from headgate.evaluate.malformed import malformed_rows
 from headgate.evaluate.verdict import UNDECIDED, Verdict
 from headgate.log.checksums import first_mismatch
 from headgate.log.walk import StopReason, WalkedEntries, walk_entries
@@ -58,12 +59,14 @@ class Tally:
 class Decided:
     """Messages that are kept of the chunks before `stop_chunk`: bytes, offsets, and the number of the chunk of each.
 
+    `malformed` are the offsets, ascending, of those found to be no AMQP message: all of those if the request is exact.
     `obstacle` is what chunk `stop_chunk` has; None when all chunks were decided.
     """
 
     messages: EncodedMessages
     offsets: Int64Array
     chunk_rows: Int64Array
+    malformed: Int64Array
     tally: Tally
     stop_chunk: int
     obstacle: Obstacle | None
@@ -147,21 +150,23 @@ class Decider:
         counted = Tally(int(tally.sum()))
         if self.request.exact:
             counted = Tally(counted.evaluated, int(tally[Verdict.UNKNOWN]), int(tally[Verdict.ERROR]))
-        open_rows = np.flatnonzero(buffers.verdicts[:kept] == UNDECIDED)
-        if len(open_rows):
-            verdicts = buffers.verdicts[:kept].copy()
+        malformed = np.empty(0, dtype=np.int64)
+        verdicts = buffers.verdicts[:kept]
+        if (verdicts != Verdict.TRUE).any():
+            verdicts = verdicts.copy()
             assert self.request.filter is not None
-            for row in open_rows.tolist():
+            for row in np.flatnonzero(verdicts == UNDECIDED).tolist():
                 verdict = self.request.filter.verdict(messages.message(row), now_ms=self.request.now_ms)
                 verdicts[row] = verdict
                 counted.unknown += self.request.exact and verdict is Verdict.UNKNOWN
                 counted.error += self.request.exact and verdict is Verdict.ERROR
+            malformed = offsets[_malformed_among(messages, verdicts)]
             true = np.flatnonzero(verdicts == Verdict.TRUE)
             messages, offsets, rows = messages.take(true), offsets[true], rows[true]
         reason, chunk = stop.tolist()
         if reason == 0 and chunk_count < len(chunks):
             reason = Obstacle.WRONG_CHECKSUM
-        return Decided(messages, offsets, rows, counted, chunk, Obstacle(reason) if reason else None)
+        return Decided(messages, offsets, rows, malformed, counted, chunk, Obstacle(reason) if reason else None)
 
     def _first_wrong_checksum(self, chunks: ChunksInMemory, first_chunk: int) -> int:
         """The first chunk from `first_chunk` on whose data has another checksum; the number of chunks if none has."""
@@ -186,8 +191,9 @@ class Decider:
         rows = np.repeat(np.arange(first_chunk, stop, dtype=np.int64), counts)
         wanted = np.flatnonzero((walked.offsets >= self.within.start) & (walked.offsets < self.within.stop))
         messages = EncodedMessages(chunks.data, walked.starts[wanted], walked.lengths[wanted])
-        kept, tally = select(messages, self.request)
-        return Decided(messages.take(kept), walked.offsets[wanted][kept], rows[wanted][kept], tally, stop, obstacle)
+        offsets, rows = walked.offsets[wanted], rows[wanted]
+        kept, malformed, tally = select(messages, self.request)
+        return Decided(messages.take(kept), offsets[kept], rows[kept], offsets[malformed], tally, stop, obstacle)
 
     @staticmethod
     def _walk(chunks: ChunksInMemory, first_chunk: int, stop_chunk: int) -> WalkedEntries:
@@ -201,12 +207,18 @@ class Decider:
         )
 
 
-def select(messages: EncodedMessages, request: ScanRequest) -> tuple[NDArray[np.intp], Tally]:
-    """The rows of some messages that a request keeps, and the count of verdicts."""
+def select(messages: EncodedMessages, request: ScanRequest) -> tuple[NDArray[np.intp], NDArray[np.intp], Tally]:
+    """The rows of some messages that a request keeps, those found to be no message, and the count of verdicts."""
+    tally = Tally(len(messages))
     if request.filter is None:
-        return np.arange(len(messages)), Tally(len(messages))
-    if not request.exact:
-        return np.flatnonzero(request.filter.mask(messages, now_ms=request.now_ms)), Tally(len(messages))
-    verdicts = request.filter.verdicts(messages, now_ms=request.now_ms)
-    unknown, error = (int((verdicts == verdict).sum()) for verdict in (Verdict.UNKNOWN, Verdict.ERROR))
-    return np.flatnonzero(verdicts == Verdict.TRUE), Tally(len(messages), unknown, error)
+        return np.arange(len(messages)), np.empty(0, dtype=np.intp), tally
+    verdicts = request.filter.verdicts(messages, now_ms=request.now_ms, exact=request.exact)
+    if request.exact:
+        tally.unknown, tally.error = (int((verdicts == verdict).sum()) for verdict in (Verdict.UNKNOWN, Verdict.ERROR))
+    return np.flatnonzero(verdicts == Verdict.TRUE), _malformed_among(messages, verdicts), tally
+
+
+def _malformed_among(messages: EncodedMessages, verdicts: NDArray[np.uint8]) -> NDArray[np.intp]:
+    """The rows that are no messages: a language has errors of its own."""
+    errors = np.flatnonzero(verdicts == Verdict.ERROR)
+    return errors[malformed_rows(messages.take(errors))]

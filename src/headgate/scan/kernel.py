@@ -8,7 +8,7 @@ Python stands in `decide.py`.
 from __future__ import annotations
 
 from headgate.evaluate.kernel import decide
-from headgate.evaluate.layout import TRUE, UNDECIDED
+from headgate.evaluate.layout import ERROR, FALSE, TRUE, UNKNOWN
 from headgate.kernels.checksum import crc32
 from headgate.kernels.compiler import kernel
 from headgate.kernels.memory import load_be_u32, load_i64, prefetch, store_i64, store_u8
@@ -47,7 +47,7 @@ def decide_chunks(
     tally: int,
     stop: int,
 ) -> int:
-    """Keep the messages of chunks `first_chunk` … `chunk_count` for which the program is true or cannot say.
+    """Keep the messages of chunks `first_chunk` … `chunk_count` for which the program is true, an error or cannot say.
 
     Writes start, length, offset, number of the chunk (int64) and verdict (byte) of each; gives how many. Without a
     `program` (0) all are kept, without a `crc_table` (0) no checksum is looked at. `tally` (5 words) counts verdicts
@@ -94,7 +94,11 @@ def decide_chunks(
             prefetch(position + AHEAD_BYTES + 192)
             if within_start <= offset < within_stop:
                 verdict = decide(message, position, program, code, registers, pool) if program != 0 else TRUE
-                if verdict in (TRUE, UNDECIDED):
+                if verdict == FALSE:
+                    false += 1
+                elif verdict == UNKNOWN:
+                    unknown += 1
+                else:
                     row = written << 3
                     store_i64(starts + row, message - data)
                     store_i64(lengths + row, length)
@@ -104,14 +108,10 @@ def decide_chunks(
                     written += 1
                     if verdict == TRUE:
                         true += 1
+                    elif verdict == ERROR:
+                        error += 1
                     else:
                         undecided += 1
-                elif verdict == 0:
-                    false += 1
-                elif verdict == 2:
-                    unknown += 1
-                else:
-                    error += 1
             offset += 1
         if reason == DONE and (position != end or entries != records):
             reason = MALFORMED

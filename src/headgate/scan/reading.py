@@ -7,7 +7,7 @@ headers, one run of the kernel that does the rest chunk by chunk. No Python obje
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -30,18 +30,22 @@ _REASONS = {
 
 Int64Array = NDArray[np.int64]
 
+_NOTHING = np.empty(0, dtype=np.int64)
+
 
 @dataclass(slots=True)
 class ScanBatch:
     """Messages that a reader keeps, in stream order: their bytes, offsets and the time of their chunk.
 
-    `offsets` and `timestamps_ms` are `(messages,)` int64. The bytes lie in a buffer that the next batch overwrites:
+    `offsets` and `timestamps_ms` are `(messages,)` int64. `malformed` are the offsets, ascending, of what evaluation
+    found to be no AMQP message between them. The bytes lie in a buffer that the next batch overwrites:
     copy what you keep.
     """
 
     messages: EncodedMessages
     offsets: Int64Array
     timestamps_ms: Int64Array
+    malformed: Int64Array = field(default_factory=lambda: _NOTHING)
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -131,11 +135,11 @@ def read_window(window: Window, decider: Decider, counters: ScanCounters) -> Ite
     while first < len(window.chunks):
         decided = decider.decide(window.chunks, first)
         if decided.stop_chunk > first:
-            _count(decided.tally, len(decided.offsets), counters)
+            _count(decided.tally, len(decided.offsets), len(decided.malformed), counters)
             hits = np.bincount(decided.chunk_rows, minlength=decided.stop_chunk)[first : decided.stop_chunk]
             if request.filter is not None:
                 counters.chunks_without_match += int((hits == 0).sum())
-            yield ScanBatch(decided.messages, decided.offsets, timestamps_ms[decided.chunk_rows])
+            yield ScanBatch(decided.messages, decided.offsets, timestamps_ms[decided.chunk_rows], decided.malformed)
         first = decided.stop_chunk
         if decided.obstacle is None:
             return
@@ -165,15 +169,17 @@ def _unpacked(window: Window, row: int, decider: Decider, counters: ScanCounters
     offsets = np.arange(header.num_records, dtype=np.int64) + header.chunk_id
     within = slice(*np.searchsorted(offsets, [decider.within.start, decider.within.stop]).tolist())
     messages, offsets = EncodedMessages(unpacked.data, unpacked.starts, unpacked.lengths).take(within), offsets[within]
-    kept, tally = select(messages, decider.request)
-    _count(tally, len(kept), counters)
+    kept, malformed, tally = select(messages, decider.request)
+    _count(tally, len(kept), len(malformed), counters)
     if decider.request.filter is not None and not len(kept):
         counters.chunks_without_match += 1
-    return ScanBatch(messages.take(kept), offsets[kept], np.full(len(kept), header.timestamp_ms))
+    timestamps_ms = np.full(len(kept), header.timestamp_ms)
+    return ScanBatch(messages.take(kept), offsets[kept], timestamps_ms, offsets[malformed])
 
 
-def _count(tally: Tally, kept: int, counters: ScanCounters) -> None:
+def _count(tally: Tally, kept: int, malformed: int, counters: ScanCounters) -> None:
     counters.messages_evaluated += tally.evaluated
     counters.messages_matched += kept
     counters.messages_unknown += tally.unknown
     counters.messages_error += tally.error
+    counters.messages_malformed += malformed

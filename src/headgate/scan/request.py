@@ -74,6 +74,8 @@ class ScanCounters:
     """Verdict unknown; counted with `exact` only."""
     messages_error: int = 0
     """Verdict error, malformed ones included; counted with `exact` only."""
+    messages_malformed: int = 0
+    """No AMQP messages: all of them with `exact`, else those that evaluating a filter came upon."""
 
     @property
     def messages_decided(self) -> int:

@@ -192,6 +192,7 @@ _SCAN_MEANING = {
     "messages_matched": "Messages that are delivered.",
     "messages_unknown": "Messages whose verdict was unknown; counted in exact mode only.",
     "messages_error": "Messages whose verdict was an error; counted in exact mode only.",
+    "messages_malformed": "Messages that a filter found to be no AMQP messages.",
 }
 
 

@@ -305,6 +305,7 @@ class SharedReader:
             self._is_dense = pick.is_dense
         counters.messages_evaluated = records
         counters.messages_matched = verdict.kept_messages
+        counters.messages_malformed = len(verdict.malformed)
         counters.bytes_read = pick.chunk_bytes
         counters.chunks_without_match = len(pick.chunks) - verdict.chunks_hit
         return Portion(list(verdict.batches), results.next_offset, counters)
@@ -322,6 +323,7 @@ class SharedReader:
             verdict = window.part(verdict, pick.chunks, within.start)
             counters.messages_evaluated -= max(0, within.start - window.chunk_id(pick.chunks[0]))
         counters.messages_matched += verdict.kept_messages
+        counters.messages_malformed += len(verdict.malformed)
         counters.bytes_read += pick.chunk_bytes
         if request.filter is not None:
             counters.chunks_without_match += len(pick.chunks) - verdict.chunks_hit
@@ -329,7 +331,7 @@ class SharedReader:
 
     def _alone(self, step: _Step, request: ScanRequest, within: OffsetRange) -> Portion:
         loaded, counters = step.load(), step.counters
-        batches, error = decide_window(loaded.content, request, within, self._log.reads.buffers, counters)
+        batches, _, error = decide_window(loaded.content, request, within, self._log.reads.buffers, counters)
         next_offset, sizes = step.next_offset, loaded.sizes
         if error is not None:
             damaged = row_of_error(loaded.content.positions, error)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError
+from headgate.evaluate.malformed import malformed_rows
 from headgate.log.build import gather
 from headgate.message.batch import SLACK_BYTES, EncodedMessages
 from headgate.scan.reading import ScanBatch
@@ -56,7 +57,8 @@ _TILE_BYTES = 4096
 class _Decided:
     """`kept`, the messages that some filter keeps, and which: those of the filter at place i of the rule set are
 
-    `rows[borders[i]:borders[i + 1]]`, in `chunks_hit[i]` chunks. `places` is number of filter → place.
+    `rows[borders[i]:borders[i + 1]]`, in `chunks_hit[i]` chunks. `places` is number of filter → place. `malformed` are
+    the offsets of what is no AMQP message, found by evaluating any of them.
     """
 
     places: dict[int, int]
@@ -65,22 +67,24 @@ class _Decided:
     rows: Int64Array
     borders: list[int]
     chunks_hit: list[int]
+    malformed: Int64Array
     picks: dict[Hashable, Pick] = field(default_factory=dict)
 
     def verdict(self, place: int) -> Verdict:
         """What the filter at a place of the rule set keeps."""
         first, stop = self.borders[place], self.borders[place + 1]
         if first == stop:
-            return Verdict((), 0, 0)
+            return Verdict((), 0, 0, self.malformed)
         rows, kept = self.rows[first:stop], self.kept
         batch = ScanBatch(kept.messages.take(rows), kept.offsets[rows], kept.timestamps_ms[rows])
-        return Verdict((batch,), self.chunks_hit[place], stop - first)
+        return Verdict((batch,), self.chunks_hit[place], stop - first, self.malformed)
 
     @property
     def size_bytes(self) -> int:
         """The memory it takes."""
         pairs, chunks = len(self.rows), len(self.outline.sizes)
         size = self.kept.messages.data.nbytes + _ROW_BYTES * len(self.kept) + _PAIR_BYTES * pairs
+        size += self.malformed.nbytes
         return size + self.outline.headers.data.nbytes + _CHUNK_BYTES * chunks + _TILE_BYTES
 
 
@@ -150,7 +154,7 @@ class SharedResults(Tile):
             ends = outline.chunk_ids + outline.record_counts
             pick = outline.pick(selector, int(np.searchsorted(ends, offset, side="right")))
         if not len(pick.chunks):
-            return Verdict((), 0, 0), pick, 0
+            return Verdict((), 0, 0, np.empty(0, dtype=np.int64)), pick, 0
         verdict, records = decided.verdict(decided.places[number]), pick.record_count
         if not (is_whole and pick.is_all):
             verdict = part_of(verdict, outline.chunk_ids, pick.chunks, offset)
@@ -166,6 +170,7 @@ class SharedResults(Tile):
         outlines: list[Outline] = []
         pieces: list[ScanBatch] = []
         pairs: list[tuple[Int64Array, Int64Array]] = []
+        malformed: list[Int64Array] = []
         kept = kept_bytes = 0
         stop_row = self.stop_row
         for rows in _steps(view, user_rows(view, self.start_row, stop_row)):
@@ -175,7 +180,9 @@ class SharedResults(Tile):
             counters = ScanCounters()
             try:
                 loaded = load_rows(place.opened, view, rows)
-                batches, error = decide_window(loaded.content, request, EVERYWHERE, self._reads.buffers, counters)
+                batches, wrong, error = decide_window(
+                    loaded.content, request, EVERYWHERE, self._reads.buffers, counters
+                )
             except CorruptChunkError as damaged:
                 error = damaged
             if error is not None:
@@ -183,17 +190,21 @@ class SharedResults(Tile):
                     return stop_row, None
                 stop_row = int(rows[0])
                 break
+            is_filtered = request.filter is not None
             if counters.messages_matched * _SELECTIVE > counters.messages_evaluated:
                 request = ScanRequest()
             outlines.append(Outline.of(loaded))
+            malformed.append(wrong)
             for batch in batches:
+                if not is_filtered:
+                    malformed.append(batch.offsets[malformed_rows(batch.messages)])
                 matching, places = rules.match(batch.messages)
                 piece, matching = _kept(batch, matching)
                 pieces.append(piece)
                 pairs.append((matching + kept, places))
                 kept += len(piece)
                 kept_bytes += len(piece.messages.data)
-        return stop_row, _decided(rules, Outline.joined(outlines), pieces, pairs)
+        return stop_row, _decided(rules, Outline.joined(outlines), pieces, pairs, malformed)
 
 
 def _steps(view: SegmentView, rows: Int64Array) -> Iterator[Int64Array]:
@@ -221,6 +232,7 @@ def _decided(
     outline: Outline,
     pieces: Sequence[ScanBatch],
     pairs: Sequence[tuple[Int64Array, Int64Array]],
+    malformed: Sequence[Int64Array],
 ) -> _Decided:
     kept = _joined(pieces)
     count = rules.rules.next_number
@@ -235,7 +247,7 @@ def _decided(
     is_new[1:] = (chunks[1:] != chunks[:-1]) | (places[1:] != places[:-1])
     borders = np.searchsorted(places, np.arange(count + 1)).tolist()
     chunks_hit = np.bincount(places[is_new], minlength=count).tolist()
-    return _Decided(rules.places, outline, kept, rows, borders, chunks_hit)
+    return _Decided(rules.places, outline, kept, rows, borders, chunks_hit, np.concatenate([nothing, *malformed]))
 
 
 def _joined(pieces: Sequence[ScanBatch]) -> ScanBatch:

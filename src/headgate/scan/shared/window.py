@@ -51,17 +51,21 @@ class LoadedRows:
 
 @dataclass(slots=True)
 class Verdict:
-    """The messages of a window that one filter keeps; `chunks_hit` is the number of chunks they lie in."""
+    """The messages of a window that one filter keeps; `chunks_hit` is the number of chunks they lie in.
+
+    `malformed` are the offsets, ascending, of what was found to be no AMQP message.
+    """
 
     batches: tuple[ScanBatch, ...]
     chunks_hit: int
     kept_messages: int
+    malformed: Int64Array
 
     @staticmethod
-    def of(batches: list[ScanBatch], chunk_ids: Int64Array) -> Verdict:
+    def of(batches: list[ScanBatch], chunk_ids: Int64Array, malformed: Int64Array) -> Verdict:
         """The verdict of batches over the chunks of a window."""
         hit = sum(chunks_hit(chunk_ids, batch.offsets) for batch in batches)
-        return Verdict(tuple(batches), hit, sum(len(batch) for batch in batches))
+        return Verdict(tuple(batches), hit, sum(len(batch) for batch in batches), malformed)
 
 
 @dataclass(slots=True)
@@ -166,16 +170,21 @@ def load_rows(opened: OpenSegment, view: SegmentView, rows: Int64Array) -> Loade
 
 def decide_window(
     window: Window, request: ScanRequest, within: OffsetRange, buffers: DecideBuffers, counters: ScanCounters
-) -> tuple[list[ScanBatch], CorruptChunkError | None]:
-    """The messages of a window that a request keeps, up to the first chunk that does not check, and its error."""
+) -> tuple[list[ScanBatch], Int64Array, CorruptChunkError | None]:
+    """The messages of a window that a request keeps and the offsets of what is none, up to the first chunk that does
+    not check, and its error.
+    """
     found: list[ScanBatch] = []
+    malformed: list[Int64Array] = []
+    fault: CorruptChunkError | None = None
     try:
         for batch in read_window(window, Decider(request, within, buffers), counters):
+            malformed.append(batch.malformed)
             if len(batch):
                 found.append(batch)
     except CorruptChunkError as error:
-        return found, error
-    return found, None
+        fault = error
+    return found, _concatenated(malformed), fault
 
 
 class SharedWindow(Tile):
@@ -265,15 +274,15 @@ class SharedWindow(Tile):
         if self._is_sound and request.verify_checksums:
             request = replace(request, verify_checksums=False)
         content = self._load(place).content
-        batches, error = decide_window(content, request, EVERYWHERE, self._reads.buffers, ScanCounters())
+        batches, malformed, error = decide_window(content, request, EVERYWHERE, self._reads.buffers, ScanCounters())
         if error is not None:
             self._is_damaged = True
             return None
         self._is_sound |= request.verify_checksums
-        verdict = Verdict.of(batches, self._chunk_ids)
+        verdict = Verdict.of(batches, self._chunk_ids, malformed)
         if number >= NO_FILTER:
             self._verdicts[number] = verdict
-            self._charge(_ROW_BYTES * verdict.kept_messages)
+            self._charge(_ROW_BYTES * verdict.kept_messages + malformed.nbytes)
         return verdict
 
     def _charge(self, size_bytes: int) -> None:
@@ -285,9 +294,14 @@ def part_of(verdict: Verdict, chunk_ids: Int64Array, chunks: Int64Array, start: 
     """What a verdict over the chunks of these ids keeps of some of them, by number, from the offset `start` on."""
     wanted = np.zeros(len(chunk_ids), dtype=np.bool_)
     wanted[chunks] = True
+
+    def are_wanted(offsets: Int64Array) -> NDArray[np.bool_]:
+        within: NDArray[np.bool_] = wanted[np.searchsorted(chunk_ids, offsets, side="right") - 1] & (offsets >= start)
+        return within
+
     batches = []
     for batch in verdict.batches:
-        kept = wanted[np.searchsorted(chunk_ids, batch.offsets, side="right") - 1] & (batch.offsets >= start)
+        kept = are_wanted(batch.offsets)
         if kept.any():
             batches.append(ScanBatch(batch.messages.take(kept), batch.offsets[kept], batch.timestamps_ms[kept]))
-    return Verdict.of(batches, chunk_ids)
+    return Verdict.of(batches, chunk_ids, verdict.malformed[are_wanted(verdict.malformed)])

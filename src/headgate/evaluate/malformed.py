@@ -1,0 +1,25 @@
+"""Which bytes are no AMQP message, by the rule of docs/design/message-validity.md."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.evaluate.filter import Filter
+from headgate.evaluate.verdict import Verdict
+from headgate.message.batch import EncodedMessages
+
+
+def malformed_rows(batch: EncodedMessages) -> NDArray[np.intp]:
+    """The rows of a batch that are no AMQP messages, ascending; some 10 ns for each message."""
+    if not len(batch):
+        return np.empty(0, dtype=np.intp)
+    return np.flatnonzero(_of_any_message().verdicts(batch) == Verdict.ERROR)
+
+
+@functools.cache
+def _of_any_message() -> Filter:
+    """A filter that no message makes fail: where its verdict is an error, there is no message."""
+    return Filter.parse("TRUE", "rabbitmq")

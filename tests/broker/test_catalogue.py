@@ -464,3 +464,22 @@ def test_a_declaration_that_found_the_disk_full_leaves_no_stream_and_can_be_repe
         session.stream_info("orders")
     assert session.declare_stream("orders", {"max-age": "1D"}) is Declared.CREATED
     assert session.stream_info("orders").arguments == {"max-age": "1D"}
+
+
+def test_the_size_of_a_stream_is_that_of_its_segments(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    session = open_session(broker)
+    session.declare_stream("s", {"stream-max-segment-size-bytes": 2000, "max-length-bytes": 6000})
+    stream, folder = broker.catalogue.get("s"), stream_folder(tmp_path, "s")
+    publisher = session.publisher("s")
+    counts = []
+    for turn in range(20):
+        assert publish(broker, publisher, [bytes(700)]) is None
+        if turn % 3:
+            # As if files had come and gone some time ago: then only the newest is looked at.
+            os.utime(folder, ns=(turn, turn))
+        segments = list(folder.glob("*.segment"))
+        counts.append(len(segments))
+        assert stream.size_bytes() == stream.size_bytes() == sum(path.stat().st_size for path in segments)
+    assert len(set(counts)) > 2 and counts[-1] < 6
+    broker.close()

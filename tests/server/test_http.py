@@ -16,6 +16,7 @@ import pytest
 from headgate.broker.consumers import ConsumerOptions
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
+from headgate.log.format import FILE_HEAD_BYTES
 from headgate.server import http
 from server.running import LIMIT_S, RunningServer, running_server
 
@@ -89,7 +90,8 @@ def test_streams_are_those_that_the_user_may_read(running: RunningServer) -> Non
     assert [row["name"] for row in listed(running, "streams")] == ["hidden", "orders"]
     (row,) = listed(running, "streams", ("anna", "secret"))
     assert (row["name"], row["messages"], row["next_offset"], row["consumers"]) == ("orders", 0, 0, 0)
-    assert row["counters"]["messages_published"] == 0
+    assert row["counters"]["messages_published"] == row["reading"]["messages_matched"] == 0
+    assert row["size_bytes"] == FILE_HEAD_BYTES
 
 
 def test_consumers_are_listed_with_the_filter_in_force(running: RunningServer) -> None:

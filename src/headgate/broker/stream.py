@@ -84,6 +84,14 @@ class ReadingCounters:
         self.delivered_bytes += consumer.delivered_bytes
         self.scan.add(consumer.counters)
 
+    def include(self, other: ReadingCounters) -> None:
+        """Add what other consumers took."""
+        self.consumers += other.consumers
+        self.delivered_messages += other.delivered_messages
+        self.delivered_chunks += other.delivered_chunks
+        self.delivered_bytes += other.delivered_bytes
+        self.scan.add(other.scan)
+
 
 @dataclass(slots=True, eq=False)
 class BrokerStream:
@@ -117,6 +125,8 @@ class BrokerStream:
     trouble: str = ""
     """What was wrong when the stream was last looked after; empty for nothing."""
     _folder_time_ns: int = 0
+    _sealed: tuple[int, Path, int] | None = None
+    """The folder's time, its newest segment, and the bytes of the segments before it."""
     _tracking: tuple[int, TrackingState] | None = None
 
     @staticmethod
@@ -147,6 +157,21 @@ class BrokerStream:
     def first_offset(self) -> int:
         """The first offset that is kept."""
         return self.tail.first_offset if self.writer is None else self.writer.first_offset
+
+    def size_bytes(self) -> int:
+        """Bytes of the segments. Cost: two `stat` while no segment comes or goes, else a listing of the folder."""
+        folder_time_ns = _time_ns(self.stream.path)
+        if self._sealed is None or self._sealed[0] != folder_time_ns:
+            segments = [segment.segment_path for segment in self.stream.segments()]
+            if not segments:
+                return 0
+            *sealed, newest = segments
+            size = sum(map(_size, sealed))
+            # As in `look`, one time may stand for two changes of the folder; not where it was written to since.
+            self._sealed = (folder_time_ns, newest, size) if _time_ns(newest) > folder_time_ns else None
+            return size + _size(newest)
+        _, newest, size = self._sealed
+        return size + _size(newest)
 
     def wake_readers(self) -> None:
         """Something was appended."""
@@ -301,8 +326,8 @@ def _size(path: Path) -> int:
         return -1
 
 
-def _time_ns(folder: Path) -> int:
+def _time_ns(path: Path) -> int:
     try:
-        return os.stat(folder).st_mtime_ns
+        return os.stat(path).st_mtime_ns
     except FileNotFoundError:
         return -1

@@ -1,16 +1,19 @@
-"""HTTP: health, metrics, lists, and users. Served in the driver's loop, so it sees the broker as handlers do.
+"""HTTP: console, health, metrics, lists, and users. Served in the driver's loop, so it sees the broker as handlers do.
 
+    GET    /                        the console, a page that shows the lists; its files are under /console
     GET    /health/live             200 while the loop turns
     GET    /health/ready            200 while every listener accepts, else 503
     GET    /metrics                 Prometheus: server and streams; /metrics/per-object adds consumers, connections
+    GET    /api/overview            the server and the user who asks
     GET    /api/streams, /api/consumers, /api/offsets, /api/connections, /api/users
     PUT    /api/users/NAME          make or change a user: {"password", "tags", "permissions": {"configure", …}}
     DELETE /api/users/NAME
 
 Paths under `/api` need a user (HTTP Basic); lists hold what that user may read, users are the administrators' matter.
 
-Only requests under `/api` wait for anything, so only they are limited in number; health and metrics are answered at
-once, whoever else waits. Connections are limited, too: one more takes the place of the one that owes a request longest.
+Only requests under `/api` wait for anything, so only they are limited in number; page, health and metrics are answered
+at once, whoever else waits. Connections are limited, too: one more takes the place of the one that owes a request
+longest.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from headgate.errors import AuthenticationError, BrokerError, HeadgateError, ResourceNotFoundError
 from headgate.protocols.sasl import Plain
 from headgate.server.connections import ip_address
+from headgate.server.console import console_routes
 from headgate.server.context import ServerContext
 from headgate.server.definitions import ADMINISTRATOR
 from headgate.server.driver import Driver
@@ -43,6 +47,7 @@ from headgate.server.listings import (
     connection_rows,
     consumer_rows,
     offset_rows,
+    overview_row,
     stream_rows,
     user_rows,
 )
@@ -55,6 +60,8 @@ _REQUESTS = 64
 """Under `/api`, at once."""
 _CONNECTIONS = 256
 _GRACE_S = 2
+_LISTED = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+"""Of answers with data: names in them come from clients, and they are for this user now."""
 _REALM = {"WWW-Authenticate": 'Basic realm="Headgate"'}
 
 
@@ -194,10 +201,12 @@ class _Site:
         """The application with its routes."""
         return Starlette(
             routes=[
+                *console_routes(),
                 Route("/health/live", self._live),
                 Route("/health/ready", self._ready),
                 Route("/metrics", self._metrics),
                 Route("/metrics/per-object", self._metrics_per_object),
+                Route("/api/overview", self._with_user(self._overview)),
                 Route("/api/streams", self._with_user(self._streams)),
                 Route("/api/consumers", self._with_user(self._consumers)),
                 Route("/api/offsets", self._with_user(self._offsets)),
@@ -220,6 +229,9 @@ class _Site:
 
     async def _metrics_per_object(self, _request: Request) -> Response:
         return Response(metrics_text(self._context, per_object=True), media_type=_METRICS_TYPE)
+
+    async def _overview(self, _request: Request, user: str) -> Response:
+        return _json(overview_row(self._context, user))
 
     async def _streams(self, _request: Request, user: str) -> Response:
         return _json(list(stream_rows(self._context.broker, user)))
@@ -332,4 +344,9 @@ async def _body(request: Request) -> UserChange:
 
 
 def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(value, enc_hook=str), status, headers=headers, media_type="application/json")
+    return Response(
+        msgspec.json.encode(value, enc_hook=str),
+        status,
+        headers={**_LISTED, **(headers or {})},
+        media_type="application/json",
+    )

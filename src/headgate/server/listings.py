@@ -1,4 +1,4 @@
-"""What lists show: one mapping per stream, consumer, connection, user; and how users are changed.
+"""What lists show: one mapping per stream, consumer, connection, user, one of the server; and how users are changed.
 
 The same for HTTP and the command line.
 """
@@ -11,16 +11,19 @@ from dataclasses import asdict
 
 import msgspec
 
+from headgate import __version__
 from headgate.broker.broker import Broker
 from headgate.broker.catalogue import arguments_declared
 from headgate.broker.consumers import ChunkConsumer, Consumer, MessageConsumer
 from headgate.broker.session import Session
-from headgate.broker.stream import BrokerStream
+from headgate.broker.stream import BrokerStream, ReadingCounters
 from headgate.broker.users import NOTHING, Permission, Permissions, Users
 from headgate.errors import AccessRefusedError, HeadgateError
 from headgate.log.tracking import read_tracking
 from headgate.server.connections import Connections
+from headgate.server.context import ServerContext
 from headgate.server.definitions import ADMINISTRATOR
+from headgate.server.identity import NODE, PRODUCT, VERSION
 
 MONITORING = "monitoring"
 """The tag of users who may see all streams, consumers and connections."""
@@ -44,6 +47,20 @@ def may_read(users: Users, user: str, stream: str) -> bool:
     return True
 
 
+def overview_row(context: ServerContext, user: str) -> Row:
+    """The server itself, and the user who asks."""
+    return {
+        "product": "Headgate",
+        "version": __version__,
+        "serves_as": f"{PRODUCT} {VERSION}",
+        "node": NODE,
+        "ready": context.is_ready,
+        "listeners": context.ports,
+        "user": user,
+        "tags": list(context.broker.users.get(user).tags),
+    }
+
+
 def open_streams(broker: Broker) -> Iterator[BrokerStream]:
     """All streams, but those that cannot be opened: lists say why, numbers leave them out."""
     for name in broker.catalogue.names():
@@ -53,6 +70,9 @@ def open_streams(broker: Broker) -> Iterator[BrokerStream]:
 
 def stream_rows(broker: Broker, user: str) -> Iterator[Row]:
     """The streams that a user may read, in order of their names; one that cannot be opened says why."""
+    reading: dict[str, ReadingCounters] = {}
+    for _session, consumer in consumers(broker):
+        reading.setdefault(consumer.stream, ReadingCounters()).add(consumer)
     for name in broker.catalogue.names():
         if may_read(broker.users, user, name):
             try:
@@ -60,20 +80,28 @@ def stream_rows(broker: Broker, user: str) -> Iterator[Row]:
             except HeadgateError as error:
                 yield {"name": name, "error": str(error)}
             else:
-                yield stream_row(stream)
+                yield stream_row(stream, reading.get(name, ReadingCounters()))
 
 
-def stream_row(stream: BrokerStream) -> Row:
-    """One stream with its counters."""
+def stream_row(stream: BrokerStream, read: ReadingCounters) -> Row:
+    """One stream with its counters; `read` is what its consumers took that are there, those that are gone are added."""
+    read.include(stream.ended)
     return {
         "name": stream.name,
         "arguments": arguments_declared(stream),
         "first_offset": stream.first_offset,
         "next_offset": stream.next_offset,
         "messages": stream.next_offset - stream.first_offset,
+        "size_bytes": stream.size_bytes(),
         "publishers": len(stream.publishers),
         "consumers": len(stream.readers),
         "counters": asdict(stream.counters),
+        "reading": {
+            **read.scan.as_dict(),
+            "delivered_messages": read.delivered_messages,
+            "delivered_chunks": read.delivered_chunks,
+            "delivered_bytes": read.delivered_bytes,
+        },
     }
 
 

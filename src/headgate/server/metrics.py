@@ -368,7 +368,7 @@ def _stream_samples(streams: Iterable[BrokerStream], live: list[tuple[Session, C
     for stream in streams:
         members = by_stream.get(stream.name, [])
         read = _reading(members)
-        _add(read, stream.ended)
+        read.include(stream.ended)
         samples.append(StreamSample(stream, read, max((consumer.lag for consumer in members), default=0)))
     return samples
 
@@ -390,16 +390,8 @@ def _totals(context: ServerContext, samples: list[StreamSample]) -> Totals:
         for counter in fields(StreamCounters):
             counted = getattr(totals.written, counter.name) + getattr(sample.stream.counters, counter.name)
             setattr(totals.written, counter.name, counted)
-        _add(totals.read, sample.read)
+        totals.read.include(sample.read)
     return totals
-
-
-def _add(total: ReadingCounters, other: ReadingCounters) -> None:
-    total.consumers += other.consumers
-    total.delivered_messages += other.delivered_messages
-    total.delivered_chunks += other.delivered_chunks
-    total.delivered_bytes += other.delivered_bytes
-    total.scan.add(other.scan)
 
 
 def resident_bytes() -> int:

@@ -1,0 +1,57 @@
+"""The web console: a page that shows the lists of `/api`, read only. Its files are static and hold no data.
+
+    console.html, console.css    the page
+    console.mjs                  the page's program: login, views, tables of the document
+    tables.mjs                   what the tables are made of, from the lists; knows no document, so tests run it
+    refresh.mjs                  when is asked again; knows no document either
+
+The page asks for a login itself and keeps it in memory: a browser that kept it would send it along with requests that
+other pages make. The files are read once, at start.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+FILES = {
+    "/": "console.html",
+    "/console/console.css": "console.css",
+    "/console/console.mjs": "console.mjs",
+    "/console/tables.mjs": "tables.mjs",
+    "/console/refresh.mjs": "refresh.mjs",
+}
+"""The file behind each path."""
+
+_TYPES = {"html": "text/html", "css": "text/css", "mjs": "text/javascript"}
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    # The page of another version would ask for lists that this one does not have.
+    "Cache-Control": "no-cache",
+}
+"""Of the page and its files: nothing inline, nothing from other hosts, in no frame."""
+
+
+def console_routes() -> list[Route]:
+    """A route for each file; GET and HEAD."""
+    return [_route(path, name) for path, name in FILES.items()]
+
+
+def _route(path: str, name: str) -> Route:
+    content = resources.files(__package__).joinpath(name).read_bytes()
+    kind = _TYPES[name.rpartition(".")[2]]
+
+    async def answer(_request: Request) -> Response:
+        return Response(content, headers=HEADERS, media_type=kind)
+
+    return Route(path, answer)

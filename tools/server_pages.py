@@ -69,7 +69,7 @@ Families that mean the same as in RabbitMQ have its names; `rabbitmq_stream_read
 `rabbitmq_stream_written_bytes_total` are those of its Stream PerfTest, counted here by the server for all clients of
 the stream protocol.
 Counters of streams hold what consumers took that are gone, too, since the server started. With `_total` left out the
-names are those of `headgate tail --counters` and of Spark's progress.
+names are those of `headgate tail --counters`, of the [console](http.md#the-console) and of Spark's progress.
 """
 
 

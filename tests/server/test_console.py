@@ -6,7 +6,8 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
 from headgate.scan import ScanCounters
 from headgate.server.console import FILES
+from interop.programs import Client, Program, start
 from server.links import FakeLink
 from server.running import LIMIT_S, RunningServer, running_server
+from waiting import eventually
 
 CONSOLE = Path(str(resources.files("headgate.server.console")))
 SOURCES = {name: (CONSOLE / name).read_text(encoding="utf-8") for name in FILES.values()}
@@ -118,6 +121,13 @@ def test_the_overview_says_what_the_server_is_and_who_asks(running: RunningServe
 
 
 # what the page is made of
+
+
+def test_the_package_contains_the_files() -> None:
+    project = Path(__file__).parent.parent.parent / "pyproject.toml"
+    data = tomllib.loads(project.read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]["headgate"]
+    packed = {path.name for pattern in data for path in CONSOLE.parent.parent.glob(pattern) if path.parent == CONSOLE}
+    assert packed == set(FILES.values())
 
 
 def test_nothing_comes_from_other_hosts_and_nothing_is_inline() -> None:
@@ -407,3 +417,67 @@ const passed = async () => { timers.shift()?.(); await settle() }
 )
 def test_one_request_at_a_time_and_the_next_round_after_the_last_answer(program: str, expected: str) -> None:
     assert node(f"{REFRESHER}{program}\nreturn log.join(', ')") == expected
+
+
+# the page as a whole, on a document that is made up
+
+
+@pytest.fixture
+def page(running: RunningServer) -> Iterator[Program]:
+    program = str(Path(__file__).parent / "console_document.mjs")
+    address = f"http://127.0.0.1:{running.ports['http']}/"
+    command = ("node", program, (CONSOLE / "console.mjs").as_uri(), address, ",".join(LISTS))
+    started = start(Client("node, which runs the page's program,", command, CONSOLE))
+    yield started
+    started.stop()
+
+
+def until(page: Program, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    """What the page shows when that holds."""
+    shown: dict[str, Any] = {}
+
+    def look() -> object:
+        shown.update(page.ask("show"))
+        return holds(shown)
+
+    eventually(look)
+    return shown
+
+
+def test_who_is_refused_is_told_and_may_try_again(page: Program) -> None:
+    shown = page.ask("show")
+    assert shown["asks_login"] and not shown["shows_lists"] and shown["tables"] == []
+    page.ask("login", user="guest", password="wrong")
+    shown = until(page, lambda shown: "refused" in shown["notice"])
+    assert shown["asks_login"] and shown["password"] == "" and shown["tables"] == []
+    page.ask("login", user="guest", password="guest")
+    shown = until(page, lambda shown: len(shown["tables"]) == 3 and all(table["rows"] for table in shown["tables"]))
+    assert (shown["notice"], shown["asks_login"], shown["current"]) == ("", False, ["#overview"])
+    page.ask("leave")
+    shown = page.ask("show")
+    assert shown["asks_login"] and not shown["shows_lists"] and shown["tables"] == []
+
+
+def test_the_page_shows_what_this_user_may_read(running: RunningServer, page: Program) -> None:
+    name = "<img src=x onerror=alert(1)>"
+
+    def declare() -> None:
+        session = running.context.broker.open_session("guest", protocol="AMQP 1.0", connection="127.0.0.1:1#1")
+        session.declare_stream(name, {})
+
+    running.call(declare)
+    page.ask("login", user="guest", password="guest")
+    page.ask("go", view="streams")
+    shown = until(page, lambda shown: shown["tables"] and shown["tables"][0]["rows"])
+    assert [row[0] for row in shown["tables"][0]["rows"]] == [name, "orders"]
+    page.ask("sort", title="name")
+    assert [row[0] for row in page.ask("show")["tables"][0]["rows"]] == ["orders", name]
+    page.ask("filter", words="ORD")
+    assert [row[0] for row in page.ask("show")["tables"][0]["rows"]] == ["orders"]
+    page.ask("leave")
+    page.ask("login", user="anna", password="secret")
+    shown = until(page, lambda shown: shown["tables"] and shown["tables"][0]["rows"])
+    assert [row[0] for row in shown["tables"][0]["rows"]] == ["orders"]
+    page.ask("go", view="users")
+    shown = until(page, lambda shown: "You may not read" in "".join(shown["notes"]))
+    assert shown["notes"] == ["You may not read this list: user 'anna' has not the tag administrator."]

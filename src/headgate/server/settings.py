@@ -35,7 +35,7 @@ class Listeners(_Table, frozen=True):
     stomp: Port = 61613
     """STOMP 1.0, 1.1 and 1.2."""
     http: Port = 15672
-    """Health, metrics, lists, users."""
+    """Console, health, metrics, lists, users."""
     amqps: Port = 5671
     """The same as `amqp` with TLS."""
     stream_tls: Port = 5551

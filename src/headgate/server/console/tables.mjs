@@ -38,6 +38,7 @@ const SCANNED = [
   count("messages_matched"),
   count("messages_unknown"),
   count("messages_error"),
+  count("messages_malformed"),
 ]
 const DELIVERED = [count("delivered_messages"), count("delivered_chunks"), bytes("delivered_bytes")]
 const READING = within("reading", [...SCANNED, ...DELIVERED])
@@ -162,6 +163,7 @@ export const VIEWS = {
       columns: [
         text("name"),
         text("user"),
+        text("state"),
         text("protocol"),
         text("listener"),
         text("encrypted"),

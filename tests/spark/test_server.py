@@ -1,7 +1,11 @@
-"""Streams of a server in Spark: the rows of the file source, the exactly-once of the file sink."""
+"""Streams of a server in Spark: the rows of the file source, the exactly-once of the file sink.
+
+Where HEADGATE_INTEROP_ORIGINAL names a running RabbitMQ, all of it runs against that but what looks into files.
+"""
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -30,19 +34,23 @@ from headgate.spark.sink import sink_for
 from server.running import RunningServer, running_server
 
 from ..client.fake_server import HEADGATE, fake_server
-from ..log_streams import read_messages
+from ..interop.servers import original
 from .conftest import order, subject_values
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    if original() is not None:
+        pytest.skip("looks into the server's files, and the server is RabbitMQ")
     with running_server(tmp_path_factory.mktemp("served"), handlers={"stream": StreamHandler}) as running:
         yield running
 
 
 @pytest.fixture
-def address(served: RunningServer) -> str:
-    return f"127.0.0.1:{served.ports['stream']}"
+def address(request: pytest.FixtureRequest) -> str:
+    other = original()
+    ports = request.getfixturevalue("served").ports if other is None else other.ports
+    return f"127.0.0.1:{ports['stream']}"
 
 
 @pytest.fixture
@@ -126,7 +134,7 @@ def test_options_mean_what_they_mean_on_files(
 
 @pytest.mark.spark
 def test_filters_of_the_server_save_what_crosses(
-    spark: SparkSession, address: str, stream: str, tmp_path: Path
+    spark: SparkSession, served: RunningServer, address: str, stream: str, tmp_path: Path
 ) -> None:
     taken = {}
     for name, options in {
@@ -300,13 +308,16 @@ def test_a_streaming_read_has_no_end(address: str, stream: str) -> None:
         stream_reader(address, stream, end="5")
 
 
-def bodies(served: RunningServer, stream: str) -> list[bytes]:
-    return [encoded for _, encoded in read_messages(folder_of(served, stream))]
+def messages(client: Client, stream: str) -> list[bytes]:
+    """All messages of a stream, in order."""
+    count = client.resolve_offset(stream, OffsetSpecification.next())
+    with client.consumer(stream, start="first") as consumer:
+        return [message.encode() for _, message in itertools.islice(consumer, count)]
 
 
 @pytest.mark.spark
 def test_rows_are_written_to_a_server_once(
-    spark: SparkSession, client: Client, served: RunningServer, address: str, stream: str, tmp_path: Path
+    spark: SparkSession, client: Client, address: str, stream: str, tmp_path: Path
 ) -> None:
     target = f"{stream}-copy"
     frame = read(spark, address, stream, columns="message,filter_value", partitions=2)
@@ -314,8 +325,7 @@ def test_rows_are_written_to_a_server_once(
         frame.write.format("headgate").options(
             server=address, stream=target, write_id="copy", staging=str(tmp_path), filter_size_bytes="32"
         ).mode("append").save()
-    assert bodies(served, target) == [order(number) for number in range(1000)]
-    assert folder_of(served, target).filter_size_bytes == 32
+    assert messages(client, target) == [order(number) for number in range(1000)]
     assert client.last_sequence(target, "write-copy") == 1000
     frame.limit(10).write.format("headgate").options(server=address, stream=target, staging=str(tmp_path)).mode(
         "append"
@@ -327,8 +337,19 @@ def test_rows_are_written_to_a_server_once(
 
 
 @pytest.mark.spark
+def test_arguments_of_the_sink_are_those_of_the_stream_it_makes(
+    spark: SparkSession, served: RunningServer, address: str, stream: str, tmp_path: Path
+) -> None:
+    frame = read(spark, address, stream, columns="message", end="9")
+    frame.write.format("headgate").options(
+        server=address, stream=f"{stream}-sized", staging=str(tmp_path), filter_size_bytes="32"
+    ).mode("append").save()
+    assert folder_of(served, f"{stream}-sized").filter_size_bytes == 32
+
+
+@pytest.mark.spark
 def test_a_query_over_a_server_is_exactly_once_over_restarts(
-    spark: SparkSession, client: Client, served: RunningServer, address: str, stream: str, tmp_path: Path
+    spark: SparkSession, client: Client, address: str, stream: str, tmp_path: Path
 ) -> None:
     target = f"{stream}-out"
 
@@ -353,12 +374,12 @@ def test_a_query_over_a_server_is_exactly_once_over_restarts(
         300,
         100,
     ]
-    assert bodies(served, target) == [order(number) for number in range(1000)]
+    assert messages(client, target) == [order(number) for number in range(1000)]
     publish(client, stream, range(1000, 1100))
     # A crash between the sink's commit and Spark's own note of it: the last batch is made again.
     shutil.rmtree(tmp_path / "checkpoint" / "commits")
     run()
-    assert bodies(served, target) == [order(number) for number in range(1100)]
+    assert messages(client, target) == [order(number) for number in range(1100)]
 
 
 @pytest.mark.spark

@@ -15,7 +15,7 @@ import numpy as np
 
 from headgate.log import BloomMatcher, OffsetKind, OffsetSpecification
 from headgate.log.entries import SubBatch, encode_chunk
-from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader
+from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader, ChunkType
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import SERVER_VERSIONS, Command, ResponseCode
 from headgate.protocols.stream.framing import ProtocolViolation
@@ -36,13 +36,21 @@ class FakeStream:
     headers: list[ChunkHeader] = field(default_factory=list)
     sequences: dict[str, int] = field(default_factory=dict)
     offsets: dict[str, int] = field(default_factory=dict)
+    unreadable: int | None = None
+    """The number of a chunk that cannot be read: who comes to it is told that there is no stream any more."""
 
     @property
     def next_offset(self) -> int:
         return self.headers[-1].next_chunk_id if self.headers else 0
 
-    def append(self, entries: list[bytes | SubBatch], values: list[bytes | None]) -> None:
-        encoded = encode_chunk(entries, values, filter_size_bytes=16, trailer=b"trailer")
+    def append(
+        self,
+        entries: list[bytes | SubBatch],
+        values: list[bytes | None],
+        *,
+        chunk_type: ChunkType = ChunkType.USER,
+    ) -> None:
+        encoded = encode_chunk(entries, values, filter_size_bytes=16, trailer=b"trailer", chunk_type=chunk_type)
         header = ChunkHeader.decode(encoded, path="", position=0)
         header.chunk_id = self.next_offset
         header.timestamp_ms = NOW_MS + header.chunk_id
@@ -344,8 +352,15 @@ class _Connection:
         reader = self.readers[number]
         stream = self.server.streams[reader.stream]
         while reader.credit and reader.row < len(stream.chunks):
+            if reader.row == stream.unreadable:
+                del self.readers[number]
+                self.core.send(f.MetadataUpdate(ResponseCode.STREAM_NOT_AVAILABLE, reader.stream))
+                self.write()
+                return
             chunk, header = stream.chunks[reader.row], stream.headers[reader.row]
             reader.row += 1
+            if header.chunk_type != ChunkType.USER:
+                continue
             bloom = chunk[CHUNK_HEADER_BYTES : CHUNK_HEADER_BYTES + header.bloom_length]
             if reader.matcher is None or reader.matcher.matches(bloom):
                 reader.credit -= 1

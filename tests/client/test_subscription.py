@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.client import Client, SubscriptionOptions
-from headgate.errors import CorruptChunkError
+from headgate.client import Client, Retry, SubscriptionOptions
+from headgate.errors import ConnectionLostError, CorruptChunkError
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
+from headgate.log.format import ChunkHeader, ChunkType
 from headgate.protocols.stream.frames import StreamStats
 from headgate.scan import ScanRequest
 
@@ -59,6 +60,51 @@ def test_a_filtered_read_ends_although_nothing_more_comes(
             read = read_all(client, options(start, stop, filter_values=(b"AMER",), credit=credit))
     expected = [offset for offset in range(start, stop) if values[offset // 2] == b"AMER"]
     assert read == expected
+
+
+@pytest.mark.parametrize("properties", [RABBITMQ, HEADGATE], ids=["asked", "told"])
+def test_a_read_ends_although_the_last_chunk_has_no_messages_and_is_not_delivered(properties: dict[str, str]) -> None:
+    with fake_server(properties) as server, Client.connect(server.address, retry=SOON) as client:
+        fill(server, 3)
+        server.streams["orders"].append([b"tracking"], [], chunk_type=ChunkType.TRACKING_DELTA)
+        assert read_all(client, options(4, 10)) == list(range(4, 9))
+
+
+def test_chunks_are_handed_out_as_they_were_delivered(client: Client, server: FakeServer) -> None:
+    fill(server, 7)
+    subscription = client.subscription(options(3, 18, credit=2))
+    chunks: list[bytes] = []
+    while (taken := subscription.read_chunks(LIMIT_S)) is not None:
+        chunks += taken
+        server.drop_connections()
+    subscription.close()
+    headers = [ChunkHeader.decode(chunk, path="", position=0) for chunk in chunks]
+    assert headers[:5] == server.streams["orders"].headers[1:6]
+
+
+def test_a_place_that_no_connection_gets_over_is_given_up(server: FakeServer) -> None:
+    fill(server, 3)
+    server.streams["orders"].unreadable = 1
+    with Client.connect(server.address, retry=Retry(0.001, 0.05, 0.1)) as client:
+        subscription = client.subscription(options(0, 9))
+        batch = subscription.read(LIMIT_S)
+        assert batch is not None and batch.offsets.tolist() == [0, 1, 2]
+        with pytest.raises(ConnectionLostError, match="deleted or moved"):
+            subscription.read(LIMIT_S)
+        assert 2 < server.connections < 20
+        subscription.close()
+
+
+def test_a_chunk_that_says_it_is_empty_although_it_has_data_is_no_end(client: Client, server: FakeServer) -> None:
+    fill(server, 3)
+    stream = server.streams["orders"]
+    damaged = bytearray(stream.chunks[1])
+    damaged[4:8] = bytes(4)
+    stream.chunks[1] = bytes(damaged)
+    subscription = client.subscription(options(0, 9))
+    with pytest.raises(CorruptChunkError):
+        list(iter(lambda: subscription.read(LIMIT_S), None))
+    subscription.close()
 
 
 def test_a_server_that_is_no_headgate_is_asked_whether_more_comes(client: Client, server: FakeServer) -> None:

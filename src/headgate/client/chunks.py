@@ -6,6 +6,7 @@ server (stream_protocol, section 6). The messages are found and decided as in ch
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 
 from headgate.errors import CorruptChunkError, RemoteProtocolError
 from headgate.log import decode_headers
-from headgate.log.format import CHUNK_HEADER_BYTES, SLACK_BYTES
+from headgate.log.format import CHUNK_HEADER_BYTES, SLACK_BYTES, ChunkHeader
 from headgate.scan import OffsetRange, ScanBatch, ScanCounters, ScanRequest
 from headgate.scan.decide import ChunksInMemory, Decider
 from headgate.scan.reading import Window, read_window
@@ -65,6 +66,12 @@ class ChunkReader:
             raise CorruptChunkError(error.reason, path=self._place) from error
         last = window.headers[-1]
         self.position = int(last["chunk_id"]) + int(last["num_records"])
+
+    def pass_over(self, chunks: Sequence[Chunk]) -> None:
+        """Go on behind delivered chunks that are not read here; one that is none says no position."""
+        for chunk in chunks:
+            with contextlib.suppress(CorruptChunkError):
+                self.position = ChunkHeader.decode(chunk, path=self._place, position=0).next_chunk_id
 
     def _window(self, chunks: Sequence[Chunk]) -> Window:
         lengths = np.fromiter((len(chunk) for chunk in chunks), dtype=np.int64, count=len(chunks))

@@ -32,3 +32,33 @@ class Retry:
                     raise
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, self.most_s)
+
+
+class Losses:
+    """Connections that break one after the other although each could be made: what `Retry` is for one that cannot.
+
+    A server that closes whenever it comes to the same damaged place would be asked again and again without it.
+    """
+
+    def __init__(self, retry: Retry) -> None:
+        self._retry = retry
+        self._begun_at: float | None = None
+        self._connected_at = 0.0
+        self._pause_s = 0.0
+
+    def received(self) -> None:
+        """The connection was of use."""
+        self._begun_at = None
+
+    def lost(self, error: ConnectionLostError) -> None:
+        """Return when to connect again; raises the error when that was in vain for too long."""
+        retry, now = self._retry, time.monotonic()
+        # One that stood for long without anything to say was not made in vain.
+        if self._begun_at is None or now - self._connected_at > retry.most_s:
+            self._begun_at, self._pause_s = now, retry.first_s
+        elif now + self._pause_s - self._begun_at > retry.give_up_after_s:
+            raise error
+        else:
+            time.sleep(self._pause_s)
+            self._pause_s = min(2 * self._pause_s, retry.most_s)
+        self._connected_at = time.monotonic()

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headgate.client.chunks import NO_END, ChunkReader
+from headgate.client.retry import Losses, Retry
 from headgate.errors import ConfigError, ConnectionLostError, UnsupportedError
 from headgate.log import OffsetKind, OffsetSpecification
+from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.protocols.stream.codes import name_of_code
 from headgate.protocols.stream.delivery import Deliver
 from headgate.protocols.stream.frames import (
@@ -30,17 +32,18 @@ from headgate.scan import OffsetRange, ScanBatch, ScanCounters, ScanRequest
 
 if TYPE_CHECKING:
     from headgate.client.connection import Connection, Event
-    from headgate.client.retry import Retry
 
 DEFAULT_CREDIT = 10
 
 FILTER_PROPERTY = "x-headgate-sql"
 DIALECT_PROPERTY = "x-headgate-dialect"
 END_PROPERTY = "x-headgate-end"
-"""Asks for an empty chunk once everything before this offset was looked at; with a filter nothing else says so."""
+"""Asks for an empty chunk once everything before this offset was looked at.
+
+Nothing else says so with a filter, and without one where the last chunk before it is none with messages.
+"""
 
 _SUBSCRIPTION_ID = 0
-_NUM_RECORDS = slice(4, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +95,9 @@ class SubscriptionOptions:
 class Subscription:
     """Reads a stream in batches. Not for several threads.
 
-    When the connection breaks it is made again, and reading goes on behind the last chunk. Memory: the chunks that
-    credit allows, and as many that were taken from them.
+    When the connection breaks it is made again, and reading goes on behind the last chunk; given up when one connection
+    after the other breaks before a chunk came. Memory: the chunks that credit allows, and as many that were taken from
+    them.
     """
 
     def __init__(self, connect: Callable[[], Connection], options: SubscriptionOptions, *, retry: Retry) -> None:
@@ -112,6 +116,7 @@ class Subscription:
         self._behind_end = False
         self._since_question = 0
         self._question: int | None = None
+        self._losses = Losses(retry)
         self._connection: Connection | None = retry.run(self._open)
 
     @property
@@ -140,9 +145,26 @@ class Subscription:
             batch = next(self._batches, None)
             if batch is not None:
                 return batch
+            chunks = self._next_chunks(until)
+            if chunks is None:
+                return None
+            self._batches = self._reader.read(chunks)
+
+    def read_chunks(self, timeout_s: float | None = None) -> list[bytes] | None:
+        """The next chunks as they were delivered, in place of `read`: nothing of them is checked, None means the same.
+
+        Some behind the stop may be among them.
+        """
+        chunks = self._next_chunks(None if timeout_s is None else time.monotonic() + timeout_s)
+        if chunks is not None:
+            self._reader.pass_over(chunks)
+        return chunks
+
+    def _next_chunks(self, until: float | None) -> list[bytes] | None:
+        """What was delivered and not taken yet, waited for until a monotonic time; None as `read` gives it."""
+        while True:
             if self._chunks and not self._is_over:
-                self._batches = self._reader.read(self._taken_chunks())
-                continue
+                return self._taken_chunks()
             if self.is_finished:
                 return None
             left_s = None if until is None else until - time.monotonic()
@@ -238,7 +260,7 @@ class Subscription:
                 )
             properties[FILTER_PROPERTY] = options.served.text
             properties[DIALECT_PROPERTY] = options.served.dialect
-        if options.stop is not None and options.is_filtered and connection.is_headgate:
+        if options.stop is not None and connection.is_headgate:
             properties[END_PROPERTY] = str(options.stop)
         if options.name is not None:
             properties["name"] = options.name
@@ -258,6 +280,7 @@ class Subscription:
     def _taken_chunks(self) -> list[bytes]:
         chunks = list(self._chunks)
         self._chunks.clear()
+        self._losses.received()
         with contextlib.suppress(ConnectionLostError):
             # What was received counts all the same; the next wait finds the connection broken and makes it again.
             self._open_connection().send(Credit(_SUBSCRIPTION_ID, len(chunks)))
@@ -269,25 +292,25 @@ class Subscription:
             self._ask_for_end(connection)
             for event in connection.events(timeout_s):
                 self._handle(event, connection)
-        except ConnectionLostError:
+        except ConnectionLostError as error:
             connection.close()
+            if self._chunks:
+                # They are read first, so that the next connection begins behind them.
+                return
+            self._losses.lost(error)
             self._connection = self._retry.run(self._open)
 
     def _ask_for_end(self, connection: Connection) -> None:
-        """With a filter the server does not say that nothing more will come; RabbitMQ can be asked.
+        """No server says of itself that nothing more will come; RabbitMQ can be asked.
+
+        A chunk may end at the stop that is not delivered: the filter leaves it out, or it has no messages.
 
         It handles one command after another, and each Credit by sending chunks until the credit or the stream is at
         its end (rabbit_stream_reader). So when all credit was given back before a question, and no chunk comes before
         its answer, everything was looked at.
         """
         options = self.options
-        if (
-            options.stop is None
-            or not options.is_filtered
-            or not options.stop_is_written
-            or connection.is_headgate
-            or self._question is not None
-        ):
+        if options.stop is None or not options.stop_is_written or connection.is_headgate or self._question is not None:
             return
         self._since_question = 0
         self._question = connection.ask(StreamStats(options.stream))
@@ -295,7 +318,7 @@ class Subscription:
     def _handle(self, event: Event, connection: Connection) -> None:
         if isinstance(event, Deliver):
             self._since_question += 1
-            if any(event.chunk[_NUM_RECORDS]):
+            if len(event.chunk) > CHUNK_HEADER_BYTES:
                 self._chunks.append(event.chunk)
             else:
                 self._behind_end = True

@@ -75,7 +75,7 @@ def test_commands_on_a_server_all_name_it_and_its_user_in_the_same_way() -> None
     on_servers = {
         command: options for command, options in _options(application) if options.keys() & place.keys() - {"--root"}
     }
-    assert {"tail", "publish", "stream ls", "consumer lag", "user add"} <= on_servers.keys()
+    assert {"tail", "publish", "stream ls", "stream verify", "consumer lag", "user add"} <= on_servers.keys()
     for command, options in on_servers.items():
         assert {name: options.get(name) for name in place} == place, command
 

@@ -10,11 +10,14 @@ import pytest
 
 from command_line import Run
 from headgate import Message
+from headgate.cli.units import shown_time
 from headgate.client import Client
+from headgate.clock import now_ms
+from headgate.log.format import ChunkType
 from headgate.server.stream import StreamHandler
 from server.running import RunningServer, running_server
 
-from ..client.fake_server import HEADGATE, RABBITMQ, FakeServer, fake_server
+from ..client.fake_server import HEADGATE, RABBITMQ, FakeServer, FakeStream, fake_server
 
 
 @pytest.fixture(params=[RABBITMQ, HEADGATE], ids=["rabbitmq", "headgate"])
@@ -127,6 +130,82 @@ def test_info_shows_what_the_server_says(there: Run) -> None:
     assert "next_offset" in there("stream", "info", "orders").out
 
 
+def test_info_of_a_server_that_has_no_lists_shows_what_its_chunks_say(there: Run, server: FakeServer) -> None:
+    shown = there("stream", "info", "orders", "--json")
+    (facts,) = shown.json
+    headers = server.streams["orders"].headers
+    assert (facts["first_time"], facts["last_time"]) == tuple(
+        shown_time(header.timestamp_ms) for header in (headers[0], headers[-1])
+    )
+    assert facts["filter_size_bytes"] is None
+    server.append("orders", [b"x"], [b"AMER"])
+    assert there("stream", "info", "orders", "--json").json[0]["filter_size_bytes"] == 16
+    assert ("only what the stream protocol says" in shown.err) == (server.properties is HEADGATE)
+    assert "stored_offsets" not in facts
+
+
+def test_verify_says_what_it_checked_of_a_server_and_what_not(there: Run, server: FakeServer) -> None:
+    shown = there("stream", "verify", "orders")
+    assert (shown.status, shown.out) == (0, "")
+    first, second = shown.err.splitlines()
+    assert first.startswith("3 chunks, 30 records, ") and first.endswith(" checked: all is well")
+    assert second.startswith("not checked, ") and "Bloom filters" in second
+    server.streams["orders"].append([b"tracking"], [], chunk_type=ChunkType.TRACKING_DELTA)
+    server.append("orders", [b"behind"], [None])
+    shown = there("stream", "verify", "orders")
+    assert shown.status == 0
+    assert "4 chunks, 31 records" in shown.err and "not delivered: 1 offset of 32" in shown.err
+
+
+def test_verify_names_each_damaged_chunk_of_a_server(there: Run, server: FakeServer) -> None:
+    stream = server.streams["orders"]
+    damage(stream, 0, 48 + stream.headers[0].bloom_length + 20)
+    damage(stream, 2, 31)
+    shown = there("stream", "verify", "orders", "--json")
+    assert shown.status == 1
+    assert shown.json == [
+        {"path": "orders", "position": None, "reason": "data of chunk 0 fails its CRC"},
+        {"path": "orders", "position": None, "reason": f"chunk id {20 ^ 0x1F}, expected 20 or more"},
+    ]
+    assert "3 chunks, 30 records" in shown.err and "2 damaged places" in shown.err
+
+
+def test_verify_of_an_empty_stream_of_a_server_ends(run: Run, server: FakeServer) -> None:
+    assert run("stream", "create", "empty", "--server", server.address).status == 0
+    shown = run("stream", "verify", "empty", "--server", server.address)
+    assert shown.status == 0 and "0 chunks" in shown.err
+    assert run("stream", "dump", "empty", "--server", server.address, "--json").out == ""
+    assert run("stream", "verify", "missing", "--server", server.address).status == 1
+
+
+def test_dump_shows_the_chunks_that_a_server_delivers(there: Run, server: FakeServer) -> None:
+    stream = server.streams["orders"]
+    damage(stream, 1, 48 + stream.headers[1].bloom_length + 20)
+    shown = there("stream", "dump", "orders", "--json")
+    assert shown.status == 1
+    assert [(row["chunk_id"], row["crc"], row["state"]) for row in shown.json] == [
+        (0, "good", "delivered"),
+        (10, "bad", "delivered"),
+        (20, "good", "delivered"),
+    ]
+    assert {row["segment"] for row in shown.json} == {row["bloom_fill"] for row in shown.json} == {None}
+    unchecked = there("stream", "dump", "orders", "--no-crc", "--json")
+    assert unchecked.status == 0 and {row["crc"] for row in unchecked.json} == {"unchecked"}
+
+
+def test_adopting_at_a_server_is_refused_with_what_to_do(there: Run) -> None:
+    refused = there("stream", "adopt", "folder")
+    assert refused.status == 2
+    assert "without --server" in refused.err
+
+
+def damage(stream: FakeStream, number: int, at: int) -> None:
+    """Turn bits of one byte of a chunk."""
+    chunk = bytearray(stream.chunks[number])
+    chunk[at] ^= 0x1F
+    stream.chunks[number] = bytes(chunk)
+
+
 def test_a_stream_is_deleted_on_a_server(there: Run) -> None:
     assert there("stream", "rm", "orders").status == 0
     gone = there("stream", "info", "orders")
@@ -206,6 +285,49 @@ def test_tail_with_a_filter_gives_what_it_gives_on_the_files_of_the_server(real:
         assert on_server.json == on_files.json
         assert on_server.status == 0
     assert run("stream", "ls", "--server", address, "--json").json[0]["next_offset"] == 40
+
+
+def test_a_stream_of_a_server_is_shown_as_its_files_are(real: RunningServer, run: Run) -> None:
+    address = f"127.0.0.1:{real.ports['stream']}"
+    root = real.context.settings.root
+    made = run("stream", "create", "shown/it", "--filter-size", "32", "--max-age", "7d", "--server", address)
+    assert made.status == 0
+    for region in ("AMER", "EMEA", None):
+        line = json.dumps({"body": "x", "filter_value": region})
+        published = run("publish", "shown/it", "--publisher", f"shop {region}", "--server", address, stdin=line)
+        assert published.status == 0
+    with Client.connect(address) as client:
+        client.store_offset("shown/it", "billing", 1)
+        assert client.query_offset("shown/it", "billing") == 1
+    (pending,) = run("stream", "info", "shown/it", "--server", address, "--json").json
+    assert pending["stored_offsets"] == {"billing": 1}
+    real.call(lambda: real.context.broker.catalogue.get("shown/it").flush_offsets(now_ms=now_ms()))
+
+    (on_server,) = run("stream", "info", "shown/it", "--server", address, "--json").json
+    (on_files,) = run("stream", "info", "shown/it", "--root", root, "--json").json
+    del on_files["path"]
+    assert {name: on_server[name] for name in on_files} == on_files
+    assert on_files["publishers"] == {"shop AMER": 1, "shop EMEA": 1, "shop None": 1}
+    assert (on_server["filter_size_bytes"], on_server["segments"], on_server["server"]) == (32, 1, address)
+    assert on_server["arguments"] == {"stream-filter-size-bytes": 32, "max-age": "604800s"}
+    shown = run("stream", "info", "shown/it", "--server", address).out
+    assert "consumer billing" in shown and "publisher shop AMER" in shown and "argument max-age" in shown
+
+    unknown = {"segment", "position", "bloom_fill", "state"}
+    rows = [
+        [{name: value for name, value in row.items() if name not in unknown} for row in shown.json]
+        for shown in (
+            run("stream", "dump", "shown/it", "--server", address, "--json"),
+            run("stream", "dump", "shown/it", "--root", root, "--json"),
+        )
+    ]
+    assert [row["type"] for row in rows[1]] == ["user", "user", "user", "tracking_delta"]
+    assert rows[0] == rows[1][:3]
+    verified = run("stream", "verify", "shown/it", "--server", address)
+    assert verified.status == 0 and "3 chunks, 3 records" in verified.err
+    assert run("stream", "create", "empty", "--server", address).status == 0
+    assert "0 chunks" in run("stream", "verify", "empty", "--server", address).err
+    assert run("tail", "empty", "--server", address).status == 0
 
 
 def test_tail_follows_a_stream_of_a_server(real: RunningServer, run: Run) -> None:

@@ -377,7 +377,7 @@ class _Connection:
             header_starts=np.array([0]),
             data_starts=np.array([CHUNK_HEADER_BYTES + header.bloom_length]),
             data_lengths=np.array([header.data_length]),
-            committed_chunk_id=stream.headers[-1].chunk_id,
+            committed_chunk_id=stream.headers[-1].chunk_id if stream.headers else 0,
         )
         self.write(b"".join(delivered))
 

@@ -94,6 +94,19 @@ def test_streams_are_those_that_the_user_may_read(running: RunningServer) -> Non
     assert row["size_bytes"] == FILE_HEAD_BYTES
 
 
+def test_a_stream_is_shown_whole_to_who_may_read_it(running: RunningServer) -> None:
+    for user in (GUEST, ("anna", "secret")):
+        status, text = request(running, "/api/streams/orders", user=user)
+        assert status == 200
+        row = json.loads(text)
+        assert (row["name"], row["segments"], row["chunks"], row["filter_size_bytes"]) == ("orders", 1, 0, 16)
+        assert (row["publishers"], row["stored_offsets"]) == ({}, {})
+    for name in ("hidden", "missing"):
+        assert request(running, f"/api/streams/{name}", user=("anna", "secret"))[0] == 403
+    assert request(running, "/api/streams/missing", user=GUEST)[0] == 404
+    assert request(running, "/api/streams/orders")[0] == 401
+
+
 def test_consumers_are_listed_with_the_filter_in_force(running: RunningServer) -> None:
     def consume() -> None:
         session = running.context.broker.open_session("guest", protocol="AMQP 1.0", connection="127.0.0.1:1#1")

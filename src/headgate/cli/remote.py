@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from headgate.cli.options import DEFAULT_ROOT, Root
-from headgate.errors import ConfigError, ResourceExistsError
+from headgate.cli.output import write_note
+from headgate.errors import ConfigError, ConnectionLostError, ResourceExistsError, UnsupportedError
 
 if TYPE_CHECKING:
     from headgate.client import Client, Subscription
@@ -68,7 +69,7 @@ def create_stream(client: Client, name: str, arguments: dict[str, object]) -> No
 
 
 def stream_facts(client: Client, name: str) -> dict[str, object]:
-    """What a server says of a stream."""
+    """What a server says of a stream over the stream protocol."""
     from headgate.log import OffsetSpecification
 
     statistics = client.statistics(name)
@@ -84,6 +85,36 @@ def stream_facts(client: Client, name: str) -> dict[str, object]:
         "next_offset": behind,
         "last_chunk_id": statistics.last_chunk_id,
         "committed_chunk_id": statistics.committed_chunk_id,
+    }
+
+
+def stream_details(client: Client, name: str, place: Place) -> dict[str, object]:
+    """All that a server says of a stream, named as `stream info` names it on files.
+
+    A Headgate reads it from the files, for its HTTP listener. Where there is none: what the stream protocol says, and
+    the first and the last chunk.
+    """
+    from headgate.client.inspect import header_at
+    from headgate.log import OffsetSpecification
+
+    facts = stream_facts(client, name)
+    if client.is_headgate:
+        try:
+            told = place.management().stream(name)
+        except (UnsupportedError, ConnectionLostError) as error:
+            write_note(f"headgate: only what the stream protocol says of the stream: {error}")
+        else:
+            # Of `stream ls` and `consumer`, not of what a stream holds.
+            for other in ("consumers", "counters"):
+                told.pop(other, None)
+            return facts | told
+    first = header_at(client, name, OffsetSpecification.first())
+    last = header_at(client, name, OffsetSpecification.last())
+    return facts | {
+        "first_timestamp_ms": None if first is None else first.timestamp_ms,
+        "last_timestamp_ms": None if last is None else last.timestamp_ms,
+        # A chunk without filter values has no filter, whatever size those of the stream have.
+        "filter_size_bytes": None if last is None else last.bloom_length or None,
     }
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter, validators
 
-from headgate.cli.options import DEFAULT_ROOT, AsJson, Root, StreamText
+from headgate.cli.options import AsJson, StreamText
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_table
-from headgate.cli.remote import DEFAULT_PLACE, Place, create_stream, stream_facts
-from headgate.cli.units import counted, duration_ms, share, shown_share, shown_size, shown_time, size_bytes
+from headgate.cli.remote import DEFAULT_PLACE, Place, create_stream, stream_details, stream_facts
+from headgate.cli.units import counted, duration_ms, share, shown_count, shown_share, shown_size, shown_time, size_bytes
 from headgate.clock import now_ms
 from headgate.errors import ConfigError, LogError
 
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headgate.cli.bloom import BloomSizing
-    from headgate.log.inspect import ChunkDump
+    from headgate.client import Client
+    from headgate.client.inspect import DeliveredChunk
+    from headgate.log.format import ChunkHeader
+    from headgate.log.inspect import ChunkDump, Damage
 
 commands = App(name="stream", help="Create streams and look into them.")
 
@@ -159,50 +163,46 @@ def rm(stream: StreamText, /, *, place: Place = DEFAULT_PLACE) -> int:
 def info(stream: StreamText, /, *, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
     """Show what a stream holds: offsets, times, sizes, how large its chunks are, publishers and stored offsets.
 
-    Of a server's stream: what the server says of it.
+    Of a Headgate's stream the same and its arguments; of another server's, what the stream protocol says.
     """
     if place.is_server:
         with place.client() as client:
-            facts = stream_facts(client, stream)
-        if as_json:
-            write_json(facts)
-        else:
-            write_facts(facts)
+            _write_info(stream_details(client, stream, place), as_json=as_json)
         return 0
     from headgate.log import resolve_stream
     from headgate.log.inspect import stream_info
 
     found = stream_info(resolve_stream(stream, place.root))
-    times = [segment.first_timestamp_ms for segment in found.segments if segment.first_timestamp_ms is not None]
-    last_times = [segment.last_timestamp_ms for segment in found.segments if segment.last_timestamp_ms is not None]
-    facts = {
+    facts: dict[str, object] = {
         "name": found.name,
         "path": str(found.path),
-        "kind": "foreign" if found.is_foreign else "own",
-        "messages": found.num_messages,
-        "first_offset": found.first_offset,
-        "next_offset": found.next_offset,
-        "first_time": shown_time(times[0]) if times else None,
-        "last_time": shown_time(last_times[-1]) if last_times else None,
-        "segments": len(found.segments),
-        "chunks": found.num_chunks,
-        "size_bytes": found.size_bytes,
-        "chunk_bytes": found.data_bytes // found.num_chunks if found.num_chunks else None,
-        "messages_per_chunk": round(found.num_messages / found.num_chunks, 1) if found.num_chunks else None,
-        "filter_size_bytes": found.filter_size_bytes,
-        "filter_source": found.filter_source,
+        **found.facts(),
+        "publishers": {_shown(name): sequence for name, (_, sequence) in found.tracking.sequences.items()},
+        "stored_offsets": {_shown(name): offset for name, offset in found.tracking.offsets.items()},
     }
-    publishers = {_shown(name): sequence for name, (_, sequence) in found.tracking.sequences.items()}
-    stored = {_shown(name): offset for name, offset in found.tracking.offsets.items()}
-    if as_json:
-        write_json({**facts, "publishers": publishers, "stored_offsets": stored})
-        return 0
-    write_facts(
-        facts
-        | {f"publisher {name}": f"sequence {sequence}" for name, sequence in sorted(publishers.items())}
-        | {f"consumer {name}": f"offset {offset}" for name, offset in sorted(stored.items())}
-    )
+    _write_info(facts, as_json=as_json)
     return 0
+
+
+_TIMES = {"first_timestamp_ms": "first_time", "last_timestamp_ms": "last_time"}
+_BY_NAME = {"arguments": "argument {}", "publishers": "publisher {}", "stored_offsets": "consumer {}"}
+_VALUES = {"arguments": "{}", "publishers": "sequence {}", "stored_offsets": "offset {}"}
+
+
+def _write_info(facts: dict[str, object], *, as_json: bool) -> None:
+    shown: dict[str, object] = {
+        _TIMES.get(name, name): shown_time(value) if name in _TIMES and isinstance(value, int) else value
+        for name, value in facts.items()
+    }
+    if as_json:
+        write_json(shown)
+        return
+    lines = {name: value for name, value in shown.items() if name not in _BY_NAME}
+    for several, line in _BY_NAME.items():
+        values = shown.get(several, {})
+        assert isinstance(values, dict)
+        lines |= {line.format(name): _VALUES[several].format(value) for name, value in sorted(values.items())}
+    write_facts(lines)
 
 
 def _shown(reference: bytes) -> str:
@@ -234,44 +234,74 @@ def dump(
     *,
     crc: Annotated[bool, Parameter(help="Check the checksum of each chunk, which reads all data.")] = True,
     as_json: AsJson = False,
-    root: Root = DEFAULT_ROOT,
+    place: Place = DEFAULT_PLACE,
 ) -> int:
     """Show every chunk header as it lies on disk, with the fill of its Bloom filter and the state of its checksum.
 
-    Works on any folder. Damage is shown in place; exit status 1 if there was any.
+    Works on any folder. Of a server's stream: the header of every chunk that it delivers, which are those with
+    messages; where they lie and their Bloom filters are not known then. Damage is shown in place; exit status 1 if
+    there was any.
     """
-    from headgate.log import resolve_stream
-    from headgate.log.inspect import CrcState, Damage, dump_chunks
-
-    source = resolve_stream(stream, root)
     damaged = False
 
-    def rows() -> Iterator[tuple[object, ...]]:
+    def rows(chunks: Iterator[ChunkDump | DeliveredChunk | Damage]) -> Iterator[tuple[object, ...]]:
+        from headgate.log.inspect import CrcState, Damage
+
         nonlocal damaged
-        for found in dump_chunks(source, check_crc=crc):
+        for found in chunks:
             if isinstance(found, Damage):
                 damaged = True
                 write_note(f"damage: {found}")
                 continue
-            damaged |= found.crc is CrcState.BAD or (found.is_torn and found.in_index)
+            damaged |= found.crc is CrcState.BAD or _is_torn(found)
             yield _dump_row(found)
 
-    if as_json:
-        for row in rows():
-            write_json(dict(zip(_DUMP_COLUMNS, row, strict=True)))
-    else:
-        write_table(_DUMP_COLUMNS, rows())
+    with contextlib.ExitStack() as opened:
+        shown = rows(_chunks_of(stream, place, opened, check_crc=crc))
+        if as_json:
+            for row in shown:
+                write_json(dict(zip(_DUMP_COLUMNS, row, strict=True)))
+        else:
+            write_table(_DUMP_COLUMNS, shown)
     return 1 if damaged else 0
 
 
-def _dump_row(chunk: ChunkDump) -> tuple[object, ...]:
+def _chunks_of(
+    stream: str, place: Place, opened: contextlib.ExitStack, *, check_crc: bool
+) -> Iterator[ChunkDump | DeliveredChunk | Damage]:
+    """The chunks of a stream in either place; `opened` gets what is to be closed behind them."""
+    if not place.is_server:
+        from headgate.log import resolve_stream
+        from headgate.log.inspect import dump_chunks
+
+        return dump_chunks(resolve_stream(stream, place.root), check_crc=check_crc)
+    from headgate.client.inspect import delivered_chunks, extent
+
+    client = opened.enter_context(place.client())
+    chunks = delivered_chunks(client, stream, extent(client, stream), check_crc=check_crc)
+    opened.callback(chunks.close)
+    return chunks
+
+
+def _is_torn(chunk: ChunkDump | DeliveredChunk) -> bool:
+    from headgate.log.inspect import ChunkDump
+
+    return isinstance(chunk, ChunkDump) and chunk.is_torn and chunk.in_index
+
+
+def _dump_row(chunk: ChunkDump | DeliveredChunk) -> tuple[object, ...]:
     from headgate.log import ChunkType
+    from headgate.log.inspect import ChunkDump
 
     header = chunk.header
-    state = "torn" if chunk.is_torn else "indexed" if chunk.in_index else "not indexed"
+    file, position, bloom_fill, state = None, None, None, "delivered"
+    if isinstance(chunk, ChunkDump):
+        file, position = chunk.path.name, chunk.position
+        bloom_fill = round(chunk.bloom_fill, 3) if header.bloom_length else None
+        state = "torn" if chunk.is_torn else "indexed" if chunk.in_index else "not indexed"
     return (
-        chunk.path.name,
-        chunk.position,
+        file,
+        position,
         header.chunk_id,
         ChunkType(header.chunk_type).name.lower(),
         shown_time(header.timestamp_ms),
@@ -281,38 +311,88 @@ def _dump_row(chunk: ChunkDump) -> tuple[object, ...]:
         header.data_length,
         header.trailer_length,
         header.bloom_length,
-        round(chunk.bloom_fill, 3) if header.bloom_length else None,
+        bloom_fill,
         chunk.crc.value,
         state,
     )
 
 
 @commands.command
-def verify(stream: StreamText, /, *, as_json: AsJson = False, root: Root = DEFAULT_ROOT) -> int:
+def verify(stream: StreamText, /, *, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
     """Check everything in a stream: checksums, index, entries, sub-batches, offsets without gaps.
 
-    Prints all that is wrong; exit status 1 if anything is.
+    Of a server's stream, which may be a RabbitMQ's: what it delivers up to the message that is the last at the start,
+    and that is said. Prints all that is wrong; exit status 1 if anything is.
     """
+    if place.is_server:
+        with place.client() as client:
+            return _verify_delivered(client, stream, as_json=as_json)
     from headgate.log import resolve_stream
     from headgate.log.inspect import Damage, verify_stream
 
-    chunks = messages = size = damages = 0
-    for found in verify_stream(resolve_stream(stream, root)):
+    checked = _Checked(as_json)
+    for found in verify_stream(resolve_stream(stream, place.root)):
         if isinstance(found, Damage):
-            damages += 1
-            if as_json:
-                write_json({"path": str(found.path), "position": found.position, "reason": found.reason})
-            else:
-                write_line(str(found))
+            checked.damaged(found)
         elif found.in_index:
-            chunks += 1
-            messages += found.header.num_records
-            size += found.header.size_bytes
+            checked.add(found.header, found.header.size_bytes)
+    return checked.end()
+
+
+def _verify_delivered(client: Client, stream: str, *, as_json: bool) -> int:
+    from headgate.client.inspect import extent, verify_delivered
+    from headgate.log.inspect import Damage
+
+    checked = _Checked(as_json)
+    within = extent(client, stream)
+    for found in verify_delivered(client, stream, within):
+        if isinstance(found, Damage):
+            checked.damaged(found)
+        else:
+            checked.add(found.header, found.size_bytes)
+    status = checked.end()
     write_note(
-        f"{counted(chunks, 'chunk')}, {counted(messages, 'record')}, {shown_size(size)} checked: "
-        + (counted(damages, "damaged place") if damages else "all is well")
+        "not checked, because a server does not deliver them: index files, Bloom filters, trailers, chunks without "
+        "messages"
     )
-    return 1 if damages else 0
+    missing = within.stop - within.start - checked.records
+    if missing > 0:
+        write_note(
+            f"not delivered: {counted(missing, 'offset')} of {shown_count(within.stop - within.start)}; chunks without "
+            "messages take one each"
+        )
+    return status
+
+
+class _Checked:
+    """What was looked at, and what of it is wrong, which is written at once."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self._chunks = self._size_bytes = self._damages = 0
+        self.records = 0
+
+    def add(self, header: ChunkHeader, size_bytes: int) -> None:
+        """Count a chunk."""
+        self._chunks += 1
+        self.records += header.num_records
+        self._size_bytes += size_bytes
+
+    def damaged(self, found: Damage) -> None:
+        """Write what is wrong."""
+        self._damages += 1
+        if self._as_json:
+            write_json({"path": str(found.path), "position": found.position, "reason": found.reason})
+        else:
+            write_line(str(found))
+
+    def end(self) -> int:
+        """Write the sum; gives the exit status."""
+        write_note(
+            f"{counted(self._chunks, 'chunk')}, {counted(self.records, 'record')}, {shown_size(self._size_bytes)} "
+            "checked: " + (counted(self._damages, "damaged place") if self._damages else "all is well")
+        )
+        return 1 if self._damages else 0
 
 
 @commands.command
@@ -324,13 +404,21 @@ def adopt(
     max_segment_size: Annotated[
         str | None, Parameter(help="Size at which a new segment begins, such as 500MB.")
     ] = None,
-    root: Root = DEFAULT_ROOT,
+    place: Place = DEFAULT_PLACE,
 ) -> int:
-    """Take over a folder that RabbitMQ wrote: from then on it can be written to, and no broker may use it any more."""
+    """Take over a folder that RabbitMQ wrote: from then on it can be written to, and no broker may use it any more.
+
+    For a Headgate server run it on that server's host, for the folder streams/NAME in its root; the server may run.
+    """
+    if place.is_server:
+        raise ConfigError(
+            "--server: a folder is taken over where it lies; put it into the root of the server, as streams/NAME, and "
+            "run `headgate stream adopt` there, without --server and HEADGATE_SERVER; a server that runs finds it"
+        )
     from headgate.log import Stream, resolve_stream
 
     adopted = Stream.adopt(
-        resolve_stream(stream, root).path,
+        resolve_stream(stream, place.root).path,
         now_ms=now_ms(),
         name=name,
         max_segment_size_bytes=None

@@ -78,6 +78,10 @@ class Management:
         """The streams that the user may read."""
         return self._list("streams")
 
+    def stream(self, name: str) -> Row:
+        """One stream with all that its files say: sizes, times, stored offsets, publishers."""
+        return msgspec.json.decode(self._request("GET", f"streams/{quote(name, safe='')}"), type=Row)
+
     def consumers(self) -> list[Row]:
         """The consumers of these streams, with the filter in force of each."""
         return self._list("consumers")

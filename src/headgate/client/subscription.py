@@ -328,7 +328,9 @@ class Subscription:
         elif isinstance(event, ConsumerUpdate):
             self._set_active(event, connection)
         elif isinstance(event, MetadataUpdate) and event.stream == self.options.stream:
-            raise ConnectionLostError(f"stream {event.stream!r} was deleted or moved", server=connection.server)
+            raise ConnectionLostError(
+                f"stream {event.stream!r} was deleted or moved, or cannot be read", server=connection.server
+            )
         elif isinstance(event, CreditReply) and self.is_active:
             raise ConnectionLostError(f"credit refused: {name_of_code(event.code)}", server=connection.server)
 

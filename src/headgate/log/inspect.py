@@ -95,6 +95,26 @@ class StreamInfo:
         """Bytes of all segment and index files."""
         return sum(segment.segment_bytes + segment.index_bytes for segment in self.segments)
 
+    def facts(self) -> dict[str, object]:
+        """The numbers as they are shown, for a table or JSON; without what is tracked."""
+        first_times = [segment.first_timestamp_ms for segment in self.segments if segment.num_chunks]
+        last_times = [segment.last_timestamp_ms for segment in self.segments if segment.num_chunks]
+        return {
+            "kind": "foreign" if self.is_foreign else "own",
+            "messages": self.num_messages,
+            "first_offset": self.first_offset,
+            "next_offset": self.next_offset,
+            "first_timestamp_ms": first_times[0] if first_times else None,
+            "last_timestamp_ms": last_times[-1] if last_times else None,
+            "segments": len(self.segments),
+            "chunks": self.num_chunks,
+            "size_bytes": self.size_bytes,
+            "chunk_bytes": self.data_bytes // self.num_chunks if self.num_chunks else None,
+            "messages_per_chunk": round(self.num_messages / self.num_chunks, 1) if self.num_chunks else None,
+            "filter_size_bytes": self.filter_size_bytes,
+            "filter_source": self.filter_source,
+        }
+
 
 @dataclass(slots=True)
 class ChunkDump:
@@ -290,24 +310,39 @@ def _check_content(chunk: ChunkDump, limit_bytes: int) -> Iterator[Damage]:
             return
         file.seek(start)
         data = file.read(header.data_length)
+    yield from check_data(
+        header, data, limit_bytes=limit_bytes, path=path, position=chunk.position, data_position=start
+    )
+    try:
+        for _ in decode_records(trailer, in_snapshot=False, path=path, position=start + header.data_length):
+            pass
+    except CorruptChunkError as error:
+        yield Damage(error.path, error.position, error.reason)
+
+
+def check_data(
+    header: ChunkHeader, data: bytes, *, limit_bytes: int, path: Path, position: int, data_position: int
+) -> Iterator[Damage]:
+    """What is wrong in the data part of one chunk: the chunk lies at `position` of `path`, its data at `data_position`.
+
+    Entries, sub-batches (expanded up to `limit_bytes` together), the number of records, the records of tracking chunks.
+    """
     try:
         records, room = 0, limit_bytes
-        for entry in entries_of(data, header.num_entries, path=path, position=start):
+        for entry in entries_of(data, header.num_entries, path=path, position=data_position):
             if isinstance(entry, SubBatch):
-                for _ in entry.messages(limit_bytes=room, path=path, position=start + entry.position):
+                for _ in entry.messages(limit_bytes=room, path=path, position=data_position + entry.position):
                     records += 1
                 room -= entry.uncompressed_length
             else:
                 records += 1
         if records != header.num_records:
-            yield Damage(path, chunk.position, f"header says {header.num_records} records, found {records}")
+            yield Damage(path, position, f"header says {header.num_records} records, found {records}")
         if header.chunk_type != ChunkType.USER:
             in_snapshot = header.chunk_type == ChunkType.TRACKING_SNAPSHOT
             body = data[ENTRY_HEAD_BYTES:]
-            body_position = start + ENTRY_HEAD_BYTES
+            body_position = data_position + ENTRY_HEAD_BYTES
             for _ in decode_records(body, in_snapshot=in_snapshot, path=path, position=body_position):
                 pass
-        for _ in decode_records(trailer, in_snapshot=False, path=path, position=start + header.data_length):
-            pass
     except CorruptChunkError as error:
         yield Damage(error.path, error.position, error.reason)

@@ -6,6 +6,7 @@
     GET    /metrics                 Prometheus: server and streams; /metrics/per-object adds consumers, connections
     GET    /api/overview            the server and the user who asks
     GET    /api/streams, /api/consumers, /api/offsets, /api/connections, /api/users
+    GET    /api/streams/NAME        one stream with all that its files say, which are read for it
     PUT    /api/users/NAME          make or change a user: {"password", "tags", "permissions": {"configure", …}}
     DELETE /api/users/NAME
 
@@ -34,6 +35,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headgate.errors import AuthenticationError, BrokerError, HeadgateError, ResourceNotFoundError
+from headgate.log.inspect import stream_info
 from headgate.protocols.sasl import Plain
 from headgate.server.connections import ip_address
 from headgate.server.console import console_routes
@@ -46,8 +48,10 @@ from headgate.server.listings import (
     change_user,
     connection_rows,
     consumer_rows,
+    may_read,
     offset_rows,
     overview_row,
+    stream_detail,
     stream_rows,
     user_rows,
 )
@@ -208,6 +212,7 @@ class _Site:
                 Route("/metrics/per-object", self._metrics_per_object),
                 Route("/api/overview", self._with_user(self._overview)),
                 Route("/api/streams", self._with_user(self._streams)),
+                Route("/api/streams/{name:path}", self._with_user(self._stream)),
                 Route("/api/consumers", self._with_user(self._consumers)),
                 Route("/api/offsets", self._with_user(self._offsets)),
                 Route("/api/connections", self._with_user(self._connections)),
@@ -235,6 +240,15 @@ class _Site:
 
     async def _streams(self, _request: Request, user: str) -> Response:
         return _json(list(stream_rows(self._context.broker, user)))
+
+    async def _stream(self, request: Request, user: str) -> Response:
+        broker, name = self._context.broker, request.path_params["name"]
+        if not may_read(broker.users, user, name):
+            raise _RefusedError(403, f"user {user!r} may not read stream {name!r}")
+        stream = broker.catalogue.get(name)
+        # In a thread: it looks at the header of every chunk.
+        info = await asyncio.to_thread(stream_info, stream.stream)
+        return _json(stream_detail(stream, info))
 
     async def _consumers(self, _request: Request, user: str) -> Response:
         return _json(list(consumer_rows(self._context.broker, user)))

@@ -19,6 +19,7 @@ from headgate.broker.session import Session
 from headgate.broker.stream import BrokerStream, ReadingCounters
 from headgate.broker.users import NOTHING, Permission, Permissions, Users
 from headgate.errors import AccessRefusedError, HeadgateError
+from headgate.log.inspect import StreamInfo
 from headgate.log.tracking import read_tracking
 from headgate.server.connections import Connections
 from headgate.server.context import ServerContext
@@ -105,6 +106,31 @@ def stream_row(stream: BrokerStream, read: ReadingCounters) -> Row:
     }
 
 
+def stored_offsets(stream: BrokerStream, written: Mapping[bytes, int]) -> dict[bytes, int]:
+    """The offsets that consumers stored in a stream: those that are written, and newer ones that wait for it."""
+    pending = {} if stream.writer is None else stream.writer.pending_offsets
+    return {**written, **pending, **stream.offsets}
+
+
+def stream_detail(stream: BrokerStream, info: StreamInfo) -> Row:
+    """One stream as `headgate stream info` shows it on files, with its row of the list; `info` was read from them.
+
+    `publishers` are the sequences of the named ones here, as there.
+    """
+    return {
+        **stream_row(stream),
+        **info.facts(),
+        "publishers": {_shown(name): sequence for name, (_, sequence) in info.tracking.sequences.items()},
+        "stored_offsets": {
+            _shown(name): offset for name, offset in stored_offsets(stream, info.tracking.offsets).items()
+        },
+    }
+
+
+def _shown(reference: bytes) -> str:
+    return reference.decode(errors="backslashreplace")
+
+
 def consumers(broker: Broker) -> Iterator[tuple[Session, Consumer]]:
     """The consumers of all sessions."""
     for session in broker.sessions:
@@ -150,10 +176,8 @@ def offset_rows(broker: Broker, user: str) -> Iterator[Row]:
     """The offsets that consumers stored in streams that a user may read. Reads the bookkeeping of every stream."""
     for stream in open_streams(broker):
         if may_read(broker.users, user, stream.name):
-            stored = dict(read_tracking(stream.stream).offsets)
-            if stream.writer is not None:
-                stored |= stream.writer.pending_offsets
-            yield from stored_rows(stream.name, stored | stream.offsets, stream.next_offset)
+            stored = stored_offsets(stream, read_tracking(stream.stream).offsets)
+            yield from stored_rows(stream.name, stored, stream.next_offset)
 
 
 def stored_rows(stream: str, stored: Mapping[bytes, int], next_offset: int) -> Iterator[Row]:
@@ -161,7 +185,7 @@ def stored_rows(stream: str, stored: Mapping[bytes, int], next_offset: int) -> I
     for name, offset in sorted(stored.items()):
         yield {
             "stream": stream,
-            "name": name.decode(errors="backslashreplace"),
+            "name": _shown(name),
             "stored_offset": offset,
             "next_offset": next_offset,
             "lag": max(0, next_offset - 1 - offset),

@@ -26,8 +26,10 @@ LIMIT_S = 20.0
 class StreamPeer:
     """One connection; `events` are those that nobody has waited for yet."""
 
-    def __init__(self, port: int, *, host: str = "127.0.0.1", **options: Any) -> None:
-        self.socket = socket.create_connection((host, port), LIMIT_S)
+    def __init__(
+        self, port: int, *, host: str = "127.0.0.1", connected: socket.socket | None = None, **options: Any
+    ) -> None:
+        self.socket = connected or socket.create_connection((host, port), LIMIT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.connection = ClientConnection(**options)
         self.events: list[ClientEvent] = []

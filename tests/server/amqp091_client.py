@@ -44,9 +44,12 @@ class Client:
     buffer: bytes = b""
     waiting: list[Received] = field(default_factory=list)
     heartbeats: int = 0
+    mechanism: str = "PLAIN"
+    response: bytes | None = None
+    connected: socket.socket | None = None
 
     def __post_init__(self) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT_S)
+        self.socket = self.connected or socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT_S)
 
     def __enter__(self) -> Client:
         return self
@@ -64,8 +67,8 @@ class Client:
             "product": long_string("test"),
             "capabilities": table({name: boolean(True) for name in self.capabilities}),
         }
-        response = f"\0{self.user}\0{self.password}".encode()
-        return self.call(0, m.ConnectionStartOk(properties, "PLAIN", response, "en_US"))
+        response = f"\0{self.user}\0{self.password}".encode() if self.response is None else self.response
+        return self.call(0, m.ConnectionStartOk(properties, self.mechanism, response, "en_US"))
 
     def open(self, *channels: int) -> Client:
         tune = self.log_in()

@@ -177,9 +177,11 @@ class Client:
 
 
 @contextlib.contextmanager
-def client_of(port: int, *, settings: ConnectionSettings | None = None, **fields: Any) -> Iterator[Client]:
+def client_of(
+    port: int, *, settings: ConnectionSettings | None = None, connected: socket.socket | None = None, **fields: Any
+) -> Iterator[Client]:
     """A client that has opened, or was refused."""
-    with socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) as connected:
+    with connected or socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) as connected:
         client = Client(connected, Connection(is_server=False, settings=settings), **fields)
         client.pump(
             lambda: (

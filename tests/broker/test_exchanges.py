@@ -208,6 +208,25 @@ def test_partitions_may_share_a_key_and_the_super_stream_the_name_of_a_stream(se
     assert session.streams() == ["a", "b"]
 
 
+def test_what_utf_8_cannot_say_is_refused_before_anything_is_made(session: Session) -> None:
+    session.declare_exchange("x")
+    for command in (
+        lambda: session.declare_exchange("\udcff"),
+        lambda: session.declare_exchange("y", durable=False, arguments={"\udcff": 1}),
+        lambda: session.bind("x", "a", "\udcff"),
+        lambda: session.bind("x", "a", "k", {"\udcff": 1}),
+        lambda: session.bind("x", "a", "k", {"map": {"\udcff": 1}}),
+        lambda: session.create_super_stream("s", ["s-0"], ["\udcff"], {}),
+        lambda: session.create_super_stream("s", ["s-0"], ["0"], {"\udcff": "1"}),
+        lambda: session.declare_stream("c", {"\udcff": "1"}),
+    ):
+        with pytest.raises(PreconditionFailedError, match=r"UTF-8|not kept"):
+            command()
+    assert not session.bindings("x") and session.streams() == ["a", "b"]
+    session.delete_exchange("\udcff")
+    session.unbind("x", "a", "\udcff")
+
+
 def test_wrong_arguments_of_a_super_stream_leave_nothing_behind(session: Session) -> None:
     with pytest.raises(PreconditionFailedError):
         session.create_super_stream("s", ["s-0", "s-1"], ["0", "1"], {"max-age": "never"})

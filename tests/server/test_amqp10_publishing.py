@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator
 
@@ -250,3 +251,16 @@ def test_deliveries_are_not_resumed(client: Client, stream: str) -> None:
     link = client.sender(f"/queues/{stream}")
     link.session.send(Transfer(link.handle, 0, b"t", resume=True), _message().encode())
     assert client.detached(link)[0] == "amqp:not-implemented"
+
+
+def test_a_fault_right_behind_a_message_closes_the_connection_and_the_message_is_kept(
+    server: RunningServer, client: Client, stream: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    link = client.sender(f"/queues/{stream}")
+    link.send(_message(b"kept").encode())
+    # Both are read at once, and the connection is closed before the message is written.
+    client.socket.sendall(b"".join(client.connection.take_output()) + b"\x00\x00\x00\x01\x02\x00\x00\x00")
+    assert client.closed() == "amqp:connection:framing-error"
+    with client_of(server.ports["amqp"]) as other:
+        assert [message.body.octets() for message in _stored(other, stream)] == [b"kept"]
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

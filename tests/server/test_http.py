@@ -18,6 +18,8 @@ from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
 from headgate.log.format import FILE_HEAD_BYTES
 from headgate.server import http
+from headgate.server.link import Peer
+from server.links import FakeLink
 from server.running import LIMIT_S, RunningServer, running_server
 
 GUEST = ("guest", "guest")
@@ -132,6 +134,23 @@ def test_consumers_are_listed_with_the_filter_in_force(running: RunningServer) -
     labels = '{connection="127.0.0.1:1#1",consumer="app",stream="orders",tag="link-1"}'
     assert found[f"headgate_consumer_credit{labels}"] == 5
     assert metrics(running)["rabbitmq_consumers"] == 2
+
+
+def test_names_that_are_no_utf_8_hide_nothing(running: RunningServer) -> None:
+    def consume() -> None:
+        session = running.context.broker.open_session("guest", protocol="AMQP 0.9.1", connection="127.0.0.1:1#1")
+        options = ConsumerOptions(start=OffsetSpecification.first(), name="n\udcff", tag="t\udcff")
+        session.message_consumer("orders", options)
+        link = FakeLink(Peer("127.0.0.1", 1, is_loopback=True))
+        record = running.context.connections.opened(link, listener="amqp", now_ms=0)
+        record.user, record.client = "guest", {"product\udcff": "p\udcff"}
+
+    running.call(consume)
+    (row,) = listed(running, "consumers")
+    assert (row["name"], row["tag"]) == ("n\\udcff", "t\\udcff")
+    assert [row["client"] for row in listed(running, "connections")] == [{"product\\udcff": "p\\udcff"}]
+    labels = r'{connection="127.0.0.1:1#1",consumer="n\\udcff",stream="orders",tag="t\\udcff"}'
+    assert f"headgate_consumer_credit{labels}" in metrics(running, "/metrics/per-object")
 
 
 def test_metrics_have_the_names_of_rabbitmq_and_our_own(running: RunningServer) -> None:

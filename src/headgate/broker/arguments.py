@@ -177,6 +177,8 @@ def _age_ms(value: object, stream: str) -> int:
 
 def _check_storable(declared: Mapping[str, object], stream: str) -> None:
     for name, value in declared.items():
+        if not is_storable(name):
+            raise PreconditionFailedError(f"the name of an argument is no UTF-8: {name!r}", subject=stream)
         if not is_storable(value):
             raise PreconditionFailedError(
                 f"x-{name} is of a kind that is not kept ({type(value).__name__}); expected text, numbers, booleans, "

@@ -109,6 +109,7 @@ class Exchanges:
                 raise ResourceExistsError("the exchange is there with other properties", subject=wanted.name)
             return False
         _check_name(wanted.name)
+        _check_text(wanted.name, "the name of an exchange")
         _check_arguments(wanted.arguments, wanted.name)
         self._replace({**self._exchanges, wanted.name: wanted}, self._bindings)
         return True
@@ -139,11 +140,13 @@ class Exchanges:
     def bind(self, binding: Binding) -> None:
         """Add a binding; the same again changes nothing.
 
-        Raises ResourceNotFoundError for the exchange, ReservedNameError for the exchange without a name.
+        Raises ResourceNotFoundError for the exchange, ReservedNameError for the exchange without a name,
+        PreconditionFailedError for a key or an argument that cannot be kept.
         """
         self.get(binding.source)
         if binding.source == DEFAULT:
             raise ReservedNameError("nothing is bound to the exchange without a name", subject=binding.queue)
+        _check_text(binding.key, "a binding key")
         _check_arguments(binding.arguments, binding.source)
         if binding not in self._bindings:
             self._replace(self._exchanges, [*self._bindings, binding])
@@ -173,11 +176,13 @@ class Exchanges:
     def create_super_stream(self, name: str, partitions: Sequence[tuple[str, str]]) -> None:
         """The exchange and bindings of a super stream: (partition, binding key), in order; in one change of the file.
 
-        Raises ResourceExistsError, ReservedNameError.
+        Raises ResourceExistsError, ReservedNameError, PreconditionFailedError for a key that cannot be kept.
         """
         if name in self._exchanges:
             raise ResourceExistsError("there is an exchange or a super stream of that name", subject=name)
         _check_name(name)
+        for text in (name, *(key for _, key in partitions)):
+            _check_text(text, "a name or a binding key")
         order = [
             Binding(name, partition, key, {PARTITION_ORDER: number})
             for number, (partition, key) in enumerate(partitions)
@@ -259,8 +264,14 @@ def _check_name(name: str) -> None:
         raise ReservedNameError("names that are empty or begin with amq. belong to the broker", subject=name)
 
 
+def _check_text(text: str, what: str) -> None:
+    if not is_storable(text):
+        raise PreconditionFailedError(f"{what} is text that UTF-8 can say", subject=repr(text))
+
+
 def _check_arguments(arguments: Mapping[str, object], subject: str) -> None:
     for name, value in arguments.items():
+        _check_text(name, "the name of an argument")
         if not is_storable(value):
             raise PreconditionFailedError(
                 f"argument {name} is of a kind that is not kept ({type(value).__name__})", subject=subject

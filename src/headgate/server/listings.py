@@ -138,6 +138,11 @@ def consumers(broker: Broker) -> Iterator[tuple[Session, Consumer]]:
             yield session, consumer
 
 
+def shown(text: str) -> str:
+    """What a client calls something, with escapes for bytes that are no UTF-8: JSON and metrics cannot say them."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def consumer_rows(broker: Broker, user: str) -> Iterator[Row]:
     """The consumers of streams that a user may read, with the filters in force."""
     for session, consumer in consumers(broker):
@@ -150,8 +155,8 @@ def consumer_row(session: Session, consumer: Consumer) -> Row:
     options = consumer.options
     return {
         "stream": consumer.stream,
-        "name": options.name,
-        "tag": options.tag,
+        "name": None if options.name is None else shown(options.name),
+        "tag": shown(options.tag),
         "connection": session.connection,
         "protocol": session.protocol,
         "user": session.user,
@@ -205,7 +210,7 @@ def connection_rows(connections: Connections, broker: Broker, user: str) -> Iter
                 "encrypted": record.peer.is_encrypted,
                 "protocol": record.protocol,
                 "user": record.user,
-                "client": record.client,
+                "client": {shown(key): shown(text) for key, text in record.client.items()},
                 "opened_ms": record.opened_ms,
                 "bytes_received": record.bytes_received,
                 "bytes_sent": record.bytes_sent,

@@ -20,7 +20,7 @@ from headgate.scan import ScanCounters
 from headgate.server.connections import ConnectionRecord
 from headgate.server.context import ServerContext
 from headgate.server.listeners import protocol_of
-from headgate.server.listings import consumers, open_streams
+from headgate.server.listings import consumers, open_streams, shown
 
 S = TypeVar("S")
 Number = int | float
@@ -331,7 +331,10 @@ class _Collector:
     def _objects(self, live: list[tuple[Session, Consumer]]) -> Iterator[Any]:
         labels = ("stream", "consumer", "tag", "connection")
         labelled = [
-            ((consumer.stream, consumer.options.name or "", consumer.options.tag, session.connection), consumer)
+            (
+                (consumer.stream, shown(consumer.options.name or ""), shown(consumer.options.tag), session.connection),
+                consumer,
+            )
             for session, consumer in live
         ]
         yield from _families(CONSUMER, labels, labelled)

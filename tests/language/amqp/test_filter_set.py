@@ -151,3 +151,9 @@ def test_a_text_that_is_no_offset_refuses_the_attach(value: str) -> None:
     assert found.attach_refused.index == 0
     assert f"found offset {value!r}" in found.attach_refused.reason
     assert found.effective == (1,)
+
+
+@pytest.mark.parametrize("sql_bytes", [None, 100])
+def test_a_filter_that_is_no_utf_8_is_left_out(sql_bytes: int | None) -> None:
+    found = read_filter_set([sql("region = '\udcff'")], sql_bytes=sql_bytes)
+    assert found.text is None and [entry.index for entry in found.refused] == [0]

@@ -186,7 +186,7 @@ class _Reader:
         if value.type is not AmqpType.STRING:
             raise _LeftOut(f"an SQL filter is a string, found {value.type.value}")
         text: str = value.value
-        if self.sql_bytes is not None and len(text.encode()) > self.sql_bytes:
+        if self.sql_bytes is not None and len(text.encode("utf-8", "surrogatepass")) > self.sql_bytes:
             raise _LeftOut(f"a filter of more than {self.sql_bytes} bytes")
         tree = bind(parse(text, self.dialect), self.dialect, text)
         if self._sql or self._by_section:

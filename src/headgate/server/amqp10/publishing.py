@@ -72,6 +72,7 @@ class PublishingLink:
         self._only_publisher: Publisher | None = None
         """That of the stream, where the address is a stream's own."""
         self._unanswered = 0
+        self._is_closed = False
         self._credit = min(LINK_CREDIT, handler.context.settings.limits.unconfirmed_messages)
         if route is not None:
             if route.is_queue:
@@ -88,7 +89,8 @@ class PublishingLink:
         return self._route is not None and self._route.is_queue and self._route.key == stream
 
     def close(self) -> None:
-        """The link is gone; what is queued is still written."""
+        """The link is gone, or its connection; what is queued is still written, and nobody is told."""
+        self._is_closed = True
         for publisher in self._publishers.values():
             publisher.close()
         self._publishers.clear()
@@ -205,7 +207,8 @@ class PublishingLink:
     def _answer(self, count: int, ids: list[tuple[int, int]], state: DeliveryState) -> None:
         """Say the outcome of so many deliveries, of which those in the ranges wait for it; let the peer go on."""
         self._unanswered -= count
-        if not self._link.is_attached:
+        # A connection that we close because of an error takes its links with it as they are.
+        if self._is_closed or not self._link.is_attached:
             return
         for first, last in ids:
             self._link.session.settle(first, last, state)

@@ -1,0 +1,447 @@
+"""Clients that log in, open something, and then send what is broken: their frames, and ways to break them."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from headgate.log.offsets import OffsetSpecification
+from headgate.message import Message, amqp_value
+from headgate.protocols.amqp091 import methods as m
+from headgate.protocols.amqp091.codec import encode_method
+from headgate.protocols.amqp091.fields import boolean, long, long_string, table
+from headgate.protocols.amqp091.frames import HEARTBEAT, PROTOCOL_HEADER, FrameType, encode_content, encode_frame
+from headgate.protocols.amqp091.properties import BasicProperties, encode_content_header
+from headgate.protocols.amqp10.performatives import SENDER
+from headgate.protocols.amqp10.terminus import RawEntry, Source, Target
+from headgate.protocols.stomp.frames import FrameReader, Version
+from headgate.protocols.stream import frames as f
+from headgate.protocols.stream.codec import encode
+from server.amqp091_client import STREAM as ARGUMENTS
+from server.amqp10_client import Client as Client10
+from server.amqp10_client import Management, client_of
+from server.running import LIMIT_S
+from stream_frames import publish, sub_batch
+
+STREAM, STREAM_091, STREAM_10, STREAM_STOMP = ("attacked-stream", "attacked-091", "attacked-10", "attacked-stomp")
+"""One for each protocol: a sub-batch whose content is broken is stored, and no other protocol can read behind it."""
+EXCHANGE = "exchange"
+HUGE = (0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
+"""Lengths that nobody has memory for."""
+
+
+@dataclass
+class Corpus:
+    """What a client of one protocol says: `opening` up to an open connection with things on it, the last of its answers
+    has `ready` in it; `frames` may come behind that. `reframed` puts the length into the head of a frame that was
+    changed, `torn` says what is left of the server's answers behind the last whole frame.
+    """
+
+    name: str
+    listener: str
+    opening: bytes
+    ready: bytes
+    frames: Sequence[bytes]
+    reframed: Callable[[bytes], bytes]
+    torn: Callable[[bytes], bytes]
+
+
+# The stream protocol.
+
+
+def _numbered(frames: Sequence[f.Frame]) -> list[bytes]:
+    return [
+        encode(msgspec.structs.replace(frame, correlation_id=number) if isinstance(frame, f.Request) else frame)
+        for number, frame in enumerate(frames, 1)
+    ]
+
+
+def stream_corpus(port: int) -> Corpus:
+    first = OffsetSpecification.first()
+    filters = {"filter.0": "emea", "match-unfiltered": "true", "headgate-sql": "region = 'emea' AND n > 3"}
+    opening = _numbered(
+        [
+            f.PeerProperties({"product": "garbage"}),
+            f.SaslHandshake(),
+            f.SaslAuthenticate("ANONYMOUS", b""),
+            f.Tune(1 << 20, 0),
+            f.Open("/"),
+            f.Create(STREAM),
+            f.DeclarePublisher(0, None, STREAM),
+            f.DeclarePublisher(1, "named", STREAM),
+            f.Subscribe(0, STREAM, first, 10),
+        ]
+    )
+    frames = _numbered(
+        [
+            f.ExchangeCommandVersions(((2, 1, 2),)),
+            f.Subscribe(1, STREAM, first, 3, filters),
+            f.Subscribe(2, STREAM, OffsetSpecification.offset(7), 3, {"single-active-consumer": "true", "name": "one"}),
+            f.Credit(0, 5),
+            f.StoreOffset("reader", STREAM, 5),
+            f.QueryOffset("reader", STREAM),
+            f.QueryPublisherSequence("named", STREAM),
+            f.Metadata((STREAM, "other")),
+            f.Route("key", EXCHANGE),
+            f.Partitions(EXCHANGE),
+            f.StreamStats(STREAM),
+            f.ResolveOffsetSpecification(STREAM, first),
+            f.CreateSuperStream("super", ("super-0", "super-1"), ("0", "1"), {"max-length-bytes": "100000"}),
+            f.DeleteSuperStream("super"),
+            f.Create("other", {"max-segment-size-bytes": "1000", "stream-filter-size-bytes": "32"}),
+            f.Delete("other"),
+            f.ConsumerUpdateReply(first, correlation_id=1),
+            f.SaslAuthenticate("PLAIN", b"\0guest\0guest"),
+            f.Heartbeat(),
+            f.Tune(1 << 20, 60),
+            f.Unsubscribe(0),
+            f.DeletePublisher(1),
+            f.Close(1, "enough"),
+        ]
+    )
+    body = Message(b"body", application_properties={"region": "emea"}).encode()
+    frames += [
+        publish([(number, body) for number in range(5)]),
+        publish([(number, body, b"emea") for number in range(5, 9)]),
+        publish([(number, body) for number in range(3)], publisher_id=1),
+        encode(f.DeclarePublisher(2, "named-too", STREAM, correlation_id=90)),
+        publish([(20, sub_batch(2, (struct.pack(">I", len(body)) + body) * 2))], has_heads=True),
+    ]
+
+    def torn(answers: bytes) -> bytes:
+        while len(answers) >= 4 and len(answers) >= (size := 4 + int.from_bytes(answers[:4], "big")):
+            answers = answers[size:]
+        return answers
+
+    return Corpus(
+        "stream",
+        "stream",
+        b"".join(opening),
+        b"\x80\x07\x00\x01\x00\x00\x00\x09\x00\x01",
+        frames,
+        lambda frame: struct.pack(">I", max(len(frame) - 4, 0)) + frame[4:],
+        torn,
+    )
+
+
+# AMQP 0.9.1.
+
+
+def amqp091_corpus(port: int) -> Corpus:
+    def method(channel: int, *methods: m.Method) -> bytes:
+        return b"".join(encode_frame(FrameType.METHOD, channel, encode_method(one)) for one in methods)
+
+    def content(exchange: str, key: str, body: bytes, **properties: Any) -> bytes:
+        header = encode_content_header(BasicProperties(**properties), len(body))
+        return encode_content(1, encode_method(m.BasicPublish(0, exchange, key)), header, body, 131_072)
+
+    properties = {"product": long_string("garbage"), "capabilities": table({"basic.nack": boolean(True)})}
+    declare = m.QueueDeclare(queue=STREAM_091, durable=True, arguments=ARGUMENTS)
+    offset = {"x-stream-offset": long_string("first")}
+    opening = PROTOCOL_HEADER + b"".join(
+        [
+            method(0, m.ConnectionStartOk(properties, "ANONYMOUS", b"", "en_US")),
+            method(0, m.ConnectionTuneOk(2047, 131_072, 0), m.ConnectionOpen("/")),
+            method(1, m.ChannelOpen(), m.ConfirmSelect(), declare, m.BasicQos(0, 100)),
+            method(1, m.BasicConsume(0, STREAM_091, "consumer", arguments=offset)),
+        ]
+    )
+    aged = {**ARGUMENTS, "x-max-age": long_string("7D")}
+    headers = {"x-stream-filter-value": long_string("emea"), "n": long(3), "deep": table({"CC": boolean(True)})}
+    filtered = {**offset, "x-stream-filter": long_string("emea"), "x-headgate-sql": long_string("n > 3")}
+    frames = [
+        content("", STREAM_091, b"body" * 20, headers=headers, content_type="text/plain", message_id="1"),
+        content(EXCHANGE, "key", b"", delivery_mode=2, timestamp=1, user_id="guest", priority=1),
+        content("amq.direct", "nowhere", b"x" * 5000),
+        method(1, m.BasicAck(1)),
+        method(1, m.BasicNack(2, multiple=True)),
+        method(1, m.BasicReject(3)),
+        method(1, m.ExchangeDeclare(exchange=EXCHANGE, durable=True, arguments={"a": long(1)})),
+        method(
+            1, m.QueueBind(queue=STREAM_091, exchange=EXCHANGE, routing_key="key", arguments={"x": long_string("y")})
+        ),
+        method(1, m.QueueUnbind(queue=STREAM_091, exchange=EXCHANGE, routing_key="key")),
+        method(1, m.ExchangeDelete(exchange=EXCHANGE)),
+        method(1, m.QueueDeclare(queue="other", durable=True, arguments=aged)),
+        method(1, m.QueueDelete(queue="other")),
+        method(1, m.QueueDeclare(queue=STREAM_091, passive=True)),
+        method(1, m.QueuePurge(queue=STREAM_091)),
+        method(1, m.BasicConsume(0, STREAM_091, "filtered", arguments=filtered)),
+        method(1, m.BasicCancel("consumer")),
+        method(1, m.BasicGet(queue=STREAM_091)),
+        method(1, m.ChannelFlow(active=True)),
+        method(1, m.TxSelect()),
+        method(2, m.ChannelOpen(), m.BasicQos(0, 1), m.ChannelClose()),
+        method(1, m.ChannelClose()),
+        method(0, m.ConnectionUpdateSecret(b"secret", "reason")),
+        method(0, m.ConnectionClose()),
+        HEARTBEAT,
+    ]
+
+    def torn(answers: bytes) -> bytes:
+        while len(answers) >= 8 and len(answers) >= (size := 8 + int.from_bytes(answers[3:7], "big")):
+            assert answers[size - 1] == 0xCE
+            answers = answers[size:]
+        return answers
+
+    def reframed(frame: bytes) -> bytes:
+        return frame[:3] + struct.pack(">I", len(frame) - 8) + frame[7:-1] + b"\xce" if len(frame) > 8 else frame
+
+    return Corpus(
+        "amqp091", "amqp", opening, encode_method(m.BasicConsumeOk("consumer")), [*_split091(frames)], reframed, torn
+    )
+
+
+def _split091(pieces: Sequence[bytes]) -> list[bytes]:
+    """Single frames, and the whole pieces where they are several."""
+    found: list[bytes] = []
+    for piece in pieces:
+        found.append(piece)
+        at = 0
+        while at < len(piece):
+            end = at + 8 + int.from_bytes(piece[at + 3 : at + 7], "big")
+            if end - at < len(piece):
+                found.append(piece[at:end])
+            at = end
+    return found
+
+
+# AMQP 1.0: what the client of the other tests says is written down.
+
+
+class _Recorded:
+    """A socket that keeps what is sent through it."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self.sent: list[bytes] = []
+
+    def __enter__(self) -> _Recorded:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def sendall(self, data: bytes) -> None:
+        if data:
+            self.sent.append(data)
+        self._socket.sendall(data)
+
+    def recv(self, size: int) -> bytes:
+        return self._socket.recv(size)
+
+
+def amqp10_corpus(port: int) -> Corpus:
+    recorded: Any = _Recorded(socket.create_connection(("127.0.0.1", port), LIMIT_S))
+    first = RawEntry.of("offset", "rabbitmq:stream-offset-spec", amqp_value("first"))
+    sql = RawEntry.of("sql-filter", "amqp:sql-filter", amqp_value("n > 3 AND properties.subject LIKE 'a%'"))
+    values = RawEntry.of("values", "rabbitmq:stream-filter", amqp_value(["emea", "amer"]))
+    with client_of(port, connected=recorded, mechanism="ANONYMOUS", response=b"") as client:
+        management = Management(client)
+        management.declare(STREAM_10)
+        sender = client.sender(f"/queues/{STREAM_10}")
+        client.receiver(f"/queues/{STREAM_10}", filters=(first,), credit=100, name="last")
+        opened = len(recorded.sent)
+        _converse10(client, management, sender, (first, sql, values))
+    frames = [frame for piece in recorded.sent[opened:] for frame in [piece, *_split10(piece)]]
+    return Corpus(
+        "amqp10",
+        "amqp",
+        b"".join(recorded.sent[:opened]),
+        b"last",
+        frames,
+        lambda frame: struct.pack(">I", len(frame)) + frame[4:],
+        lambda answers: _rest10(answers),
+    )
+
+
+def _converse10(client: Client10, management: Management, sender: Any, filters: tuple[RawEntry, ...]) -> None:
+    message = Message(b"body", properties={"subject": "abc"}, application_properties={"n": 4, "region": "emea"})
+    client.send(sender, message, message)
+    client.send(sender, message, settled=True)
+    client.send(sender, Message(b"large" * 60_000))
+    receiver = client.receiver(f"/queues/{STREAM_10}", filters=filters, credit=10)
+    client.send(client.sender(None), Message(b"somewhere", properties={"to": f"/queues/{STREAM_10}"}))
+    client.drain(receiver)
+    management.declare("other", max_age="7D")
+    management.request("GET", "/queues/other")
+    management.request("PUT", f"/exchanges/{EXCHANGE}", {"type": "direct", "durable": True, "arguments": {}})
+    binding = {"source": EXCHANGE, "destination_queue": "other", "binding_key": "key", "arguments": {"a": 1}}
+    management.request("POST", "/bindings", binding)
+    (bound,) = management.request("GET", f"/bindings?src={EXCHANGE}&dstq=other&key=key")[1]
+    management.request("DELETE", bound["location"])
+    management.request("DELETE", f"/exchanges/{EXCHANGE}")
+    management.request("DELETE", "/queues/other")
+    client.attach(SENDER, target=Target(amqp_value("/bad/address")), source=Source())
+    client.connection.heartbeat()
+    receiver.detach()
+    client.connection.sessions[0].end()
+    client.connection.close()
+    client.flush()
+
+
+def _split10(piece: bytes) -> list[bytes]:
+    found = []
+    while len(piece) >= 8:
+        size = int.from_bytes(piece[:4], "big")
+        found.append(piece[:size])
+        piece = piece[size:]
+    return found
+
+
+def _rest10(answers: bytes) -> bytes:
+    """Protocol headers are frames of eight bytes, by their looks."""
+    while len(answers) >= 8:
+        size = 8 if answers.startswith(b"AMQP") else int.from_bytes(answers[:4], "big")
+        if not 8 <= size <= len(answers):
+            break
+        answers = answers[size:]
+    return answers
+
+
+# STOMP.
+
+
+def stomp_corpus(port: int) -> Corpus:
+    stream = "x-queue-type:stream\ndurable:true\nauto-delete:false\n"
+    opening = (
+        "CONNECT\naccept-version:1.0,1.1,1.2\nhost:/\n\n\0"
+        f"SEND\ndestination:/queue/{STREAM_STOMP}\n{stream}receipt:sent\n\nbody\0"
+        f"SUBSCRIBE\nid:s\ndestination:/amq/queue/{STREAM_STOMP}\nack:client\nprefetch-count:100\nreceipt:ready\n"
+        "x-stream-offset:first\n\n\0"
+    )
+    frames = [
+        f"SEND\ndestination:/queue/{STREAM_STOMP}\n{stream}receipt:1\ncontent-length:4\n\nbo\0y\0",
+        f"SEND\ndestination:/amq/queue/{STREAM_STOMP}\npersistent:true\npriority:3\nn:5\nx-stream-filter-value:emea\n\nb\0",
+        "SEND\ndestination:/exchange/amq.direct/key\ncontent-type:text/plain\nreceipt:2\n\nbody\0",
+        f"SEND\ndestination:/queue/other\n{stream}x-max-age:7D\nx-max-length-bytes:1000\n\nbody\0",
+        f"SUBSCRIBE\nid:t\ndestination:/amq/queue/{STREAM_STOMP}\nack:client-individual\nprefetch-count:9\n"
+        "x-stream-offset:offset=3\nx-stream-filter:emea,amer\nx-headgate-sql:n > 3\n\n\0",
+        "ACK\nid:T_s@@session@@1\n\n\0",
+        "NACK\nid:T_s@@session@@2\nreceipt:3\n\n\0",
+        "UNSUBSCRIBE\nid:s\nreceipt:4\n\n\0",
+        "BEGIN\ntransaction:t\n\n\0",
+        "DISCONNECT\nreceipt:5\n\n\0",
+        "\n\r\n\n",
+    ]
+
+    def torn(answers: bytes) -> bytes:
+        reader = FrameReader(max_body_bytes=1 << 24)
+        reader.version = Version.V1_2
+        reader.add(answers)
+        while reader.next() is not None:
+            pass
+        return bytes(reader._buffer).strip(b"\n")
+
+    return Corpus(
+        "stomp",
+        "stomp",
+        opening.encode(),
+        b"receipt-id:ready",
+        [one.encode() for one in frames],
+        lambda frame: frame,
+        torn,
+    )
+
+
+CORPORA: dict[str, Callable[[int], Corpus]] = {
+    "stream": stream_corpus,
+    "amqp091": amqp091_corpus,
+    "amqp10": amqp10_corpus,
+    "stomp": stomp_corpus,
+}
+
+
+# Ways to break it.
+
+
+def changed(chance: random.Random, frame: bytes) -> bytes:
+    """A frame with some bytes changed, gone, or there twice."""
+    data = bytearray(frame)
+    for _ in range(chance.choice((1, 1, 1, 2, 4, 16))):
+        at = chance.randrange(len(data) + 1)
+        match chance.randrange(6):
+            case 0:
+                data[at : at + 1] = chance.randbytes(1)
+            case 1 if at < len(data):
+                data[at] ^= 1 << chance.randrange(8)
+            case 2:
+                data[at : at + 4] = struct.pack(">I", chance.choice(HUGE))
+            case 3:
+                data[at : at + chance.choice((1, 2, 8))] = b""
+            case 4:
+                data[at:at] = data[at : at + chance.choice((1, 4, 20))]
+            case _:
+                data[at : at + 1] = bytes([chance.choice((0, 1, 0x7F, 0x80, 0xC3, 0xFF))])
+    return bytes(data)
+
+
+def garbage(chance: random.Random, corpus: Corpus) -> bytes:
+    """Something that a client might send that has gone mad."""
+
+    def frames(count: int) -> list[bytes]:
+        return [chance.choice(corpus.frames) for _ in range(count)]
+
+    match chance.randrange(10):
+        case 0:
+            return chance.randbytes(chance.choice((1, 7, 8, 40, 3000, 70_000)))
+        case 1:
+            frame = chance.choice(corpus.frames)
+            return corpus.reframed(frame[: chance.choice((4, 8, 10))] + chance.randbytes(chance.choice((8, 40, 3000))))
+        case 2:
+            whole = b"".join(frames(3))
+            return whole[: chance.randrange(len(whole))]
+        case 3:
+            return changed(chance, b"".join(frames(3)))
+        case _:
+            return b"".join(
+                corpus.reframed(changed(chance, frame)) if chance.random() < 0.7 else frame
+                for frame in frames(chance.choice((1, 2, 5)))
+            )
+
+
+def opened(port: int, corpus: Corpus) -> tuple[socket.socket, bytes]:
+    """A connection on which everything of the opening is there, and what the server said meanwhile."""
+    client = socket.create_connection(("127.0.0.1", port), LIMIT_S)
+    said = b""
+    try:
+        client.sendall(corpus.opening)
+        while corpus.ready not in said:
+            data = client.recv(1 << 16)
+            assert data, f"the server closed during the opening, it said {said[-300:]!r}"
+            said += data
+    except BaseException:
+        client.close()
+        raise
+    return client, said
+
+
+def throw(port: int, corpus: Corpus, data: bytes, *, reset: bool) -> bytes:
+    """Opens, sends, and reads what the server says until it closes; with a reset, goes away without reading."""
+    client, said = opened(port, corpus)
+    with client:
+        if reset:
+            with contextlib.suppress(ConnectionError):
+                client.sendall(data)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+            return b""
+        return said + answer(client, data)
+
+
+def answer(client: socket.socket, data: bytes, *, says_more: bool = False) -> bytes:
+    """What the server says until it closes; the client has said its last unless it `says_more`."""
+    said = b""
+    with contextlib.suppress(ConnectionError):
+        client.sendall(data)
+        if not says_more:
+            client.shutdown(socket.SHUT_WR)
+    while piece := client.recv(1 << 16):
+        said += piece
+    return said

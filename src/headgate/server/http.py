@@ -248,7 +248,7 @@ class _Site:
         stream = broker.catalogue.get(name)
         # In a thread: it looks at the header of every chunk.
         info = await asyncio.to_thread(stream_info, stream.stream)
-        return _json(stream_detail(stream, info))
+        return _json(stream_detail(broker, stream, info))
 
     async def _consumers(self, _request: Request, user: str) -> Response:
         return _json(list(consumer_rows(self._context.broker, user)))

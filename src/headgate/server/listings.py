@@ -6,7 +6,7 @@ The same for HTTP and the command line.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 
 import msgspec
@@ -71,9 +71,9 @@ def open_streams(broker: Broker) -> Iterator[BrokerStream]:
 
 def stream_rows(broker: Broker, user: str) -> Iterator[Row]:
     """The streams that a user may read, in order of their names; one that cannot be opened says why."""
-    reading: dict[str, ReadingCounters] = {}
+    members: dict[str, list[Consumer]] = {}
     for _session, consumer in consumers(broker):
-        reading.setdefault(consumer.stream, ReadingCounters()).add(consumer)
+        members.setdefault(consumer.stream, []).append(consumer)
     for name in broker.catalogue.names():
         if may_read(broker.users, user, name):
             try:
@@ -81,11 +81,14 @@ def stream_rows(broker: Broker, user: str) -> Iterator[Row]:
             except HeadgateError as error:
                 yield {"name": name, "error": str(error)}
             else:
-                yield stream_row(stream, reading.get(name, ReadingCounters()))
+                yield stream_row(stream, members.get(name, ()))
 
 
-def stream_row(stream: BrokerStream, read: ReadingCounters) -> Row:
-    """One stream with its counters; `read` is what its consumers took that are there, those that are gone are added."""
+def stream_row(stream: BrokerStream, members: Iterable[Consumer]) -> Row:
+    """One stream with its counters; what its consumers took, `members` and those that are gone, together."""
+    read = ReadingCounters()
+    for consumer in members:
+        read.add(consumer)
     read.include(stream.ended)
     return {
         "name": stream.name,
@@ -112,13 +115,13 @@ def stored_offsets(stream: BrokerStream, written: Mapping[bytes, int]) -> dict[b
     return {**written, **pending, **stream.offsets}
 
 
-def stream_detail(stream: BrokerStream, info: StreamInfo) -> Row:
+def stream_detail(broker: Broker, stream: BrokerStream, info: StreamInfo) -> Row:
     """One stream as `headgate stream info` shows it on files, with its row of the list; `info` was read from them.
 
     `publishers` are the sequences of the named ones here, as there.
     """
     return {
-        **stream_row(stream),
+        **stream_row(stream, (consumer for _, consumer in consumers(broker) if consumer.stream == stream.name)),
         **info.facts(),
         "publishers": {_shown(name): sequence for name, (_, sequence) in info.tracking.sequences.items()},
         "stored_offsets": {

@@ -349,6 +349,9 @@ class _Connection:
         self.server.wake(declared.stream)
 
     def deliver(self, number: int) -> None:
+        if self.core.state is not ServerState.OPENED:
+            # Its own thread is about to forget it.
+            return
         reader = self.readers[number]
         stream = self.server.streams[reader.stream]
         while reader.credit and reader.row < len(stream.chunks):

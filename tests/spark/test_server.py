@@ -20,7 +20,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from headgate.client import Client, Retry
 from headgate.errors import ConfigError, OffsetOutOfRangeError, ResourceNotFoundError
-from headgate.log import OffsetSpecification, Stream, resolve_stream
+from headgate.log import OffsetSpecification, Stream, Writer, resolve_stream
 from headgate.log.build import FilterValues
 from headgate.message import EncodedMessages
 from headgate.scan import OffsetRange, ScanRequest
@@ -265,6 +265,20 @@ def test_what_was_deleted_before_it_was_read_is_an_error(properties: dict[str, s
         assert batch.column(0).to_pylist() == [2, 3]
         with pytest.raises(OffsetOutOfRangeError, match="fail_on_data_loss"):
             ServerBatchReader(schema, {**given, "start": "1"}).partitions()
+
+
+def test_offsets_of_what_is_no_message_are_not_missing(client: Client, served: RunningServer, address: str) -> None:
+    name = f"tracked-{secrets.token_hex(4)}"
+    client.create_stream(name)
+    with Writer.open(folder_of(served, name), now_ms=0) as writer:
+        for number in range(3):
+            writer.append([(order(number), None)] * 2, now_ms=number)
+            writer.store_offset("reader", number)
+            writer.flush_offsets(now_ms=number)
+    (partition,) = ServerBatchReader(stream_schema(("offset",), ()), {"server": address, "stream": name}).partitions()
+    assert isinstance(partition, ServerPartition)
+    found = server_record_batches(partition, stream_schema(("offset",), ()), (), skip_lost=False)
+    assert [offset for batch in found for offset in batch.column(0).to_pylist()] == [0, 1, 3, 4, 6, 7]
 
 
 def stream_reader(address: str, stream: str, **options: str) -> ServerStreamReader:

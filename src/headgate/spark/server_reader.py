@@ -99,13 +99,11 @@ def _served(client: Client, given: Filter | None) -> ServedFilter | None:
 def _check_whole(client: Client, part: ServerRange, subscription: Subscription) -> None:
     """OffsetOutOfRangeError if something in the range was deleted, or may have been, before it was delivered.
 
-    With a filter of the server a gap in the offsets tells nothing; that the beginning is still there afterwards does.
+    That offsets are missing tells nothing: they may be those of what a filter left out, or of chunks with stored offsets
+    and publishers. That the beginning is still there afterwards tells that all of it was.
     """
-    counters = subscription.counters
-    if not subscription.options.is_filtered:
-        missing = part.within.stop - part.within.start - counters.messages_evaluated
-        if missing and not counters.chunks_corrupt:
-            raise lost(part.stream, part.within.start, part.within.start + missing, client.address)
+    missing = part.within.stop - part.within.start - subscription.counters.messages_evaluated
+    if not missing:
         return
     first = client.statistics(part.stream).first_chunk_id
     if first is None or first > part.within.start:

@@ -99,8 +99,8 @@ def _served(client: Client, given: Filter | None) -> ServedFilter | None:
 def _check_whole(client: Client, part: ServerRange, subscription: Subscription) -> None:
     """OffsetOutOfRangeError if something in the range was deleted, or may have been, before it was delivered.
 
-    That offsets are missing tells nothing: they may be those of what a filter left out, or of chunks with stored offsets
-    and publishers. That the beginning is still there afterwards tells that all of it was.
+    That offsets are missing tells nothing: a filter may have left them out, or they are those of chunks with stored
+    offsets and publishers. That the beginning is still there afterwards tells that all of it was.
     """
     missing = part.within.stop - part.within.start - subscription.counters.messages_evaluated
     if not missing:

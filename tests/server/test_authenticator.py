@@ -116,6 +116,15 @@ def test_the_default_user_from_elsewhere_is_an_error_of_its_own_and_not_checked(
     assert isinstance(error, LoopbackOnlyError) and login.users.checks == 0
 
 
+def test_a_certificate_of_the_default_user_counts_on_this_machine_only() -> None:
+    names = {"is_encrypted": True, "certificate_name": "guest"}
+    assert Login().answer(External(""), Peer("127.0.0.1", 1, is_loopback=True, **names))[0] == "guest"
+    elsewhere = Peer("192.0.2.8", 1, is_loopback=False, **names)
+    assert isinstance(Login().answer(External(""), elsewhere)[0], LoopbackOnlyError)
+    login = Login(authentication={"default_password": "another"})
+    assert login.answer(External(""), elsewhere)[0] == "guest"
+
+
 def test_the_default_user_with_a_password_of_its_own_may_come_from_anywhere() -> None:
     login = Login(authentication={"default_password": "guest"})
     assert login.answer(Plain("guest", "guest"), ELSEWHERE) == ("guest", 0.0)

@@ -26,6 +26,7 @@ _WINDOW_S = 60.0
 _REMEMBERED_ADDRESSES = 10_000
 _REFUSED = "Login was refused"
 """What every client with wrong credentials is told, whatever was wrong."""
+_ELSEWHERE = "the default user may come from this machine only"
 
 logger = logging.getLogger("headgate.server.login")
 
@@ -82,15 +83,16 @@ class LoginAuthenticator:
             return
         match credentials:
             case Plain(user, password):
-                if self._is_for_this_machine(user) and not link.peer.is_loopback:
-                    error = LoopbackOnlyError(_REFUSED)
-                    self._refuse(link, user, "the default user may come from this machine only", then, error)
+                if self._is_from_elsewhere(link, user):
+                    self._refuse(link, user, _ELSEWHERE, then, LoopbackOnlyError(_REFUSED))
                 else:
                     self.check_password(user, password, lambda error: self._checked(link, user, error, then))
             case External(wanted):
                 name = link.peer.certificate_name
                 if name is None or wanted not in ("", name) or name not in self._users:
                     self._refuse(link, name or wanted, "no certificate of a user of that name", then)
+                elif self._is_from_elsewhere(link, name):
+                    self._refuse(link, name, _ELSEWHERE, then, LoopbackOnlyError(_REFUSED))
                 else:
                     self._accept(link, name, then)
             case Anonymous():
@@ -103,9 +105,11 @@ class LoginAuthenticator:
         """Compare a password in the thread for it; `then` gets None or the error."""
         self._run_in_thread(lambda: self._users.authenticate(user, password), then)
 
-    def _is_for_this_machine(self, user: str) -> bool:
+    def _is_from_elsewhere(self, link: Caller, user: str) -> bool:
+        """Whether a user that may come from this machine only comes from another."""
         settings = self._settings.authentication
-        return user == settings.default_user and settings.default_password is None
+        is_for_this_machine = user == settings.default_user and settings.default_password is None
+        return is_for_this_machine and not link.peer.is_loopback
 
     def _takes_anonymous(self, link: Caller) -> bool:
         settings = self._settings.authentication

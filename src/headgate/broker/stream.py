@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -75,6 +75,14 @@ class ReadingCounters:
     """By consumers that take chunks."""
     delivered_bytes: int = 0
     scan: ScanCounters = field(default_factory=ScanCounters)
+
+    @staticmethod
+    def of(consumers: Iterable[Consumer]) -> ReadingCounters:
+        """What some consumers took so far."""
+        read = ReadingCounters()
+        for consumer in consumers:
+            read.add(consumer)
+        return read
 
     def add(self, consumer: Consumer) -> None:
         """Add what one consumer took so far."""
@@ -172,6 +180,12 @@ class BrokerStream:
             return size + _size(newest)
         _, newest, size = self._sealed
         return size + _size(newest)
+
+    def reading(self, consumers: Iterable[Consumer]) -> ReadingCounters:
+        """What was taken from it: by those of its consumers that are given, and by all that have ended."""
+        read = ReadingCounters.of(consumers)
+        read.include(self.ended)
+        return read
 
     def wake_readers(self) -> None:
         """Something was appended."""

@@ -16,7 +16,7 @@ from headgate.broker.broker import Broker
 from headgate.broker.catalogue import arguments_declared
 from headgate.broker.consumers import ChunkConsumer, Consumer, MessageConsumer
 from headgate.broker.session import Session
-from headgate.broker.stream import BrokerStream, ReadingCounters
+from headgate.broker.stream import BrokerStream
 from headgate.broker.users import NOTHING, Permission, Permissions, Users
 from headgate.errors import AccessRefusedError, HeadgateError
 from headgate.log.inspect import StreamInfo
@@ -86,10 +86,7 @@ def stream_rows(broker: Broker, user: str) -> Iterator[Row]:
 
 def stream_row(stream: BrokerStream, members: Iterable[Consumer]) -> Row:
     """One stream with its counters; what its consumers took, `members` and those that are gone, together."""
-    read = ReadingCounters()
-    for consumer in members:
-        read.add(consumer)
-    read.include(stream.ended)
+    read = stream.reading(members)
     return {
         "name": stream.name,
         "arguments": arguments_declared(stream),
@@ -123,15 +120,11 @@ def stream_detail(broker: Broker, stream: BrokerStream, info: StreamInfo) -> Row
     return {
         **stream_row(stream, (consumer for _, consumer in consumers(broker) if consumer.stream == stream.name)),
         **info.facts(),
-        "publishers": {_shown(name): sequence for name, (_, sequence) in info.tracking.sequences.items()},
+        "publishers": {shown(name): sequence for name, (_, sequence) in info.tracking.sequences.items()},
         "stored_offsets": {
-            _shown(name): offset for name, offset in stored_offsets(stream, info.tracking.offsets).items()
+            shown(name): offset for name, offset in stored_offsets(stream, info.tracking.offsets).items()
         },
     }
-
-
-def _shown(reference: bytes) -> str:
-    return reference.decode(errors="backslashreplace")
 
 
 def consumers(broker: Broker) -> Iterator[tuple[Session, Consumer]]:
@@ -141,9 +134,10 @@ def consumers(broker: Broker) -> Iterator[tuple[Session, Consumer]]:
             yield session, consumer
 
 
-def shown(text: str) -> str:
+def shown(name: str | bytes) -> str:
     """What a client calls something, with escapes for bytes that are no UTF-8: JSON and metrics cannot say them."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    encoded = name if isinstance(name, bytes) else name.encode("utf-8", "backslashreplace")
+    return encoded.decode(errors="backslashreplace")
 
 
 def consumer_rows(broker: Broker, user: str) -> Iterator[Row]:
@@ -193,7 +187,7 @@ def stored_rows(stream: str, stored: Mapping[bytes, int], next_offset: int) -> I
     for name, offset in sorted(stored.items()):
         yield {
             "stream": stream,
-            "name": _shown(name),
+            "name": shown(name),
             "stored_offset": offset,
             "next_offset": next_offset,
             "lag": max(0, next_offset - 1 - offset),

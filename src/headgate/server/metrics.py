@@ -338,7 +338,7 @@ class _Collector:
             for session, consumer in live
         ]
         yield from _families(CONSUMER, labels, labelled)
-        each = [(names, _reading([consumer])) for names, consumer in labelled]
+        each = [(names, ReadingCounters.of([consumer])) for names, consumer in labelled]
         for family in READ:
             name = family.name.replace("headgate_", "headgate_consumer_", 1)
             yield from _families((Family(name, family.kind, family.meaning, family.value),), labels, each)
@@ -370,17 +370,10 @@ def _stream_samples(streams: Iterable[BrokerStream], live: list[tuple[Session, C
     samples = []
     for stream in streams:
         members = by_stream.get(stream.name, [])
-        read = _reading(members)
-        read.include(stream.ended)
-        samples.append(StreamSample(stream, read, max((consumer.lag for consumer in members), default=0)))
+        samples.append(
+            StreamSample(stream, stream.reading(members), max((consumer.lag for consumer in members), default=0))
+        )
     return samples
-
-
-def _reading(members: Iterable[Consumer]) -> ReadingCounters:
-    read = ReadingCounters()
-    for consumer in members:
-        read.add(consumer)
-    return read
 
 
 def _totals(context: ServerContext, samples: list[StreamSample]) -> Totals:

@@ -1,6 +1,7 @@
-"""Questions about columns that are often of one row: a reduction of numpy costs microseconds whatever its length.
+"""Questions about columns, asked in the way that costs least for their length.
 
-A message that comes alone is asked a dozen of them on its way into a stream.
+Many are often of one row, where a reduction of numpy costs microseconds all the same: a message that comes alone is
+asked a dozen of them on its way into a stream.
 """
 
 from __future__ import annotations
@@ -43,6 +44,14 @@ def totals(column: NDArray[Any], bounds: NDArray[np.int64]) -> NDArray[np.int64]
     if len(filled):
         sums[filled] = np.add.reduceat(column[: bounds[-1]], bounds[filled], dtype=np.int64)
     return sums
+
+
+def order_of(numbers: NDArray[np.int64], *, below: int) -> NDArray[np.intp]:
+    """The stable order of numbers from 0 to `below` - 1.
+
+    Numbers of 16 bits are sorted by their digits, several times faster than wide ones.
+    """
+    return np.argsort(numbers.astype(np.uint16) if below <= 1 << 16 else numbers, kind="stable")
 
 
 def rows_of(column: NDArray[Any]) -> list[int]:

@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.columns import order_of
 from headgate.errors import MessageError
 from headgate.evaluate.copies import named_after
 from headgate.evaluate.filter import Filter
@@ -30,9 +31,6 @@ from headgate.topic.rule import Rule
 
 _MOST_ADDED = 200
 """Rules that a router takes over into a changed one; with more that are new, or as many dead ones, it is made anew."""
-
-_ROW_BITS = 32
-"""A copy as one number, whose order is that of copies: place of the subscription, row."""
 
 
 def copy_identity(stream: str, offset: int, subscription: int, rule: int) -> bytes:
@@ -187,13 +185,15 @@ class Router:
         return CopyRun(places[order], rows[order], rules[order], order.astype(np.int64))
 
     def _plain(self, rows: Int64Array, slots: Int64Array) -> CopyRun:
-        """One plain copy for each row and subscription, however many rules want it."""
-        copies = self._subscription_of[slots] << _ROW_BITS | rows
-        copies.sort()
-        again = copies[1:] == copies[:-1]
+        """One plain copy for each row and subscription, however many rules want it; the rows come in order."""
+        places = self._subscription_of[slots]
+        order = order_of(places, below=len(self.topic.subscriptions))
+        places, rows = places[order], rows[order]
+        again = (places[1:] == places[:-1]) & (rows[1:] == rows[:-1])
         if again.any():
-            copies = np.delete(copies, np.flatnonzero(again))
-        return CopyRun.plain(copies >> _ROW_BITS, copies & ((1 << _ROW_BITS) - 1))
+            first = np.flatnonzero(np.concatenate(([True], ~again)))
+            places, rows = places[first], rows[first]
+        return CopyRun.plain(places, rows)
 
     def decide(self, batch: EncodedMessages, timestamps_ms: Int64Array) -> Decided:
         """Which filters are true for which messages, and which fail; `timestamps_ms` is what UTC() gives, each."""

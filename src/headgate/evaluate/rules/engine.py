@@ -87,17 +87,8 @@ class EnginePart:
             return by_reference(((row, self.members) for row in range(len(batch))), batch, now_ms)
         # Lists are changed by one thread at a time: a run is used by one thread only.
         run = self._free.pop() if self._free else _Run(self._plan)
-        pairs, states = run.match(batch, now_ms)
+        (matches, errors, open_pairs), states = run.match(batch, now_ms)
         self._free.append(run)
-        return self._found(pairs, states, batch, now_ms)
-
-    def _found(self, pairs: Words, states: NDArray[np.uint8], batch: EncodedMessages, now_ms: int) -> Found:
-        pairs.sort()
-        matches, errors, open_pairs = (
-            pairs[slice(*np.searchsorted(pairs, (what << layout.WHAT_SHIFT, (what + 1) << layout.WHAT_SHIFT)))]
-            & ((1 << layout.WHAT_SHIFT) - 1)
-            for what in (layout.MATCH, layout.ERROR_PAIR, layout.OPEN_PAIR)
-        )
         found = [Found(matches, errors)]
         if states.any():
             malformed = np.flatnonzero(states == words_of_programs.MALFORMED)
@@ -231,8 +222,11 @@ class _Run:
                 put(layout.FLOAT_BOUNDS, memory.address(column.float_bounds))
         return words
 
-    def match(self, batch: EncodedMessages, now_ms: int) -> tuple[Words, NDArray[np.uint8]]:
-        """The pairs of a batch, and the state of each message. Raises ValueError if a message is not in the buffer."""
+    def match(self, batch: EncodedMessages, now_ms: int) -> tuple[list[Words], NDArray[np.uint8]]:
+        """The pairs of a batch that are MATCH, ERROR_PAIR and OPEN_PAIR, sorted, and the state of each message.
+
+        Raises ValueError if a message is not in the buffer.
+        """
         kernel = load(KERNEL_MODULE)
         assert kernel is not None
         data = np.ascontiguousarray(batch.data)
@@ -261,12 +255,24 @@ class _Run:
             ended = kernel.match(address_of(self._head))
             count = int(self._head[layout.OUT_COUNT // 8])
             if ended == layout.ALL_DONE:
-                return self._out[:count].copy(), states
+                return self._sorted(count, messages), states
             if ended >= 0:
                 raise ValueError(f"message {ended} is not within the {len(data) - SLACK_BYTES} bytes of the buffer")
             grown = np.empty(2 * len(self._out), dtype=np.int64)
             grown[:count] = self._out[:count]
             self._out = grown
+
+    def _sorted(self, count: int, messages: int) -> list[Words]:
+        kernel = load(KERNEL_MODULE)
+        assert kernel is not None
+        pairs = np.empty(count, dtype=np.int64)
+        places = np.zeros(messages + 1, dtype=np.int64)
+        others = kernel.order_pairs(address_of(self._out), count, address_of(places), address_of(pairs))
+        if not others:
+            return [pairs, pairs[:0], pairs[:0]]
+        what = pairs >> layout.WHAT_SHIFT
+        pairs &= (1 << layout.WHAT_SHIFT) - 1
+        return [pairs[what == each] for each in (layout.MATCH, layout.ERROR_PAIR, layout.OPEN_PAIR)]
 
 
 def _power_of_two(least: int) -> int:

@@ -75,6 +75,8 @@ from headgate.kernels.memory import load_i64, prefetch, store_i64, store_u8, tra
 from headgate.kernels.vectors import BITMAP_BYTES, both_bitmaps, count_bits, words_with_bits
 
 PREFETCH_MESSAGES = 8
+_NUMBER_BITS = (1 << MESSAGE_SHIFT) - 1
+_MESSAGE_BITS = ((1 << WHAT_SHIFT) - 1) ^ _NUMBER_BITS
 
 
 @inlined
@@ -323,3 +325,49 @@ def match(head: int) -> int:
         first += rows
         store_i64(head + NEXT, first)
     return ALL_DONE
+
+
+@helper
+def _order_numbers(pairs: int, count: int) -> None:
+    """Sort the pairs of one message by their numbers, in place: few, or thousands that are mostly in order."""
+    gap = count
+    while gap > 1:
+        gap = max(gap * 5 // 11, 1)
+        for number in range(gap, count):
+            pair = load_i64(pairs + 8 * number)
+            at = number - gap
+            while at >= 0 and (load_i64(pairs + 8 * at) & _NUMBER_BITS) > (pair & _NUMBER_BITS):
+                store_i64(pairs + 8 * (at + gap), load_i64(pairs + 8 * at))
+                at -= gap
+            store_i64(pairs + 8 * (at + gap), pair)
+
+
+@kernel("int64(int64, int64, int64, int64)")
+def order_pairs(pairs: int, count: int, places: int, ordered: int) -> int:
+    """Write pairs to `ordered` by message and number, whatever they are; gives how many are no matches.
+
+    `places`: for each message and one more a word of zero. Pairs of a block lie together, so all stays in the cache.
+    """
+    others = 0
+    last = 0
+    for number in range(count):
+        pair = load_i64(pairs + 8 * number)
+        others += pair >> WHAT_SHIFT != MATCH
+        row = (pair & _MESSAGE_BITS) >> MESSAGE_SHIFT
+        last = max(last, row)
+        store_i64(places + 8 * row + 8, load_i64(places + 8 * row + 8) + 1)
+    for row in range(last):
+        store_i64(places + 8 * row + 8, load_i64(places + 8 * row + 8) + load_i64(places + 8 * row))
+    for number in range(count):
+        pair = load_i64(pairs + 8 * number)
+        place = places + 8 * ((pair & _MESSAGE_BITS) >> MESSAGE_SHIFT)
+        at = load_i64(place)
+        store_i64(place, at + 1)
+        store_i64(ordered + 8 * at, pair)
+    start = 0
+    for row in range(last + 1):
+        stop = load_i64(places + 8 * row)
+        if stop - start > 1:
+            _order_numbers(ordered + 8 * start, stop - start)
+        start = stop
+    return others

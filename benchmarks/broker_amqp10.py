@@ -1,4 +1,4 @@
-"""AMQP 1.0 through the network: publish with outcomes, consume with filters, latency, many consumers at once.
+"""AMQP 1.0 through the network: publish with outcomes, consume with filters, many consumers at once.
 
 The broker is `headgate serve` in a process of its own; this process is the client, the protocol's core over one socket.
 With HEADGATE_RABBITMQ_AMQP=host:port the same runs against that RabbitMQ, and ratios are to it. Arguments: the number
@@ -11,7 +11,6 @@ import contextlib
 import os
 import select
 import socket
-import statistics
 import struct
 import sys
 import time
@@ -45,8 +44,7 @@ PREFIX = struct.Struct(">IHHIHBBBIHQBB")
 FILTER_VALUE = FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-stream-filter-value")
 WHOLE_STREAM = 100_000_000
 CONSUMERS = 100
-LATENCY_MESSAGES = 600
-LATENCY_PAUSE_S = 0.005
+ORIGINAL = "HEADGATE_RABBITMQ_AMQP"
 
 
 @dataclass
@@ -190,29 +188,6 @@ def consume(address: tuple[str, int], stream: str, filters: Sequence[RawEntry]) 
         return peer.received
 
 
-def latency(address: tuple[str, int], stream: str) -> list[float]:
-    """Seconds from sending a message to its outcome, two hundred a second, without what the client does with it."""
-    message = event_batch(1).message(0)
-    with connected(address) as peer:
-        link = peer.sender(stream)
-        taken = []
-        for _ in range(LATENCY_MESSAGES):
-            time.sleep(LATENCY_PAUSE_S)
-            before = peer.answered
-            link.send(message)
-            frames = b"".join(peer.connection.take_output())
-            start = time.perf_counter()
-            peer.socket.sendall(frames)
-            while peer.answered == before:
-                data = peer.socket.recv(1 << 16)
-                end = time.perf_counter()
-                for event in peer.connection.receive(data):
-                    peer.on(event)
-            peer.flush()
-            taken.append(end - start)
-        return sorted(taken)
-
-
 def sql(text: str) -> RawEntry:
     return RawEntry.of("sql-filter", "amqp:sql-filter", amqp_value(text))
 
@@ -254,9 +229,6 @@ def cases(name: str, address: tuple[str, int], count: int, *, rounds: int) -> li
     bloom = RawEntry.of("b", "rabbitmq:stream-filter", amqp_value("order.created"))
     timed("Bloom and SQL filter", sorted_by_subject, bloom, sql(ORDER_FILTER))
     timed("everything", everything)
-    taken = latency(address, everything)
-    middle, late = statistics.median(taken), taken[int(0.99 * len(taken))]
-    print(f"{name}: publish to outcome, 200 a second: p50 {1e3 * middle:.2f} ms, p99 {1e3 * late:.2f} ms")
     return measured
 
 
@@ -319,7 +291,7 @@ def main() -> None:
         many_consumers(server, count)
         print(f"anonymous memory of the broker: {short(server.anonymous_bytes())}B")
     baseline = measured[0].name
-    other = os.environ.get("HEADGATE_RABBITMQ_AMQP")
+    other = os.environ.get(ORIGINAL)
     if other:
         host, _, port = other.rpartition(":")
         theirs = cases("RabbitMQ", (host, int(port)), count, rounds=1)

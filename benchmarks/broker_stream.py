@@ -43,8 +43,6 @@ CHUNK_ID = struct.Struct(">Q")
 CREDIT = struct.Struct(">IHHBH")
 RUN_MESSAGES = 1000
 WANTED = 3
-LATENCY_MESSAGES = 1000
-LATENCY_RATE = 200
 
 
 class Peer:
@@ -170,45 +168,15 @@ def consume(peer: Peer, stream: str, end: int, **properties: str) -> tuple[float
     return seconds, size
 
 
-def latency(peer: Peer) -> list[float]:
-    """Seconds from sending one message to its confirm, at a steady rate, without what the client does with it."""
-    body = message()
-    one = encode_publish(
-        0,
-        np.zeros(1, dtype=np.uint64),
-        np.frombuffer(body, dtype=np.uint8),
-        np.zeros(1, dtype=np.int64),
-        np.full(1, len(body), dtype=np.int64),
-    )
-    times = []
-    due = time.perf_counter()
-    for _ in range(LATENCY_MESSAGES):
-        due += 1 / LATENCY_RATE
-        time.sleep(max(0.0, due - time.perf_counter()))
-        start = time.perf_counter()
-        peer.socket.sendall(one)
-        while True:
-            count = peer.socket.recv_into(peer.buffer)
-            end = time.perf_counter()
-            events = peer.connection.receive(memoryview(peer.buffer)[:count])
-            if any(isinstance(event, PublishConfirm) for event in events):
-                break
-        times.append(end - start)
-    return times
-
-
 def client(case: str, host: str, port: int) -> dict[str, float]:
     """One round of a case, in a process of its own."""
     peer = Peer(host, port)
     stream = f"bench-{case}"
     blocks = MESSAGES // (FRAME_MESSAGES * BLOCK_FRAMES)
-    if case in ("publish", "publish-values", "latency"):
+    if case in ("publish", "publish-values"):
         peer.ask(f.Delete(stream))
         peer.check(f.Create(stream))
         peer.check(f.DeclarePublisher(0, None, stream))
-        if case == "latency":
-            times = sorted(latency(peer))
-            return {"p50": times[len(times) // 2], "p99": times[int(len(times) * 0.99)]}
         made = block(0, VALUES if case == "publish-values" else None)
         return {"seconds": publish(peer, [made] * blocks)}
     if case == "fill-runs":
@@ -247,7 +215,7 @@ def measure_all(servers: dict[str, tuple[str, int]]) -> list[Measurement]:
     rounds: dict[tuple[str, str], list[dict[str, float]]] = {}
     for address in servers.values():
         run_client("fill-runs", address)
-    for case in (*CASES, "latency"):
+    for case in CASES:
         for _ in range(ROUNDS):
             for name, address in servers.items():
                 rounds.setdefault((case, name), []).append(run_client(case, address))
@@ -258,11 +226,6 @@ def measure_all(servers: dict[str, tuple[str, int]]) -> list[Measurement]:
             size = int(results[0]["bytes"]) if "bytes" in results[0] else None
             seconds = [result["seconds"] for result in results]
             measurements.append(Measurement(f"{name}: {title}", MESSAGES, seconds, work_bytes=size))
-    for percentile in ("p50", "p99"):
-        for name in servers:
-            times = [result[percentile] for result in rounds["latency", name]]
-            title = f"{name}: publish to confirm at {LATENCY_RATE}/s, {percentile}"
-            measurements.append(Measurement(title, 1, times, unit="answers"))
     return measurements
 
 

@@ -97,7 +97,7 @@ def report(subject: str, title: str, measurements: Sequence[Measurement], *, bas
         per_second = None if measurement.work_bytes is None else measurement.work_bytes / measurement.median_s
         table.add_row(
             measurement.name,
-            f"{1e3 * measurement.median_s:.1f} ms",
+            milliseconds(measurement.median_s),
             f"{100 * measurement.spread:.0f} %",
             f"{short(measurement.rate)} {measurement.unit}/s",
             "" if per_second is None else f"{short(per_second)}B/s",
@@ -112,6 +112,11 @@ def report(subject: str, title: str, measurements: Sequence[Measurement], *, bas
     content = {"title": title, "machine": machine(), "baseline": baseline, "measurements": rows}
     path.write_text(json.dumps(content, indent=1) + "\n")
     return path
+
+
+def milliseconds(seconds: float) -> str:
+    """A time as tables show it: three digits of what is short."""
+    return f"{1e3 * seconds:.{1 if seconds >= 0.01 else 3}f} ms"
 
 
 def short(value: float) -> str:

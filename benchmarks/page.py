@@ -9,7 +9,7 @@ import json
 import re
 from pathlib import Path
 
-from harness import ARTIFACTS, short
+from harness import ARTIFACTS, milliseconds, short
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = DOCS / "benchmarks.template.md"
@@ -31,7 +31,7 @@ def table(subject: str, page: str) -> str:
     for row in content["measurements"]:
         size = row["work_bytes"]
         lines.append(
-            f"| {row['name']} | {1e3 * row['median_s']:.1f} ms | {100 * row['spread']:.0f} % "
+            f"| {row['name']} | {milliseconds(row['median_s'])} | {100 * row['spread']:.0f} % "
             f"| {short(row['rate'])} {row['unit']}/s | {'' if size is None else short(size / row['median_s']) + 'B/s'} "
             f"| {row['ratio']:.3g} |"
         )

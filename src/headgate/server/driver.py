@@ -55,6 +55,10 @@ class Driver:
         self._broker_is_woken = False
         self._calls: list[Callable[[], None]] = []
         self._unsent: list[Connection] = []
+        self._jobs = 0
+        """Threads at work, or about to be."""
+        self._awake_until_s = 0.0
+        self._is_awake = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._all_gone: asyncio.Event | None = None
 
@@ -148,6 +152,19 @@ class Driver:
             self._turn_is_scheduled = False
             if self._calls or self._unsent or self._broker_is_woken:
                 self._end_turn_later()
+            busy_poll_s = self.context.settings.timeouts.busy_poll_s
+            if busy_poll_s:
+                self._awake_until_s = self.context.clock.monotonic_s() + busy_poll_s
+                if not self._is_awake:
+                    self._is_awake = True
+                    self._stay_awake()
+
+    def _stay_awake(self) -> None:
+        """Let the loop look for more without sleeping, again and again, unless a thread needs the interpreter."""
+        if self._jobs or self.context.clock.monotonic_s() >= self._awake_until_s:
+            self._is_awake = False
+        else:
+            self.loop.call_soon(self._stay_awake)
 
     # Threads and time.
 
@@ -178,8 +195,13 @@ class Driver:
                 result = error
             # The loop is closed only after a stop that ran out of time.
             with contextlib.suppress(RuntimeError):
-                self.loop.call_soon_threadsafe(then, result)
+                self.loop.call_soon_threadsafe(done, result)
 
+        def done(result: T | BaseException) -> None:
+            self._jobs -= 1
+            then(result)
+
+        self._jobs += 1
         pool.submit(run)
 
     def _tick_broker(self) -> None:

@@ -124,6 +124,10 @@ class Timeouts(_Table, frozen=True):
     """How long a closed connection may take to receive what was written."""
     shutdown_s: Seconds = 10.0
     """How long clients may take to leave when the server stops."""
+    busy_poll_s: Annotated[float, Meta(ge=0)] = 0.0
+    """How long the server looks for more, instead of sleeping, after it had something to do. What comes in this time is
+    answered sooner where cores that sleep are slow to wake, as in virtual machines; the price is a core while clients
+    are active. 0.02 suits 100 messages a second; 0 sleeps at once."""
 
 
 class Authentication(_Table, frozen=True):

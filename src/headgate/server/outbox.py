@@ -53,12 +53,9 @@ class Outbox(Generic[T]):
         "_session",
         "_settled",
         "_several",
-        "unwritten",
     )
 
     def __init__(self, clock: Clock, limits: Limits, settled: Settled[T]) -> None:
-        self.unwritten = 0
-        """Messages that are not in their streams yet."""
         self._clock = clock
         self._limits = limits
         self._settled = settled
@@ -99,7 +96,6 @@ class Outbox(Generic[T]):
             pending.messages.append(message)
             pending.filter_values.append(filter_value)
             pending.tickets.append(ticket)
-        self.unwritten += len(streams)
 
     def flush(self) -> None:
         """Hand everything to the broker; what was published before a declaration is to be flushed before it."""
@@ -111,13 +107,13 @@ class Outbox(Generic[T]):
             try:
                 publisher = self._publisher(stream, exchange)
             except (BrokerError, LogError) as error:
-                self._written(pending.tickets, error)
+                self._settle(pending.tickets, error)
                 continue
             self._publish(publisher, pending)
 
     def _publish(self, publisher: Publisher, pending: _Pending[T]) -> None:
         tickets = pending.tickets
-        written = functools.partial(self._written, tickets)
+        written = functools.partial(self._settle, tickets)
         if len(tickets) == 1:
             publisher.publish_message(PublishMessage(pending.messages[0], written, pending.filter_values[0]))
             return
@@ -134,10 +130,6 @@ class Outbox(Generic[T]):
                 written=written,
             )
         )
-
-    def _written(self, tickets: list[T], error: HeadgateError | None) -> None:
-        self.unwritten -= len(tickets)
-        self._settle(tickets, error)
 
     def _settle(self, tickets: list[T], error: HeadgateError | None) -> None:
         if not self._several:

@@ -325,7 +325,9 @@ class StompHandler:
 
     def _leave(self) -> None:
         """Answer DISCONNECT once everything that was sent before it is kept."""
-        if self._leaving is not None and self.core.state is ConnectionState.LEAVING and not self._outbox.unwritten:
+        if self._leaving is None or self.core.state is not ConnectionState.LEAVING:
+            return
+        if not self.session.backlog.entries:
             self.core.disconnected(self._leaving.receipt)
 
     def _fail(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +166,7 @@ def test_files_of_a_batch_that_died_are_not_read(tmp_path: Path, spark: SparkSes
 
 
 def obstructed() -> type[DataSource]:
-    """A sink that first reads the file of its option `gate`: a pipe blocks it, a missing file makes it fail."""
+    """A sink that first takes a lock on the file of its option `gate`; a missing file makes it fail."""
 
     class Writer(DataSourceStreamWriter):
         def __init__(self, gate: str) -> None:
@@ -174,7 +176,7 @@ def obstructed() -> type[DataSource]:
             for _ in iterator:
                 pass
             with open(self.gate) as gate:
-                gate.read()
+                fcntl.flock(gate, fcntl.LOCK_SH)
             return WriterCommitMessage()
 
     class Obstructed(DataSource):
@@ -189,10 +191,17 @@ def obstructed() -> type[DataSource]:
 
 
 class Ends:
-    """A watcher that keeps who failed and who finished, in order."""
+    """A watcher that keeps who failed and who finished, in order; makes a call when all `wanted` are among them."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Collection[str] = (), call: Callable[[], None] = lambda: None) -> None:
         self.ended: list[str] = []
+        self._wanted = set(wanted)
+        self._call = call
+
+    def _end(self, name: str) -> None:
+        self.ended.append(name)
+        if name in self._wanted and self._wanted <= set(self.ended):
+            self._call()
 
     def sink_started(self, name: str, *, continued: bool) -> None:
         return None
@@ -201,13 +210,24 @@ class Ends:
         return None
 
     def sink_finished(self, report: Any) -> None:
-        self.ended.append(report.name)
+        self._end(report.name)
 
     def topic_finished(self, report: Any) -> None:
-        self.ended.append(report.name)
+        self._end(report.name)
 
     def failed(self, failure: Any) -> None:
-        self.ended.append(f"{failure.name} failed")
+        self._end(f"{failure.name} failed")
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[Callable[[], None]]:
+    """A new file that nobody else may lock, until the call that this gives is made."""
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield lambda: fcntl.flock(file, fcntl.LOCK_UN)
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def test_a_sink_that_blocks_and_one_that_fails_stop_no_other_and_the_next_run_continues_them(
@@ -216,7 +236,6 @@ def test_a_sink_that_blocks_and_one_that_fails_stop_no_other_and_the_next_run_co
     spark.dataSource.register(obstructed())
     write_stream(tmp_path / "root", "in", [order(n) for n in range(COUNT)])
     blocked, missing = tmp_path / "blocked", tmp_path / "missing"
-    os.mkfifo(blocked)
     sinks: list[dict[str, Any]] = [
         {"name": "stuck", "format": "obstructed", "options": {"gate": str(blocked)}, "stall_timeout": "8s"},
         {"name": "broken", "format": "obstructed", "options": {"gate": str(missing)}},
@@ -224,7 +243,7 @@ def test_a_sink_that_blocks_and_one_that_fails_stop_no_other_and_the_next_run_co
         {"name": "copies", "stream": "out", "input": "orders"},
     ]
     watching = Ends()
-    with pytest.raises(PipelineError) as caught:
+    with locked(blocked), pytest.raises(PipelineError) as caught:
         run(check(pipeline(tmp_path, *sinks)), spark=spark, watcher=watching)
     assert set(watching.ended) == {"stuck failed", "broken failed", "files", "copies"}
     stuck, broken = str(caught.value).splitlines()[0], str(caught.value).partition("\n")[2]
@@ -235,11 +254,16 @@ def test_a_sink_that_blocks_and_one_that_fails_stop_no_other_and_the_next_run_co
     assert {sink.name: sink.rows_written for sink in report.sinks} == {"copies": COUNT, "files": COUNT}
     assert [failure["name"] for failure in report.as_dict()["failed"]] == ["stuck", "broken"]  # type: ignore[attr-defined]
 
-    blocked.unlink()
-    blocked.touch()
     missing.touch()
     del sinks[0]["stall_timeout"]
-    again = run(check(pipeline(tmp_path, *sinks)), spark=spark)
+    with locked(blocked) as unlock:
+        watching = Ends({"broken", "files", "copies"}, unlock)
+        # If the others waited for the one that blocks, it would be let go first.
+        waiting = threading.Timer(60, unlock)
+        waiting.start()
+        again = run(check(pipeline(tmp_path, *sinks)), spark=spark, watcher=watching)
+        waiting.cancel()
+    assert watching.ended[-1] == "stuck"
     written = {sink.name: (sink.rows_written, sink.continued) for sink in again.sinks}
     assert written["stuck"][0] == written["broken"][0] == COUNT
     assert written["files"] == written["copies"] == (0, True)

@@ -201,8 +201,8 @@ class Driver:
             self._jobs -= 1
             then(result)
 
-        self._jobs += 1
         pool.submit(run)
+        self._jobs += 1
 
     def _tick_broker(self) -> None:
         self._timers["broker"] = self.loop.call_later(_BROKER_TICK_S, self._tick_broker)

@@ -1,0 +1,203 @@
+"""`headgate stream dump` and `verify`: a stream chunk by chunk, on any folder or as a server delivers it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from headgate.cli.options import AsJson, StreamText
+from headgate.cli.output import write_json, write_line, write_note, write_table
+from headgate.cli.remote import DEFAULT_PLACE, Place
+from headgate.cli.units import counted, shown_count, shown_size, shown_time
+
+if TYPE_CHECKING:
+    from headgate.client import Client
+    from headgate.client.inspect import DeliveredChunk
+    from headgate.log.format import ChunkHeader
+    from headgate.log.inspect import ChunkDump, Damage
+
+_DUMP_COLUMNS = (
+    "segment",
+    "position",
+    "chunk_id",
+    "type",
+    "time",
+    "epoch",
+    "entries",
+    "records",
+    "data_bytes",
+    "trailer_bytes",
+    "bloom_bytes",
+    "bloom_fill",
+    "crc",
+    "state",
+)
+
+
+def dump(
+    stream: StreamText,
+    /,
+    *,
+    crc: Annotated[bool, Parameter(help="Check the checksum of each chunk, which reads all data.")] = True,
+    as_json: AsJson = False,
+    place: Place = DEFAULT_PLACE,
+) -> int:
+    """Show every chunk header as it lies on disk, with the fill of its Bloom filter and the state of its checksum.
+
+    Works on any folder. Of a server's stream: the header of every chunk that it delivers, which are those with
+    messages; where they lie and their Bloom filters are not known then. Damage is shown in place; exit status 1 if
+    there was any.
+    """
+    damaged = False
+
+    def rows(chunks: Iterator[ChunkDump | DeliveredChunk | Damage]) -> Iterator[tuple[object, ...]]:
+        from headgate.log.inspect import CrcState, Damage
+
+        nonlocal damaged
+        for found in chunks:
+            if isinstance(found, Damage):
+                damaged = True
+                write_note(f"damage: {found}")
+                continue
+            damaged |= found.crc is CrcState.BAD or _is_torn(found)
+            yield _dump_row(found)
+
+    with contextlib.ExitStack() as opened:
+        shown = rows(_chunks_of(stream, place, opened, check_crc=crc))
+        if as_json:
+            for row in shown:
+                write_json(dict(zip(_DUMP_COLUMNS, row, strict=True)))
+        else:
+            write_table(_DUMP_COLUMNS, shown)
+    return 1 if damaged else 0
+
+
+def _chunks_of(
+    stream: str, place: Place, opened: contextlib.ExitStack, *, check_crc: bool
+) -> Iterator[ChunkDump | DeliveredChunk | Damage]:
+    """The chunks of a stream in either place; `opened` gets what is to be closed behind them."""
+    if not place.is_server:
+        from headgate.log import resolve_stream
+        from headgate.log.inspect import dump_chunks
+
+        return dump_chunks(resolve_stream(stream, place.root), check_crc=check_crc)
+    from headgate.client.inspect import delivered_chunks, extent
+
+    client = opened.enter_context(place.client())
+    chunks = delivered_chunks(client, stream, extent(client, stream), check_crc=check_crc)
+    opened.callback(chunks.close)
+    return chunks
+
+
+def _is_torn(chunk: ChunkDump | DeliveredChunk) -> bool:
+    from headgate.log.inspect import ChunkDump
+
+    return isinstance(chunk, ChunkDump) and chunk.is_torn and chunk.in_index
+
+
+def _dump_row(chunk: ChunkDump | DeliveredChunk) -> tuple[object, ...]:
+    from headgate.log import ChunkType
+    from headgate.log.inspect import ChunkDump
+
+    header = chunk.header
+    file, position, bloom_fill, state = None, None, None, "delivered"
+    if isinstance(chunk, ChunkDump):
+        file, position = chunk.path.name, chunk.position
+        bloom_fill = round(chunk.bloom_fill, 3) if header.bloom_length else None
+        state = "torn" if chunk.is_torn else "indexed" if chunk.in_index else "not indexed"
+    return (
+        file,
+        position,
+        header.chunk_id,
+        ChunkType(header.chunk_type).name.lower(),
+        shown_time(header.timestamp_ms),
+        header.epoch,
+        header.num_entries,
+        header.num_records,
+        header.data_length,
+        header.trailer_length,
+        header.bloom_length,
+        bloom_fill,
+        chunk.crc.value,
+        state,
+    )
+
+
+def verify(stream: StreamText, /, *, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
+    """Check everything in a stream: checksums, index, entries, sub-batches, offsets without gaps.
+
+    Of a server's stream, which may be a RabbitMQ's: what it delivers up to the message that is the last at the start,
+    and that is said. Prints all that is wrong; exit status 1 if anything is.
+    """
+    if place.is_server:
+        with place.client() as client:
+            return _verify_delivered(client, stream, as_json=as_json)
+    from headgate.log import resolve_stream
+    from headgate.log.inspect import Damage, verify_stream
+
+    checked = _Checked(as_json)
+    for found in verify_stream(resolve_stream(stream, place.root)):
+        if isinstance(found, Damage):
+            checked.damaged(found)
+        elif found.in_index:
+            checked.add(found.header, found.header.size_bytes)
+    return checked.end()
+
+
+def _verify_delivered(client: Client, stream: str, *, as_json: bool) -> int:
+    from headgate.client.inspect import extent, verify_delivered
+    from headgate.log.inspect import Damage
+
+    checked = _Checked(as_json)
+    within = extent(client, stream)
+    for found in verify_delivered(client, stream, within):
+        if isinstance(found, Damage):
+            checked.damaged(found)
+        else:
+            checked.add(found.header, found.size_bytes)
+    status = checked.end()
+    write_note(
+        "not checked, because a server does not deliver them: index files, Bloom filters, trailers, chunks without "
+        "messages"
+    )
+    missing = within.stop - within.start - checked.records
+    if missing > 0:
+        write_note(
+            f"not delivered: {counted(missing, 'offset')} of {shown_count(within.stop - within.start)}; chunks without "
+            "messages take one each"
+        )
+    return status
+
+
+class _Checked:
+    """What was looked at, and what of it is wrong, which is written at once."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self._chunks = self._size_bytes = self._damages = 0
+        self.records = 0
+
+    def add(self, header: ChunkHeader, size_bytes: int) -> None:
+        """Count a chunk."""
+        self._chunks += 1
+        self.records += header.num_records
+        self._size_bytes += size_bytes
+
+    def damaged(self, found: Damage) -> None:
+        """Write what is wrong."""
+        self._damages += 1
+        if self._as_json:
+            write_json({"path": str(found.path), "position": found.position, "reason": found.reason})
+        else:
+            write_line(str(found))
+
+    def end(self) -> int:
+        """Write the sum; gives the exit status."""
+        write_note(
+            f"{counted(self._chunks, 'chunk')}, {counted(self.records, 'record')}, {shown_size(self._size_bytes)} "
+            "checked: " + (counted(self._damages, "damaged place") if self._damages else "all is well")
+        )
+        return 1 if self._damages else 0

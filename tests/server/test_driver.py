@@ -20,6 +20,7 @@ from headgate.server.driver import Driver
 from headgate.server.link import Handler, Link
 from headgate.server.loop import new_loop
 from headgate.server.settings import ServerSettings
+from server.links import SetClock
 
 LIMIT_S = 10.0
 LARGE = [bytes([number]) * 700_001 for number in range(20)]
@@ -452,15 +453,6 @@ class SteppedLoop:
         call(*arguments)
 
 
-class SetClock(SystemClock):
-    """A clock that the test sets."""
-
-    now_s = 100.0
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-
 class Stepped:
     """A driver whose loop and clock the test moves."""
 
@@ -490,15 +482,15 @@ def test_a_driver_looks_for_more_as_long_as_it_is_told() -> None:
     for _ in range(10):
         assert len(stepped.loop.calls) == 1, "one look, whatever comes"
         stepped.loop.step()
-    stepped.clock.now_s += 0.015
+    stepped.clock.seconds += 0.015
     stepped.driver.wake()
     for _ in range(10):
         stepped.loop.step()
     assert stepped.broker.written == 2
-    stepped.clock.now_s += 0.015
+    stepped.clock.seconds += 0.015
     stepped.loop.step()
     assert stepped.loop.calls, "the second turn was less than 0.02 s ago"
-    stepped.clock.now_s += 0.015
+    stepped.clock.seconds += 0.015
     stepped.loop.step()
     assert not stepped.loop.calls
 

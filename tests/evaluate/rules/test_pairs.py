@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from headgate.evaluate.rules import layout
 from headgate.evaluate.rules.engine import KERNEL_MODULE
 from headgate.kernels import address_of, load
-from headgate.topic.copies import Int64Array
+
+Int64Array = NDArray[np.int64]
 
 MESSAGES = 50
+NUMBERS = 1 << layout.MESSAGE_SHIFT
 
 kinds = st.sampled_from((layout.MATCH, layout.ERROR_PAIR, layout.OPEN_PAIR))
 
@@ -34,13 +37,12 @@ def as_pairs(found: list[tuple[int, int, int]]) -> Int64Array:
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(kinds, st.integers(0, MESSAGES - 1), st.integers(0, 2**31 - 1)), max_size=300))
+@given(st.lists(st.tuples(kinds, st.integers(0, MESSAGES - 1), st.integers(0, NUMBERS - 1)), max_size=300))
 def test_pairs_come_by_message_and_number(found: list[tuple[int, int, int]]) -> None:
     result, others = ordered(as_pairs(found))
     by_place = sorted(found, key=lambda pair: pair[1:])
-    assert [pair[1:] for pair in by_place] == [
-        (key >> layout.MESSAGE_SHIFT & (1 << 30) - 1, key & (1 << layout.MESSAGE_SHIFT) - 1) for key in result.tolist()
-    ]
+    places = result & (1 << layout.WHAT_SHIFT) - 1
+    assert [pair[1:] for pair in by_place] == [divmod(place, NUMBERS) for place in places.tolist()]
     assert sorted(result.tolist()) == sorted(as_pairs(found).tolist())
     assert others == sum(kind != layout.MATCH for kind, _, _ in found)
 
@@ -49,4 +51,4 @@ def test_thousands_of_filters_of_one_message_are_sorted() -> None:
     numbers = np.random.default_rng(7).permutation(5000)
     result, others = ordered(as_pairs([(layout.MATCH, 3, number) for number in numbers.tolist()]))
     assert others == 0
-    assert (result & (1 << layout.MESSAGE_SHIFT) - 1).tolist() == list(range(5000))
+    assert (result % NUMBERS).tolist() == list(range(5000))

@@ -1,6 +1,6 @@
 """From sending one message to its answer at 200 messages a second: stream protocol and AMQP 1.0, servers in turn.
 
-Headgate as it is and with `timeouts.busy_poll_s`, each in a process of its own. With HEADGATE_RABBITMQ=host:port and
+Headgate as it is and without cache warming, each in a process of its own. With HEADGATE_RABBITMQ=host:port and
 HEADGATE_RABBITMQ_AMQP=host:port the same against that RabbitMQ, and ratios are to it. What the client does with an
 answer is not in the times.
 """
@@ -26,7 +26,6 @@ from headgate.protocols.stream.publishing import encode_publish
 MESSAGES = 1000
 PAUSE_S = 0.005
 ROUNDS = 5
-BUSY_POLL_S = 0.02
 
 Address = tuple[str, int]
 
@@ -103,14 +102,14 @@ def measured(title: str, ask: Callable[[Address], list[float]], servers: dict[st
 
 def main() -> None:
     results = []
-    with served("stream", "amqp") as usual, served("stream", "amqp", busy_poll_s=BUSY_POLL_S) as awake:
+    with served("stream", "amqp") as usual, served("stream", "amqp", cache_warming_s=0.0) as cold:
         for title, listener, ask, variable in (
             ("publish to confirm", "stream", stream_protocol, broker_stream.ORIGINAL),
             ("publish to outcome", "amqp", amqp10, broker_amqp10.ORIGINAL),
         ):
             servers = {
-                f"Headgate, busy_poll_s = {BUSY_POLL_S}": ("127.0.0.1", awake.ports[listener]),
                 "Headgate": ("127.0.0.1", usual.ports[listener]),
+                "Headgate, no cache warming": ("127.0.0.1", cold.ports[listener]),
             }
             original = os.environ.get(variable)
             if original:

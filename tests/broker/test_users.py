@@ -45,6 +45,14 @@ def test_the_default_user_is_made_once_with_its_name_as_password(tmp_path: Path,
     assert "guest" not in Users(tmp_path / "users.json", default_user="guest")
 
 
+def test_a_default_user_without_a_password_cannot_log_in_with_one(tmp_path: Path) -> None:
+    users = Users(tmp_path / "users.json", default_user="guest", default_has_password=False)
+    assert users.get("guest").permissions == EVERYTHING
+    for password in ("guest", ""):
+        with pytest.raises(AuthenticationError):
+            users.authenticate("guest", password)
+
+
 def test_passwords_are_kept_as_hashes_in_a_file_for_its_owner(tmp_path: Path, users: Users) -> None:
     users.add("anna", "sécret", tags=("management",), permissions=Permissions("^a", "^a", ".*"))
     content = (tmp_path / "users.json").read_text()

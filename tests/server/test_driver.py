@@ -20,7 +20,7 @@ from headgate.server.driver import Driver
 from headgate.server.link import Handler, Link
 from headgate.server.loop import new_loop
 from headgate.server.settings import ServerSettings
-from server.links import SetClock
+from server.stepping import SteppedLoop
 
 LIMIT_S = 10.0
 LARGE = [bytes([number]) * 700_001 for number in range(20)]
@@ -431,83 +431,44 @@ def test_stopping_ends_those_that_do_not_leave(loop: asyncio.AbstractEventLoop) 
     assert running.made[0].is_lost.is_set()
 
 
-class SteppedLoop:
-    """A loop whose calls are made one at a time, by the test."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self.has_call = threading.Event()
-
-    def call_soon(self, call: Callable[..., None], *arguments: Any) -> None:
-        self.calls.append((call, arguments))
-        self.has_call.set()
-
-    call_soon_threadsafe = call_soon
-
-    def call_later(self, _delay_s: float, _call: Callable[..., None]) -> Any:
-        """Time is the test's own."""
-        return mock.Mock()
-
-    def step(self) -> None:
-        call, arguments = self.calls.pop(0)
-        call(*arguments)
-
-
 class Stepped:
     """A driver whose loop and clock the test moves."""
 
-    def __init__(self, **timeouts: float) -> None:
+    def __init__(self) -> None:
         self.loop = SteppedLoop()
-        self.clock = SetClock()
         self.broker = FakeBroker()
         self.driver = Driver(cast(Any, self.loop))
-        settings = msgspec.convert({"timeouts": timeouts}, ServerSettings)
-        self.driver.start(ServerContext(cast(Any, self.broker), settings, self.clock, cast(Any, None), Connections()))
+        self.published: list[str] = []
+        self.driver.on_published = self.published.append
+        clock, settings = self.loop.clock, ServerSettings()
+        self.driver.start(ServerContext(cast(Any, self.broker), settings, clock, cast(Any, None), Connections()))
 
-    def turn(self) -> None:
-        self.driver.wake()
-        self.loop.step()
+    def connection(self, protocol: str) -> Any:
+        """One that notes nothing but its protocol."""
+        return mock.Mock(record=mock.Mock(protocol=protocol))
 
 
 def test_a_driver_that_has_nothing_to_do_sleeps() -> None:
     stepped = Stepped()
-    stepped.turn()
+    stepped.driver.wake()
+    stepped.loop.step()
     assert stepped.broker.written == 1
     assert not stepped.loop.calls
 
 
-def test_a_driver_looks_for_more_as_long_as_it_is_told() -> None:
-    stepped = Stepped(busy_poll_s=0.02)
-    stepped.turn()
-    for _ in range(10):
-        assert len(stepped.loop.calls) == 1, "one look, whatever comes"
-        stepped.loop.step()
-    stepped.clock.seconds += 0.015
+def test_a_driver_says_which_protocol_published_and_was_answered() -> None:
+    stepped = Stepped()
+    publisher, consumer = stepped.connection("stream"), stepped.connection("STOMP 1.2")
+    stepped.driver.flush_later(consumer)
+    stepped.loop.step()
+    assert not stepped.published, "nothing was published"
     stepped.driver.wake()
-    for _ in range(10):
-        stepped.loop.step()
-    assert stepped.broker.written == 2
-    stepped.clock.seconds += 0.015
     stepped.loop.step()
-    assert stepped.loop.calls, "the second turn was less than 0.02 s ago"
-    stepped.clock.seconds += 0.015
+    assert not stepped.published, "nobody was answered"
+    stepped.driver.wake()
+    stepped.driver.flush_later(publisher)
+    stepped.driver.flush_later(consumer)
     stepped.loop.step()
-    assert not stepped.loop.calls
-
-
-def test_a_driver_sleeps_while_a_thread_is_at_work() -> None:
-    stepped = Stepped(busy_poll_s=0.02)
-    go_on = threading.Event()
-    results: list[object] = []
-    stepped.turn()
-    stepped.driver.run_in_worker(lambda: go_on.wait(LIMIT_S), results.append)
-    stepped.loop.step()
-    assert not stepped.loop.calls
-    stepped.loop.has_call.clear()
-    go_on.set()
-    assert stepped.loop.has_call.wait(LIMIT_S)
-    stepped.loop.step()
-    assert results == [True]
-    stepped.turn()
-    assert stepped.loop.calls, "the thread is done"
-    stepped.driver.close()
+    assert stepped.published == ["stream"]
+    publisher.flush.assert_called_once_with()
+    assert consumer.flush.call_count == 2

@@ -49,6 +49,8 @@ logger = logging.getLogger("headgate.broker")
 class BrokerSettings:
     """How a broker stores and whom it knows; `users_file` None: `.headgate/users.json` under the root.
 
+    The default user is made where there is no such file; without a password nobody logs in as that by one.
+
     A consumer has at most so many `filter_values`: each is looked for in every chunk. `open_file` opens what streams
     are written to; tests put one in that fails.
     """
@@ -56,6 +58,7 @@ class BrokerSettings:
     durability: Durability = Durability.PROCESS
     users_file: Path | None = None
     default_user: str = "guest"
+    default_has_password: bool = True
     filter_values: int = 1_000
     open_file: OpenFile = DiskFile
 
@@ -98,7 +101,11 @@ class Broker:
         )
         private = self.root / PRIVATE_FOLDER
         self.exchanges = Exchanges(private / "exchanges.json")
-        self.users = Users(self.settings.users_file or private / "users.json", default_user=self.settings.default_user)
+        self.users = Users(
+            self.settings.users_file or private / "users.json",
+            default_user=self.settings.default_user,
+            default_has_password=self.settings.default_has_password,
+        )
         self.consumers = Consumers(now_ms=now_ms)
         self.counters = BrokerCounters()
         self.sessions: dict[Session, None] = {}

@@ -88,8 +88,9 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Users:
     """The users of one file. `authenticate` may be called from any thread, the rest belongs to the broker's."""
 
-    def __init__(self, path: Path, *, default_user: str) -> None:
-        """Read the file; without one, make it with the default user, whose password is its name and who may do all.
+    def __init__(self, path: Path, *, default_user: str, default_has_password: bool = True) -> None:
+        """Read the file; without one, make it with the default user, who may do all and whose password, if it has one,
+        is its name.
 
         Raises ConfigError for a file that is wrong, LogError where it cannot be written.
         """
@@ -100,7 +101,8 @@ class Users:
         self._users: dict[str, User] = {}
         self._stamp: tuple[int, int] | None = None
         if not self._load():
-            self.add(default_user, default_user, tags=("administrator",), permissions=EVERYTHING)
+            password = default_user if default_has_password else None
+            self.add(default_user, password, tags=("administrator",), permissions=EVERYTHING)
 
     def __contains__(self, name: object) -> bool:
         """Whether there is a user of that name."""

@@ -42,6 +42,8 @@ class Driver:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.context: ServerContext
+        self.on_published: Callable[[str], None] = _nothing
+        """Told of the protocol after a turn in which something was published, and answered."""
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self._connections: dict[Connection, float] = {}
         """Since when each is there."""
@@ -55,10 +57,6 @@ class Driver:
         self._broker_is_woken = False
         self._calls: list[Callable[[], None]] = []
         self._unsent: list[Connection] = []
-        self._jobs = 0
-        """Threads at work, or about to be."""
-        self._awake_until_s = 0.0
-        self._is_awake = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._all_gone: asyncio.Event | None = None
 
@@ -139,8 +137,8 @@ class Driver:
     def _end_turn(self) -> None:
         # Until it is over it counts as scheduled: what it brings about itself asks for no other turn.
         try:
-            if self._broker_is_woken:
-                self._broker_is_woken = False
+            published, self._broker_is_woken = self._broker_is_woken, False
+            if published:
                 self._guarded("the broker failed to write", self.context.broker.write_queued)
             calls, self._calls = self._calls, []
             for call in calls:
@@ -148,23 +146,12 @@ class Driver:
             unsent, self._unsent = self._unsent, []
             for connection in unsent:
                 connection.flush()
+            if published and unsent:
+                self.on_published(unsent[0].record.protocol)
         finally:
             self._turn_is_scheduled = False
             if self._calls or self._unsent or self._broker_is_woken:
                 self._end_turn_later()
-            busy_poll_s = self.context.settings.timeouts.busy_poll_s
-            if busy_poll_s:
-                self._awake_until_s = self.context.clock.monotonic_s() + busy_poll_s
-                if not self._is_awake:
-                    self._is_awake = True
-                    self._stay_awake()
-
-    def _stay_awake(self) -> None:
-        """Let the loop look for more without sleeping, again and again, unless a thread needs the interpreter."""
-        if self._jobs or self.context.clock.monotonic_s() >= self._awake_until_s:
-            self._is_awake = False
-        else:
-            self.loop.call_soon(self._stay_awake)
 
     # Threads and time.
 
@@ -195,14 +182,9 @@ class Driver:
                 result = error
             # The loop is closed only after a stop that ran out of time.
             with contextlib.suppress(RuntimeError):
-                self.loop.call_soon_threadsafe(done, result)
-
-        def done(result: T | BaseException) -> None:
-            self._jobs -= 1
-            then(result)
+                self.loop.call_soon_threadsafe(then, result)
 
         pool.submit(run)
-        self._jobs += 1
 
     def _tick_broker(self) -> None:
         self._timers["broker"] = self.loop.call_later(_BROKER_TICK_S, self._tick_broker)
@@ -256,3 +238,7 @@ class Driver:
         self.context.connections.closed(connection)
         if not self._connections and self._all_gone is not None:
             self._all_gone.set()
+
+
+def _nothing(protocol: str) -> None:
+    """Nobody asked to be told."""

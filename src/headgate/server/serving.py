@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headgate.broker.broker import Broker, BrokerSettings
-from headgate.errors import ConfigError, StreamLockedError
+from headgate.errors import ConfigError, LogError, StreamLockedError
 from headgate.log import Durability
 from headgate.log.files import storage_error
 from headgate.log.lock import StreamLock
@@ -22,6 +22,7 @@ from headgate.server.driver import Driver
 from headgate.server.http import HttpServer
 from headgate.server.listeners import ENCRYPTED, open_listeners, protocol_of, tls_context
 from headgate.server.settings import ServerSettings
+from headgate.server.warming import CacheWarming
 
 HANDLERS = {
     "amqp": "headgate.server.amqp:AmqpHandler",
@@ -53,6 +54,7 @@ class Server:
         self._driver = Driver(asyncio.get_running_loop())
         self._lock: StreamLock | None = None
         self._http: list[HttpServer] = []
+        self.warming: CacheWarming | None = None
         self.context: ServerContext
 
     @property
@@ -75,6 +77,7 @@ class Server:
             apply_definitions(broker, self._settings)
             protocols = {protocol_of(name) for name in sockets} - {"http"}
             handlers = {protocol: self._handler(protocol) for protocol in protocols}
+            self.warming = self._make_warming(handlers)
         except BaseException:
             for listening in sockets.values():
                 listening.close()
@@ -105,6 +108,8 @@ class Server:
         await self._driver.end_connections()
         for http in self._http:
             await http.stop()
+        if self.warming is not None:
+            self.warming.close()
         try:
             self.context.broker.close()
         finally:
@@ -131,6 +136,19 @@ class Server:
             wake=self._driver.wake,
             run_in_worker=self._driver.run_in_worker,
         )
+
+    def _make_warming(self, handlers: Mapping[str, HandlerFactory]) -> CacheWarming | None:
+        """Cache warming if it is asked for; where every confirm waits for a disk it would gain nothing."""
+        waits_for_disk = Durability(self._settings.storage.durability) is Durability.DISK
+        if not self._settings.timeouts.cache_warming_s or waits_for_disk or self._handlers is not None:
+            return None
+        try:
+            warming = CacheWarming(self._driver.loop, self._clock, self._settings, handlers)
+        except LogError as error:
+            logger.warning("no cache warming, lone messages may take longer to their confirm: %s", error)
+            return None
+        self._driver.on_published = warming.published
+        return warming
 
     def _make_context(self, broker: Broker) -> ServerContext:
         connections = Connections()

@@ -73,7 +73,7 @@ def test_a_protocol_is_warmed_in_the_pauses_behind_its_message_and_not_for_ever(
 def test_a_message_of_a_client_serves_as_well(warmed: Warmed) -> None:
     for _ in range(100):
         warmed.warming.published("stream")
-        warmed.loop.pass_time(PAUSE_S / 2)
+        warmed.loop.pass_time(PAUSE_S / 3)
     assert warmed.confirmed()["stream"] == 0
 
 
@@ -91,12 +91,10 @@ def test_other_protocols_are_not_warmed(warmed: Warmed) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_credit_and_windows_never_end(warmed: Warmed, protocol: str) -> None:
-    sent = 0
-    while sent <= 2 * LINK_CREDIT:
+    while (before := warmed.confirmed()[protocol]) <= 2 * LINK_CREDIT:
         warmed.warming.published(protocol)
-        warmed.loop.pass_time(PAUSE_S * 1.001 * (PAUSES - 1))
-        sent += PAUSES - 1
-        assert warmed.confirmed()[protocol] == sent
+        warmed.loop.pass_time(PAUSE_S * PAUSES)
+        assert warmed.confirmed()[protocol] >= before + PAUSES - 2
 
 
 def test_segments_come_and_go_and_files_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,13 +102,11 @@ class CacheWarming:
         if not used:
             self._timer = None
             return
-        left_s = self._pause_s - (now_s - self._gone_s)
-        # Timers come in whole milliseconds, and may be early by a part of one.
-        if left_s < self._pause_s / 4:
+        if now_s - self._gone_s >= self._pause_s / 2:
             for way in used:
                 way.warm()
-            self._gone_s, left_s = now_s, self._pause_s
-        self._timer = self._loop.call_later(left_s, self._warm)
+            self._gone_s = now_s
+        self._timer = self._loop.call_later(self._pause_s, self._warm)
 
     def confirmed(self, protocol: str) -> int:
         """Messages that nobody sent, and that were confirmed."""

@@ -52,7 +52,7 @@ class BrokerSettings:
     The default user is made where there is no such file; without a password nobody logs in as that by one.
 
     A consumer has at most so many `filter_values`: each is looked for in every chunk. `open_file` opens what streams
-    are written to; tests put one in that fails.
+    are written to: tests put one in that fails, cache warming one whose files do not grow.
     """
 
     durability: Durability = Durability.PROCESS

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from headgate.message import Body, Message, amqp_value
+from headgate.message import Body, EncodedMessages, Message, amqp_value
 from headgate.protocols.amqp10 import Connection
 from headgate.protocols.amqp10.events import Began, CreditChanged, Event, HeadersExchanged, MechanismsOffered, Opened
 from headgate.protocols.amqp10.performatives import SENDER, Attach, Open, Transfer
@@ -15,7 +15,7 @@ from headgate.protocols.amqp10.terminus import Accepted, Rejected, Source, Targe
 from headgate.protocols.sasl import Mechanism
 from headgate.protocols.stream import client as stream_client
 from headgate.protocols.stream import frames as f
-from headgate.protocols.stream.publishing import PublishConfirm, PublishError, encode_publish
+from headgate.protocols.stream.publishing import PublishConfirm, PublishError
 
 _ID = struct.Struct(">I")
 _SOME_ID = 0x1D1D1D1D
@@ -63,7 +63,9 @@ class StreamClient:
                 case stream_client.Opened():
                     self._connection.request(f.DeclarePublisher(0, None, self._stream))
                 case f.DeclarePublisherReply():
-                    self._frame = _publish_frame()
+                    one = EncodedMessages.of([_MESSAGE])
+                    ids = np.zeros(1, dtype=np.uint64)
+                    self._frame = self._connection.publish(0, ids, one.data, one.starts, one.lengths)
 
     def take_output(self) -> bytes:
         """What is to be said to the server, once."""
@@ -128,13 +130,3 @@ class Amqp10Client:
         frame = head + _ID.pack(self._next_id) + tail
         self._next_id = (self._next_id + 1) & _MASK
         return frame
-
-
-def _publish_frame() -> bytes:
-    return encode_publish(
-        0,
-        np.zeros(1, dtype=np.uint64),
-        np.frombuffer(_MESSAGE, dtype=np.uint8),
-        np.zeros(1, dtype=np.int64),
-        np.full(1, len(_MESSAGE), dtype=np.int64),
-    )

@@ -26,9 +26,8 @@ from headgate.server.warming.clients import Amqp10Client, StreamClient, WarmingC
 PAUSES = 50
 """So many pauses after a protocol's last message its way is kept warm no more."""
 
-_FOLDER = "warming"
-_STREAM = "warming"
-_USER = "warming"
+_NAME = "warming"
+"""Of the folder, of the stream in it, and of the user who publishes to that."""
 _SEGMENT_BYTES = 64 << 20
 _SLATE_BYTES = 1 << 20
 """What a file of such a segment takes."""
@@ -61,7 +60,7 @@ class CacheWarming:
         self._loop = loop
         self._clock = clock
         self._pause_s = settings.timeouts.cache_warming_s
-        self._folder = Path(settings.root) / PRIVATE_FOLDER / _FOLDER
+        self._folder = Path(settings.root) / PRIVATE_FOLDER / _NAME
         shutil.rmtree(self._folder, ignore_errors=True)
         try:
             self._folder.mkdir(parents=True)
@@ -71,15 +70,15 @@ class CacheWarming:
         self._broker = Broker(
             self._folder,
             now_ms=clock.now_ms,
-            settings=BrokerSettings(default_user=_USER, default_has_password=False, open_file=_Slate),
+            settings=BrokerSettings(default_user=_NAME, default_has_password=False, open_file=_Slate),
             wake=self._driver.wake,
         )
-        session = self._broker.open_session(_USER, protocol="", connection="")
-        session.declare_stream(_STREAM, {MAX_LENGTH: 1, SEGMENT_SIZE: _SEGMENT_BYTES})
+        session = self._broker.open_session(_NAME, protocol="", connection="")
+        session.declare_stream(_NAME, {MAX_LENGTH: 1, SEGMENT_SIZE: _SEGMENT_BYTES})
         connections = Connections()
         self._driver.context = ServerContext(self._broker, settings, clock, _Anyone(connections), connections)
         self._ways = {
-            protocol: _Way(loop, self._driver, handlers[listener], client(_STREAM))
+            protocol: _Way(loop, self._driver, handlers[listener], client(_NAME))
             for protocol, (listener, client) in _WARMED.items()
             if listener in handlers
         }
@@ -124,7 +123,7 @@ class CacheWarming:
 
 
 class _Way:
-    """One client, and the connection that it has without a socket: the loop's transport, as far as a link asks."""
+    """One client, and its connection without a socket."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, driver: Driver, handler: HandlerFactory, client: WarmingClient
@@ -134,21 +133,18 @@ class _Way:
         """When a real message went this way last."""
         self._transport = _Transport(self._received, self._ended)
         self._loop = loop
-        self._is_open = True
         self._connection = Connection(driver, "", handler)
         self._connection.connection_made(self._transport)
         self._say(client.take_output())
 
     def warm(self) -> None:
         """Send a message."""
-        if self._is_open:
+        if not self._transport.is_closing():
             self._say(self.client.message())
 
     def close(self) -> None:
         """End the connection."""
-        if self._is_open:
-            self._is_open = False
-            self._connection.connection_lost(None)
+        self._connection.connection_lost(None)
 
     def _say(self, data: bytes) -> None:
         if data:
@@ -163,10 +159,8 @@ class _Way:
             self._loop.call_soon(self._say, answer)
 
     def _ended(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            logger.warning("a connection for cache warming ended: lone messages may take longer to their confirm")
-            self._loop.call_soon(self._connection.connection_lost, None)
+        logger.warning("a connection for cache warming ended: lone messages may take longer to their confirm")
+        self._loop.call_soon(self._connection.connection_lost, None)
 
 
 class _Transport(asyncio.Transport):
@@ -238,5 +232,5 @@ class _Anyone:
         self, link: Caller, credentials: Credentials, then: Callable[[str | AuthenticationError], None]
     ) -> None:
         """Accept."""
-        self._connections.of(link).user = _USER
-        link.call_soon(lambda: then(_USER))
+        self._connections.of(link).user = _NAME
+        link.call_soon(lambda: then(_NAME))

@@ -12,6 +12,7 @@ import pytest
 
 from headgate.log import Stream, StreamArguments, Writer
 from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES, index_name, segment_name
+from headgate.log.recovery import recover
 from log_streams import chunk_ids, file_bytes, read_messages
 
 TABLE = json.loads((Path(__file__).parent.parent / "vectors" / "osiris" / "recovery.json").read_text())
@@ -149,6 +150,27 @@ def test_a_pair_cut_inside_its_heads_is_made_new(tmp_path: Path, size: int) -> N
     cut(stream.path / index_name(0), size)
     Writer.open(stream, now_ms=0).close()
     assert file_bytes(stream.path) == before
+
+
+def test_a_pair_of_rubbish_is_made_new(tmp_path: Path) -> None:
+    stream = Stream.create(tmp_path / "s", name="s", now_ms=0)
+    before = file_bytes(stream.path)
+    for name in (segment_name(0), index_name(0)):
+        (stream.path / name).write_bytes(b"\xff" * 100)
+    Writer.open(stream, now_ms=0).close()
+    assert file_bytes(stream.path) == before
+
+
+def test_an_empty_pair_that_is_whole_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Stream.create(tmp_path / "s", name="s", now_ms=0)
+    changes = []
+    for name in ("ftruncate", "pwrite"):
+        monkeypatch.setattr(os, name, lambda *_, name=name: changes.append(name))
+    assert recover(stream.path).num_chunks == 0
+    assert not changes
+    cut(stream.path / index_name(0), 3)
+    recover(stream.path)
+    assert changes == ["pwrite"]
 
 
 def test_a_stream_that_lost_all_files_begins_again(tmp_path: Path) -> None:

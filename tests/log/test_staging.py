@@ -87,6 +87,7 @@ def chunks_of(path: Path) -> list[tuple[list[bytes], bytes]]:
         header = ChunkHeader.decode(raw[position : position + CHUNK_HEADER_BYTES], path=path, position=position)
         at = position + CHUNK_HEADER_BYTES + header.bloom_length
         messages, end = [], at + header.data_length
+        assert end <= len(raw)
         while at < end:
             length = int.from_bytes(raw[at : at + 4], "big")
             messages.append(raw[at + 4 : at + 4 + length])
@@ -113,7 +114,7 @@ def read_whole(root: Path, staged: StagedChunks, *, at_once: int) -> Path:
     return copy
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("sharing", [1, 2, 4])
 @pytest.mark.parametrize("with_kernels", [True, False])
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=st.lists(st.tuples(*(st.lists(MESSAGE, max_size=9) for _ in range(4))), max_size=4))
@@ -121,7 +122,7 @@ def test_what_is_added_to_many_files_at_once_is_in_each_in_order(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     with_kernels: bool,
-    shared: bool,
+    sharing: int,
     batches: list[tuple[list[tuple[bytes, bytes | None]], ...]],
 ) -> None:
     with monkeypatch.context() as patched:
@@ -130,10 +131,16 @@ def test_what_is_added_to_many_files_at_once_is_in_each_in_order(
         patched.setattr(staging, "_BUILT_BYTES", 300)
         if not with_kernels:
             patched.setattr(kernels, "load", lambda _name: None)
-        file = StagingFile(tmp_path, query="q", name="shared") if shared else None
+        shared = [StagingFile(tmp_path, query="q", name=f"shared-{n}") for n in range(4 // sharing) if sharing > 1]
         files = [
             StagedFile(
-                tmp_path, query="q", name=f"{number}", filter_size_bytes=16, max_messages=4, max_bytes=60, file=file
+                tmp_path,
+                query="q",
+                name=f"{number}",
+                filter_size_bytes=16,
+                max_messages=4,
+                max_bytes=60,
+                file=shared[number // sharing] if shared else None,
             )
             for number in range(4)
         ]
@@ -147,7 +154,7 @@ def test_what_is_added_to_many_files_at_once_is_in_each_in_order(
             add_to_each(files, bounds, buffer, starts + 5, lengths, values)
             buffer[:] = 0
         finished = [file.finish(durable=False) for file in files]
-        if file is not None:
+        for file in shared:
             file.finish(durable=False)
         for number, staged in enumerate(finished):
             expected = [row for batch in batches for row in batch[number]]

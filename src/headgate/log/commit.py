@@ -18,7 +18,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,6 +129,11 @@ def _append(
 
     uses = Counter(part.path for output in decided.by_stream.values() for part in output.staged)
     lock = threading.Lock()
+    removals: list[Future[None]] = []
+
+    def remove(part: StagedChunks) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part.file(commits.root))
 
     def append(name: str) -> LogError | None:
         try:
@@ -141,16 +146,22 @@ def _append(
         for part in decided.by_stream[name].staged:
             with lock:
                 uses[part.path] -= 1
-            if not uses[part.path]:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(part.file(commits.root))
+                is_last = not uses[part.path]
+            if is_last:
+                removals.append(removing.submit(remove, part))
         return None
 
-    with ThreadPoolExecutor(max_workers=_threads(decided)) as pool:
-        errors = list(pool.map(append, decided.by_stream))
+    with (
+        # Removing has a thread of its own: some file systems wait for the device at each extent of a file that goes.
+        ThreadPoolExecutor(max_workers=1) as removing,
+        ThreadPoolExecutor(max_workers=_threads(decided)) as appending,
+    ):
+        errors = list(appending.map(append, decided.by_stream))
     for error in errors:
         if error is not None:
             raise error
+    for removal in removals:
+        removal.result()
 
 
 def _threads(decided: Manifest) -> int:

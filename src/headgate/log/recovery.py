@@ -112,9 +112,12 @@ def _cut(segment_fd: int, index_fd: int, segment_path: str, first_chunk_ids: lis
             if segment_size != stop:
                 os.ftruncate(segment_fd, stop)
             return Tail(first_chunk_ids, stop, row + 1, header.next_chunk_id, header.epoch)
-    for descriptor, head in ((index_fd, INDEX_HEAD), (segment_fd, SEGMENT_HEAD)):
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, head, 0)
+    for descriptor, size, head in ((index_fd, index_size, INDEX_HEAD), (segment_fd, segment_size, SEGMENT_HEAD)):
+        # Never cut to nothing: some file systems would write all that follows to the device when the file is closed.
+        if size > len(head):
+            os.ftruncate(descriptor, len(head))
+        if os.pread(descriptor, len(head), 0) != head:
+            os.pwrite(descriptor, head, 0)
     return Tail(first_chunk_ids, FILE_HEAD_BYTES, 0, first_chunk_ids[-1], FIRST_EPOCH)
 
 

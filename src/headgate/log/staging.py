@@ -13,6 +13,7 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
 
@@ -242,7 +243,9 @@ class StagedFile:
             self._write(built.data, len(built), built.message_count)
 
     def _write(self, data: Bytes, chunks: int, messages: int) -> None:
-        position, size = self._file.write(data), len(data)
+        self._wrote(self._file.write(data), len(data), chunks, messages)
+
+    def _wrote(self, position: int, size: int, chunks: int, messages: int) -> None:
         if self._pieces and sum(self._pieces[-1]) == position:
             position, before = self._pieces.pop()
             size += before
@@ -308,9 +311,14 @@ def add_to_each(
         built = build_chunks(data, starts[rows], lengths[rows], values, limits, boundaries=cuts - cuts[0], target=room)
         ends = [*built.positions.tolist(), len(built.data)]
         chunk = 0
-        for file, cut in together:
-            first, chunk = chunk, chunk + len(cut) - 1
-            file._write(built.data[ends[first] : ends[chunk]], chunk - first, cut[-1] - cut[0])
+        for _, neighbours in groupby(together, key=lambda pair: id(pair[0]._file)):
+            counts = [(file, len(cut) - 1, cut[-1] - cut[0]) for file, cut in neighbours]
+            start, stop = ends[chunk], ends[chunk + sum(chunks for _, chunks, _ in counts)]
+            # One write, so that the file lies in large pages: the commit asks for such when it is removed.
+            position = counts[0][0]._file.write(built.data[start:stop]) - start
+            for file, chunks, messages in counts:
+                first, chunk = chunk, chunk + chunks
+                file._wrote(position + ends[first], ends[chunk] - ends[first], chunks, messages)
         together.clear()
 
     for file, first, stop, size in zip(files, bounds[:-1].tolist(), bounds[1:].tolist(), sizes.tolist(), strict=True):

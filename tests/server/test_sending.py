@@ -14,6 +14,7 @@ import pytest
 from headgate.server.sending import MOST_BYTES, MOST_MAPPED_BYTES, Sender
 
 PIECE_BYTES = 1 << 20
+WAIT_S = 30
 
 
 @pytest.fixture
@@ -73,3 +74,32 @@ def test_memory_does_not_wait_behind_a_mapped_file_that_fills_its_room(sender: S
     assert sender.has_room
     sender.send([bytes(PIECE_BYTES)], PIECE_BYTES)
     assert not sender.has_room
+
+
+def test_what_several_turns_gave_goes_out_in_order() -> None:
+    pieces = [bytes([turn]) * count for turn in range(30) for count in (3, PIECE_BYTES)]
+    assert asyncio.run(sent_and_received(pieces)) == b"".join(pieces)
+
+
+async def sent_and_received(pieces: list[bytes]) -> bytes:
+    """What comes out when all was given, two pieces a turn, before the thread gets to run."""
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_unix_connection(sock=theirs)
+    reading = asyncio.create_task(reader.read())
+    works: asyncio.Queue[tuple[Callable[[], bool], Callable[[bool | BaseException], None]]] = asyncio.Queue()
+
+    def failed(error: BaseException) -> None:
+        raise error
+
+    sender = Sender(ours.fileno(), loop, lambda *job: works.put_nowait(job), moved=lambda: None, failed=failed)
+    for turn in range(0, len(pieces), 2):
+        sender.send(pieces[turn : turn + 2], sum(map(len, pieces[turn : turn + 2])))
+    while sender.is_busy:
+        work, then = await asyncio.wait_for(works.get(), WAIT_S)
+        then(await asyncio.to_thread(work))
+    sender.close()
+    ours.close()
+    received = await asyncio.wait_for(reading, WAIT_S)
+    writer.close()
+    return received

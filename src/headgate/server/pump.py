@@ -1,7 +1,7 @@
 """Fair delivery on one link: consumers take turns, what takes long is scanned in threads, a full link stops everything.
 
 A consumer of the broker has something to take, something to scan, or waits. The pump asks each that has something to
-take for `TURN_BYTES` at most, round robin, and lets scan each that has something to look at: at the tail at once, far
+take for a bounded amount, round robin, and lets scan each that has something to look at: at the tail at once, far
 behind in a thread, one scan per consumer at a time. It makes no call while nobody has anything.
 """
 
@@ -65,8 +65,10 @@ class _Entry:
 class Pump:
     """Moves messages of the consumers of one link. The handler calls `wake` when its link is writable again."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, *, turn_bytes: int = TURN_BYTES) -> None:
+        """`turn_bytes`: what may be written in one turn of the loop; more where writing copies nothing."""
         self._link = link
+        self._turn_bytes = turn_bytes
         self._entries: dict[Pumped, _Entry] = {}
         self._queue: deque[_Entry] = deque()
         self._is_scheduled = False
@@ -106,7 +108,7 @@ class Pump:
 
     def _run(self) -> None:
         self._is_scheduled = False
-        left = TURN_BYTES
+        left = self._turn_bytes
         small_scans = _SMALL_SCANS_A_TURN
         while self._queue and self._link.is_writable:
             if left <= 0 or small_scans <= 0:

@@ -26,6 +26,8 @@ MOST_MAPPED_BYTES = 16 << 20
 """The same where that is in a mapped file: it costs nothing to wait, and the loop is woken the less often."""
 _BUFFERS_AT_ONCE = 512
 """Below IOV_MAX of every system."""
+_JOINED_BUFFERS = 32
+"""From so many buffers on, nothing is put behind them: sixteen large chunks are some 13 MB."""
 
 
 class Sender:
@@ -94,8 +96,10 @@ class Sender:
 
     def _send_queued(self) -> bool:
         """In the thread: send what is queued; whether the system took it all."""
-        while self._queue and not self._is_closed:
-            buffers = self._queue.popleft()
+        while not self._is_closed:
+            buffers = self._next()
+            if not buffers:
+                break
             while buffers:
                 try:
                     sent = self._socket.sendmsg(buffers[:_BUFFERS_AT_ONCE])
@@ -109,6 +113,13 @@ class Sender:
                 self._owes_moved = False
                 self._loop.call_soon_threadsafe(self._has_moved)
         return True
+
+    def _next(self) -> list[Buffer]:
+        """What several turns of the loop gave, for one call: at the end of each the interpreter is waited for."""
+        buffers: list[Buffer] = []
+        while self._queue and len(buffers) < _JOINED_BUFFERS:
+            buffers += self._queue.popleft()
+        return buffers
 
     def _has_moved(self) -> None:
         if not self._is_closed:

@@ -23,6 +23,9 @@ from headgate.server.stream.outlet import Outlet
 from headgate.server.stream.publishers import Publishers
 from headgate.server.stream.subscriptions import Subscriptions
 
+_TURN_BYTES = 4 << 20
+"""Large chunks are written as views of their file: several leave in one turn, which costs the loop what one does."""
+
 logger = logging.getLogger("headgate.server.stream")
 
 
@@ -45,7 +48,7 @@ class Commands:
         self._connection = connection
         self._outlet = outlet
         self._when_confirmed: Callable[[], None] | None = None
-        self._pump = Pump(link)
+        self._pump = Pump(link, turn_bytes=_TURN_BYTES)
         self._publishers = Publishers(session, outlet, settings.limits, self._answered_some)
         self._subscriptions = Subscriptions(
             session,

@@ -39,7 +39,6 @@ END = "x-headgate-end"
 credit: with a filter a client could not know otherwise that nothing more will come."""
 
 _FILTER_PREFIX = "filter."
-_CHUNK_BYTES = 1 << 20
 _MOST_DIGITS = 18
 
 logger = logging.getLogger("headgate.server.stream")
@@ -221,7 +220,7 @@ class Subscriptions:
         if not self._outlet.is_open:
             return None
         consumer = subscription.consumer
-        chunks = consumer.take(min(budget, _CHUNK_BYTES))
+        chunks = consumer.take(budget)
         if chunks is None:
             if subscription.end is None or consumer.has_pending or consumer.next_offset < subscription.end:
                 return None

@@ -364,3 +364,35 @@ def test_a_property_that_is_set_and_removed_again_leaves_the_others_as_they_were
         return
     assert held(copy, "copied") == value
     assert applied("REMOVE Copied", copy) == with_source
+
+
+def test_a_parameter_keeps_its_type_where_a_property_is_set_to_it_alone() -> None:
+    for value in (of(AmqpType.INT, 2), of(AmqpType.FLOAT, 0.5), of(AmqpType.UBYTE, 7), of(AmqpType.SYMBOL, "x")):
+        assert held(applied("SET n = @p", parameters={"p": value}), "n") == value
+    assert held(applied("SET n = @p + 1", parameters={"p": of(AmqpType.INT, 2)}), "n") == of(AmqpType.LONG, 3)
+    assert held(applied("SET n = @p", parameters={"p": None}), "n") == of(AmqpType.NULL, None)
+
+
+def test_the_name_of_the_rule_counts_as_what_the_copy_holds() -> None:
+    limits = Limits(properties_bytes=200)
+    for size in range(100, 180):
+        message = Message(b"", application_properties={"text": "x" * size})
+        action = Action.parse("SET text = text", limits=limits)
+        try:
+            copy = action.apply(message, now_ms=0, identity=b"", rule="r" * 20)
+        except EvaluationFailed:
+            assert size > 130
+            continue
+        assert copy.section_bytes(Section.APPLICATION_PROPERTIES) <= limits.properties_bytes
+        assert held(copy, "RuleName") == of(AmqpType.STRING, "r" * 20)
+    with pytest.raises(EvaluationFailed, match="properties of"):
+        action.apply(message, now_ms=0, identity=b"", rule="r" * 20)
+
+
+def test_a_message_beyond_a_limit_may_have_the_name_of_a_rule_but_nothing_else() -> None:
+    message = Message(b"", application_properties={"text": "x" * 300})
+    limits = Limits(properties_bytes=200)
+    copy = Action.parse("REMOVE other", limits=limits).apply(message, now_ms=0, identity=b"", rule="r")
+    assert held(copy, "RuleName") == of(AmqpType.STRING, "r")
+    with pytest.raises(EvaluationFailed, match="properties of"):
+        Action.parse("SET other = 1", limits=limits).apply(message, now_ms=0, identity=b"", rule="r")

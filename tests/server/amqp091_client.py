@@ -104,6 +104,15 @@ class Client:
         header = encode_content_header(BasicProperties(headers=headers, **properties), len(body))
         self.socket.sendall(encode_content(channel, encode_method(method), header, body, 131_072))
 
+    def publish_and_say(self, channel: int, routing_key: str, body: bytes, *methods: m.Method) -> None:
+        """A message and what follows it, so that the server reads them at once."""
+        header = encode_content_header(BasicProperties(), len(body))
+        published = encode_content(
+            channel, encode_method(m.BasicPublish(routing_key=routing_key)), header, body, 131_072
+        )
+        frames = [encode_frame(FrameType.METHOD, channel, encode_method(method)) for method in methods]
+        self.socket.sendall(published + b"".join(frames))
+
     def next(self, channel: int) -> m.Method:
         """The next method on a channel; what comes on others waits."""
         return self.receive(channel).method

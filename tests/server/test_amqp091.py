@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headgate.broker.users import Permissions
+from headgate.log.lock import StreamLock
 from headgate.protocols.amqp091 import ReplyCode
 from headgate.protocols.amqp091 import methods as m
 from headgate.protocols.amqp091.fields import Field, FieldType, Table, boolean, long, long_string
@@ -229,6 +230,33 @@ def test_deleting_gives_the_number_of_messages_and_again_none(client):
     assert client.call(1, m.QueueDelete(queue="short-lived")) == m.QueueDeleteOk(3)
     assert client.call(1, m.QueueDelete(queue="short-lived")) == m.QueueDeleteOk(0)
     assert client.call(1, m.QueueDelete(queue="short-lived", if_unused=True)) == m.QueueDeleteOk(0)
+
+
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_what_was_published_before_a_deletion_counts_before_it(client, confirmed):
+    client.declare(1, "short-lived")
+    if confirmed:
+        client.call(1, m.ConfirmSelect())
+    client.publish_and_say(1, "short-lived", b"last", m.QueueDelete(queue="short-lived"))
+    if confirmed:
+        assert client.next(1) == m.BasicAck(1)
+    assert client.next(1) == m.QueueDeleteOk(1)
+    assert isinstance(client.declare(1, "short-lived"), m.QueueDeclareOk)
+    assert client.call(1, m.QueueDelete(queue="short-lived")) == m.QueueDeleteOk(0)
+
+
+def test_a_message_that_cannot_be_written_ends_its_channel_and_nothing_else(server, client):
+    client.call(2, m.ChannelOpen())
+    client.declare(1, "locked")
+    folder = server.call(lambda: server.context.broker.catalogue.get("locked").stream.path)
+    lock = StreamLock.acquire(folder, now_ms=0)
+    try:
+        client.publish_and_say(1, "locked", b"x", m.BasicQos(prefetch_count=1), m.QueueDelete(queue="locked"))
+        closed(client.next(1), m.ChannelClose, 405, "another writer")
+        assert isinstance(client.call(2, m.QueueDeclare(queue="locked", passive=True)), m.QueueDeclareOk)
+    finally:
+        lock.release()
+    assert client.call(2, m.QueueDelete(queue="locked")) == m.QueueDeleteOk(0)
 
 
 def test_a_stream_in_use_is_not_deleted_if_so_asked(client, stream):

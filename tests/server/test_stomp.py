@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from headgate.log.lock import StreamLock
 from headgate.protocols.amqp091 import methods as m
 from headgate.protocols.amqp091.fields import long_string
 from headgate.protocols.stomp.frames import Frame, FrameReader, Version
@@ -169,6 +170,22 @@ def test_a_stream_is_declared_once_by_a_connection(connect, client, stream):
     other = connect()
     other.say(f"SEND\ndestination:/queue/{stream}\n{STREAM}\n\0")
     other.error("precondition_failed", "x-max-age")
+
+
+def test_nothing_is_declared_behind_a_message_that_could_not_be_written(server, client, stream):
+    with amqp091_client.Client(server.ports["amqp"]).open(1) as other:
+        other.declare(1, stream)
+    folder = server.call(lambda: server.context.broker.catalogue.get(stream).stream.path)
+    lock = StreamLock.acquire(folder, now_ms=0)
+    try:
+        client.say(
+            f"SEND\ndestination:/amq/queue/{stream}\n\nlost\0",
+            f"SEND\ndestination:/queue/behind-it\n{STREAM}\n\nnever\0",
+        )
+        client.error("resource_locked", "another writer")
+    finally:
+        lock.release()
+    assert "behind-it" not in server.call(server.context.broker.catalogue.names)
 
 
 def test_a_stream_that_was_deleted_is_declared_again(server, client, stream):

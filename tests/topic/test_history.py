@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headgate.errors import (
@@ -18,7 +20,10 @@ from headgate.errors import (
     StreamReadOnlyError,
 )
 from headgate.log import Stream, Writer, stream_folder
+from headgate.message import EncodedMessages, Message
 from headgate.topic import (
+    Router,
+    Rule,
     RuleHistory,
     Subscription,
     Topic,
@@ -147,6 +152,47 @@ def test_a_limit_that_was_lowered_lets_go_and_stay_but_not_grow(tmp_path: Path) 
             editor.add_rule("s", version_rule("c", 1), now_ms=0)
         editor.replace_rule("s", version_rule("b", 2), now_ms=0)
     assert RuleHistory.load(stream).limits.sql_filters == 1
+
+
+def test_limits_are_in_force_from_their_offset(tmp_path: Path) -> None:
+    stream = new_topic(tmp_path)
+    with editing(stream) as editor:
+        rule = Rule("r", "1=1", "SET sys.MessageId = 'abcdefgh'")
+        editor.create_subscription(Subscription("s", (rule,), dead_letter_on_errors=True), now_ms=0)
+        # Nothing was ever decided under these.
+        editor.change_limits(TopicLimits(identifier_characters=1), now_ms=0)
+        editor.change_limits(TopicLimits(), now_ms=0)
+    publish(stream, *[b"x"] * 10)
+    with editing(stream) as editor:
+        assert editor.change_limits(TopicLimits(identifier_characters=4), now_ms=0) == 10
+    publish(stream, *[b"x"] * 10)
+    with editing(stream) as editor:
+        editor.change_limits(TopicLimits(identifier_characters=5), now_ms=0)
+    loaded = RuleHistory.load(stream)
+    again = RuleHistory(loaded.head(pruned_below=0), loaded.path)
+    for history in (loaded, again):
+        limits = [history.at(offset).limits.identifier_characters for offset in (0, 9, 10, 19, 20)]
+        assert limits == [TopicLimits().identifier_characters] * 2 + [4, 4, 5]
+        made = [len(copies_at(history.at(offset))) for offset in (9, 10)]
+        assert made == [1, 0]
+        assert [(each.start, each.stop) for each in history.ranges(0, 25)] == [(0, 10), (10, 20), (20, 25)]
+    kept = RuleHistory(loaded.head(pruned_below=15), loaded.path)
+    assert [kept.at(offset).limits.identifier_characters for offset in (15, 19, 20)] == [4, 4, 5]
+
+
+def copies_at(topic: Topic) -> Sequence[int]:
+    """The rows of the copies of one message."""
+    batch = EncodedMessages.of([Message(b"").encode()])
+    return (
+        Router(topic, stream="s").route(batch, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)).rows.tolist()
+    )
+
+
+def test_a_topic_made_in_python_has_its_own_limits() -> None:
+    rule = Rule("r", "1=1", "SET sys.MessageId = 'abcdefgh'")
+    for characters, copies in ((4, 0), (8, 1)):
+        topic = Topic("t", (Subscription("s", (rule,)),), TopicLimits(identifier_characters=characters))
+        assert len(copies_at(topic)) == copies
 
 
 def test_the_fall_through_takes_no_rule_and_is_the_only_one(tmp_path: Path) -> None:

@@ -158,9 +158,11 @@ class Broker:
     def delete_stream(self, stream: BrokerStream) -> int:
         """Delete a stream: its publishers and consumers end, then sessions are told. Gives its number of messages.
 
-        Sessions are told at the next `write_queued`, so that whoever asked for it gets the answer first. Raises
-        StreamLockedError where another process writes the stream, StreamReadOnlyError for a foreign one, LogError.
+        What was queued before is written and confirmed, as whoever sent it is told of nothing else. Sessions are told
+        at the next `write_queued`, so that whoever asked for it gets the answer first. Raises StreamLockedError where
+        another process writes the stream, StreamReadOnlyError for a foreign one, LogError.
         """
+        self._write_all(stream)
         messages = stream.next_offset - stream.first_offset
         touched = [session for session in self.sessions if session.uses(stream)]
         with self.catalogue.taken_for_deletion(stream):
@@ -280,6 +282,13 @@ class Broker:
             if stream.queue:
                 self._queued(stream)
 
+    def _write_all(self, stream: BrokerStream) -> None:
+        """Write what is queued for a stream, and wait for it."""
+        while stream.job is not None or stream.queue:
+            self._finish_job(stream)
+            if stream.queue:
+                self._write(stream)
+
     def _finish_job(self, stream: BrokerStream) -> None:
         """Wait for what a worker is writing; a worker that never began, because it was stopped, confirms nothing."""
         if stream.job is not None:
@@ -393,10 +402,7 @@ class Broker:
         self.write_queued()
         self._run_in_worker = None
         for stream in self.catalogue:
-            while stream.job is not None or stream.queue:
-                self._finish_job(stream)
-                if stream.queue:
-                    self._write(stream)
+            self._write_all(stream)
             try:
                 self._flush(stream, self.now_ms())
             except (LogError, BrokerError) as error:

@@ -98,7 +98,7 @@ def run_tables(
     passed, failures = 0, []
     given = None if messages is None else _read_messages(Path(messages))
     for file in map(Path, files):
-        table = given if given is not None else _read_messages(file.with_name(DEFAULT_MESSAGES), optional=True)
+        table = given if given is not None else _read_messages(file.parent / DEFAULT_MESSAGES, optional=True)
         run = _Run(file, table, engines, language, now_ms)
         for number, line in _lines(file):
             outcome = run.line(number, line)
@@ -134,6 +134,8 @@ def _read_messages(file: Path, *, optional: bool = False) -> MessageTable:
                 found[field(content, "idx", int)] = hex_bytes(field(content, "encoded_hex", str))
         except (ValueError, TypeError, WrongLine) as error:
             return MessageTable(problem=f"line {number} of the messages {file} is wrong: {error}")
+    if not found:
+        return MessageTable(problem=f"there are no messages in {file}")
     return MessageTable(tuple(found), EncodedMessages.of(found.values()))
 
 

@@ -70,6 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         write_note(f"headgate: {error}")
         return ExitStatus.WRONG_USAGE
+    except UnicodeEncodeError as error:
+        # Bytes of an argument that are no UTF-8 are single surrogates to Python, and no name or text here has those.
+        write_note(f"headgate: {error.object!a}: found bytes that are no UTF-8")
+        return ExitStatus.WRONG_USAGE
     except HeadgateError as error:
         write_note(f"headgate: {error}")
         return ExitStatus.FAILED

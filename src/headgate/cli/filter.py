@@ -17,10 +17,11 @@ from headgate.cli.options import (
     MatchUnfiltered,
     Parameters,
     Root,
+    chosen,
     parameters_of,
 )
 from headgate.cli.output import write_json, write_line, write_note
-from headgate.cli.publish import message_of_json
+from headgate.cli.publish import message_of_json, taken_filter_value
 from headgate.cli.units import shown_count, shown_size
 from headgate.clock import now_ms
 from headgate.errors import ConfigError, FilterError, OffsetOutOfRangeError
@@ -45,9 +46,9 @@ def check(
 ) -> int:
     """Say whether a filter is accepted, or where it goes wrong."""
     from headgate.evaluate.filter import Filter
-    from headgate.language import DEFAULT_DIALECT, Unspellable, dialect_named, spelled, warnings_of
+    from headgate.language import Unspellable, dialect_named, spelled, warnings_of
 
-    language = dialect_named(dialect or DEFAULT_DIALECT).name
+    language = dialect_named(chosen(dialect)).name
     try:
         accepted = Filter.parse(text, language, parameters=_values(parameter))
     except FilterError as error:
@@ -185,7 +186,6 @@ def explain(
     """
     from headgate.evaluate.explain import explain as explain_message
     from headgate.evaluate.filter import Filter
-    from headgate.language import DEFAULT_DIALECT
     from headgate.log import resolve_stream
     from headgate.message.fields import parse_field
     from headgate.scan import ScanRequest
@@ -195,7 +195,7 @@ def explain(
     now = now_ms()
     wanted = tuple(value.encode() for value in filter_values or ())
     request = ScanRequest(
-        filter=Filter.parse(text, dialect or DEFAULT_DIALECT, parameters=_values(parameter)),
+        filter=Filter.parse(text, chosen(dialect), parameters=_values(parameter)),
         filter_values=wanted,
         match_unfiltered=match_unfiltered,
         now_ms=now,
@@ -270,8 +270,8 @@ def _given_message(text: str) -> _Subject:
         raise ConfigError(f"--message: {error}") from error
     if not isinstance(description, dict):
         raise ConfigError("--message: expected an object")
-    value = description.pop("filter_value", None)
-    return _Subject(message_of_json(description).encode(), None if value is None else str(value).encode())
+    value = taken_filter_value(description)
+    return _Subject(message_of_json(description).encode(), None if value is None else value.encode())
 
 
 def _message_at(stream: Stream, offset: int) -> bytes:

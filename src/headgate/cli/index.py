@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from headgate.cli.options import DEFAULT_ROOT, AsJson, Dialect, Root, StreamText
+from headgate.cli.options import DEFAULT_ROOT, AsJson, Dialect, Root, StreamText, chosen
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_table
 from headgate.cli.units import counted, shown_count, shown_share, shown_size, shown_time
 from headgate.clock import now_ms
@@ -39,7 +39,6 @@ def register(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Register a filter, or a new version of one. `headgate index build` then calculates its results."""
-    from headgate.language import DEFAULT_DIALECT
     from headgate.log import resolve_stream
     from headgate.scan.match_index.identity import TAGS
     from headgate.scan.match_index.registry import Change, FilterRegistry
@@ -47,7 +46,7 @@ def register(
     if tags and dialect is not None:
         raise ConfigError("--tags and --dialect: found both, expected one of them")
     registry = FilterRegistry(resolve_stream(stream, root))
-    language = TAGS if tags else dialect or DEFAULT_DIALECT
+    language = TAGS if tags else chosen(dialect)
     change = registry.register(filter_id, filter_text, language, now_ms=now_ms(), version=version)
     if change is Change.IGNORED:
         write_note(f"headgate: {filter_id} has this version or a newer one already; nothing changed")
@@ -247,7 +246,6 @@ def count(
 ) -> int:
     """Count the messages that match: from the index where it has exact results, else by reading them."""
     from headgate.evaluate.filter import Filter
-    from headgate.language import DEFAULT_DIALECT
     from headgate.log import OffsetSpecification, resolve_stream
     from headgate.scan import ScanRequest, resolve_range
     from headgate.scan.match_index.count import count_matches
@@ -255,7 +253,7 @@ def count(
     if tags and dialect is not None:
         raise ConfigError("--tags and --dialect: found both, expected one of them")
     now = now_ms()
-    expression = Filter.from_tags(filter_text) if tags else Filter.parse(filter_text, dialect or DEFAULT_DIALECT)
+    expression = Filter.from_tags(filter_text) if tags else Filter.parse(filter_text, chosen(dialect))
     source = resolve_stream(stream, root)
     end = None if until is None else OffsetSpecification.parse(until)
     within = resolve_range(source, start=OffsetSpecification.parse(start), end=end, now_ms=now)

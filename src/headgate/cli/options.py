@@ -42,9 +42,23 @@ MatchUnfiltered: TypeAlias = Annotated[
 ]
 
 
+def chosen(dialect: str | None) -> str:
+    """The dialect that was given, an empty name included, which is none."""
+    from headgate.language import DEFAULT_DIALECT
+
+    return DEFAULT_DIALECT if dialect is None else dialect
+
+
 def parameters_of(given: Iterable[str] | None) -> dict[str, Any] | None:
     """The values of `--parameter NAME=JSON` by name, plain or typed JSON; None without one. Raises ConfigError."""
-    return dict(map(_parameter, given)) if given else None
+    if not given:
+        return None
+    values: dict[str, Any] = {}
+    for name, value in map(_parameter, given):
+        if name in values:
+            raise ConfigError(f"--parameter {name}: given twice")
+        values[name] = value
+    return values
 
 
 def _parameter(text: str) -> tuple[str, Any]:

@@ -198,9 +198,7 @@ def _read_line(line: bytes, source: FieldReference, declared: str | None) -> tup
         raise ConfigError(f"found {found!r}, expected a JSON object: {error}") from error
     if not isinstance(description, dict):
         raise ConfigError(f"found {type(description).__name__}, expected an object")
-    given = description.pop("filter_value", None)
-    if not (given is None or isinstance(given, str)):
-        raise ConfigError(f"filter_value: found {given!r}, expected text or null")
+    given = taken_filter_value(description)
     message = message_of_json(description)
     derived = _octets(message, source)
     value = derived if given is None else given.encode()
@@ -209,6 +207,14 @@ def _read_line(line: bytes, source: FieldReference, declared: str | None) -> tup
         shown = "nothing" if derived is None else repr(derived.decode(errors="replace"))
         raise ConfigError(f"filter_value: found {given!r}, but {where} holds {shown}")
     return message.encode(), value
+
+
+def taken_filter_value(description: dict[str, Any]) -> str | None:
+    """The filter value of a message as JSON, taken out of it. Raises ConfigError."""
+    given = description.pop("filter_value", None)
+    if not (given is None or isinstance(given, str)):
+        raise ConfigError(f"filter_value: found {given!r}, expected text or null")
+    return given
 
 
 def message_of_json(description: dict[str, Any]) -> Message:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import msgspec
 from cyclopts import Parameter, validators
 
-from headgate.cli.options import AsJson, Dialect, FilterValues, MatchUnfiltered, StreamText
+from headgate.cli.options import AsJson, Dialect, FilterValues, MatchUnfiltered, StreamText, chosen
 from headgate.cli.output import write_json, write_line, write_note
 from headgate.cli.remote import DEFAULT_PLACE, Place, open_cursor
 from headgate.cli.units import counted, shown_count, shown_size, shown_time
@@ -66,7 +66,6 @@ def tail(
     left out (stage 2).
     """
     from headgate.evaluate.filter import Filter
-    from headgate.language import DEFAULT_DIALECT
     from headgate.log import OffsetSpecification
     from headgate.scan import OnCorrupt, ScanRequest
 
@@ -79,7 +78,7 @@ def tail(
         raise ConfigError(f"{' and '.join(forms)}: found together, expected one of them")
     now = now_ms()
     request = ScanRequest(
-        filter=None if filter_text is None else Filter.parse(filter_text, dialect or DEFAULT_DIALECT),
+        filter=None if filter_text is None else Filter.parse(filter_text, chosen(dialect)),
         filter_values=tuple(value.encode() for value in filter_values or ()),
         match_unfiltered=match_unfiltered,
         now_ms=now,

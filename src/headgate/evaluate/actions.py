@@ -57,12 +57,13 @@ class Action:
         """
         return cls(text, parse_action(text, parameters=parameters, limits=limits), limits)
 
-    def apply(self, message: Message, *, now_ms: int, identity: bytes) -> Message:
+    def apply(self, message: Message, *, now_ms: int, identity: bytes, rule: str | None = None) -> Message:
         """The changed copy; what the action does not touch keeps its encoding.
 
         Statements see what those before them did. `now_ms` is the time of the evaluation; `identity` is that of the
-        copy (stream, offset, rule), which newid() depends on. Raises EvaluationFailed for an error of the language, and
-        for a copy that would be no legal message.
+        copy (stream, offset, rule), which newid() depends on. With the name of a `rule` the copy has it as application
+        property RuleName, whatever the action set there. Raises EvaluationFailed for an error of the language, and for
+        a copy that would be no legal message.
         """
         changed = message
         pending: list[Change] = []
@@ -75,10 +76,11 @@ class Action:
                 if change is not None:
                     pending.append(change)
             changed = changed.with_changes(pending) if pending else changed
+            named = changed if rule is None else changed.with_changes(_rule_name(rule))
+            self._check_message(message, named, rule)
         except MessageError as error:
             raise EvaluationFailed(str(error)) from None
-        self._check_message(message, changed)
-        return changed
+        return named
 
     def __reduce__(self) -> tuple[object, ...]:
         return Action, (self.text, self.statements, self.limits)
@@ -147,19 +149,39 @@ class Action:
         if size > self.limits.property_bytes:
             raise EvaluationFailed(f"a property of {size} bytes, {self.limits.property_bytes} are allowed")
 
-    def _check_message(self, before: Message, after: Message) -> None:
-        """A message that was beyond a limit before may stay what it is, not grow."""
-        size = after.section_bytes(Section.APPLICATION_PROPERTIES)
-        if size > max(self.limits.properties_bytes, before.section_bytes(Section.APPLICATION_PROPERTIES)):
-            raise EvaluationFailed(f"properties of {size} bytes, {self.limits.properties_bytes} are allowed")
-        size = len(after.encode())
-        if size > max(self.limits.message_bytes, len(before.encode())):
-            raise EvaluationFailed(f"a message of {size} bytes, {self.limits.message_bytes} are allowed")
+    def _check_message(self, before: Message, after: Message, rule: str | None) -> None:
+        """A message that was beyond a limit before may stay what it is; of what is new only the name of the rule."""
+        for what, limit, size_of in (
+            ("properties", self.limits.properties_bytes, _properties_bytes),
+            ("a message", self.limits.message_bytes, _message_bytes),
+        ):
+            size = size_of(after)
+            if size <= limit:
+                continue
+            if size_of(before) > limit and size <= size_of(
+                before if rule is None else before.with_changes(_rule_name(rule))
+            ):
+                continue
+            raise EvaluationFailed(f"{what} of {size} bytes, {limit} are allowed")
 
 
+_RULE_NAME = FieldReference(Section.APPLICATION_PROPERTIES, key=b"RuleName")
+_ANY_RULE_NAME = FieldReference(Section.APPLICATION_PROPERTIES, key=b"RuleName", ignore_case=True)
 _CONTENT_TYPE = FieldReference(Section.PROPERTIES, position=PROPERTIES_FIELDS.index("content-type"))
 _Place: TypeAlias = tuple[Section, int | bytes | None]
 _MAX_TTL_MS = INTEGER_RANGES[AmqpType.UINT][1]
+
+
+def _rule_name(rule: str) -> list[Change]:
+    return [(_ANY_RULE_NAME, None), (_RULE_NAME, AmqpValue(AmqpType.STRING, rule))]
+
+
+def _properties_bytes(message: Message) -> int:
+    return message.section_bytes(Section.APPLICATION_PROPERTIES)
+
+
+def _message_bytes(message: Message) -> int:
+    return len(message.encode())
 
 
 def _reference(target: Target) -> FieldReference | None:
@@ -200,9 +222,11 @@ def _milliseconds(name: str, ticks: int) -> AmqpValue:
 
 
 def _property_value(tree: Node, value: Value, message: Message, now_ms: int) -> AmqpValue:
-    """The value that a property takes: of another property alone, its value with its exact type."""
+    """The value that a property takes: of another property or a parameter alone, its value with its exact type."""
+    typed = tree.typed if isinstance(tree, Constant) else None
     reference = _copied_property(tree, message, now_ms)
-    typed = None if reference is None else message.whole_value(reference)
+    if reference is not None:
+        typed = message.whole_value(reference)
     if typed is None:
         typed = typed_value(value)
     seen = value_of(typed)

@@ -9,16 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from headgate.errors import MessageError
 from headgate.evaluate.actions import Action
 from headgate.evaluate.filter import Filter
 from headgate.evaluate.reference import evaluate
 from headgate.evaluate.verdict import EvaluationFailed
-from headgate.message import AmqpType, AmqpValue, Message, Section
-from headgate.message.fields import FieldReference
-
-_RULE_NAME = FieldReference(Section.APPLICATION_PROPERTIES, key=b"RuleName")
-_ANY_RULE_NAME = FieldReference(Section.APPLICATION_PROPERTIES, key=b"RuleName", ignore_case=True)
+from headgate.message import Message
 
 
 class CopyRule(Protocol):
@@ -78,16 +73,8 @@ def copies_of(
             if rule.action is None:
                 plain = True
             else:
-                copy = rule.action.apply(message, now_ms=now_ms, identity=identity_of(rule))
-                changed.append(Copy(rule.name, named_after(rule.name, copy)))
-        except (EvaluationFailed, MessageError) as failed:
+                copy = rule.action.apply(message, now_ms=now_ms, identity=identity_of(rule), rule=rule.name)
+                changed.append(Copy(rule.name, copy))
+        except EvaluationFailed as failed:
             failures.append(Failure(rule.name, str(failed)))
     return Copies((*([Copy(None, message)] if plain else []), *changed), tuple(failures))
-
-
-def named_after(rule: str, copy: Message) -> Message:
-    """The copy with the name of its rule as application property RuleName, whatever the action set there.
-
-    Raises MessageError if the application properties are not framed as they say.
-    """
-    return copy.with_changes([(_ANY_RULE_NAME, None), (_RULE_NAME, AmqpValue(AmqpType.STRING, rule))])

@@ -43,12 +43,16 @@ from headgate.language.tree import (
     Special,
     TextTest,
 )
-from headgate.language.values import Value
-from headgate.message.fields import FieldReference, Section
+from headgate.message.fields import FieldReference, Section, without_case
 
 
-def bind(tree: Node, dialect: Dialect, text: str, parameters: Mapping[str, Value] | None = None) -> Node:
-    """The bound tree; `text` is what `tree` was parsed from, `parameters` are values by the folded name.
+def parameter_key(name: str) -> str:
+    """What names of parameters that are equal without case have in common."""
+    return without_case(name.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+
+
+def bind(tree: Node, dialect: Dialect, text: str, parameters: Mapping[str, Constant] | None = None) -> Node:
+    """The bound tree; `text` is what `tree` was parsed from, `parameters` are constants by `parameter_key`.
 
     Raises FilterTypeError and FilterSyntaxError.
     """
@@ -57,11 +61,11 @@ def bind(tree: Node, dialect: Dialect, text: str, parameters: Mapping[str, Value
 
 @dataclasses.dataclass(slots=True)
 class Binder:
-    """Binds the trees of one text, one after the other; `parameters` are values by name, in the case of keywords."""
+    """Binds the trees of one text, one after the other; `parameters` are constants by `parameter_key`."""
 
     dialect: Dialect
     text: str
-    parameters: Mapping[str, Value] = dataclasses.field(default_factory=dict)
+    parameters: Mapping[str, Constant] = dataclasses.field(default_factory=dict)
     new_ids: int = 0
     """How many NewId nodes were bound: the number of the next one."""
 
@@ -184,10 +188,10 @@ class Binder:
             raise self._error(str(refused), name.span) from None
 
     def _parameter(self, node: Parameter) -> Constant:
-        folded = self.dialect.fold_keywords(node.name)
-        if folded not in self.parameters:
+        given = self.parameters.get(parameter_key(node.name))
+        if given is None:
             raise self._error(f"no value is given for the parameter @{node.name}", node.span)
-        return Constant(self.parameters[folded], node.span)
+        return dataclasses.replace(given, span=node.span)
 
     def _property_of(self, node: PropertyOf) -> Node:
         """What a name stands for, where it is constant: a name that is no string is an error of each evaluation."""

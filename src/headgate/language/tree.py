@@ -73,10 +73,14 @@ class ArithmeticOperator(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A value from the text: strings are held as UTF-8 bytes, None is NULL, and `AmqpValue` is any other type."""
+    """A value from the text: strings are held as UTF-8 bytes, None is NULL, and `AmqpValue` is any other type.
+
+    `typed` is what was given as a parameter, whose exact type a property keeps that is set to it.
+    """
 
     value: bool | int | float | bytes | AmqpValue | None
     span: Span = (0, 0)
+    typed: AmqpValue | None = None
 
 
 @dataclass(frozen=True, slots=True)

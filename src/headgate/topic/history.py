@@ -9,6 +9,7 @@ rule that it needs.
 from __future__ import annotations
 
 import bisect
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from headgate.topic.record import (
     ChangeLimits,
     ChangeSubscription,
     CreateSubscription,
+    EarlierLimits,
     Head,
     Record,
     RemoveRule,
@@ -67,6 +69,7 @@ class RuleHistory:
         "_closed_rules",
         "_closed_subscriptions",
         "_compiled",
+        "_earlier_limits",
         "_open",
         "changes_since_head",
         "counts",
@@ -83,6 +86,7 @@ class RuleHistory:
         self.topic_name = head.topic
         self.created_ms = head.created_ms
         self.limits = head.limits
+        self._earlier_limits = list(head.earlier_limits)
         self.pruned_below = head.pruned_below
         self.next_subscription = head.next_subscription
         self.changes_since_head = 0
@@ -90,11 +94,11 @@ class RuleHistory:
         self._open: dict[str, _OpenSubscription] = {}
         self._closed_subscriptions: list[SubscriptionVersion] = []
         self._closed_rules: list[RuleVersion] = []
-        self._compiled: dict[tuple[int, int, int], Rule] = {}
+        self._compiled: dict[Limits, dict[tuple[int, int, int], Rule]] = {}
         versions: list[SubscriptionVersion | RuleVersion] = [*head.subscriptions, *head.rules]
         starts = {version.from_offset for version in versions}
         ends = {version.to_offset for version in versions if version.to_offset is not None}
-        self._boundaries = sorted(starts | ends)
+        self._boundaries = sorted(starts | ends | {each.to_offset for each in head.earlier_limits})
         by_number: dict[int, _OpenSubscription] = {}
         for subscription in head.subscriptions:
             if subscription.to_offset is None:
@@ -147,6 +151,7 @@ class RuleHistory:
             next_subscription=self.next_subscription,
             subscriptions=[version for version in versions if version.to_offset is None or version.to_offset > below],
             rules=[version for version in rules if version.to_offset is None or version.to_offset > below],
+            earlier_limits=[each for each in self._earlier_limits if each.to_offset > below],
         )
 
     # what is in force
@@ -191,12 +196,13 @@ class RuleHistory:
             )
 
     def _at(self, offset: int) -> Topic:
-        limits = self.limits.content
+        limits = next((each.limits for each in self._earlier_limits if offset < each.to_offset), self.limits)
         subscriptions = [
             version
             for version in (*self._closed_subscriptions, *(opened.version for opened in self._open.values()))
             if _in_force(version, offset)
         ]
+        rule_of = functools.partial(self._rule, limits.content, self._compiled.setdefault(limits.content, {}))
         rules: dict[int, list[RuleVersion]] = {version.number: [] for version in subscriptions}
         for closed in self._closed_rules:
             if _in_force(closed, offset):
@@ -210,7 +216,7 @@ class RuleHistory:
             tuple(
                 Subscription(
                     version.name,
-                    tuple(self._rule(rule, limits) for rule in sorted(rules[version.number], key=_by_number)),
+                    tuple(rule_of(rule) for rule in sorted(rules[version.number], key=_by_number)),
                     fall_through=version.fall_through,
                     dead_letter_on_errors=version.dead_letter_on_errors,
                     forward_to=version.forward_to,
@@ -218,15 +224,16 @@ class RuleHistory:
                 )
                 for version in sorted(subscriptions, key=_by_number)
             ),
-            self.limits,
+            limits,
         )
 
-    def _rule(self, version: RuleVersion, limits: Limits) -> Rule:
-        """The rule of a version; one object for each, so that what was compiled is kept."""
+    @staticmethod
+    def _rule(limits: Limits, compiled: dict[tuple[int, int, int], Rule], version: RuleVersion) -> Rule:
+        """The rule of a version; one object for each under the same limits, so that what was compiled is kept."""
         key = version.subscription, version.number, version.from_offset
-        rule = self._compiled.get(key)
+        rule = compiled.get(key)
         if rule is None or rule.definition != version.rule:
-            rule = self._compiled[key] = Rule.of(version.rule, number=version.number, limits=limits)
+            rule = compiled[key] = Rule.of(version.rule, number=version.number, limits=limits)
         return rule
 
     # single entries
@@ -297,8 +304,10 @@ class RuleHistory:
         """Take over one step of a change that is in force from `offset` on."""
         match change:
             case ChangeLimits():
+                # Limits that no message was ever decided under are none.
+                if offset > (self._earlier_limits[-1].to_offset if self._earlier_limits else 0):
+                    self._earlier_limits.append(EarlierLimits(offset, self.limits))
                 self.limits = change.limits
-                self._compiled.clear()
             case CreateSubscription():
                 self._open_subscription(change, self.next_subscription, 1, {}, offset, at_ms)
                 self.next_subscription += 1

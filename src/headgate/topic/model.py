@@ -76,7 +76,7 @@ class Topic:
                     subscription,
                     number=subscription.number or place,
                     rules=tuple(
-                        rule if rule.number else Rule.of(rule.definition, number=number)
+                        rule if rule.number else Rule.of(rule.definition, number=number, limits=self.limits.content)
                         for number, rule in enumerate(subscription.rules, 1)
                     ),
                 )

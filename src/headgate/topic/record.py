@@ -40,6 +40,13 @@ class RuleVersion(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     to_offset: int | None = None
 
 
+class EarlierLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The limits of a topic that were in force up to `to_offset`, from where those before them ended."""
+
+    to_offset: int
+    limits: TopicLimits
+
+
 class Head(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The first line of a journal: all versions that were known when it was written, in order of creation."""
 
@@ -50,6 +57,7 @@ class Head(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     next_subscription: int = 1
     subscriptions: list[SubscriptionVersion] = []
     rules: list[RuleVersion] = []
+    earlier_limits: list[EarlierLimits] = []
     format: int = HISTORY_FORMAT
 
 

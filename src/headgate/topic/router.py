@@ -18,8 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.columns import order_of
-from headgate.errors import MessageError
-from headgate.evaluate.copies import named_after
 from headgate.evaluate.filter import Filter
 from headgate.evaluate.rules import RuleSet
 from headgate.evaluate.verdict import EvaluationFailed, Verdict
@@ -343,7 +341,4 @@ def changed_copy(rule: Rule, message: Message, *, now_ms: int, identity: bytes) 
     """The copy that a rule with an action gives; raises EvaluationFailed if the action fails on this message."""
     if rule.action is None:
         return message
-    try:
-        return named_after(rule.name, rule.action.apply(message, now_ms=now_ms, identity=identity))
-    except MessageError as error:
-        raise EvaluationFailed(str(error)) from error
+    return rule.action.apply(message, now_ms=now_ms, identity=identity, rule=rule.name)

@@ -23,9 +23,9 @@ import msgspec
 from headgate.errors import ConfigError, FilterError, RuleError
 from headgate.evaluate.filter import Filter
 from headgate.language import dialect_named
+from headgate.language.servicebus.dialect import typed_constant
 from headgate.language.servicebus.limits import DEFAULT_LIMITS, Limits
 from headgate.message.typed_json import from_plain_or_typed, to_json
-from headgate.message.types import amqp_value
 
 if TYPE_CHECKING:
     from headgate.evaluate.actions import Action
@@ -95,7 +95,7 @@ class RuleDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
         """The filter; raises FilterError with the place, ConfigError for a filter that is not written as one."""
         match self.kind:
             case "sql":
-                dialect = self.dialect or DEFAULT_RULE_DIALECT
+                dialect = DEFAULT_RULE_DIALECT if self.dialect is None else self.dialect
                 # Parameters of the action alone are none of a language that has none.
                 takes_them = self.action is None or dialect_named(dialect).takes_parameters
                 parameters = self.parameters if takes_them else None
@@ -271,7 +271,7 @@ def _written_value(value: object) -> Any:
         return value
     if isinstance(value, int) and -(2**63) <= value < 2**63:
         return value
-    return to_json(amqp_value(value))
+    return to_json(typed_constant(value))
 
 
 def _written_correlation(fields: Mapping[str, object] | None) -> dict[str, Any] | None:

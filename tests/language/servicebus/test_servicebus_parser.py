@@ -228,6 +228,18 @@ def test_parameters_become_constants_of_their_type() -> None:
     ]
 
 
+def test_names_of_parameters_have_any_letter_case() -> None:
+    assert bound("a = @Größe", GRÖSSE=1, größe=2) == bound("a = @GRÖßE", größe=2, GRÖSSE=1)
+    assert bound("a = @straße", STRAßE=1) == bound("a = @STRAßE", straße=1)
+
+
+@pytest.mark.parametrize("text", ["a = @1", "a = @_x", "a = @and"])
+def test_what_is_no_name_is_no_parameter(text: str) -> None:
+    with pytest.raises(FilterSyntaxError):
+        bound(text, **{"1": 1, "_x": 1, "and": 1})
+    assert bound("a = @[and]", **{"and": 1})
+
+
 def test_parameters_that_cannot_be_are_refused() -> None:
     with pytest.raises(ConfigError, match="parameter @A is given twice"):
         bound("b = @a", **{"a": 1, "@A": 2})

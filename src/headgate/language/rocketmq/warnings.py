@@ -61,12 +61,28 @@ def _never_true(cast: BooleanCast) -> FilterWarning:
 
 def _tight_not(text: str, node: Node, negation: Not) -> FilterWarning:
     inner = _text(text, negation)
-    behind = text[negation.span[1] : node.span[1]].strip()
+    end = negation.span[1] + _balanced(text[negation.span[1] : node.span[1]])
+    behind = text[negation.span[1] : end].strip()
     meant = f"{_text(text, negation.operand)} {behind}"
     return FilterWarning(
-        (negation.span[0], node.span[1]),
+        (negation.span[0], end),
         f"NOT binds tighter than what follows: this is ({inner}) {behind}; to negate all of it write NOT ({meant})",
     )
+
+
+def _balanced(text: str) -> int:
+    """How much of a text stands before a parenthesis that closes one in front of it."""
+    depth, quote = 0, ""
+    for place, character in enumerate(text):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        else:
+            depth += (character == "(") - (character == ")")
+            if depth < 0:
+                return len(text[:place].rstrip())
+    return len(text)
 
 
 def _integer_literals(text: str, node: Compare) -> Iterator[FilterWarning]:

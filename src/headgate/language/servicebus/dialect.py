@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from headgate.errors import ConfigError, FilterError
 from headgate.language.amqp.rabbitmq import COMPARISONS, quoted_text
+from headgate.language.bind import parameter_key
 from headgate.language.dialect import (
     Dialect,
     Infix,
@@ -53,6 +54,7 @@ from headgate.language.tree import (
     ArithmeticOperator,
     Compare,
     CompareOperator,
+    Constant,
     Exists,
     Field,
     In,
@@ -116,10 +118,6 @@ def _scoped_name(text: str, keywords: frozenset[str]) -> tuple[str | None, str]:
     return scope.strip().lower(), _any_name(name.strip(), keywords)
 
 
-def _parameter_name(text: str) -> str:
-    return _any_name(text[1:], frozenset()) if text[1] in '["' else text[1:]
-
-
 def _no_comment(_text: str) -> None:
     raise TokenRefused("there are no comments; two signs in a row are written with a space between")
 
@@ -133,6 +131,7 @@ def lexical_rules(keywords: frozenset[str], *, punctuation: str = "") -> tuple[T
     """The lexical grammar of section 2.1 with these reserved words, and more characters that are tokens."""
     operators = re.compile(rf"<>|!=|>=|<=|[=<>+\-*/%(),{punctuation}]")
     scoped = re.compile(rf"{_WORD}{_BLANK}*\.{_BLANK}*(?:{_WORD}|{_DELIMITED})")
+    parameter = re.compile(rf"@(?:\w+|{_DELIMITED})")
     return (
         TokenRule(TokenKind.SKIPPED, re.compile(f"{_BLANK}+"), lambda _text: None),
         TokenRule(TokenKind.OPERATOR, operators, lambda _text: None),
@@ -142,7 +141,7 @@ def lexical_rules(keywords: frozenset[str], *, punctuation: str = "") -> tuple[T
         TokenRule(TokenKind.WORD, re.compile(_WORD), lambda text: (None, _regular(text, keywords))),
         TokenRule(TokenKind.NAME, re.compile(_DELIMITED), lambda text: (None, _any_name(text, keywords))),
         TokenRule(TokenKind.NAME, scoped, lambda text: _scoped_name(text, keywords)),
-        TokenRule(TokenKind.PARAMETER, re.compile(rf"@(?:\w+|{_DELIMITED})"), _parameter_name),
+        TokenRule(TokenKind.PARAMETER, parameter, lambda text: _any_name(text[1:], keywords)),
         # Two minuses that anything but a number or a parenthesis follows would be a comment elsewhere.
         TokenRule(TokenKind.OPERATOR, re.compile(r"--(?![0-9(.+-])"), _no_comment),
     )
@@ -301,26 +300,36 @@ SERVICE_BUS = Dialect(
 )
 
 
-def parameter_values(parameters: Mapping[str, object]) -> dict[str, Value]:
-    """Values of parameters by name, without `@` and as capitals; plain Python values or `AmqpValue`.
+def parameter_values(parameters: Mapping[str, object]) -> dict[str, Constant]:
+    """Constants by `parameter_key` of the name without `@`, of plain Python values or `AmqpValue`.
 
     A `datetime.timedelta` is a time span. Raises `ConfigError` for a value that no parameter can have, and for names
     that are the same.
     """
-    values: dict[str, Value] = {}
+    constants: dict[str, Constant] = {}
     for name, given in parameters.items():
-        folded = _capitals(name.removeprefix("@"))
-        if folded in values:
+        key = parameter_key(name.removeprefix("@"))
+        if key in constants:
             raise ConfigError(f"parameter @{name.removeprefix('@')} is given twice")
-        values[folded] = constant_value(given)
-    return values
+        typed = typed_constant(given)
+        constants[key] = Constant(_seen(typed), typed=typed)
+    return constants
 
 
 def constant_value(given: object) -> Value:
     """A plain Python value or `AmqpValue` as the language sees it. Raises `ConfigError`."""
+    return _seen(typed_constant(given))
+
+
+def typed_constant(given: object) -> AmqpValue:
+    """A plain Python value with its AMQP type: a `datetime.timedelta` is a time span. Raises `ConfigError`."""
     if isinstance(given, datetime.timedelta):
         return time_span(given // datetime.timedelta(microseconds=1) * (TICKS_PER_MS // 1000))
-    value = value_of(amqp_value(given))
+    return amqp_value(given)
+
+
+def _seen(typed: AmqpValue) -> Value:
+    value = value_of(typed)
     if isinstance(value, AmqpValue) and kind_of(value) is Kind.OTHER:
         raise ConfigError(f"a {value.type.value} is no value of Service Bus")
     return value

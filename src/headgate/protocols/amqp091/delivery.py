@@ -394,9 +394,7 @@ def _read_properties(
             elif constructor in _ID_HEADERS and header not in names:
                 parts += (b"%c" % len(header), header, _ID_HEADERS[constructor], _sized(_octets(data, begin, end)))
         elif number in _PROPERTIES:
-            text = _short_string(data, begin, end)
-            if text is not None and number == 4 and text.startswith(b"/queues/"):
-                text = unquote_to_bytes(text.removeprefix(b"/queues/"))
+            text = _reply_to(data, begin, end) if number == 4 else _short_string(data, begin, end)
             if text is not None:
                 found[_PROPERTIES[number]] = _short(text)
         elif number == 1:
@@ -423,6 +421,16 @@ def _short_string(data: bytes, begin: int, end: int) -> bytes | None:
     if data[begin] not in _TEXTS:
         return None
     octets = _octets(data, begin, end)
+    return octets if len(octets) <= _SHORT_STRING_BYTES else None
+
+
+def _reply_to(data: bytes, begin: int, end: int) -> bytes | None:
+    """The queue behind `/queues/`, or the address as it is, where that fits a short string."""
+    if data[begin] not in _TEXTS:
+        return None
+    octets = _octets(data, begin, end)
+    if octets.startswith(b"/queues/"):
+        octets = unquote_to_bytes(octets.removeprefix(b"/queues/"))
     return octets if len(octets) <= _SHORT_STRING_BYTES else None
 
 

@@ -58,7 +58,9 @@ class Channel:
         self.confirms = None
 
     def _send(self, method: m.Method) -> None:
-        self._handler.core.send(self.number, method)
+        # What a method brings about may end the channel: a message before it that could not be written.
+        if self._handler.core.is_open(self.number):
+            self._handler.core.send(self.number, method)
 
     def _answer(self, method: Any, answer: m.Method) -> None:
         """Send the answer, unless the client does not want one."""

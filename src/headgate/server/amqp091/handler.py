@@ -143,7 +143,10 @@ class Amqp091Handler:
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, Published):
-            channel = self._channels[event.channel]
+            channel = self._channels.get(event.channel)
+            if channel is None:
+                # It ended while the frames that came along were done.
+                return
             try:
                 channel.publish(event)
             except (BrokerError, LogError, RemoteProtocolError) as error:
@@ -173,7 +176,10 @@ class Amqp091Handler:
             # What was published before counts before it.
             if not isinstance(event.method, m.BasicAck):
                 self._outbox.flush()
-            self._channels[event.channel].handle(event.method)
+            # Its end may be what comes of that.
+            channel = self._channels.get(event.channel)
+            if channel is not None:
+                channel.handle(event.method)
         except (BrokerError, LogError, FilterError, RemoteProtocolError) as error:
             self._refuse(event.channel, error, event.method)
 

@@ -227,6 +227,8 @@ class StompHandler:
                 )
             raise UnsupportedError("only streams are served; declare with x-queue-type:stream", subject=name)
         self._outbox.flush()
+        if self.core.state is ConnectionState.CLOSED:
+            raise BrokerError("the connection ended with what was sent before")
         self.session.declare_stream(name, declaration(headers))
 
     def _published(self, tickets: list[Ticket], error: HeadgateError | None) -> None:

@@ -261,6 +261,9 @@ def check(content: Mapping[str, object]) -> Pipeline:
         raise ConfigError(f"name {parsed.name!r}: expected letters, digits, dots, dashes and underscores, at most 100")
     if not parsed.sink and not parsed.topic:
         raise ConfigError("the pipeline has no [[sink]] and no [[topic]]: nothing would run")
+    for name, path in (("root", parsed.root), ("state", parsed.state)):
+        if path is not None and "\0" in path:
+            raise ConfigError(f"{name} {path!r}: found a NUL, which no path has")
     root = Path(parsed.root) if parsed.root is not None else default_root()
     pipeline = Pipeline(
         name=parsed.name,

@@ -144,6 +144,14 @@ def test_without_messages_the_cases_that_need_them_fail_and_others_pass(tmp_path
     assert f"expected the file {tmp_path / 'rabbitmq_messages.jsonl'}" in result.failures[0].got
 
 
+def test_a_file_without_messages_is_no_file_of_messages(tmp_path: Path) -> None:
+    case = {"id": "x", "sql": "region = 'NOPE'", "accepted": True, "matches": []}
+    file, empty = table_of(tmp_path, case), table_of(tmp_path, "", name="empty.jsonl")
+    for messages in (empty, file):
+        result = run_tables([file], now_ms=NOW_MS, messages=messages)
+        assert result.failed == 1 and f"there are no messages in {messages}" in str(result.failures[0])
+
+
 def test_messages_beside_the_table_are_found(tmp_path: Path) -> None:
     table_of(tmp_path, {"idx": 7, "encoded_hex": ""}, name="rabbitmq_messages.jsonl")
     file = table_of(tmp_path, {"sql": "h.priority = 4", "accepted": True, "matches": [7]})
@@ -172,6 +180,8 @@ def test_a_wrong_option_is_named(options: dict[str, Any], reason: str) -> None:
 def test_a_missing_table_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing\.jsonl cannot be read"):
         run_tables([tmp_path / "nothing.jsonl"], now_ms=NOW_MS)
+    with pytest.raises(ConfigError, match=r"table \. cannot be read: Is a directory"):
+        run_tables(["."], now_ms=NOW_MS)
 
 
 _KEYS = (

@@ -72,6 +72,33 @@ def test_parameters_are_json_and_may_have_values_without_a_constant(run: Run) ->
     assert explained.status == 0 and explained.lines[0].endswith("matches")
 
 
+def test_a_parameter_is_given_once(run: Run) -> None:
+    shown = run("filter", "check", "a = @x", "--dialect", "servicebus", "--parameter", "x=1", "--parameter", "x=2")
+    assert (shown.status, shown.err) == (2, "headgate: --parameter x: given twice\n")
+
+
+def test_an_empty_dialect_is_none(run: Run) -> None:
+    for command in (["check", "a = 1"], ["explain", "a = 1", "--message", "{}"]):
+        shown = run("filter", *command, "--dialect", "")
+        assert shown.status == 2 and "found dialect ''" in shown.err
+
+
+def test_a_message_to_explain_is_as_publish_takes_it(run: Run) -> None:
+    shown = run("filter", "explain", "a = 1", "--message", '{"filter_value": []}')
+    assert (shown.status, shown.err) == (2, "headgate: filter_value: found [], expected text or null\n")
+
+
+def test_bytes_that_are_no_text_are_wrong_usage(run: Run) -> None:
+    for command in (
+        ("stream", "info", "a\udc80"),
+        ("tail", "orders", "--filter-value", "\udc80"),
+        ("filter", "explain", "a = 1", "--message", '{"subject": "\udc80"}'),
+        ("filter", "convert", '{"label": "\udc80"}', "--from", "correlation", "--to", "servicebus"),
+    ):
+        shown = run(*command)
+        assert shown.status == 2 and "no UTF-8" in shown.err and "\\udc80" in shown.err
+
+
 def test_unknown_dialect_is_wrong_usage_that_lists_the_dialects(run: Run) -> None:
     shown = run("filter", "check", "a = 1", "--dialect", "sql")
     assert shown.status == 2

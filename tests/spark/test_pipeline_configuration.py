@@ -63,6 +63,8 @@ def test_options_of_a_stream_are_keys_or_options_and_reach_spark_as_text() -> No
     [
         ("name", "a b", "name 'a b'"),
         ("name", None, "name"),
+        ("root", "da\0ta", r"root 'da\\x00ta': found a NUL"),
+        ("state", "\0", "state .* found a NUL"),
         ("colour", "red", "colour"),
         ("sink", [], r"no \[\[sink\]\]"),
         ("sink.0.colour", "red", "sink 'out': .*colour"),

@@ -39,6 +39,8 @@ def test_blanks_and_comments_behind_the_expression_are_nothing_to_warn_of(text: 
         ("NOT a = 'x'", "NOT a = 'x'", "(NOT a) = 'x'", "NOT (a = 'x')"),
         ("b = 'y' AND NOT a <> 'x'", "NOT a <> 'x'", "(NOT a) <> 'x'", "NOT (a <> 'x')"),
         ("NOT a IS NULL", "NOT a IS NULL", "(NOT a) IS NULL", "NOT (a IS NULL)"),
+        ("b = 1.0 AND (NOT a = 'x')", "NOT a = 'x'", "(NOT a) = 'x'", "NOT (a = 'x')"),
+        ("((NOT a = ')'))", "NOT a = ')'", "(NOT a) = ')'", "NOT (a = ')')"),
         ("NOT a CONTAINS 'x'", "NOT a CONTAINS 'x'", "(NOT a) CONTAINS 'x'", "NOT (a CONTAINS 'x')"),
     ],
 )

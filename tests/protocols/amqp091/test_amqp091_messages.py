@@ -313,6 +313,10 @@ def _binary_as_long_string(field: Field) -> Field:
         ({"reply_to": "/queues/a%2Fb"}, "reply_to", "a/b"),
         ({"reply_to": "/exchanges/e"}, "reply_to", "/exchanges/e"),
         ({"reply_to": "x" * 256}, "reply_to", None),
+        # What counts is the name, not how long it is when it is encoded.
+        ({"reply_to": "/queues/" + "x" * 255}, "reply_to", "x" * 255),
+        ({"reply_to": "/queues/" + "%C3%BC" * 127}, "reply_to", "ü" * 127),
+        ({"reply_to": "/queues/" + "x" * 256}, "reply_to", None),
         ({"content_type": "text/plain"}, "content_type", "text/plain"),
         ({"content_encoding": "gzip"}, "content_encoding", "gzip"),
         ({"creation_time": 1700000000999}, "timestamp", 1700000000),

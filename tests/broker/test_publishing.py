@@ -359,6 +359,22 @@ def test_a_named_publisher_repeats_what_was_refused_but_not_behind_newer_message
     assert stored(tmp_path, "orders") == [b"1", b"2", b"3", b"5"]
 
 
+def test_what_was_refused_because_another_process_writes_is_no_duplicate_later(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    session = open_session(broker)
+    session.declare_stream("orders", {})
+    publisher = session.publisher("orders", reference="p")
+    assert publish(broker, publisher, [b"1"], sequences=[1]) is None
+    broker.catalogue.get("orders").close_writer()
+    with Writer.open(Stream.open(stream_folder(tmp_path, "orders")), now_ms=START_MS):
+        assert isinstance(publish(broker, publisher, [b"1", b"2"], sequences=[1, 2]), StreamLockedError)
+    assert publish(broker, publisher, [b"3"], sequences=[3]) is None
+    assert publish(broker, publisher, [b"1"], sequences=[1]) is None
+    assert isinstance(publish(broker, publisher, [b"2"], sequences=[2]), PreconditionFailedError)
+    broker.close()
+    assert stored(tmp_path, "orders") == [b"1", b"3"]
+
+
 def test_an_error_that_is_none_of_storage_refuses_the_batch_and_is_not_hidden(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

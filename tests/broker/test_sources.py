@@ -85,6 +85,19 @@ def test_a_differing_value_is_refused_with_its_whole_batch(
     assert stored(tmp_path, "orders") == messages
 
 
+def test_what_was_refused_is_no_duplicate_behind_newer_messages(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    session = open_session(broker)
+    session.declare_stream("orders", {"headgate-filter-source": SOURCE})
+    publisher = session.publisher("orders", reference="p")
+    first, second = message("AMER", 1), message("AMER", 2)
+    assert isinstance(publish(broker, publisher, [first], values=[b"APAC"], sequences=[1]), PreconditionFailedError)
+    assert publish(broker, publisher, [second], sequences=[2]) is None
+    assert isinstance(publish(broker, publisher, [first], sequences=[1]), PreconditionFailedError)
+    broker.close()
+    assert stored(tmp_path, "orders") == [second]
+
+
 def sub_batch(messages: Sequence[bytes]) -> bytes:
     return SubBatch.of(messages, Compression.GZIP).encode()
 

@@ -252,6 +252,13 @@ def test_a_drain_ends_at_the_end_of_the_stream_or_of_the_credit(client: Client, 
     assert [one.offset for one in client.drain(full, 3)] == [7, 8, 9]
 
 
+def test_a_drain_ends_where_the_window_is_closed_and_nothing_is_there(client: Client, stream: str) -> None:
+    link = client.receiver(stream, filters=(FIRST, _sql("number = 1000")))
+    link.session.send(Flow(0, 0, 0, 100, handle=link.handle, delivery_count=0, link_credit=5, drain=True))
+    client.pump(lambda: link.delivery_count == 5)
+    assert client.receive(link, 0) == []
+
+
 def test_an_echo_is_answered_with_the_state_of_the_link(client: Client, stream: str) -> None:
     link = client.receiver(stream, filters=(FIRST,), credit=2)
     client.receive(link, 2)

@@ -196,6 +196,45 @@ def test_what_is_not_served_is_refused_as_such(client: Client, stream: str) -> N
         (Message(b"", user_id=b"somebody else").encode(), "amqp:unauthorized-access"),
     ],
 )
+def test_a_message_without_an_address_that_is_a_fault_ends_the_link(
+    client: Client, stream: str, message: bytes, condition: str
+) -> None:
+    link = client.sender(None)
+    client.send(link, _message(b"before", to=f"/queues/{stream}"), message)
+    assert client.detached(link)[0] == condition
+    assert [message.body.octets() for message in _stored(client, stream)] == [b"before"]
+
+
+def test_an_address_behind_the_body_is_found(client: Client, stream: str) -> None:
+    properties = Message(None, to=f"/queues/{stream}").encode()
+    body = bytes.fromhex("00537740")
+    link = client.sender(None)
+    assert client.send(link, _message(b"0", to=f"/queues/{stream}"), body + properties) == [Accepted()] * 2
+    assert [(message.properties or {})["to"].value for message in _stored(client, stream)] == [f"/queues/{stream}"] * 2
+
+
+def test_messages_that_are_given_up_cost_no_credit(client: Client, stream: str) -> None:
+    link = client.sender(f"/queues/{stream}")
+    for number in range(3 * 100):
+        client.pump(lambda: link.credit > 0)
+        link.session.send(Transfer(link.handle, link.session.next_delivery_id, b"%d" % number, more=True), b"part")
+        link.session.send(Transfer(link.handle, aborted=True))
+        link.session.next_delivery_id += 1
+        link.credit -= 1
+        link.delivery_count += 1
+    client.pump(lambda: link.credit > 0)
+    assert link.is_attached and not client.outcomes
+    assert _stored(client, stream) == []
+
+
+@pytest.mark.parametrize(
+    ("message", "condition"),
+    [
+        (b"no message", "amqp:decode-error"),
+        (Message(None, subject="no body").encode(), "amqp:decode-error"),
+        (Message(b"", user_id=b"somebody else").encode(), "amqp:unauthorized-access"),
+    ],
+)
 def test_a_message_that_is_a_fault_of_the_link_ends_it(
     client: Client, stream: str, message: bytes, condition: str
 ) -> None:

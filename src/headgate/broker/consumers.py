@@ -350,12 +350,16 @@ class Consumer(ABC):
 
     def activate(self, start: OffsetSpecification | None) -> None:
         """The answer to being asked to begin: from `start`, or from where its options say. Raises LogError."""
+        if self._is_closed:
+            return
         self._begin(self.options.start if start is None else start)
         self._answer()
         self.on_ready()
 
     def deactivated(self) -> None:
         """The answer to being asked to stop; what is pending is left to whoever comes next."""
+        if self._is_closed:
+            return
         self._stop()
         self._answer()
 

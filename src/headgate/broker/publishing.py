@@ -171,8 +171,10 @@ class WriteJob(abc.ABC):
             writer = stream.open_writer(now_ms=now_ms)
         except (BrokerError, LogError) as error:
             stream.counters.write_errors += 1
+            _remember(stream, queue)
             refuse(stream, queue, error)
             return None
+        stream.refused.check(writer.last_sequence)
         if stream.offsets:
             stream.hand_offsets_to_writer()
         first = queue[0] if queue else None
@@ -200,6 +202,7 @@ class WriteJob(abc.ABC):
     def abandon(self) -> None:
         """The write broke down with an error that is none of storage: nothing was confirmed, so all is refused."""
         self._stream.close_writer()
+        _remember(self._stream, self._batches)
         refuse(
             self._stream, self._batches, LogError("writing failed inside of the broker", path=self._stream.stream.path)
         )
@@ -315,6 +318,13 @@ def refuse(stream: BrokerStream, batches: Sequence[Queued | QueuedMessage], erro
     _answer(batches, error)
 
 
+def _remember(stream: BrokerStream, batches: Sequence[Queued | QueuedMessage]) -> None:
+    """Keep in mind that what named publishers queued was refused."""
+    for queued in batches:
+        if isinstance(queued, Queued) and queued.reference is not None and queued.batch.sequences is not None:
+            stream.refused.add_unchecked(queued.reference, queued.batch.sequences)
+
+
 def _answer(batches: Sequence[Queued | QueuedMessage], error: HeadgateError | None) -> None:
     """Tell all publishers; one that fails at it keeps none of the others from hearing. Raises its error afterwards."""
     failures: list[Exception] = []
@@ -344,6 +354,10 @@ def _prepared(stream: BrokerStream, writer: Writer, queue: list[Queued]) -> list
                 if filled.rows is not None and queued.sequences is not None:
                     queued.sequences = queued.sequences[filled.rows]
         except PreconditionFailedError as error:
+            if queued.reference is not None and queued.batch.sequences is not None:
+                last = lasts[queued.reference] if queued.reference in lasts else writer.last_sequence(queued.reference)
+                new = queued.batch.sequences[above(queued.batch.sequences, last)]
+                stream.refused.add(queued.reference, new, written=last)
             refuse(stream, [queued], error)
             continue
         if queued.reference is not None and queued.sequences is not None and len(queued.sequences):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,10 +18,11 @@ class RefusedSequences:
     without being in the stream. Kept while the broker runs.
     """
 
-    __slots__ = ("_ranges",)
+    __slots__ = ("_ranges", "_unchecked")
 
     def __init__(self) -> None:
         self._ranges: dict[bytes, list[tuple[int, int]]] = {}
+        self._unchecked: dict[bytes, list[tuple[int, int]]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._ranges)
@@ -29,11 +32,21 @@ class RefusedSequences:
         failed = sequences if written is None else sequences[sequences > np.uint64(written)]
         if not len(failed):
             return
-        ranges = self._ranges.setdefault(reference, [])
-        ranges.append((int(failed[0]), int(failed[-1])))
-        if len(ranges) > MAX_RANGES:
-            (first, last), (other_first, other_last) = ranges[:2]
-            ranges[:2] = [(min(first, other_first), max(last, other_last))]
+        _keep(self._ranges, reference, (int(failed[0]), int(failed[-1])))
+
+    def add_unchecked(self, reference: bytes, sequences: NDArray[np.uint64]) -> None:
+        """These were refused while nobody could look which of them are in the stream; `check` finds that out."""
+        if len(sequences):
+            _keep(self._unchecked, reference, (int(sequences.min()), int(sequences.max())))
+
+    def check(self, last_sequence: Callable[[bytes], int | None]) -> None:
+        """A writer is there again, and nothing was written since: what is behind its last sequences was refused."""
+        unchecked, self._unchecked = self._unchecked, {}
+        for reference, ranges in unchecked.items():
+            written = last_sequence(reference)
+            for low, high in ranges:
+                if written is None or high > written:
+                    _keep(self._ranges, reference, (low if written is None else max(low, written + 1), high))
 
     def written(self, reference: bytes, sequences: NDArray[np.uint64]) -> None:
         """These rising sequences are in the stream now. With holes among them, the ranges stay: they may be there."""
@@ -58,3 +71,11 @@ class RefusedSequences:
             bool(((sequences >= np.uint64(low)) & (sequences <= np.uint64(high))).any())
             for low, high in self._ranges.get(reference, ())
         )
+
+
+def _keep(kept: dict[bytes, list[tuple[int, int]]], reference: bytes, found: tuple[int, int]) -> None:
+    ranges = kept.setdefault(reference, [])
+    ranges.append(found)
+    if len(ranges) > MAX_RANGES:
+        (first, last), (other_first, other_last) = ranges[:2]
+        ranges[:2] = [(min(first, other_first), max(last, other_last))]

@@ -381,11 +381,12 @@ class Session:
         partitions = self._broker.exchanges.partitions(name)
         for resource in (name, *partitions):
             self._check(Permission.CONFIGURE, resource)
-        self._broker.exchanges.delete(name, if_unused=False)
+        # The exchange last: while a partition cannot be deleted, the same request can be made again.
         for partition in partitions:
             stream = self._broker.catalogue.find(partition)
             if stream is not None:
                 self._broker.delete_stream(stream)
+        self._broker.exchanges.delete(name, if_unused=False)
 
     def partitions(self, name: str) -> list[str]:
         """The partitions of a super stream, in order; ResourceNotFoundError."""

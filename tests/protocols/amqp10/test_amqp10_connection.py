@@ -15,6 +15,7 @@ from headgate.errors import LocalProtocolError, RemoteProtocolError
 from headgate.message import EncodedMessages, Message, amqp_value
 from headgate.protocols.amqp10 import Connection, ConnectionSettings, SaslCode
 from headgate.protocols.amqp10.events import (
+    Aborted,
     Attached,
     Began,
     Closed,
@@ -400,6 +401,7 @@ def test_an_aborted_delivery_is_no_message() -> None:
     pair.exchange()
     assert [message[1:3] for message in pair.server.messages] == [(1, b"next")]
     assert pair.server.connection.partial_bytes == 0
+    assert [event.link.name for event in pair.server.of(Aborted)] == [link.name]
 
 
 def test_a_link_that_ends_drops_its_parts_and_what_waits() -> None:

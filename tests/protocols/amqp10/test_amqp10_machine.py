@@ -14,6 +14,7 @@ from headgate.errors import LocalProtocolError, RemoteProtocolError
 from headgate.protocols.amqp10 import Condition, Connection, Link, Session
 from headgate.protocols.amqp10.composites import Composite, decode_composite
 from headgate.protocols.amqp10.events import (
+    Aborted,
     Attached,
     Closed,
     CreditChanged,
@@ -389,7 +390,7 @@ class PeerMachine(RuleBasedStateMachine):
         if any(fault.scope == "connection" for fault in faults):
             self._expect_connection_fault(octets, faults[0].condition)
             return
-        events = self._say(octets)
+        events = [event for event in self._say(octets) if not isinstance(event, Aborted)]
         assert self.side.messages == expected
         assert len(events) == len(faults)
         for fault in faults:

@@ -135,6 +135,13 @@ class Deliveries:
 
 
 @dataclass(frozen=True, slots=True)
+class Aborted:
+    """The peer gave up a message after some of it; it had one of the link's credit."""
+
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
 class StateChanged:
     """The peer tells of deliveries `first` … `last`: those that it `received`, or those that it sent."""
 
@@ -184,6 +191,7 @@ Event = (
     | WindowOpened
     | Delivery
     | Deliveries
+    | Aborted
     | StateChanged
     | Detached
     | Ended

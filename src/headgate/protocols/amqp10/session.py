@@ -18,6 +18,7 @@ from headgate.errors import LocalProtocolError, RemoteProtocolError
 from headgate.protocols.amqp10.codes import Condition
 from headgate.protocols.amqp10.composites import Composite
 from headgate.protocols.amqp10.events import (
+    Aborted,
     Attached,
     CreditChanged,
     Deliveries,
@@ -354,6 +355,7 @@ class Session:
         link.add_part(transfer, payload)
         if transfer.aborted:
             link.drop_partial()
+            yield Aborted(link)
         elif not transfer.more:
             yield link.take_partial()
 

@@ -76,9 +76,10 @@ class ConsumingLink:
     def _deliver(self, budget_bytes: int) -> int | None:
         """Send what is there; give credit back at the end of the stream where the peer drains."""
         link = self._link
-        if not link.is_attached or not link.session.may_send:
+        if not link.is_attached:
             return None
-        limit = min(link.credit, link.session.remote_incoming_window, _MAX_TAKEN)
+        # The end of a drain is told even where the window is closed: a flow needs none.
+        limit = min(link.credit, link.session.remote_incoming_window, _MAX_TAKEN) if link.session.may_send else 0
         batch = self._consumer.take(limit, budget_bytes) if limit > 0 else None
         if batch is None or not len(batch):
             if link.drain and (link.credit == 0 or self._consumer.at_end):

@@ -25,6 +25,7 @@ from headgate.message import AmqpType, AmqpValue
 from headgate.protocols import sasl
 from headgate.protocols.amqp10 import Condition, Connection, ConnectionSettings, Link, SaslCode, condition_of
 from headgate.protocols.amqp10.events import (
+    Aborted,
     Attached,
     Began,
     Closed,
@@ -96,6 +97,10 @@ class ManagementLink:
     def take(self, delivery: Delivery) -> None:
         """Do what a request asks for."""
         self.take_all((delivery,))
+
+    def aborted(self) -> None:
+        """A request was given up: another may come."""
+        self._send_responses()
 
     def take_all(self, deliveries: Iterable[Delivery]) -> None:
         """Do what requests ask for, in order."""
@@ -252,6 +257,10 @@ class Amqp10Handler:
                 served = self._links.get(event.link)
                 if isinstance(served, PublishingLink | ManagementLink):
                     served.take_all(event)
+            case Aborted():
+                served = self._links.get(event.link)
+                if isinstance(served, PublishingLink | ManagementLink):
+                    served.aborted()
             case CreditChanged():
                 served = self._links.get(event.link)
                 if isinstance(served, ConsumingLink | ManagementLink):

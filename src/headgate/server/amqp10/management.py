@@ -57,25 +57,25 @@ def _answer(request: Message, properties: Mapping[str, AmqpValue], session: Sess
         raise PreconditionFailedError("a request has a body of one value, null where there is nothing to say")
     given = body.values()[0]
     path, _, query = path.partition("?")
-    match path.split("/")[1:]:
-        case ["queues", name]:
+    match path.split("/"):
+        case ["", "queues", name]:
             handler = _QUEUES.get(method)
             if handler is not None:
                 return handler(session, decoded(name), given, node)
-        case ["queues", name, "messages"] if method == "DELETE":
+        case ["", "queues", name, "messages"] if method == "DELETE":
             session.stream_info(decoded(name))
             raise UnsupportedError("purge not supported by streams", subject=decoded(name))
-        case ["exchanges", name]:
+        case ["", "exchanges", name]:
             handler = _EXCHANGES.get(method)
             if handler is not None:
                 return handler(session, decoded(name), given, node)
-        case ["bindings"] if method == "POST":
+        case ["", "bindings"] if method == "POST":
             return _bind(session, _map(given))
-        case ["bindings"] if method == "GET":
+        case ["", "bindings"] if method == "GET":
             return _show_bindings(session, _query(query, "&"))
-        case ["bindings", location] if method == "DELETE":
+        case ["", "bindings", location] if method == "DELETE":
             return _unbind(session, _query(location, ";"))
-        case ["auth", "tokens"] if method == "PUT":
+        case ["", "auth", "tokens"] if method == "PUT":
             raise UnsupportedError("tokens are not served: users log in with a password or a certificate")
     raise PreconditionFailedError(f"no request {method!r} for the path {path!r}")
 

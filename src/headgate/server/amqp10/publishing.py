@@ -9,6 +9,7 @@ Source: amqp10_rabbit, section 4.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -34,7 +35,7 @@ from headgate.message.lookup import locate_bytes
 from headgate.protocols.amqp10 import Condition, condition_of
 from headgate.protocols.amqp10.events import Deliveries, Delivery
 from headgate.protocols.amqp10.link import Link
-from headgate.protocols.amqp10.messages import store_message, store_messages
+from headgate.protocols.amqp10.messages import in_standard_order, store_message, store_messages
 from headgate.protocols.amqp10.terminus import Accepted, DeliveryState, Error, Rejected, Released
 from headgate.server.amqp10.addresses import Route, parse_route
 
@@ -125,17 +126,28 @@ class PublishingLink:
         if self._route is not None:
             self._publish(self._route, messages, deliveries.ids, deliveries.settled)
             return
+        messages = _with_address_in_front(messages)
         for rows, address in _by_address(messages):
             ids, settled = deliveries.ids[rows], deliveries.settled[rows]
             try:
                 route = parse_route(address)
             except ConfigError as error:
+                fault = self._fault_of(messages.take(rows))
+                if fault is not None:
+                    self._handler.detach(self._link, Error(condition_of(fault), str(fault)))
+                    return
                 refused = Rejected(Error(Condition.PRECONDITION_FAILED, str(error)))
                 self._answer(len(ids), _unsettled(ids, settled), refused)
                 continue
             self._publish(route, messages.take(rows), ids, settled)
             if not self._link.is_attached:
                 return
+
+    def _fault_of(self, messages: EncodedMessages) -> HeadgateError | None:
+        """What makes the link end, whatever the address of these messages is."""
+        refused = store_messages(messages, exchange="", routing_key="", user=self._handler.user).refused
+        faulty = _first_fault(refused)
+        return None if faulty is None else refused[faulty]
 
     def _publish(self, route: Route, messages: EncodedMessages, ids: Int64Array, settled: NDArray[np.bool_]) -> None:
         """Store messages for one route, and publish them to its streams."""
@@ -212,6 +224,13 @@ class PublishingLink:
             return
         for first, last in ids:
             self._link.session.settle(first, last, state)
+        self._grant_more()
+
+    def aborted(self) -> None:
+        """A message was given up: another may come."""
+        self._grant_more()
+
+    def _grant_more(self) -> None:
         granted = self._credit - self._unanswered
         if self._link.credit <= self._credit // 2 and granted > self._link.credit:
             self._link.grant(granted)
@@ -238,6 +257,19 @@ def _first_fault(refused: Mapping[int, HeadgateError]) -> int | None:
     """The first message that is no fault of its own but of the link: not decodable, or another user's."""
     rows = [row for row, error in refused.items() if not isinstance(error, PreconditionFailedError)]
     return min(rows, default=None)
+
+
+def _with_address_in_front(messages: EncodedMessages) -> EncodedMessages:
+    """The messages, those without `to` in the standard's order: a body in front of the properties hides it."""
+    hidden = np.flatnonzero(locate_bytes(messages, _TO)[1] < 0).tolist()
+    if not hidden:
+        return messages
+    found = [messages.message(row) for row in range(len(messages))]
+    for row in hidden:
+        # What is no message is refused as such when it is stored.
+        with contextlib.suppress(MessageError):
+            found[row] = in_standard_order(found[row])
+    return EncodedMessages.of(found)
 
 
 def _by_address(messages: EncodedMessages) -> list[tuple[NDArray[np.intp], str]]:

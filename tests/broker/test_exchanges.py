@@ -19,8 +19,11 @@ from headgate.errors import (
     ResourceExistsError,
     ResourceNotFoundError,
     StorageFullError,
+    StreamLockedError,
     UnsupportedError,
 )
+from headgate.log import stream_folder
+from headgate.log.lock import StreamLock
 
 
 @pytest.fixture
@@ -29,6 +32,22 @@ def session(tmp_path: Path) -> Session:
     for name in ("a", "b"):
         opened.declare_stream(name, {})
     return opened
+
+
+def test_a_super_stream_that_could_not_be_deleted_whole_can_be_deleted_again(tmp_path: Path) -> None:
+    session = open_session(open_broker(tmp_path))
+    session.create_super_stream("x", ["x-0", "x-1"], ["0", "1"], {})
+    lock = StreamLock.acquire(stream_folder(tmp_path, "x-1"), now_ms=0)
+    try:
+        with pytest.raises(StreamLockedError):
+            session.delete_super_stream("x")
+    finally:
+        lock.release()
+    assert "x-1" in session.partitions("x")
+    session.delete_super_stream("x")
+    assert session.streams() == []
+    with pytest.raises(ResourceNotFoundError):
+        session.partitions("x")
 
 
 def test_the_exchange_without_a_name_leads_to_the_stream_of_the_key(session: Session) -> None:

@@ -232,6 +232,21 @@ def test_a_deleted_stream_asks_nobody(tmp_path: Path) -> None:
     broker.close()
 
 
+def test_an_answer_that_comes_when_the_stream_is_deleted_changes_nothing(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    session = open_session(broker)
+    session.declare_stream("s", {})
+    told: list[tuple[str, bool]] = []
+    late = consumer(session, "s", told, "late")
+    broker.write_queued()
+    session.delete_stream("s")
+    late.activate(FIRST)
+    assert not late.is_active
+    late.deactivated()
+    assert told == [("late", True)] and not broker.groups
+    broker.close()
+
+
 def test_a_consumer_that_ends_before_it_was_asked_is_not_asked(tmp_path: Path) -> None:
     broker = open_broker(tmp_path)
     session = open_session(broker)

@@ -190,6 +190,8 @@ def test_a_binding_of_something_that_is_not_there_is_a_bad_one(management: Manag
         ("PATCH", "/queues/q"),
         ("GET", "/exchanges/e"),
         ("GET", "/nothing"),
+        ("PUT", "queues/q"),
+        ("PUT", "zzz/exchanges/e"),
         ("GET", ""),
         ("PUT", "/queues/%zz"),
         ("PUT", "/queues/%ff"),

@@ -275,6 +275,21 @@ def test_a_deleted_stream_detaches_its_publishers(client: Client, stream: str) -
     assert client.detached(link)[0] == "amqp:resource-deleted"
 
 
+def test_a_stream_of_the_same_name_gets_nothing_from_links_of_the_deleted_one(client: Client, stream: str) -> None:
+    old = client.sender(f"/queues/{stream}")
+    management = Management(client)
+    for method, body in (("DELETE", None), ("PUT", {"arguments": {"x-queue-type": "stream"}})):
+        properties = {"message-id": method, "to": f"/queues/{stream}", "subject": method, "reply-to": "$me"}
+        management.requests.send(Message(Body.value(body), properties=properties).encode(), settled=True)
+    number = old.send(_message(b"late").encode())
+    fresh = client.sender(f"/queues/{stream}", name="fresh")
+    assert client.detached(old)[0] == "amqp:resource-deleted"
+    assert not isinstance(client.outcomes.get(number), Accepted)
+    assert client.send(fresh, _message(b"new")) == [Accepted()]
+    assert fresh.is_attached
+    assert [message.body.octets() for message in _stored(client, stream)] == [b"new"]
+
+
 def test_an_anonymous_link_outlives_a_stream(client: Client, stream: str) -> None:
     link = client.sender(None)
     assert client.send(link, _message(to=f"/queues/{stream}")) == [Accepted()]

@@ -167,6 +167,26 @@ def test_a_deleted_stream_is_told_to_everyone_who_uses_it_behind_the_reply(
         assert bystander.events == []
 
 
+def test_what_is_made_on_a_stream_of_the_same_name_outlives_the_deleted_one(peer: StreamPeer, stream: str) -> None:
+    assert peer.code(f.DeclarePublisher(0, None, stream)) == ResponseCode.OK
+    requests = (
+        f.Delete(stream),
+        f.Create(stream),
+        f.DeclarePublisher(1, None, stream),
+        f.Subscribe(1, stream, OffsetSpecification.first(), 10),
+    )
+    numbers = [peer.connection.request(request) for request in requests]
+    peer.flush()
+    replies = [peer.wait(f.Reply, lambda reply, number=number: reply.correlation_id == number) for number in numbers]
+    assert [reply.code for reply in replies] == [ResponseCode.OK] * len(requests)
+    assert peer.wait(f.MetadataUpdate) == f.MetadataUpdate(6, stream)
+    peer.publish([(5, b"new")], publisher_id=1)
+    assert peer.confirmed(1) == [5]
+    peer.publish([(6, b"old")], publisher_id=0)
+    assert peer.refused(1) == [(6, ResponseCode.PUBLISHER_DOES_NOT_EXIST)]
+    assert peer.code(f.Unsubscribe(1)) == ResponseCode.OK
+
+
 @pytest.mark.parametrize(
     "request_",
     [

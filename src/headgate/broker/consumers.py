@@ -166,6 +166,11 @@ class Consumer(ABC):
         return self._counters
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it takes nothing more: it was closed, or its stream is deleted."""
+        return self._is_closed
+
+    @property
     def has_pending(self) -> bool:
         """Whether `take` gives something as soon as there is credit."""
         self._collect()

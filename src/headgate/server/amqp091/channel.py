@@ -259,7 +259,7 @@ class Channel:
     def cancel_consumers(self, stream: str, *, notify: bool) -> None:
         """The stream is gone, and so are the consumers of it; the client is told if it wants to be."""
         for tag, consumer in list(self.consumers.items()):
-            if consumer.stream == stream:
+            if consumer.stream == stream and consumer.consumer.is_closed:
                 del self.consumers[tag]
                 self._handler.end_consumer(consumer)
                 if notify:

@@ -59,9 +59,9 @@ class ConsumingLink:
         """The link is there: deliver from now on."""
         self._handler.pump.add(self._consumer, self._deliver, self._failed)
 
-    def uses(self, stream: str) -> bool:
-        """Whether it consumes from that stream."""
-        return self._stream == stream
+    def has_lost(self, stream: str) -> bool:
+        """Whether it consumed from that stream, which is deleted; one of that name may be there again."""
+        return self._stream == stream and self._consumer.is_closed
 
     def close(self) -> None:
         """The link is gone."""

@@ -80,7 +80,7 @@ class ManagementLink:
         else:
             self._send_responses()
 
-    def uses(self, stream: str) -> bool:
+    def has_lost(self, stream: str) -> bool:
         """It has to do with no single stream."""
         return False
 
@@ -420,7 +420,7 @@ class Amqp10Handler:
     def _stream_deleted(self, stream: str) -> None:
         error = Error(Condition.RESOURCE_DELETED, f"stream {stream!r} was deleted")
         for link, served in list(self._links.items()):
-            if served.uses(stream):
+            if served.has_lost(stream):
                 self.detach(link, error)
 
     def _drop(self, link: Link) -> None:

@@ -28,6 +28,7 @@ from headgate.errors import (
     LogError,
     MessageError,
     PreconditionFailedError,
+    ResourceNotFoundError,
 )
 from headgate.log.build import FilterValues
 from headgate.message import EncodedMessages, FieldReference, Section
@@ -85,9 +86,10 @@ class PublishingLink:
         """The link is there: let the peer begin."""
         self._link.grant(self._credit)
 
-    def uses(self, stream: str) -> bool:
-        """Whether the address is that of the stream itself."""
-        return self._route is not None and self._route.is_queue and self._route.key == stream
+    def has_lost(self, stream: str) -> bool:
+        """Whether the address is that of the stream itself, which is deleted; one of that name may be there again."""
+        only = self._only_publisher
+        return only is not None and only.stream == stream and only.is_closed
 
     def close(self) -> None:
         """The link is gone, or its connection; what is queued is still written, and nobody is told."""
@@ -198,6 +200,8 @@ class PublishingLink:
         return self._handler.broker.route(route.exchange, route.key)
 
     def _publisher(self, route: Route, stream: str) -> Publisher:
+        if self._only_publisher is not None and self._only_publisher.is_closed:
+            raise ResourceNotFoundError("the stream was deleted", subject=stream)
         key = route.exchange, stream
         publisher = self._publishers.get(key)
         if publisher is None or publisher.is_closed:

@@ -67,9 +67,10 @@ class Publishers:
         return True
 
     def drop_stream(self, stream: str) -> None:
-        """Forget the publishers of a stream."""
-        for number in [number for number, own in self._declared.items() if own.publisher.stream == stream]:
-            self.delete(number)
+        """Forget the publishers of a stream that is deleted; one of that name may be there again, with its own."""
+        for number, own in list(self._declared.items()):
+            if own.publisher.stream == stream and own.publisher.is_closed:
+                self.delete(number)
 
     def publish(self, publish: Publish) -> None:
         """Hand entries to the stream; they are confirmed, or refused, when they are written."""

@@ -120,9 +120,10 @@ class Subscriptions:
         return True
 
     def drop_stream(self, stream: str) -> None:
-        """Forget the subscriptions of a stream."""
-        for number in [number for number, own in self._subscriptions.items() if own.consumer.stream == stream]:
-            self.unsubscribe(number)
+        """Forget the subscriptions of a stream that is deleted; one of that name may be there again, with its own."""
+        for number, own in list(self._subscriptions.items()):
+            if own.consumer.stream == stream and own.consumer.is_closed:
+                self.unsubscribe(number)
 
     def end(self) -> None:
         """The connection ends."""

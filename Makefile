@@ -45,11 +45,14 @@ headgate-data/rabbitmq: $(STREAMS_OF_RABBITMQ)
 	$(PYTHON) -m tarfile -e $< $@
 	@touch $@
 
-test: setup clients .venv/.jdk .venv/.jars ## set everything up and run all tests but the long ones
-	$(BIN)/pytest
+# Two workers: a machine with two cores is what the tests are made for. Files stay whole, and folders that share a server.
+SIDE_BY_SIDE := -n 2 --dist loadgroup
 
-test-long: setup clients .venv/.jdk .venv/.jars ## run the long forms of the tests
-	$(BIN)/pytest -m long
+test: setup clients .venv/.jdk .venv/.jars ## set everything up and run all tests but the long ones
+	$(BIN)/pytest $(SIDE_BY_SIDE)
+
+test-long: setup clients .venv/.jdk .venv/.jars ## run the long forms of the tests, and the properties with ten times the examples
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'long or hypothesis' --hypothesis-profile=full
 
 # The tests of the package-index JDK need it beside a Java that fits; where it cannot be installed they are skipped with the reason.
 .venv/.jdk: $(STAMP)
@@ -90,9 +93,10 @@ SLOW := --ignore=tests/kernels --ignore=tests/interop --ignore-glob='*_bounds.py
 check: lint types layers ## what to run before a commit: style, types, layers, the quick tests; under a minute
 	$(BIN)/pytest -q -x -m 'not spark and not faults and not long and not hypothesis' $(SLOW)
 
-docs: setup ## write the pages of docs/languages, configuration and metrics from the code
+docs: setup ## write the pages of docs/languages, and of docs/reference on server, Spark and pipelines, from the code
 	$(BIN)/python tools/language_pages.py
 	$(BIN)/python tools/server_pages.py
+	$(BIN)/python tools/spark_pages.py
 
 lint: setup ## ruff: rules and formatting
 	$(BIN)/ruff check .

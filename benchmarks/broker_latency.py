@@ -1,6 +1,6 @@
 """From sending one message to its answer at 200 messages a second: stream protocol and AMQP 1.0, servers in turn.
 
-Headgate as it is and without cache warming, each in a process of its own. With HEADGATE_RABBITMQ=host:port and
+Headgate in a process of its own. With HEADGATE_RABBITMQ=host:port and
 HEADGATE_RABBITMQ_AMQP=host:port the same against that RabbitMQ, and ratios are to it. What the client does with an
 answer is not in the times.
 """
@@ -102,15 +102,12 @@ def measured(title: str, ask: Callable[[Address], list[float]], servers: dict[st
 
 def main() -> None:
     results = []
-    with served("stream", "amqp") as usual, served("stream", "amqp", cache_warming_s=0.0) as cold:
+    with served("stream", "amqp") as server:
         for title, listener, ask, variable in (
             ("publish to confirm", "stream", stream_protocol, broker_stream.ORIGINAL),
             ("publish to outcome", "amqp", amqp10, broker_amqp10.ORIGINAL),
         ):
-            servers = {
-                "Headgate": ("127.0.0.1", usual.ports[listener]),
-                "Headgate, no cache warming": ("127.0.0.1", cold.ports[listener]),
-            }
+            servers = {"Headgate": ("127.0.0.1", server.ports[listener])}
             original = os.environ.get(variable)
             if original:
                 host, _, port = original.rpartition(":")

@@ -18,7 +18,7 @@ from harness import measure, report
 from headgate.log import Stream, stream_folder
 from headgate.log.build import FilterValues
 from headgate.log.commit import abort_batch, commit_batch, output_of
-from headgate.log.pending import BLOCK_BYTES
+from headgate.log.roll_forward import BLOCK_BYTES
 from headgate.log.staging import StagedChunks, StagedFile
 
 MESSAGES = 1_000_000
@@ -51,7 +51,7 @@ def main() -> None:
             staged.append(file.finish(durable=False))
 
     def commit(durable: bool) -> None:
-        output = output_of(root, stream.path, staged)
+        output = output_of(root, stream.path, staged, identity=stream.identity)
         commit_batch(root, query="benchmark", batch=next(batches), outputs=[output], now_ms=0, durable=durable)
 
     def write_plain() -> None:

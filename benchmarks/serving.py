@@ -32,13 +32,11 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(*listeners: str, cache_warming_s: float | None = None) -> Iterator[Served]:
+def served(*listeners: str) -> Iterator[Served]:
     """A broker with these listeners (`amqp`, `stream`, `stomp`) on free ports, over a folder that goes away."""
     ports = {name: "0" if name in listeners else "off" for name in ("amqp", "stream", "stomp", "http")}
     settings = {f"HEADGATE_SERVER__LISTENERS__{name.upper()}": port for name, port in ports.items()}
     settings["HEADGATE_SERVER__LISTENERS__HOST"] = "127.0.0.1"
-    if cache_warming_s is not None:
-        settings["HEADGATE_SERVER__TIMEOUTS__CACHE_WARMING_S"] = str(cache_warming_s)
     environment = os.environ | settings
     with tempfile.TemporaryDirectory() as root:
         command = [sys.executable, "-m", "headgate.cli", "serve", "--root", root]

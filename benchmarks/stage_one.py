@@ -52,18 +52,17 @@ def main() -> None:
             chunks = len(reader.chunks())
         one = ScanRequest(filter_values=(b"order.created",))
         ten = ScanRequest(filter_values=(b"order.created", *(b"other.%d" % number for number in range(9))))
-        mapped = replace(segment, mappable=True)
         matcher = BloomMatcher(one.filter_values, match_unfiltered=False)
         baseline = "header by header, no index"
         results = [
             measure(
                 baseline, lambda: one_by_one(segment.segment_path, matcher), BASELINE_CHUNKS, unit="chunks", rounds=3
             ),
-            measure("sealed segment, 1 value", lambda: select(stream, mapped, one), chunks, unit="chunks"),
-            measure("sealed segment, 10 values", lambda: select(stream, mapped, ten), chunks, unit="chunks"),
+            measure("sealed segment, 1 value", lambda: select(stream, segment, one), chunks, unit="chunks"),
+            measure("sealed segment, 10 values", lambda: select(stream, segment, ten), chunks, unit="chunks"),
             measure(
                 "newest or foreign segment, 1 value",
-                lambda: select(stream, replace(segment, mappable=False), one),
+                lambda: select(stream, replace(segment, is_own=False), one),
                 chunks,
                 unit="chunks",
             ),

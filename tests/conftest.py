@@ -1,14 +1,50 @@
-"""What several folders of tests share: the real stream folders, unpacked once per run."""
+"""What all tests share: how many examples properties take, the seed of the run, and the real stream folders."""
 
 from __future__ import annotations
 
+import os
+import secrets
 import shutil
 import tarfile
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 DATA = Path(__file__).parent / "data"
+
+_COMMON = settings(deadline=None, print_blob=True, derandomize=bool(os.environ.get("CI")))
+settings.register_profile("fast", _COMMON, max_examples=50, stateful_step_count=25)
+settings.register_profile("full", _COMMON, max_examples=500, stateful_step_count=60)
+# `--hypothesis-profile=full`, as in `make test-long`, takes the place of this.
+settings.load_profile("fast")
+
+_SEED = "HEADGATE_TEST_SEED"
+# In the environment, so that processes of the same run have the same.
+os.environ.setdefault(_SEED, str(secrets.randbits(32)))
+
+
+def pytest_report_header() -> str:
+    return f"{_SEED}={os.environ[_SEED]} gives what tests draw by chance again; hypothesis prints its own"
+
+
+# Tests that share what is dear to start (a Spark session, a server with its clients), one folder each.
+_TOGETHER = ("spark", "interop")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With workers (`-n 2 --dist loadgroup`) the tests of a file stay on one of them, and those of such folders."""
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            place = item.path.relative_to(Path(__file__).parent)
+            item.add_marker(pytest.mark.xdist_group(place.parts[0] if place.parts[0] in _TOGETHER else str(place)))
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """Where tests begin that draw by chance: printed at the head of the run, `HEADGATE_TEST_SEED` gives it again."""
+    return int(os.environ[_SEED])
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,8 @@ import pytest
 
 from headgate import kernels
 from headgate.log import ChunkType, Stream, Writer
-from headgate.log.entries import EXPANSION_LIMIT_BYTES, unpack_chunk
+from headgate.log.compression import EXPANSION_LIMIT_BYTES
+from headgate.log.entries import unpack_chunk
 from headgate.log.files import DiskFile
 from headgate.log.format import CHUNK_HEADER_BYTES
 
@@ -52,6 +53,7 @@ def without_kernels(action: Callable[[], Result]) -> Result:
     """What `action` gives where there are no kernels."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "load", lambda _module: None)
+        patch.setattr(kernels, "loaded", lambda _module: None)
         return action()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ FILTERS = tuple(
 )
 
 
+@functools.lru_cache(maxsize=10_000)
 def body(number: int) -> bytes:
     """The encoded message of a number."""
     return Message(

@@ -6,19 +6,15 @@ python tools/server_pages.py --check    exit status 1 if one is not what would b
 
 from __future__ import annotations
 
-import ast
 import inspect
-import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 import msgspec
+from key_tables import default, meanings, plain_keys, tables, write_pages
 
-from headgate.server import settings
-from headgate.server.configuration import table_of
 from headgate.server.metrics import CONNECTION, CONSUMER, READ, SERVER, STREAM, Family
 from headgate.server.settings import ServerSettings
 
@@ -68,6 +64,8 @@ _METRICS = """# Metrics
 Families that mean the same as in RabbitMQ have its names; `rabbitmq_stream_read_bytes_total` and
 `rabbitmq_stream_written_bytes_total` are those of its Stream PerfTest, counted here by the server for all clients of
 the stream protocol.
+Messages and lags count messages also under names of RabbitMQ, which counts offsets there: chunks of stored offsets take
+offsets and hold no message, so a consumer that has looked at every message has the lag 0.
 Counters of streams hold what consumers took that are gone, too, since the server started. With `_total` left out the
 names are those of `headgate tail --counters`, of the [console](http.md#the-console) and of Spark's progress.
 """
@@ -76,7 +74,7 @@ names are those of `headgate tail --counters`, of the [console](http.md#the-cons
 def configuration_page() -> str:
     """The page of all keys."""
     parts = [_CONFIGURATION]
-    for title, table in _tables(ServerSettings, ""):
+    for title, table in tables(ServerSettings):
         parts.append(f"## {title}\n")
         parts.append(f"{inspect.getdoc(table)}\n")
         parts.append("| key | value | default | |\n| --- | --- | --- | --- |")
@@ -84,64 +82,10 @@ def configuration_page() -> str:
     return "\n".join(parts)
 
 
-def _tables(table: type[msgspec.Struct], prefix: str) -> Iterator[tuple[str, type[msgspec.Struct]]]:
-    yield (prefix and f"`{prefix}`") or "At the top", table
-    for key, kind in get_type_hints(table).items():
-        inner = table_of(kind)
-        if inner is not None:
-            name = f"{prefix.strip('[]')}.{key}" if prefix else key
-            yield from _tables(inner, f"[[{name}]]" if get_origin(kind) is list else f"[{name}]")
-
-
 def _rows(table: type[msgspec.Struct]) -> Iterator[str]:
-    meanings = _meanings(table)
-    for field in msgspec.structs.fields(table):
-        kind = get_type_hints(table, include_extras=True)[field.name]
-        if table_of(kind) is None:
-            yield f"| `{field.name}` | {_kind(kind)} | {_default(field)} | {meanings.get(field.name, '')} |"
-
-
-def _meanings(table: type[msgspec.Struct]) -> dict[str, str]:
-    """The texts behind the fields of a structure."""
-    (body,) = (
-        node.body
-        for node in ast.parse(inspect.getsource(settings)).body
-        if isinstance(node, ast.ClassDef) and node.name == table.__name__
-    )
-    return {
-        statement.target.id: " ".join(str(text.value.value).split())
-        for statement, text in itertools.pairwise(body)
-        if isinstance(statement, ast.AnnAssign)
-        and isinstance(statement.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-    }
-
-
-_KINDS = {int: "number", float: "number", str: "text", bool: "`true`, `false`"}
-
-
-def _kind(kind: Any) -> str:
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return _kind(arguments[0])
-    if origin in (Union, UnionType):
-        return ", ".join(dict.fromkeys(_kind(member) for member in arguments if member is not type(None)))
-    if origin is Literal:
-        return ", ".join(f"`{value}`" for value in arguments)
-    if origin is list:
-        return f"list of {_kind(arguments[0])}"
-    return _KINDS.get(kind, "table")
-
-
-def _default(field: msgspec.structs.FieldInfo) -> str:
-    if field.default_factory is not msgspec.NODEFAULT:
-        return ""
-    if field.default is msgspec.NODEFAULT:
-        return "required"
-    if field.default is None or field.default == "":
-        return ""
-    return f"`{str(field.default).lower() if isinstance(field.default, bool) else field.default}`"
+    texts = meanings(table)
+    for field, kind in plain_keys(table):
+        yield f"| `{field.name}` | {kind} | {default(field)} | {texts.get(field.name, '')} |"
 
 
 def metrics_page() -> str:
@@ -176,18 +120,7 @@ WRITERS: dict[str, Callable[[], str]] = {"configuration.md": configuration_page,
 
 def main() -> int:
     """Write the pages, or check them."""
-    stale = [
-        name
-        for name, write in WRITERS.items()
-        if not (PAGES / name).exists() or (PAGES / name).read_text(encoding="utf-8") != write()
-    ]
-    if "--check" in sys.argv[1:]:
-        if stale:
-            print("not up to date:", ", ".join(stale))
-        return 1 if stale else 0
-    for name in stale:
-        (PAGES / name).write_text(WRITERS[name](), encoding="utf-8")
-    return 0
+    return write_pages(PAGES, WRITERS, only_check="--check" in sys.argv[1:])
 
 
 if __name__ == "__main__":

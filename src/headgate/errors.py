@@ -8,7 +8,8 @@
     │   └── FilterConversionError  no filter of the other language is true for the same messages
     ├── MessageError           bytes that are no AMQP 1.0 message: position, reason
     ├── LogError               a stream on disk: path, position
-    │   ├── StreamNotFoundError    no stream of that name or at that path
+    │   ├── StreamNotFoundError    no stream of that name or at that path, or none any more
+    │   │   └── StreamReplacedError    it was deleted, and another one of its name is there
     │   ├── StreamExistsError      a stream of that name is there already
     │   ├── CorruptChunkError      chunk, index or file head that does not check
     │   ├── CorruptSidecarError    a match index that does not check; readers pass over it
@@ -45,7 +46,17 @@ Evaluating a filter over a message never raises any of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+
+
+def did_you_mean(found: str, known: Iterable[str]) -> str:
+    """`; did you mean 'orders'?`: the names, at most three, that are like one that is not known; empty without one."""
+    from difflib import get_close_matches
+
+    by_lower = {name.lower(): name for name in known}
+    near = [repr(by_lower[name]) for name in get_close_matches(found.lower(), by_lower)]
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 class HeadgateError(Exception):
@@ -144,6 +155,26 @@ def _rebuild_message_error(reason: str, position: int) -> MessageError:
     return MessageError(reason, position=position)
 
 
+class MismatchError(HeadgateError):
+    """An application property of another type than it is declared with; `reason` names it, its value and both types."""
+
+    def __init__(self, reason: str, *, stream: str, offset: int) -> None:
+        super().__init__(reason, stream, offset)
+        self.reason = reason
+        self.stream = stream
+        self.offset = offset
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_mismatch_error, (self.reason, self.stream, self.offset)
+
+    def __str__(self) -> str:
+        return f"stream {self.stream}, offset {self.offset}: {self.reason}"
+
+
+def _rebuild_mismatch_error(reason: str, stream: str, offset: int) -> MismatchError:
+    return MismatchError(reason, stream=stream, offset=offset)
+
+
 class LogError(HeadgateError):
     """Something about a stream on disk; `path` is the file or folder, `position` the byte in it where one is known."""
 
@@ -166,7 +197,11 @@ def _rebuild_log_error(kind: type[LogError], reason: str, path: str, position: i
 
 
 class StreamNotFoundError(LogError):
-    """No stream of that name or at that path."""
+    """No stream of that name or at that path, or none any more."""
+
+
+class StreamReplacedError(StreamNotFoundError):
+    """The stream meant was deleted, and another one of its name made since; the reason names both identities."""
 
 
 class StreamExistsError(LogError):

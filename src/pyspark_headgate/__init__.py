@@ -1,8 +1,11 @@
 """Makes `USING headgate` and `format("headgate")` known to every Spark session that can import this package.
 
 Hides nothing: Spark looks for installed modules called `pyspark_…` that have a `DefaultSource`, imports them all in a
-process of its own, and registers what it finds. So this module imports nothing heavy before it is used. A session that
-`headgate.spark.register` was called with has more: filters that Spark pushes down, and `headgate_match`.
+process of its own, and registers what it finds. That process runs under `PYSPARK_PYTHON`, by default `python3` of the
+PATH: where that is a Python without this package, Spark says `DATA_SOURCE_NOT_FOUND`, and nothing here runs.
+
+This module imports nothing heavy before it is used. A session that `headgate.spark.register` was called with has more:
+filters that Spark pushes down, and `headgate_match`.
 """
 # ruff: noqa: N802 - Spark gives the methods their names
 

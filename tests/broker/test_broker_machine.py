@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from brokers import Answers, SetClock, batch, open_broker, open_session, stored
+from examples import examples
 from headgate.broker.batches import PublishMessage
 from headgate.broker.broker import BrokerSettings
 from headgate.broker.publishing import Publisher
@@ -135,4 +135,4 @@ class BrokerMachine(RuleBasedStateMachine):
 
 
 TestBroker = BrokerMachine.TestCase
-TestBroker.settings = settings(deadline=None, max_examples=25, stateful_step_count=25)
+TestBroker.settings = examples(0.5)

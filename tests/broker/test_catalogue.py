@@ -440,7 +440,7 @@ def test_trouble_with_one_stream_is_logged_once_and_the_others_are_looked_after(
         broker.tick(START_MS)
         broker.tick(START_MS)
     assert ready == ["good"]
-    assert [record.message.startswith("stream 'bad' cannot be looked after") for record in caplog.records] == [True]
+    assert [record.message.startswith("stream 'bad' is damaged: ") for record in caplog.records] == [True]
     replace_file(stream_folder(tmp_path, "bad") / "stream.json", settings)
     broker.tick(START_MS)
     broker.close()
@@ -460,13 +460,14 @@ def test_a_declaration_that_found_the_disk_full_leaves_no_stream_and_can_be_repe
         with pytest.raises(StorageFullError):
             session.declare_stream("orders", {"max-age": "1D"})
     assert session.streams() == []
+    assert os.listdir(tmp_path / "streams") == []
     with pytest.raises(ResourceNotFoundError):
         session.stream_info("orders")
     assert session.declare_stream("orders", {"max-age": "1D"}) is Declared.CREATED
     assert session.stream_info("orders").arguments == {"max-age": "1D"}
 
 
-def test_the_size_of_a_stream_is_that_of_its_segments(tmp_path: Path) -> None:
+def test_the_size_of_a_stream_is_that_of_its_segments_and_index_files(tmp_path: Path) -> None:
     broker = open_broker(tmp_path)
     session = open_session(broker)
     session.declare_stream("s", {"stream-max-segment-size-bytes": 2000, "max-length-bytes": 6000})
@@ -480,6 +481,7 @@ def test_the_size_of_a_stream_is_that_of_its_segments(tmp_path: Path) -> None:
             os.utime(folder, ns=(turn, turn))
         segments = list(folder.glob("*.segment"))
         counts.append(len(segments))
-        assert stream.size_bytes() == stream.size_bytes() == sum(path.stat().st_size for path in segments)
+        files = [*segments, *folder.glob("*.index")]
+        assert stream.size_bytes() == stream.size_bytes() == sum(path.stat().st_size for path in files)
     assert len(set(counts)) > 2 and counts[-1] < 6
     broker.close()

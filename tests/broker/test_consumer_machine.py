@@ -6,10 +6,10 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from examples import examples
 from headgate.broker.batches import ChunkBatch, PublishBatch
 from headgate.broker.broker import Broker
 from headgate.broker.consumers import ChunkConsumer, ConsumerOptions, MessageConsumer
@@ -216,4 +216,4 @@ class ConsumerMachine(RuleBasedStateMachine):
 
 
 TestConsumers = ConsumerMachine.TestCase
-TestConsumers.settings = settings(deadline=None, max_examples=25, stateful_step_count=30)
+TestConsumers.settings = examples(0.5)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -113,8 +112,6 @@ class PartitionMachine(GroupMachine):
 
 TestGroupOfAStream = GroupMachine.TestCase
 TestGroupOfAPartition = PartitionMachine.TestCase
-for case in (TestGroupOfAStream, TestGroupOfAPartition):
-    case.settings = settings(deadline=None, max_examples=60, stateful_step_count=30)
 
 
 def consumer(

@@ -60,7 +60,9 @@ def test_a_message_that_comes_alone_is_published_as_a_batch_of_one(tmp_path: Pat
     found = []
     for way in ("alone", "batch"):
         root = tmp_path / way
-        Stream.create(stream_folder(root, "orders"), name="orders", now_ms=0, filter_source=filter_source)
+        Stream.create(
+            stream_folder(root, "orders"), name="orders", now_ms=0, filter_source=filter_source, identity="f" * 32
+        )
         broker = open_broker(root)
         session = open_session(broker)
         publisher = session.publisher("orders")
@@ -538,6 +540,37 @@ def test_an_error_in_the_background_refuses_the_batch_and_is_raised(
         then(ZeroDivisionError())
     assert len(answers.refused) == 1
     broker.close()
+
+
+@pytest.mark.parametrize("is_lone", [False, True])
+def test_what_a_worker_could_not_write_is_refused_when_the_broker_closes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lone: bool
+) -> None:
+    """Closing does not wait to be told of the error, which is none of storage."""
+    worker = Background()
+    broker = disk_broker(tmp_path, worker)
+    session = open_session(broker)
+    session.declare_stream("orders", {})
+    answers = Answers()
+    publisher = session.publisher("orders")
+    if is_lone:
+        publisher.publish_message(PublishMessage(b"1", answers.to(1)))
+    else:
+        publisher.publish(batch([b"1"], answers.to(1)))
+    broker.write_queued()
+    work, _then = worker.jobs.pop()
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(24, "too many open files")
+
+    with monkeypatch.context() as patch:
+        for name in ("append_chunks", "append_message", "append"):
+            patch.setattr(Writer, name, fail)
+        with pytest.raises(OSError, match="too many"):
+            work()
+    broker.close()
+    assert not answers.confirmed and len(answers.refused) == 1
+    assert stored(tmp_path, "orders") == []
 
 
 def test_closing_waits_for_what_is_written_in_the_background(tmp_path: Path) -> None:

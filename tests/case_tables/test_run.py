@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.case_tables import TableResult, run_tables
@@ -210,7 +210,6 @@ _JSON = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.lists(st.one_of(st.dictionaries(st.sampled_from(_KEYS), _JSON, max_size=6), _JSON), min_size=1, max_size=4))
 def test_no_line_raises(tmp_path_factory: pytest.TempPathFactory, lines: list[object]) -> None:
     file = table_of(tmp_path_factory.getbasetemp(), *[json.dumps(line) for line in lines])

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from command_line import Outcome, Run
+from headgate import kernels
 from headgate.cli import main
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_kernels() -> None:
+    """Compiled before the first command: none of them tells that it has to wait."""
+    for module in kernels.FILTER:
+        kernels.load(module)
 
 
 @pytest.fixture

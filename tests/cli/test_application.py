@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,6 +41,8 @@ COMMANDS = [
     ["user", "ls"],
     ["user", "password"],
     ["user", "permit"],
+    ["kernels", "compile"],
+    ["kernels", "ls"],
     ["serve"],
     ["run"],
     ["generate"],
@@ -188,3 +191,48 @@ def test_an_interrupt_before_the_commands_are_there_leaves_no_traceback(monkeypa
     monkeypatch.delitem(sys.modules, "headgate.cli.application")
     monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
     assert main(["stream", "ls"]) == 130
+
+
+SCRIPTS = {
+    "bash": (".local/share/bash-completion/completions/headgate", ".bashrc"),
+    "zsh": (".zsh/completions/_cyclopts_headgate", ".zshrc"),
+    "fish": (".config/fish/completions/headgate.fish", None),
+}
+
+
+@pytest.mark.parametrize("shell", SCRIPTS)
+def test_completion_is_installed_for_a_shell(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: str
+) -> None:
+    for name in ("ZSH", "ZSH_CUSTOM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    script, start_file = SCRIPTS[shell]
+    for _ in range(2):
+        shown = run("--install-completion", "--shell", shell)
+        assert (shown.status, shown.out) == (0, f"{tmp_path / script}\n")
+    text = (tmp_path / script).read_text()
+    assert "publish" in text and "follow" in text
+    if start_file is not None:
+        assert (tmp_path / start_file).read_text().count(str((tmp_path / script).parent)) in (1, 2)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_completes_commands_and_options(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert run("--install-completion", "--shell", "bash").status == 0
+    asked = """
+    . ~/.bashrc
+    complete -p headgate
+    COMP_WORDS=(headgate stream ver); COMP_CWORD=2; _headgate; echo "${COMPREPLY[@]}"
+    COMP_WORDS=(headgate tail orders --fol); COMP_CWORD=3; _headgate; echo "${COMPREPLY[@]}"
+    """
+    ended = subprocess.run(["bash", "--norc", "-c", asked], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines() == ["complete -F _headgate headgate", "verify", "--follow"]
+
+
+def test_a_shell_that_is_not_recognized_has_to_be_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cyclopts.completion.detect.detect_shell", lambda: "powershell")
+    shown = run("--install-completion")
+    assert shown.status == 2
+    assert "--shell: found powershell, expected bash, zsh, fish" in shown.err

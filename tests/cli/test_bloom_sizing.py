@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.cli import main
@@ -29,7 +29,6 @@ def test_command_prints_the_documented_error(capsys: pytest.CaptureFixture[str])
     assert "14 %" in capsys.readouterr().out
 
 
-@settings(deadline=None)
 @given(values=st.integers(1, 300), rate=st.floats(0.001, 0.9))
 def test_size_for_is_the_smallest_that_keeps_the_rate(values: int, rate: float) -> None:
     size = size_for(values, rate)

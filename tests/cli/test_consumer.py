@@ -74,7 +74,14 @@ def test_stored_offsets_of_a_folder_are_listed_with_their_lag(orders: Run, tmp_p
     shown = orders("consumer", "lag")
     assert shown.out.splitlines() == [
         "stream\tname\ttag\tstored_offset\tnext_offset\tlag\tfiltered_lag",
-        "orders\tapp\t\t19\t31\t11\t",
+        "orders\tapp\t\t19\t31\t10\t",
     ]
     assert orders("consumer", "ls", "orders").out == "stream\tname\tstored_offset\norders\tapp\t19\n"
     assert "no consumer stored an offset" in orders("consumer", "ls", "empty").err
+
+
+def test_a_stream_that_a_server_has_not_is_named_with_one_like_it(run: Run, server: str) -> None:
+    for verb in ("ls", "lag"):
+        shown = run("consumer", verb, "ordesr", "--server", server)
+        assert shown.status == 1
+        assert "ordesr: no stream of that name; did you mean 'orders'" in shown.err

@@ -131,3 +131,9 @@ def test_a_list_of_no_filters_says_how_to_register_one(run: Run) -> None:
     assert (shown.status, shown.out) == (0, "")
     assert "headgate index register STREAM ID --filter TEXT" in shown.err
     assert run("index", "ls", "--json").out == ""
+
+
+def test_a_count_does_not_begin_behind_the_end(orders: Run) -> None:
+    shown = orders("index", "count", "orders", "--filter", "price > 1", "--from", "31")
+    assert shown.status == 2
+    assert "--from: found 31, which lies behind the end: the stream has offsets 0 to 29" in shown.err

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import headgate
 from command_line import Run
 from headgate import Message
 from headgate.cli.units import shown_time
 from headgate.client import Client
 from headgate.clock import now_ms
+from headgate.errors import ResourceNotFoundError, StreamLockedError
+from headgate.log import list_streams, resolve_stream
 from headgate.log.format import ChunkType
+from headgate.log.lock import LOCK_NAME
+from headgate.log.root import lock_root, server_lock_folder, set_aside
 from headgate.server.stream import StreamHandler
 from server.running import RunningServer, running_server
 
@@ -123,10 +130,10 @@ def test_publish_names_the_line_that_is_wrong(there: Run) -> None:
     assert "line 2" in shown.err
 
 
-def test_info_shows_what_the_server_says(there: Run) -> None:
+def test_info_shows_what_the_server_says(there: Run, server: FakeServer) -> None:
     (facts,) = there("stream", "info", "orders", "--json").json
     assert (facts["messages"], facts["first_offset"], facts["next_offset"]) == (30, 0, 30)
-    assert facts["product"] == "RabbitMQ 4.3.6"
+    assert facts["product"] == ("RabbitMQ 4.3.6" if server.properties is RABBITMQ else "Headgate 0.1.0")
     assert "next_offset" in there("stream", "info", "orders").out
 
 
@@ -155,6 +162,14 @@ def test_verify_says_what_it_checked_of_a_server_and_what_not(there: Run, server
     shown = there("stream", "verify", "orders")
     assert shown.status == 0
     assert "4 chunks, 31 records" in shown.err and "not delivered: 1 offset of 32" in shown.err
+    (said,) = there("stream", "verify", "orders", "--json").json
+    assert said["checked"].pop("size_bytes") > 0
+    assert said == {
+        "stream": "orders",
+        "checked": {"chunks": 4, "records": 31},
+        "damaged_places": 0,
+        "offsets_not_delivered": 1,
+    }
 
 
 def test_verify_names_each_damaged_chunk_of_a_server(there: Run, server: FakeServer) -> None:
@@ -163,7 +178,9 @@ def test_verify_names_each_damaged_chunk_of_a_server(there: Run, server: FakeSer
     damage(stream, 2, 31)
     shown = there("stream", "verify", "orders", "--json")
     assert shown.status == 1
-    assert shown.json == [
+    *damages, said = shown.json
+    assert said["damaged_places"] == 2
+    assert damages == [
         {"path": "orders", "position": None, "reason": "data of chunk 0 fails its CRC"},
         {"path": "orders", "position": None, "reason": f"chunk id {20 ^ 0x1F}, expected 20 or more"},
     ]
@@ -206,8 +223,14 @@ def damage(stream: FakeStream, number: int, at: int) -> None:
     stream.chunks[number] = bytes(chunk)
 
 
-def test_a_stream_is_deleted_on_a_server(there: Run) -> None:
-    assert there("stream", "rm", "orders").status == 0
+def test_a_stream_is_deleted_on_a_server(there: Run, server: FakeServer) -> None:
+    if server.properties is HEADGATE:
+        # It could say who uses the stream, but its HTTP is off.
+        refused = there("stream", "rm", "orders")
+        assert refused.status == 1 and "HTTP is off" in refused.err and "--force" in refused.err
+        assert there("stream", "rm", "orders", "--force").status == 0
+    else:
+        assert there("stream", "rm", "orders").status == 0
     gone = there("stream", "info", "orders")
     assert gone.status == 1
     assert "stream does not exist" in gone.err
@@ -225,6 +248,7 @@ def test_streams_are_listed_where_the_server_tells_them(there: Run, server: Fake
         assert shown.status == 1 and "lists no streams" in shown.err
     else:
         assert shown.json == [{"name": "orders", "first_offset": 0, "next_offset": 30, "messages": 30}]
+        assert "only what the stream protocol says" in shown.err
 
 
 def test_the_environment_names_a_server(run: Run, server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,6 +285,74 @@ def test_a_stream_of_files_is_deleted_unless_somebody_writes_it(run: Run) -> Non
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     with running_server(tmp_path_factory.mktemp("real"), handlers={"stream": StreamHandler}) as running:
         yield running
+
+
+@pytest.mark.parametrize("place", ["--root", "--server"])
+def test_a_stream_that_a_client_uses_is_deleted_by_force_only_and_the_client_is_told(
+    real: RunningServer, run: Run, place: str
+) -> None:
+    address = f"127.0.0.1:{real.ports['stream']}"
+    root = real.context.settings.root
+    where = (place, {"--root": root, "--server": address}[place])
+    name = f"used{place}"
+    assert run("stream", "create", name, "--server", address).status == 0
+    assert run("publish", name, "--server", address, stdin='{"body": "m"}\n').status == 0
+    # Kernels that are not compiled yet would take longer than a connection lasts whose client says nothing.
+    assert run("tail", name, "--server", address).status == 0
+    with Client.connect(address) as client, client.consumer(name, start="first", name="billing") as consumer:
+        reading = iter(consumer)
+        next(reading)
+        refused = run("stream", "rm", name, *where)
+        assert refused.status == 1
+        assert f"stream '{name}' is in use by consumer 'billing' of user 'guest' (stream, 127.0.0.1:" in refused.err
+        assert "--force" in refused.err
+        assert client.has_stream(name)
+        assert run("stream", "rm", name, *where, "--force").status == 0
+        assert not client.has_stream(name)
+        with pytest.raises(ResourceNotFoundError, match=name):
+            next(reading)
+    assert run("stream", "rm", name, *where).status == 1
+
+
+def test_a_served_root_that_cannot_be_asked_names_its_server(real: RunningServer, run: Run) -> None:
+    address = f"127.0.0.1:{real.ports['stream']}"
+    root = real.context.settings.root
+    assert run("stream", "create", "kept", "--server", address).status == 0
+    refused = run("stream", "rm", "kept", "--root", root, "--password", "wrong")
+    assert refused.status == 1
+    assert f"http://127.0.0.1:{real.ports['http']}" in refused.err
+    assert f"process {os.getpid()} on" in refused.err
+    assert "headgate stream rm --server ADDRESS kept" in refused.err
+    note = server_lock_folder(Path(root)) / LOCK_NAME
+    before = note.read_bytes()
+    note.write_bytes(before.replace(b'"http"', b'"off!"'))
+    try:
+        refused = run("stream", "rm", "kept", "--root", root)
+    finally:
+        note.write_bytes(before)
+    assert refused.status == 1 and "headgate stream rm --server ADDRESS kept" in refused.err
+    assert resolve_stream("kept", root).name == "kept"
+    assert run("stream", "rm", "kept", "--root", root).status == 0
+
+
+def test_no_server_takes_a_root_while_a_stream_of_it_is_deleted(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "data"
+    assert run("stream", "create", "orders", "--root", root).status == 0
+    held: list[str] = []
+
+    def set_aside_while_locked(root: Path, folder: Path) -> Path | None:
+        with pytest.raises(StreamLockedError) as refused:
+            lock_root(root, now_ms=0)
+        held.append(str(refused.value))
+        return set_aside(root, folder)
+
+    monkeypatch.setattr("headgate.log.root.set_aside", set_aside_while_locked)
+    assert run("stream", "rm", "orders", "--root", root).status == 0
+    assert len(held) == 1
+    lock_root(root, now_ms=0).release()
+    assert list_streams(root) == [] and not list((root / ".headgate" / "deleted").iterdir())
 
 
 def test_tail_with_a_filter_gives_what_it_gives_on_the_files_of_the_server(real: RunningServer, run: Run) -> None:
@@ -310,7 +402,11 @@ def test_a_stream_of_a_server_is_shown_as_its_files_are(real: RunningServer, run
     assert on_files["publishers"] == {"shop AMER": 1, "shop EMEA": 1, "shop None": 1}
     assert (on_server["filter_size_bytes"], on_server["segments"], on_server["server"]) == (32, 1, address)
     assert on_server["arguments"] == {"stream-filter-size-bytes": 32, "max-age": "604800s"}
+    assert on_server["product"] == f"Headgate {headgate.__version__}"
+    (row,) = [row for row in run("stream", "ls", "--server", address, "--json").json if row["name"] == "shown/it"]
+    assert (row["next_offset"], row["messages"], row["size_bytes"]) == (4, 3, on_files["size_bytes"])
     shown = run("stream", "info", "shown/it", "--server", address).out
+    assert "{" not in shown
     assert "consumer billing" in shown and "publisher shop AMER" in shown and "argument max-age" in shown
 
     unknown = {"segment", "position", "bloom_fill", "state"}
@@ -342,3 +438,43 @@ def test_tail_follows_a_stream_of_a_server(real: RunningServer, run: Run) -> Non
     refused = run("tail", "followed", "--follow", "--until", "last", "--server", address)
     assert refused.status == 2
     assert "--until" in refused.err
+
+
+def test_a_name_that_is_no_stream_brings_up_those_like_it_where_the_server_lists_them(
+    there: Run, server: FakeServer
+) -> None:
+    for command in (
+        ["tail", "ordesr"],
+        ["publish", "ordesr"],
+        ["stream", "info", "ordesr"],
+        ["stream", "rm", "ordesr"],
+    ):
+        shown = there(*command, stdin='{"body": "x"}')
+        assert shown.status == 1
+        assert "ordesr: the server answers: stream does not exist" in shown.err
+        assert ("; did you mean 'orders'?" in shown.err) is (server.properties is HEADGATE), command
+
+
+def test_a_begin_behind_the_end_is_refused_on_a_server(there: Run) -> None:
+    for options in (["--from", "31"], ["--from", "2999-01-01"], ["--from", "8", "--until", "5"]):
+        shown = there("tail", "orders", "--offsets", *options)
+        assert (shown.status, shown.out) == (2, "")
+        assert "--from: found" in shown.err
+    assert there("tail", "orders", "--offsets", "--from", "30").status == 0
+
+
+def test_publish_compressed_sends_sub_batches_and_refuses_filter_values(there: Run, server: FakeServer) -> None:
+    lines = [json.dumps({"body": f"{number}"}) for number in range(5)]
+    given = "\n".join(lines) + "\n"
+    sent = there("publish", "orders", "--publisher", "p", "--compression", "zstd", stdin=given)
+    assert sent.err == "5 messages published; next offset 35\n"
+    assert server.streams["orders"].headers[-1].num_entries == 1
+    again = there("publish", "orders", "--publisher", "p", "--compression", "zstd", stdin=given)
+    assert again.err == "0 messages published, 5 already there; next offset 35\n"
+    assert [row["body"] for row in there("tail", "orders", "--from", "30", "--json").json] == [
+        {"data": f"{number}"} for number in range(5)
+    ]
+    with_value = there("publish", "orders", "--compression", "gzip", stdin='{"body": "x"}\n{"filter_value": "EMEA"}')
+    assert with_value.status == 2
+    assert "line 2: found filter value 'EMEA'" in with_value.err
+    assert "1 message published; next offset 36" in with_value.err

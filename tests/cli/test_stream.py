@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from command_line import Run
+from headgate.log import Writer, resolve_stream
+from headgate.log.format import FILE_HEAD_BYTES
 
 OSIRIS = Path(__file__).parent.parent / "vectors" / "osiris"
 FIRST = f"{0:020d}"
@@ -94,6 +96,16 @@ def test_info_counts_messages_and_names_publishers(orders: Run) -> None:
     assert "publisher shop" in orders("stream", "info", "orders").out
 
 
+def test_the_list_and_the_info_of_a_stream_tell_one_size(orders: Run, tmp_path: Path) -> None:
+    (row,) = orders("stream", "ls", "--json").json
+    pair = [
+        *(tmp_path / "root" / "streams" / "orders").glob("*.segment"),
+        *tmp_path.glob("root/streams/orders/*.index"),
+    ]
+    assert len(pair) == 2 and row["size_bytes"] == sum(path.stat().st_size for path in pair)
+    assert orders("stream", "info", "orders", "--json").json[0]["size_bytes"] == row["size_bytes"]
+
+
 def test_info_reads_a_folder_of_rabbitmq_in_place(run: Run, foreign: Path) -> None:
     described = json.loads((OSIRIS / "osiris-64.json").read_text())
     shown = run("stream", "info", foreign, "--json").json[0]
@@ -131,10 +143,59 @@ def test_dump_off_a_terminal_is_a_table_with_tabs(run: Run, foreign: Path) -> No
     assert {row.count("\t") for row in rows} == {head.count("\t")}
 
 
+def test_names_cannot_write_lines_and_colours_into_tables(run: Run, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    forged = "x\n2026-11-23 error\x1b[31m\tFORGED"
+    assert run("stream", "create", "s").status == 0
+    with Writer.open(resolve_stream("s", root), now_ms=0) as writer:
+        writer.append([(b"m", None)], now_ms=0, publisher=forged, sequences=[1])
+    assert run("stream", "create", forged).status == 0
+    for command in (("stream", "ls"), ("stream", "info", "s")):
+        shown = run(*command)
+        assert r"x\n2026-11-23 error\x1b[31m\tFORGED" in shown.out
+        assert "\x1b" not in shown.out and not any(line.startswith("2026-11-23") for line in shown.lines)
+
+
+def test_repair_makes_a_damaged_index_again_and_says_what_it_cannot(run: Run, tmp_path: Path) -> None:
+    run("stream", "create", "s", "--filter-source", "properties.subject")
+    for number in range(9):
+        assert run("publish", "s", stdin=f'{{"subject": "v{number}", "body": "m"}}\n').status == 0
+    folder = tmp_path / "root" / "streams" / "s"
+    index = folder / f"{0:020d}.index"
+    flip(index, 148, 7)
+    for command in (("tail", "s"), ("stream", "info", "s")):
+        shown = run(*command)
+        assert shown.status == 1
+        assert str(index) in shown.err and "stream repair" in shown.err
+    shown = run("stream", "verify", "s")
+    assert shown.status == 1 and "no index record for this place" in shown.out
+    assert run("publish", "s", stdin='{"body": "m"}\n').status == 1
+    shown = run("stream", "repair", "s")
+    assert shown.status == 0 and f"repaired: {index}" in shown.out
+    assert len(run("tail", "s", "--json").json) == 9
+    flip(folder / f"{0:020d}.segment", 8 + 48 + 3, 0)
+    shown = run("stream", "verify", "s")
+    assert shown.status == 1 and "the Bloom filter of chunk 0 is not that of its messages" in shown.out
+
+
+def flip(path: Path, byte: int, bit: int) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[byte] ^= 1 << bit
+    path.write_bytes(raw)
+
+
 def test_verify_passes_a_whole_stream_and_names_each_damaged_place(run: Run, foreign: Path) -> None:
     shown = run("stream", "verify", foreign)
     assert (shown.status, shown.out) == (0, "")
     assert "all is well" in shown.err
+    described = json.loads((OSIRIS / "osiris-64.json").read_text())["chunks"]
+    checked = {
+        "chunks": len(described),
+        "records": sum(chunk["header"]["num_records"] for chunk in described),
+        "size_bytes": (foreign / f"{FIRST}.segment").stat().st_size - FILE_HEAD_BYTES,
+    }
+    (said,) = run("stream", "verify", foreign, "--json").json
+    assert said == {"stream": str(foreign), "checked": checked, "damaged_places": 0}
     segment = foreign / f"{FIRST}.segment"
     damaged = bytearray(segment.read_bytes())
     chunk = json.loads((OSIRIS / "osiris-64.json").read_text())["chunks"][2]
@@ -143,7 +204,9 @@ def test_verify_passes_a_whole_stream_and_names_each_damaged_place(run: Run, for
     shown = run("stream", "verify", foreign)
     assert shown.status == 1
     assert f"{segment}, byte {chunk['position']}" in shown.out
-    assert run("stream", "verify", foreign, "--json").json[0]["position"] == chunk["position"]
+    damage, said = run("stream", "verify", foreign, "--json").json
+    assert damage["position"] == chunk["position"]
+    assert said == {"stream": str(foreign), "checked": checked, "damaged_places": 1}
     assert run("stream", "dump", foreign).status == 1
 
 

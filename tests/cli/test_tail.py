@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -227,3 +229,94 @@ def test_a_folder_is_no_file_of_lines_and_text_is_no_json(orders: Run, tmp_path:
     assert shown.status == 2
     assert "1 message published" in shown.err
     assert "line 2: found 'false alarm', expected a JSON object" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--from", "100"], "--from: found 100, .*the stream has offsets 0 to 29; --follow waits"),
+        (["--from", "8", "--until", "5"], "--from: found 8, which lies behind --until 5"),
+        (["--from", "1h", "--until", "2001-01-01"], "--from: found 1h, which lies behind --until 2001-01-01"),
+        (["--from", "9", "--until", "5", "--follow"], "--from: found 9"),
+        (["--from", "2999-01-01"], "--from: found 2999-01-01T00:00:00.000Z, .*offsets 0 to 29"),
+        (["--from", "tomorrow"], "--from: 'tomorrow'"),
+    ],
+)
+def test_a_begin_behind_the_end_is_refused(orders: Run, options: list[str], named: str) -> None:
+    shown = orders("tail", "orders", "--offsets", *options)
+    assert (shown.status, shown.out) == (2, "")
+    assert re.search(named, shown.err)
+
+
+@pytest.mark.parametrize("start", ["30", "next", "1s"])
+def test_a_begin_at_the_end_gives_nothing(orders: Run, start: str) -> None:
+    shown = orders("tail", "orders", "--offsets", "--from", start, "--until", "next")
+    assert (shown.status, shown.err) == (0, "")
+
+
+def test_follow_from_an_offset_to_come_says_that_it_begins_with_the_next_message(orders: Run) -> None:
+    following = subprocess.Popen(
+        [sys.executable, "-m", "headgate.cli", "tail", "orders", "-f", "--from", "100", "-n", "1", "--offsets"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert following.stderr is not None
+    assert select.select([following.stderr], [], [], 30.0)[0], "it says nothing"
+    assert "offset 100 is still to come; shown is what comes next, from offset 30 on" in following.stderr.readline()
+    orders("publish", "orders", stdin='{"body": "more"}')
+    assert following.communicate(timeout=30)[0] == "30\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["/nonexistent"], "no stream '/nonexistent'"),
+        (["ordesr"], "did you mean 'orders'"),
+        (["orders", "/nonexistent"], "headgate: /nonexistent: No such file or directory"),
+        (["/nonexistent", "/nonexistent"], "headgate: /nonexistent: No such file or directory"),
+        (["orders", "/"], "/: found a folder, expected a file"),
+    ],
+)
+def test_publish_gives_one_error_for_a_stream_or_file_that_is_not_there(
+    orders: Run, arguments: list[str], named: str
+) -> None:
+    shown = orders("publish", *arguments)
+    assert shown.status != 0
+    assert shown.err.count("\n") == 1
+    assert named in shown.err
+
+
+def test_publish_says_that_standard_input_is_closed(orders: Run) -> None:
+    command = f"{sys.executable} -m headgate.cli publish orders <&-"
+    ended = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert ended.stderr == "headgate: standard input is closed; name a file of JSON lines, or pipe them in\n"
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_messages_are_published_once_and_shown_like_others(run: Run, codec: str) -> None:
+    run("stream", "create", "orders", "--filter-source", "application_properties.region")
+    lines = [
+        json.dumps({"application_properties": {"region": region}, "body": f"{region} {number}"})
+        for region in ("AMER", "EMEA")
+        for number in range(50)
+    ]
+    for count in (50, 100):
+        given = "\n".join(lines[:count]) + "\n"
+        assert run("publish", "orders", "--publisher", "p", "--compression", codec, stdin=given).status == 0
+    shown = run("tail", "orders", "--json").json
+    assert [row["body"]["data"] for row in shown] == [json.loads(line)["body"] for line in lines]
+    assert run("tail", "orders", "--offsets", "--filter-value", "EMEA").lines == [str(n) for n in range(50, 100)]
+    filtered = run("tail", "orders", "--json", "--filter", "region = 'AMER'", "--counters")
+    assert [row["offset"] for row in filtered.json] == list(range(50))
+    assert json.loads(filtered.err)["chunks_skipped"] == 1
+    assert [(row["entries"], row["records"]) for row in run("stream", "dump", "orders", "--json").json] == [(1, 50)] * 2
+    assert run("stream", "verify", "orders").status == 0
+
+
+def test_a_codec_that_there_is_not_is_refused_with_the_list(run: Run) -> None:
+    run("stream", "create", "orders")
+    shown = run("publish", "orders", "--compression", "brotli", stdin="{}")
+    assert shown.status == 2
+    assert all(name in shown.err for name in ("none", "gzip", "snappy", "lz4", "zstd"))

@@ -196,3 +196,16 @@ def test_a_removed_topic_is_a_plain_stream_with_its_messages(topic: Run) -> None
     assert topic("topic", "rm", "orders").status == 0
     assert topic("topic", "ls").out == ""
     assert [row["next_offset"] for row in topic("stream", "ls", "--json").json] == [1]
+
+
+def test_messages_of_a_back_test_do_not_begin_behind_the_end(orders: Run) -> None:
+    for options in (["--from", "31"], ["--from", "8", "--until", "5"]):
+        shown = orders("rule", "test", "orders", "--rule", "dear=price > 1", *options)
+        assert shown.status == 2
+        assert "--from: found" in shown.err
+
+
+def test_a_topic_that_is_not_there_brings_up_names_like_it(orders: Run) -> None:
+    shown = orders("topic", "show", "ordesr")
+    assert shown.status == 1
+    assert "there is no such topic; did you mean 'orders'?" in shown.err

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headgate.log import BloomMatcher, OffsetKind, OffsetSpecification
-from headgate.log.entries import SubBatch, encode_chunk
+from headgate.log.entries import SubBatch, encode_chunk, entries_of
 from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader, ChunkType
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import SERVER_VERSIONS, Command, ResponseCode
@@ -329,14 +329,19 @@ class _Connection:
         entries: list[bytes | SubBatch] = []
         values: list[bytes | None] = []
         refused = [number for number in event.publishing_ids.tolist() if number in self.server.refused_ids]
-        for number, entry, value, _records in event.entries():
+        for number, entry, value, records in event.entries():
             last = stream.sequences.get(declared.reference or "", 0)
             if number in self.server.refused_ids or (declared.reference and number <= last):
                 continue
             if declared.reference:
                 stream.sequences[declared.reference] = number
-            entries.append(entry)
-            values.append(value)
+            if records:
+                (packed,) = entries_of(entry, 1, path=declared.stream, position=0)
+                assert isinstance(packed, SubBatch)
+                entries.append(packed)
+            else:
+                entries.append(entry)
+                values.append(value)
         if entries:
             stream.append(entries, values)
         if self.server.confirms:

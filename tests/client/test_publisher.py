@@ -18,6 +18,8 @@ from headgate.errors import (
     UnsupportedError,
 )
 from headgate.log import BloomMatcher
+from headgate.log.entries import SubBatch, entries_of
+from headgate.log.format import Compression
 from headgate.message import EncodedMessages
 from headgate.protocols.stream.codes import SERVER_VERSIONS, ResponseCode
 from headgate.protocols.stream.frames import DeletePublisher
@@ -206,3 +208,84 @@ def test_an_error_in_the_block_leaves_without_waiting(client: Client, server: Fa
         raise ZeroDivisionError
     with pytest.raises(ConfigError, match="closed"):
         publisher.send(b"two")
+
+
+def sub_batches(server: FakeServer) -> list[tuple[int, int, list[bytes]]]:
+    """Publishing id, codec and messages of every sub-batch that reached the server, repeated ones too."""
+    found = []
+    for number, stored, _ in published(server):
+        (entry,) = entries_of(stored, 1, path="entry", position=0)
+        assert isinstance(entry, SubBatch)
+        messages = list(entry.messages(limit_bytes=1 << 20, path="entry", position=0))
+        found.append((number, entry.compression, messages))
+    return found
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec is not Compression.NONE])
+def test_compressed_messages_leave_in_sub_batches_with_the_id_of_their_last(
+    client: Client, server: FakeServer, codec: Compression
+) -> None:
+    client.create_stream("orders")
+    bodies = [b"%d" % number for number in range(5000)]
+    with client.publisher("orders", name="import", compression=codec.name.lower()) as publisher:
+        publisher.send_many(bodies)
+        publisher.flush()
+        assert (publisher.confirmed, publisher.unconfirmed, publisher.next_publishing_id) == (5000, 0, 5001)
+        publisher.send(b"alone")
+    assert [(number, used) for number, used, _ in sub_batches(server)] == [(n, codec) for n in (4096, 5000, 5001)]
+    assert [body for _, _, messages in sub_batches(server) for body in messages] == [*bodies, b"alone"]
+    stream = server.streams["orders"]
+    assert (stream.next_offset, stream.sequences) == (5001, {"import": 5001})
+
+
+def test_what_does_not_become_smaller_fits_the_frames_of_the_server(client: Client, server: FakeServer) -> None:
+    client.create_stream("orders")
+    noise = np.random.default_rng(7)
+    bodies = [noise.bytes(1_020) for _ in range(3_000)]
+    for codec in ("gzip", "snappy", "lz4", "zstd"):
+        with client.publisher("orders", compression=codec) as publisher:
+            publisher.send_many(bodies)
+    received = [messages for _, _, messages in sub_batches(server)]
+    assert [body for messages in received for body in messages] == bodies * 4
+    assert max(map(len, received)) > 900
+
+
+def test_a_named_publisher_repeats_sub_batches_as_they_were(client: Client, server: FakeServer) -> None:
+    client.create_stream("orders")
+    server.confirms = False
+    publisher = client.publisher("orders", name="import", compression="gzip")
+    publisher.send_many([b"one", b"two"])
+    publisher.send_many([b"three", b"four", b"five"])
+    while len(published(server)) < 2:
+        client.has_stream("orders")
+    server.drop_connections()
+    server.confirms = True
+    publisher.send(b"six")
+    publisher.close()
+    assert (publisher.confirmed, server.streams["orders"].next_offset) == (6, 6)
+    assert [number for number, _, _ in published(server)] == [2, 5, 2, 5, 6]
+
+
+def test_a_refused_sub_batch_counts_its_messages(client: Client, server: FakeServer) -> None:
+    client.create_stream("orders")
+    server.refused_ids = {4: ResponseCode.PRECONDITION_FAILED}
+    publisher = client.publisher("orders", compression="zstd")
+    publisher.send_many([b"one", b"two", b"three", b"four"])
+    with pytest.raises(PreconditionFailedError, match=r"publishing id 4.*0x11") as raised:
+        publisher.flush()
+    assert "4 messages were refused" in str(raised.value.__notes__)
+    assert (publisher.confirmed, publisher.unconfirmed) == (0, 0)
+    publisher.abandon()
+
+
+def test_filter_values_cannot_be_compressed_and_other_codecs_are_refused(client: Client, server: FakeServer) -> None:
+    client.create_stream("orders")
+    with pytest.raises(UnsupportedError, match="no room for the filter values of compressed"):
+        client.publisher("orders", filter_value=region, compression="gzip")
+    with client.publisher("orders", compression="gzip") as publisher:
+        with pytest.raises(UnsupportedError, match="no room"):
+            publisher.send(b"one", filter_value="EMEA")
+        publisher.send(b"two", filter_value="")
+    assert [messages for _, _, messages in sub_batches(server)] == [[b"two"]]
+    with pytest.raises(ConfigError, match="'brotli', expected one of none, gzip, snappy, lz4, zstd"):
+        client.publisher("orders", compression="brotli")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from headgate.client import Client, Retry, SubscriptionOptions
 from headgate.errors import ConnectionLostError, CorruptChunkError
 from headgate.evaluate.filter import Filter
@@ -43,7 +44,7 @@ def test_a_read_ends_before_its_stop(client: Client, server: FakeServer) -> None
 
 
 @pytest.mark.parametrize("properties", [RABBITMQ, HEADGATE], ids=["asked", "told"])
-@settings(deadline=None, max_examples=30)
+@examples(0.5)
 @given(
     values=st.lists(st.sampled_from([b"EMEA", b"AMER", None]), min_size=1, max_size=40),
     credit=st.integers(1, 5),

@@ -235,3 +235,25 @@ def test_the_server_folder_is_a_stream_folder(served: RunningServer, client: Cli
 
     found = resolve_stream(stream, Path(served.context.settings.root))
     assert found.next_offset() == 400
+
+
+@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_messages_have_the_filter_values_of_the_declared_field(client: Client, compression: str) -> None:
+    name = f"compressed-{secrets.token_hex(4)}"
+    client.create_stream(name, {"headgate-filter-source": "application_properties.region"})
+    with client.publisher(name, name="import", compression=compression) as publisher:
+        for run in range(4):
+            region = REGIONS[run]
+            publisher.send_many(
+                Message(b"%d" % number, application_properties={} if region is None else {"region": region})
+                for number in range(25 * run, 25 * run + 25)
+            )
+            publisher.flush()
+    everything = SubscriptionOptions(name, OffsetSpecification.first(), stop=100)
+    assert offsets_of(client, everything) == list(range(100))
+    wanted = SubscriptionOptions(name, OffsetSpecification.first(), stop=100, filter_values=(b"EMEA",))
+    assert offsets_of(client, wanted) == list(range(25, 50))
+    filtered = SubscriptionOptions(
+        name, OffsetSpecification.first(), stop=100, served=ServedFilter("region = 'APJ'", "amqp")
+    )
+    assert offsets_of(client, filtered) == list(range(75, 100))

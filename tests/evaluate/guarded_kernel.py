@@ -6,12 +6,13 @@ A read outside the message and its slack ends this process with a signal. Prints
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import mmap
 import random
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -56,24 +57,33 @@ CONSTRUCTORS = (
 
 
 class GuardedBuffer:
-    """Readable pages with an unreadable one behind them."""
+    """Places of readable pages, each with an unreadable one behind it; `size` is how many bytes of one are readable."""
 
-    def __init__(self, pages: int) -> None:
+    def __init__(self, pages: int, places: int = 1) -> None:
         self.size = pages * mmap.PAGESIZE
-        self.mapping = mmap.mmap(-1, self.size + mmap.PAGESIZE)
+        self.places = places
+        step = self.size + mmap.PAGESIZE
+        self.mapping = mmap.mmap(-1, places * step)
         anchor = ctypes.c_char.from_buffer(self.mapping)
         library = ctypes.CDLL(None, use_errno=True)
-        behind = ctypes.c_void_p(ctypes.addressof(anchor) + self.size)
-        if library.mprotect(behind, ctypes.c_size_t(mmap.PAGESIZE), 0) != 0:
-            raise OSError(ctypes.get_errno(), "mprotect")
-        self.data = np.frombuffer(self.mapping, dtype=np.uint8, count=self.size)
+        self.ends = [place * step + self.size for place in range(places)]
+        for end in self.ends:
+            behind = ctypes.c_void_p(ctypes.addressof(anchor) + end)
+            if library.mprotect(behind, ctypes.c_size_t(mmap.PAGESIZE), 0) != 0:
+                raise OSError(ctypes.get_errno(), "mprotect")
+        self.data = np.frombuffer(self.mapping, dtype=np.uint8, count=self.ends[-1])
 
-    def batch_of(self, message: bytes, around: int) -> EncodedMessages:
-        """The message so that its slack ends at the unreadable page; `around` stands before it and in the slack."""
-        start = self.size - SLACK_BYTES - len(message)
-        self.data[max(0, start - 64) :] = around
-        self.data[start : start + len(message)] = np.frombuffer(message, dtype=np.uint8)
-        return EncodedMessages(self.data, np.array([start]), np.array([len(message)]))
+    def batch_of(self, messages: Sequence[tuple[bytes, int]]) -> EncodedMessages:
+        """At most `places` messages, the slack of each up to an unreadable page; the second of each pair is the byte
+        that stands before it and in the slack.
+        """
+        # Before the last end, so that the buffer ends with the slack of the last message.
+        ends = self.ends[self.places - len(messages) :]
+        starts = [end - SLACK_BYTES - len(message) for end, (message, _) in zip(ends, messages, strict=True)]
+        for start, end, (message, around) in zip(starts, ends, messages, strict=True):
+            self.data[start - 64 : end] = around
+            self.data[start : start + len(message)] = np.frombuffer(message, dtype=np.uint8)
+        return EncodedMessages(self.data, np.array(starts), np.array([len(message) for message, _ in messages]))
 
 
 def hostile_messages() -> Iterator[bytes]:
@@ -150,39 +160,34 @@ def main(vectors: list[str], changes: int) -> None:
     texts = [("rocketmq", text) for text in ROCKETMQ_FILTERS] + [("servicebus", text) for text in SERVICE_BUS_FILTERS]
     texts += [("amqp", text) for text in AMQP_FILTERS + FILTERS]
     programs = [compile_program(bind(parse(text, dialect), dialect, text)) for dialect, text in texts]
-    buffer = GuardedBuffer(4)
     lines = [line for path in vectors for line in Path(path).read_text().splitlines()]
     stored = [bytes.fromhex(json.loads(line)["encoded_hex"]) for line in lines]
-    recorded = [message for message in stored if len(message) < buffer.size - 64]
-    chance = random.Random(7)
+    buffer = GuardedBuffer(4, 256)
+    recorded = [message for message in stored if len(message) < buffer.size - 128]
     looked_at = 0
-
-    def look_at(message: bytes, around: int) -> None:
-        nonlocal looked_at
-        batch = buffer.batch_of(message, around)
-        for number, program in enumerate(programs):
+    cases = itertools.chain(
+        ((message, around) for message in hostile_messages() for around in AROUND),
+        ((message[:length], AROUND[length % 4]) for message in recorded for length in range(len(message) + 1)),
+        changed_messages(recorded, changes),
+    )
+    while some := list(itertools.islice(cases, buffer.places)):
+        batch = buffer.batch_of(some)
+        for program in programs:
             assert program is not None
-            if number < len(ROCKETMQ_FILTERS + SERVICE_BUS_FILTERS) and looked_at % 2:
-                # What is hostile comes four times, with other bytes around it; of the rest every second does.
-                continue
             program.verdicts(batch, 0)
-            if number >= len(programs) - len(FILTERS):
-                # Both modes, here only: exact asks twice whatever select asks once, and this is most of the time.
-                program.select(batch, 0)
-        looked_at += 1
+            program.select(batch, 0)
+        looked_at += len(some)
+    print(looked_at)
 
-    for message in hostile_messages():
-        for around in AROUND:
-            look_at(message, around)
-    for message in recorded:
-        for length in range(len(message) + 1):
-            look_at(message[:length], AROUND[length % len(AROUND)])
-    for _ in range(changes):
+
+def changed_messages(recorded: Sequence[bytes], count: int) -> Iterator[tuple[bytes, int]]:
+    """Recorded messages with up to three bytes changed, cut anywhere."""
+    chance = random.Random(7)
+    for _ in range(count):
         changed = bytearray(chance.choice(recorded))
         for _ in range(chance.randint(1, 3)):
             changed[chance.randrange(len(changed))] = chance.choice((*CONSTRUCTORS, chance.randrange(256)))
-        look_at(bytes(changed[: chance.randint(0, len(changed))]), chance.choice(AROUND))
-    print(looked_at)
+        yield bytes(changed[: chance.randint(0, len(changed))]), chance.choice(AROUND)
 
 
 if __name__ == "__main__":

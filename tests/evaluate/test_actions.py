@@ -8,7 +8,7 @@ import uuid
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, FilterError, FilterLimitError, FilterSyntaxError, FilterTypeError
@@ -336,7 +336,6 @@ _STATEMENTS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.lists(_STATEMENTS, min_size=1, max_size=5).map("; ".join), messages())
 def test_an_action_gives_a_message_or_says_why_not(text: str, message: Message) -> None:
     before = message.encode()
@@ -351,7 +350,6 @@ def test_an_action_gives_a_message_or_says_why_not(text: str, message: Message) 
     assert copy.body == message.body
 
 
-@settings(deadline=None, max_examples=200)
 @given(messages(), VALUES)
 def test_a_property_that_is_set_and_removed_again_leaves_the_others_as_they_were(
     message: Message, value: AmqpValue

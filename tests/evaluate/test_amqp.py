@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from amqp_strategies import amqp_expressions, amqp_messages
 from headgate.errors import FilterError
@@ -114,7 +114,6 @@ def test_unknown_is_told_from_false(text: str, verdict: Verdict) -> None:
     assert Filter.parse(text, "amqp").verdict(M, now_ms=NOW_MS) is verdict
 
 
-@settings(deadline=None, max_examples=300)
 @given(expressions, encoded_messages())
 def test_no_extension_changes_a_verdict_of_rabbitmq(text: str, message: bytes) -> None:
     ours, original = Filter.parse(text, "amqp"), Filter.parse(text, "rabbitmq")
@@ -122,7 +121,6 @@ def test_no_extension_changes_a_verdict_of_rabbitmq(text: str, message: bytes) -
     assert ours.verdict(message, now_ms=NOW_MS) is original.verdict(message, now_ms=NOW_MS)
 
 
-@settings(deadline=None, max_examples=200)
 @given(amqp_expressions, amqp_messages())
 def test_an_accepted_filter_never_raises(text: str, message: bytes) -> None:
     try:

@@ -7,10 +7,11 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_strategies import amqp_expressions, amqp_messages
+from examples import examples
 from headgate.errors import FilterError
 from headgate.evaluate import Filter
 from headgate.evaluate.program import Program, compile_predicates, compile_program
@@ -69,19 +70,16 @@ def is_accepted(text: str) -> bool:
 accepted = amqp_expressions.filter(is_accepted)
 
 
-@settings(deadline=None, max_examples=250)
 @given(accepted, st.lists(amqp_messages(), min_size=1, max_size=3))
 def test_kernel_and_oracle_agree_on_messages_with_containers_and_footers(text: str, messages: list[bytes]) -> None:
     assert_agrees_with_the_oracle(text, messages)
 
 
-@settings(deadline=None, max_examples=150)
 @given(accepted, st.lists(st.one_of(damaged_messages(), encoded_messages()), min_size=1, max_size=4))
 def test_kernel_and_oracle_agree_on_any_messages(text: str, messages: list[bytes]) -> None:
     assert_agrees_with_the_oracle(text, messages)
 
 
-@settings(deadline=None, max_examples=150)
 @given(accepted, amqp_messages(), st.data())
 def test_kernel_and_oracle_agree_on_damaged_containers(text: str, message: bytes, data: st.DataObject) -> None:
     changed = bytearray(message)
@@ -92,7 +90,7 @@ def test_kernel_and_oracle_agree_on_damaged_containers(text: str, message: bytes
 
 
 @pytest.mark.long
-@settings(deadline=None, max_examples=5_000)
+@examples(10)
 @given(accepted, st.lists(amqp_messages(), min_size=1, max_size=4))
 def test_kernel_and_oracle_agree_on_very_many(text: str, messages: list[bytes]) -> None:
     assert_agrees_with_the_oracle(text, messages)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from headgate.evaluate import Filter, Verdict
 from headgate.evaluate.explain import Explanation, Stage, explain
@@ -149,7 +149,6 @@ def test_the_clauses_of_property_filters_are_their_entries() -> None:
     assert len(found.reasons) == 2
 
 
-@settings(deadline=None, max_examples=100)
 @given(expressions, damaged_messages())
 def test_an_explanation_has_the_verdict_of_the_filter(text: str, data: bytes) -> None:
     chosen = Filter.parse(text)

@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, FilterSyntaxError, FilterTypeError
@@ -56,7 +56,6 @@ def test_only_true_delivers_a_decoded_or_an_encoded_message() -> None:
     assert not Filter.parse("NOT price > 100").matches(MESSAGES[1], now_ms=NOW_MS)
 
 
-@settings(deadline=None, max_examples=60)
 @given(expressions, st.lists(st.one_of(encoded_messages(), damaged_messages()), max_size=5))
 def test_kernel_and_reference_agree_on_any_batch(text: str, messages: list[bytes]) -> None:
     chosen = Filter.parse(text)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from headgate.evaluate.program import Program, compile_program
 from headgate.evaluate.reference import verdict_of_bytes
 from headgate.evaluate.verdict import UNDECIDED, Verdict
@@ -74,26 +75,23 @@ def assert_agrees_with_the_oracle(text: str, messages: list[bytes]) -> int:
     return int((exact == UNDECIDED).sum())
 
 
-@settings(deadline=None, max_examples=400)
 @given(expressions, st.lists(encoded_messages(), min_size=1, max_size=4))
 def test_kernel_and_oracle_agree_on_well_formed_messages(text: str, messages: list[bytes]) -> None:
     assert_agrees_with_the_oracle(text, messages)
 
 
-@settings(deadline=None, max_examples=400)
 @given(expressions, st.lists(damaged_messages(), min_size=1, max_size=4))
 def test_kernel_and_oracle_agree_on_damaged_messages(text: str, messages: list[bytes]) -> None:
     assert_agrees_with_the_oracle(text, messages)
 
 
-@settings(deadline=None, max_examples=200)
 @given(expressions, st.lists(st.binary(max_size=40), min_size=1, max_size=8))
 def test_kernel_and_oracle_agree_on_arbitrary_bytes(text: str, messages: list[bytes]) -> None:
     assert_agrees_with_the_oracle(text, messages)
 
 
 @pytest.mark.long
-@settings(deadline=None, max_examples=5_000)
+@examples(10)
 @given(expressions, st.lists(st.one_of(encoded_messages(), damaged_messages()), min_size=1, max_size=4))
 def test_kernel_and_oracle_agree_on_many_more_messages(text: str, messages: list[bytes]) -> None:
     assert_agrees_with_the_oracle(text, messages)
@@ -148,7 +146,6 @@ def test_integers_compare_across_all_encodings() -> None:
             assert verdicts("n = m AND n >= m AND NOT n < m", message) == [Verdict.TRUE], encoding
 
 
-@settings(deadline=None, max_examples=300)
 @given(
     st.one_of(st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False, allow_infinity=False)),
     st.one_of(st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False, allow_infinity=False)),
@@ -195,7 +192,6 @@ def test_constants_of_any_size_order_exactly_without_the_oracle() -> None:
 
 
 @pytest.mark.parametrize("operator", ["+", "-", "*", "/", "%"])
-@settings(deadline=None, max_examples=60)
 @given(
     st.one_of(st.sampled_from([0, 1, -1, 7, -7, -(2**63), 2**63 - 1, 2**62]), st.integers(-(2**63), 2**63 - 1)),
     st.one_of(st.sampled_from([0, 1, -1, 2, -2, 3, -(2**63), 2**63 - 1]), st.integers(-(2**63), 2**63 - 1)),
@@ -205,7 +201,6 @@ def test_arithmetic_of_integers_is_exact_or_left_to_the_oracle(operator: str, le
     assert_agrees_with_the_oracle(f"n {operator} m < 5 OR (n {operator} m) % 7 = 3", [message])
 
 
-@settings(deadline=None, max_examples=300)
 @given(
     st.text(alphabet="ab%_", max_size=10),
     st.lists(st.one_of(st.text(alphabet="abé😎\n", max_size=12).map(str.encode), st.binary(max_size=12)), max_size=6),

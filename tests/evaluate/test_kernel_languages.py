@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import kernel_strategies
 import rocketmq_strategies
+from examples import examples
 from headgate.errors import ConfigError, FilterError
 from headgate.evaluate.filter import Filter
 from headgate.evaluate.program import compile_program
@@ -69,13 +70,11 @@ def check(text: str, dialect: str, messages: list[bytes]) -> None:
         open_rows(tree, messages)
 
 
-@settings(deadline=None, max_examples=500)
 @given(rocketmq_strategies.expressions, st.lists(kernel_strategies.rocketmq_messages, min_size=1, max_size=4))
 def test_kernel_and_oracle_agree_on_filters_of_rocketmq(text: str, messages: list[bytes]) -> None:
     check(text, "rocketmq", messages)
 
 
-@settings(deadline=None, max_examples=500)
 @given(
     kernel_strategies.servicebus_expressions, st.lists(kernel_strategies.servicebus_messages, min_size=1, max_size=4)
 )
@@ -84,14 +83,14 @@ def test_kernel_and_oracle_agree_on_filters_of_service_bus(text: str, messages: 
 
 
 @pytest.mark.long
-@settings(deadline=None, max_examples=5_000)
+@examples(10)
 @given(rocketmq_strategies.expressions, st.lists(kernel_strategies.rocketmq_messages, min_size=1, max_size=4))
 def test_kernel_and_oracle_agree_on_many_more_filters_of_rocketmq(text: str, messages: list[bytes]) -> None:
     check(text, "rocketmq", messages)
 
 
 @pytest.mark.long
-@settings(deadline=None, max_examples=5_000)
+@examples(10)
 @given(
     kernel_strategies.servicebus_expressions, st.lists(kernel_strategies.servicebus_messages, min_size=1, max_size=4)
 )
@@ -149,7 +148,6 @@ _conditions = st.dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=300)
 @given(
     _conditions,
     st.dictionaries(st.sampled_from(("message_id", "label", "content_type")), st.sampled_from(kernel_strategies.TEXTS)),
@@ -183,7 +181,6 @@ _near_numbers = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=600)
 @given(_near_numbers, _near_numbers)
 def test_short_texts_are_the_numbers_that_the_oracle_reads(text: str, other: str) -> None:
     message = [stored_message({"p": text}).encode()]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from headgate.evaluate import layout
+from headgate.evaluate.kinds import FAMILIES
 from headgate.evaluate.program import MOST_FIELDS, compile_program
 from headgate.evaluate.reference import verdict_of_bytes
 from headgate.evaluate.verdict import UNDECIDED, Verdict
@@ -26,6 +27,7 @@ from headgate.language.tree import (
     Not,
     Or,
     Sign,
+    ValueRules,
 )
 from headgate.message import AmqpType
 from headgate.message.batch import EncodedMessages
@@ -90,6 +92,20 @@ def test_no_messages_give_no_verdicts() -> None:
     program = compile_program(bound("n = 5"))
     assert program is not None
     assert program.select(EncodedMessages.of([]), 0).shape == (0,)
+
+
+@pytest.mark.parametrize("family", [-1, layout.FAMILIES])
+def test_a_family_that_the_kernel_does_not_know_is_refused_when_the_program_is_made(
+    family: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FAMILIES, ValueRules.RABBITMQ, family)
+    with pytest.raises(ValueError, match=f"found family {family} of operations, expected 0 to {layout.FAMILIES - 1}"):
+        compile_program(bound("n = 5"))
+
+
+def test_every_family_of_the_layout_is_one_that_the_kernel_knows() -> None:
+    named = [number for name, number in vars(layout).items() if name.startswith("RULES_")]
+    assert sorted(named) == list(range(layout.FAMILIES))
 
 
 def test_time_outside_64_bits_leaves_all_rows_to_the_reference() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.evaluate import Verdict
@@ -164,13 +164,11 @@ def matches_slowly(steps: str, text: str) -> bool:
     return bool(text) and steps[0] in ("_", text[0]) and matches_slowly(steps[1:], text[1:])
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="ab%_é", max_size=8), st.text(alphabet="abéc", max_size=10))
 def test_the_wildcard_matcher_agrees_with_the_definition(pattern: str, subject: str) -> None:
     assert like(compile_like(pattern, None), subject.encode()) is matches_slowly(pattern, subject)
 
 
-@settings(deadline=None, max_examples=300)
 @given(expressions, encoded_messages())
 def test_any_expression_decides_any_message(text: str, data: bytes) -> None:
     tree = bound(text)
@@ -180,7 +178,6 @@ def test_any_expression_decides_any_message(text: str, data: bytes) -> None:
     assert negated == {T: F, F: T, U: U}[found]
 
 
-@settings(deadline=None, max_examples=200)
 @given(expressions, damaged_messages())
 def test_any_bytes_have_a_verdict(text: str, data: bytes) -> None:
     assert verdict_of_bytes(bound(text), data, NOW_MS) in Verdict

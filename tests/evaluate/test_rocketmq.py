@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, FilterError
@@ -275,7 +275,6 @@ def test_bytes_that_are_no_utf_8_are_a_string_that_is_no_number() -> None:
     assert decided == [T, X, F]
 
 
-@settings(deadline=None, max_examples=300)
 @given(expressions, st.lists(st.one_of(string_maps, typed_maps), min_size=1, max_size=4))
 def test_evaluating_never_raises_and_both_engines_agree(text: str, maps: list[dict[str, Any]]) -> None:
     try:
@@ -289,7 +288,6 @@ def test_evaluating_never_raises_and_both_engines_agree(text: str, maps: list[di
     assert filter.mask(batch, now_ms=0).tolist() == [each is T for each in alone]
 
 
-@settings(deadline=None, max_examples=300)
 @given(expressions, st.one_of(string_maps, typed_maps))
 def test_no_match_lies_outside_the_filter_values_that_an_expression_implies(
     text: str, properties: dict[str, Any]
@@ -305,7 +303,6 @@ def test_no_match_lies_outside_the_filter_values_that_an_expression_implies(
         assert typed.octets() in wanted
 
 
-@settings(deadline=None, max_examples=100)
 @given(expressions, st.one_of(string_maps, typed_maps))
 def test_explaining_never_raises_and_gives_the_verdict(text: str, properties: dict[str, Any]) -> None:
     try:

@@ -8,7 +8,7 @@ import pickle
 import uuid
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.evaluate.filter import Filter
@@ -332,7 +332,6 @@ def test_the_text_of_a_value_beside_a_string(value: Value, text: str) -> None:
     assert text_of(value).decode() == text
 
 
-@settings(deadline=None, max_examples=300)
 @given(filters(), messages())
 def test_evaluating_never_raises_and_tells_truth_from_unknown(text: str, message: Message) -> None:
     filter = Filter.parse(text, "servicebus")
@@ -342,7 +341,6 @@ def test_evaluating_never_raises_and_tells_truth_from_unknown(text: str, message
         assert Filter.parse(f"NOT ({text})", "servicebus").verdict(message, now_ms=0) is opposite
 
 
-@settings(deadline=None, max_examples=300)
 @given(VALUES, st.lists(VALUES, min_size=1, max_size=3), st.booleans())
 def test_in_is_equality_with_one_or_the_other(subject: AmqpValue, members: list[AmqpValue], negated: bool) -> None:
     properties = {"x": subject, **{f"m{number}": member for number, member in enumerate(members)}}
@@ -353,7 +351,6 @@ def test_in_is_equality_with_one_or_the_other(subject: AmqpValue, members: list[
     assert verdict(f"x {prefix}IN ({', '.join(listed)})", properties) is expected
 
 
-@settings(deadline=None, max_examples=300)
 @given(VALUES, VALUES)
 def test_a_correlation_equality_is_true_only_where_the_sql_equality_is(left: AmqpValue, right: AmqpValue) -> None:
     first, second = value_of(left), value_of(right)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from headgate import Message
+from headgate.client import Client as HeadgateClient
 from interop.programs import GO_STREAM, JAVA_STREAM, NODE_STREAM, Client, ClientError, Program, bodies, start
 from interop.servers import Served
 from waiting import eventually
@@ -113,6 +116,23 @@ def test_sub_batches_come_back_from_every_codec(
     received = client.consume(stream=stream, until=packed[-1:])
     assert bodies(received) == packed
     assert all(message["properties"] == {"region": "emea"} for message in received)
+
+
+@pytest.mark.parametrize(
+    ("library", "compression"),
+    [(library, codec) for library, codecs in CODECS.items() for codec in codecs if codec != "none"],
+    ids=str,
+)
+def test_sub_batches_of_our_client_come_back_from_every_codec(
+    programs: Callable[..., Program], served: Served, stream: str, library: Client, compression: str
+) -> None:
+    # More than one block of any codec, and a message that does not become smaller.
+    packed = [f"m{number}" + "." * 200 for number in range(3000)] + [secrets.token_hex(50_000)]
+    address = f"{served.host}:{served.ports['stream']}"
+    with HeadgateClient.connect(address) as client, client.publisher(stream, compression=compression) as publisher:
+        publisher.send_many(Message(body.encode()) for body in packed)
+    received = programs(library, "stream").consume(stream=stream, until=packed[-1:])
+    assert bodies(received) == packed
 
 
 def test_a_super_stream_takes_every_message_to_one_partition_by_hash(client: Program, super_stream: str) -> None:

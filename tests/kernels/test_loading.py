@@ -93,13 +93,32 @@ def test_what_is_kept_is_known_for_the_module_in_its_place(tmp_path: Path) -> No
         "from pathlib import Path\n"
         "from headgate.kernels import compiler, load\n"
         "source = Path(compiler.__file__).with_name('checksum.py')\n"
-        "print(compiler.is_compiled(source))\n"
+        "print(compiler.is_missing(source))\n"
         "load('headgate.kernels.checksum')\n"
         f"elsewhere = Path(shutil.copy(source, {str(tmp_path)!r}))\n"
-        "print(compiler.is_compiled(source), compiler.is_compiled(elsewhere))\n"
+        "print(compiler.is_missing(source), compiler.is_missing(elsewhere))\n"
     )
     ended = run_python(code, HEADGATE_CACHE=str(tmp_path / "cache"))
-    assert ended.stdout.split() == ["False", "True", "False"], ended.stderr
+    assert ended.stdout.split() == ["True", "False", "True"], ended.stderr
+
+
+@needs_kernels
+@pytest.mark.parametrize("module", ["evaluate", "evaluate/rules"])
+def test_kernels_are_kept_for_the_constants_that_they_were_compiled_with(module: str, tmp_path: Path) -> None:
+    code = (
+        "import shutil\n"
+        "from pathlib import Path\n"
+        "from headgate.kernels import compiler\n"
+        f"package = Path(shutil.copytree(compiler._PACKAGE, {str(tmp_path / 'headgate')!r}))\n"
+        "compiler._PACKAGE = package\n"
+        f"source, constants = (package / {module!r} / name for name in ('kernel.py', 'layout.py'))\n"
+        "before = compiler.cache_folder(source)\n"
+        "constants.write_text(constants.read_text() + 'ONE_MORE = 1\\n')\n"
+        "compiler.cache_folder.cache_clear()\n"
+        "print(before != compiler.cache_folder(source))\n"
+    )
+    ended = run_python(code, HEADGATE_CACHE=str(tmp_path / "cache"))
+    assert ended.stdout.split() == ["True"], ended.stderr
 
 
 @needs_kernels

@@ -7,7 +7,7 @@ import uuid
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rocketmq_strategies
@@ -188,7 +188,6 @@ texts_of = {
 
 
 @pytest.mark.parametrize("source", LANGUAGES)
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_conversion_for_every_message_never_changes_a_delivery(source: str, data: st.DataObject) -> None:
     try:
@@ -213,7 +212,6 @@ _conditions = st.one_of(
 _keys = st.sampled_from(("n", "s", "t", "price", "x y", "é", "or", "a[b]c"))
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     wanted=st.dictionaries(_keys, _conditions, min_size=1, max_size=3),
     values=st.lists(st.dictionaries(_keys, st.one_of(plain_values, _conditions), max_size=4), min_size=3, max_size=3),
@@ -334,7 +332,6 @@ def expected_messages(draw: st.DrawFn, kinds: dict[str, FieldKind], strings_only
 
 
 @pytest.mark.parametrize("source", LANGUAGES)
-@settings(max_examples=120, deadline=None)
 @given(data=st.data())
 def test_conversion_never_changes_a_delivery_where_its_assumptions_hold(source: str, data: st.DataObject) -> None:
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.language.functions import MAX_CONCATENATED_BYTES, called, concatenated
@@ -59,7 +59,6 @@ def test_positions_are_integers_and_the_window_has_a_size(arguments: list[Value]
     assert called(Function.SUBSTRING, arguments) is None
 
 
-@settings(deadline=None)
 @given(texts, counts, counts)
 def test_a_window_holds_the_code_points_at_its_positions_that_exist(text: str, start: int, count: int) -> None:
     window = called(Function.SUBSTRING, [text.encode(), start, count])
@@ -73,7 +72,6 @@ def test_a_window_holds_the_code_points_at_its_positions_that_exist(text: str, s
     assert called(Function.RIGHT, [text.encode(), count]) == tail
 
 
-@settings(deadline=None)
 @given(
     st.datetimes(),
     st.one_of(st.none(), st.integers(-1439, 1439)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.language.like import LikeRefused, compile_like, elements_of, like_text
@@ -55,7 +55,6 @@ def test_a_pattern_that_the_language_does_not_take_is_refused_at_its_place(
     assert (refused.value.where, refused.value.in_escape) == (where, in_escape)
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="ab%_!\\é'\"日", max_size=12), st.sampled_from((None, "!", "é", "a")))
 def test_the_text_of_a_compiled_pattern_compiles_to_it_again(pattern: str, escape: str | None) -> None:
     try:

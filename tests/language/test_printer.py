@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from headgate.language import bind, parse
 from headgate.language.printer import print_tree
@@ -60,7 +60,6 @@ def test_every_recorded_filter_survives_parse_print_parse() -> None:
         assert_round_trip(text)
 
 
-@settings(deadline=None)
 @given(expressions)
 def test_any_expression_survives_parse_print_parse(text: str) -> None:
     assert_round_trip(text)

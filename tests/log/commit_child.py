@@ -17,7 +17,7 @@ import numpy as np
 
 from headgate import kernels
 from headgate.clock import patient
-from headgate.log import crash_points, pending
+from headgate.log import crash_points, roll_forward
 from headgate.log.build import FilterValues
 from headgate.log.commit import commit_batch, output_of
 from headgate.log.files import DiskFile
@@ -80,7 +80,7 @@ def staged_together(root: Path, query: str, outputs: dict[str, list[list[str]]])
 
 
 def run(request: dict[str, Any]) -> None:
-    pending.BLOCK_BYTES = 256
+    roll_forward.BLOCK_BYTES = 256
     root = Path(request["root"])
     TornFile.writes_left, TornFile.bytes_kept = request.get("tear", (0, 0))
     os.environ[crash_points.VARIABLE] = request.get("crash_at", "")
@@ -90,7 +90,11 @@ def run(request: dict[str, Any]) -> None:
         return
     stage = staged_together if request["shared"] else staged_alone
     staged = stage(root, request["query"], request["outputs"])
-    outputs = [output_of(root, root / "streams" / stream, parts) for stream, parts in staged.items()]
+    folders = {stream: root / "streams" / stream for stream in staged}
+    outputs = [
+        output_of(root, folders[stream], parts, identity=Stream.open(folders[stream]).identity)
+        for stream, parts in staged.items()
+    ]
     commit_batch(
         root,
         query=request["query"],

@@ -60,8 +60,10 @@ class Follower:
             self._read(self.row)
             self.row += 1
             self.chunks += 1
-        following = self.stream.segment_after(self.segment)
-        if following is not None and len(self.reader.chunks(refresh=True)) == self.row:
+        is_followed = self.stream.segments()[-1].first_chunk_id > self.segment.first_chunk_id
+        if is_followed and len(self.reader.chunks(refresh=True)) == self.row:
+            following = self.stream.segment_after(self.segment, self.reader.next_chunk_id)
+            assert following is not None
             self.reader.close()
             self.segment, self.row = following, 0
             self.reader = following.open()

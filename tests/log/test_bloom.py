@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError
@@ -16,7 +16,6 @@ SIZES = st.sampled_from([16, 17, 64, 200, 255])
 
 
 @given(st.lists(VALUES | st.none(), max_size=20), SIZES)
-@settings(deadline=None)
 def test_a_chunk_passes_for_every_value_in_it(values: list[bytes | None], size: int) -> None:
     bloom = bloom_bytes(values, size)
     for value in values:
@@ -28,7 +27,6 @@ def test_a_chunk_passes_for_every_value_in_it(values: list[bytes | None], size: 
 @given(
     st.lists(st.tuples(st.lists(VALUES, max_size=6), SIZES), max_size=30), st.sets(VALUES, min_size=1), st.booleans()
 )
-@settings(deadline=None)
 def test_matching_many_chunks_of_any_sizes_equals_matching_each(
     chunks: list[tuple[list[bytes], int]], wanted: set[bytes], match_unfiltered: bool
 ) -> None:
@@ -118,7 +116,6 @@ def test_the_share_of_set_bits() -> None:
 
 
 @given(st.binary(min_size=1, max_size=60), SIZES)
-@settings(deadline=None)
 def test_a_value_never_sets_the_bit_of_unfiltered_messages(value: bytes, size: int) -> None:
     first, second = bit_positions(value, size)
     assert 1 <= first < 8 * size

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate import kernels
 from headgate.errors import ConfigError
-from headgate.log import bloom
+from headgate.log import bloom, build
 from headgate.log.build import (
     BuiltChunks,
     ChunkBuilder,
@@ -20,7 +21,8 @@ from headgate.log.build import (
     gather,
     stamp_sequences,
 )
-from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader, decode_headers, patch_headers
+from headgate.log.entries import SubBatch, entries_of, unpack_chunk
+from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader, Compression, decode_headers, patch_headers
 from log_streams import without_kernels
 
 KERNEL, FALLBACK = "kernel", "fallback"
@@ -77,7 +79,6 @@ LIMITS = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(rows=MESSAGES, limits=LIMITS)
 @example(rows=[(b"", None)], limits=ChunkLimits())
 def test_kernel_and_fallback_give_the_same_bytes(rows: list[tuple[bytes, bytes | None]], limits: ChunkLimits) -> None:
@@ -90,7 +91,6 @@ def test_kernel_and_fallback_give_the_same_bytes(rows: list[tuple[bytes, bytes |
     assert fast.num_records.tolist() == slow.num_records.tolist()
 
 
-@settings(deadline=None)
 @given(rows=MESSAGES, limits=LIMITS)
 def test_chunks_hold_the_messages_in_order_with_their_bloom_bytes_and_room_for_the_sequence(
     rows: list[tuple[bytes, bytes | None]], limits: ChunkLimits
@@ -212,7 +212,6 @@ def test_stamped_chunks_follow_each_other_and_carry_their_sequence() -> None:
 BATCHES = st.lists(MESSAGES, max_size=6)
 
 
-@settings(deadline=None)
 @given(batches=BATCHES, limits=LIMITS, fallback=st.booleans())
 def test_chunks_built_over_batches_are_those_of_one_big_batch(
     batches: list[list[tuple[bytes, bytes | None]]], limits: ChunkLimits, fallback: bool
@@ -262,3 +261,65 @@ def test_gathered_ranges_lie_side_by_side() -> None:
     assert gather(data, np.array([6, 0, 3, 1]), np.array([2, 1, -1, 3])).tobytes() == b"ghabcd"
     with pytest.raises(ValueError, match="outside"):
         gather(data, np.array([6]), np.array([3]))
+
+
+CODECS = [codec for codec in Compression if codec is not Compression.NONE]
+
+
+def unpacked(built: BuiltChunks) -> list[tuple[ChunkHeader, bytes, list[bytes], bytes]]:
+    """As `parsed`, of chunks whose messages are in one sub-batch each."""
+    chunks = []
+    for raw in split(built):
+        header = ChunkHeader.decode(raw, path="built", position=0)
+        start = CHUNK_HEADER_BYTES + header.bloom_length
+        data = raw[start : start + header.data_length]
+        assert zlib.crc32(data) == header.crc
+        found = unpack_chunk(header, data, limit_bytes=1 << 20, path="built", position=0)
+        pairs = zip(found.starts.tolist(), found.lengths.tolist(), strict=True)
+        messages = [found.data[at : at + length].tobytes() for at, length in pairs]
+        chunks.append((header, raw[CHUNK_HEADER_BYTES:start], messages, raw[start + header.data_length :]))
+    return chunks
+
+
+@given(batches=BATCHES, limits=LIMITS, codec=st.sampled_from(CODECS), fallback=st.booleans())
+def test_compressed_chunks_unpack_to_the_messages_with_bloom_bytes_and_trailers_of_plain_ones(
+    batches: list[list[tuple[bytes, bytes | None]]], limits: ChunkLimits, codec: Compression, fallback: bool
+) -> None:
+    def run(limits: ChunkLimits) -> list[BuiltChunks]:
+        taken: list[BuiltChunks] = []
+        builder = ChunkBuilder(limits, taken.append)
+        for batch in batches:
+            builder.add(*columns([message for message, _ in batch]), FilterValues.of(value for _, value in batch))
+        builder.finish()
+        return taken
+
+    packed_limits = replace(limits, compression=codec)
+    packed = without_kernels(lambda: run(packed_limits)) if fallback else run(packed_limits)
+    plain = [chunk for built in run(limits) for chunk in parsed(built)]
+    found = [chunk for built in packed for chunk in unpacked(built)]
+    assert [chunk[1:] for chunk in found] == [chunk[1:] for chunk in plain]
+    assert [count for built in packed for count in built.num_records.tolist()] == [len(chunk[2]) for chunk in plain]
+    for (header, *_), (expected, *_) in zip(found, plain, strict=True):
+        assert (header.num_entries, header.num_records) == (1, expected.num_records)
+
+
+@pytest.mark.usefixtures("_engine")
+def test_a_compressed_chunk_has_one_sub_batch_within_the_limits_of_a_plain_one() -> None:
+    data, starts, lengths = columns([b"x"] * 5000 + [bytes(1 << 19)] * 2)
+    built = build_chunks(data, starts, lengths, None, ChunkLimits(compression=Compression.ZSTD))
+    assert [len(messages) for _, _, messages, _ in unpacked(built)] == [4096, 905, 1]
+    assert len(built.data) < 5000
+    for raw in split(built):
+        (entry,) = entries_of(raw[CHUNK_HEADER_BYTES:], 1, path="built", position=0)
+        assert isinstance(entry, SubBatch) and entry.compression == Compression.ZSTD
+        assert entry.uncompressed_length <= build.MAX_BYTES
+
+
+def test_a_message_that_readers_would_not_expand_is_not_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "EXPANSION_LIMIT_BYTES", 100)
+    data, starts, lengths = columns([b"s" * 40, b"l" * 97, b"s" * 40])
+    limits = ChunkLimits(max_bytes=60, publisher=b"query")
+    packed = build_chunks(data, starts, lengths, None, replace(limits, compression=Compression.GZIP))
+    plain = build_chunks(data, starts, lengths, None, limits)
+    assert split(packed)[1] == split(plain)[1]
+    assert [messages for _, _, messages, _ in unpacked(packed)] == [[b"s" * 40], [b"l" * 97], [b"s" * 40]]

@@ -4,7 +4,7 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate import kernels
@@ -17,7 +17,6 @@ def _engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(kernels, "load", lambda _module: None)
 
 
-@settings(deadline=None, max_examples=150)
 @given(content=st.binary(max_size=700), start=st.integers(0, 20))
 def test_the_checksum_of_any_bytes_is_that_of_the_standard_library(content: bytes, start: int) -> None:
     data = np.frombuffer(bytes(start) + content + bytes(8), dtype=np.uint8)

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from headgate.errors import (
     ConfigError,
     CorruptChunkError,
@@ -23,8 +24,9 @@ from headgate.errors import (
     StorageFullError,
     StreamLockedError,
     StreamNotFoundError,
+    StreamReplacedError,
 )
-from headgate.log import pending
+from headgate.log import roll_forward
 from headgate.log.build import FilterValues
 from headgate.log.commit import Committed, abort_batch, commit_batch, output_of
 from headgate.log.crash_points import CommitStep
@@ -291,19 +293,19 @@ def test_outputs_that_are_many_each_get_their_messages_once(
 
 @pytest.mark.faults
 @pytest.mark.parametrize("query", ["q", ONCE])
-def test_the_staged_files_of_an_output_go_before_the_next_output_is_appended(
-    tmp_path: Path, victims: Victims, query: str
+@pytest.mark.parametrize("shared", [False, True])
+def test_staged_files_stay_until_what_is_in_them_is_appended_and_no_longer(
+    tmp_path: Path, victims: Victims, query: str, shared: bool
 ) -> None:
     root = new_root(tmp_path / "root")
-    assert victims.commit(root, TWO_OUTPUTS, query=query, crash_at="appended:2") == DIED
-    assert {path.name[0] for path in staging_folder(root).rglob("*.chunks")} == {"b"}
-
-
-@pytest.mark.faults
-def test_a_shared_staged_file_goes_when_the_last_output_in_it_is_appended(tmp_path: Path, victims: Victims) -> None:
-    root = new_root(tmp_path / "root")
-    assert victims.commit(root, TWO_OUTPUTS, shared=True, crash_at="appended:2") == DIED
-    assert {path.name.partition("-")[2][0] for path in staging_folder(root).rglob("*.chunks")} == {"0"}
+    assert victims.commit(root, TWO_OUTPUTS, query=query, shared=shared, crash_at="appended:2") == DIED
+    left = {path.name for path in staging_folder(root).rglob("*.chunks")}
+    needed = [name for name in left if (name.partition("-")[2][0] == "0" if shared else name[0] == "b")]
+    assert needed
+    root = new_root(tmp_path / "other")
+    assert victims.commit(root, TWO_OUTPUTS, query=query, shared=shared, crash_at="finished") == DIED
+    assert list(staging_folder(root).rglob("*.chunks")) == []
+    assert Commits(root).pending()
 
 
 @pytest.mark.faults
@@ -329,7 +331,7 @@ PARTS = st.dictionaries(
 
 
 @pytest.mark.faults
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(0.5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     batches=st.lists(
         st.tuples(st.sampled_from(["q1", "q2"]), PARTS, st.lists(CRASH, max_size=3), st.booleans()), max_size=5
@@ -379,10 +381,25 @@ def stage(
     return file.finish(durable=False)
 
 
+def make_again(root: Path, name: str) -> None:
+    shutil.rmtree(stream_folder(root, name))
+    Stream.create(stream_folder(root, name), name=name, now_ms=NOW)
+
+
+def identity_of(root: Path, name: str) -> str:
+    return Stream.open(stream_folder(root, name)).identity
+
+
+def output_of_stream(
+    root: Path, folder: Path, staged: list[StagedChunks | None], *, filter_source: str | None = None
+) -> Output:
+    return output_of(root, folder, staged, identity=Stream.open(folder).identity, filter_source=filter_source)
+
+
 def commit(
     root: Path, streams: dict[str, list[StagedChunks | None]], *, query: str = "q", batch: int = 0, **more: Any
 ) -> Committed:
-    outputs = [output_of(root, stream_folder(root, name), staged) for name, staged in streams.items()]
+    outputs = [output_of_stream(root, stream_folder(root, name), staged) for name, staged in streams.items()]
     return commit_batch(root, query=query, batch=batch, outputs=outputs, **{"now_ms": NOW, "durable": False, **more})
 
 
@@ -469,7 +486,7 @@ def test_abort_removes_what_no_manifest_names(tmp_path: Path) -> None:
     root = new_root(tmp_path / "root")
     decided, other = stage(root, [b"decided"]), stage(root, [b"other"])
     assert decided is not None and other is not None
-    manifest = Manifest("q", 0, NOW, False, (Output("streams/a", (decided,)),))
+    manifest = Manifest("q", 0, NOW, False, (Output("streams/a", identity_of(root, "a"), (decided,)),))
     assert Commits(root).publish(manifest)
     abort_batch(root, query="q", staged=[decided, None, other])
     assert (root / decided.path).exists() and not (root / other.path).exists()
@@ -484,7 +501,7 @@ def test_cleaning_keeps_what_a_manifest_names_and_what_is_young(tmp_path: Path) 
     foreign = stage(root, [b"foreign"], query="r")
     assert decided is not None and old is not None and foreign is not None
     commits = Commits(root)
-    commits.publish(Manifest("q", 0, NOW, False, (Output("streams/a", (decided,)),)))
+    commits.publish(Manifest("q", 0, NOW, False, (Output("streams/a", identity_of(root, "a"), (decided,)),)))
     written_ns = (root / old.path).stat().st_mtime_ns
     later_ns = written_ns + 60 * 10**9
     assert commits.clean_all(written_before_ns=written_ns - 10**9) == 0
@@ -587,6 +604,50 @@ def test_a_stream_that_was_deleted_holds_nothing_up(tmp_path: Path) -> None:
     assert messages_of(root, "a") == ["a"]
 
 
+@pytest.mark.parametrize("by_a_writer", [True, False])
+def test_a_batch_decided_for_a_deleted_stream_is_not_appended_to_its_successor(
+    tmp_path: Path, by_a_writer: bool
+) -> None:
+    root = new_root(tmp_path / "root")
+    staged = {"a": [stage(root, [b"a"])], "b": [stage(root, [b"b"])]}
+    with (
+        Writer.open(Stream.open(stream_folder(root, "b")), now_ms=NOW),
+        pytest.raises(StreamLockedError),
+    ):
+        commit(root, staged)
+    make_again(root, "b")
+    if by_a_writer:
+        Writer.open(Stream.open(stream_folder(root, "b")), now_ms=NOW).close()
+        assert not Commits(root).pending()
+    # The batch again, now staged for the stream that is there.
+    assert commit(root, {"a": [None], "b": [stage(root, [b"b"])]}).repeated
+    assert not Commits(root).pending() and leftovers(root) == []
+    assert (messages_of(root, "a"), messages_of(root, "b")) == (["a"], [])
+    assert not commit(root, {"b": [stage(root, [b"next"])]}, batch=1).repeated
+    assert messages_of(root, "b") == ["next"]
+
+
+def test_what_was_staged_for_a_deleted_stream_is_refused(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    folder = stream_folder(root, "a")
+    before = identity_of(root, "a")
+    output = output_of_stream(root, folder, [stage(root, [b"a"])])
+    make_again(root, "a")
+    with pytest.raises(StreamReplacedError, match=f"identity {before} was deleted.*{identity_of(root, 'a')}") as caught:
+        commit_batch(root, query="q", batch=0, outputs=[output], now_ms=NOW, durable=False)
+    assert caught.value.path == folder
+    assert not Commits(root).pending() and messages_of(root, "a") == []
+
+
+def test_a_stream_that_was_made_again_gets_no_writer_of_the_old_one(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    before = Stream.open(stream_folder(root, "a"))
+    make_again(root, "a")
+    with pytest.raises(StreamReplacedError):
+        Writer.open(before, now_ms=NOW)
+    Writer.open(Stream.open(before.path), now_ms=NOW).close()
+
+
 class FullDisk(DiskFile):
     """Refuses to grow a file beyond so many bytes."""
 
@@ -605,7 +666,7 @@ def test_a_full_disk_stops_a_commit_which_goes_on_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = new_root(tmp_path / "root", max_segment_size_bytes=1 << 20)
-    monkeypatch.setattr(pending, "BLOCK_BYTES", 300)
+    monkeypatch.setattr(roll_forward, "BLOCK_BYTES", 300)
     messages = [b"message-%d" % number for number in range(20)]
     FullDisk.limit = 700
     with pytest.raises(StorageFullError):
@@ -626,7 +687,7 @@ def test_a_commit_goes_on_inside_files_that_make_a_block_together(
         root = new_root(tmp_path / f"root-{limit}", max_segment_size_bytes=1 << 20)
         parts = [stage(root, messages[at : at + 3], name=f"part-{at}", max_messages=1) for at in (0, 3, 6)]
         with monkeypatch.context() as patch:
-            patch.setattr(pending, "BLOCK_BYTES", 130)
+            patch.setattr(roll_forward, "BLOCK_BYTES", 130)
             FullDisk.limit = limit
             with pytest.raises(StorageFullError):
                 commit(root, {"a": parts}, open_file=FullDisk)
@@ -655,7 +716,7 @@ def test_durable_commits_write_the_same_bytes(tmp_path: Path, victims: Victims, 
 
 def test_chunks_larger_than_a_block_are_appended_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = new_root(tmp_path / "root", max_segment_size_bytes=1 << 20)
-    monkeypatch.setattr(pending, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(roll_forward, "BLOCK_BYTES", 64)
     messages = [b"s", b"l" * 3000, b"s", b"m" * 100, b"", b"s"]
     commit(root, {"a": [stage(root, messages, max_messages=1)]})
     assert [message.encode() for message in messages_of(root, "a")] == messages
@@ -676,7 +737,7 @@ def test_damaged_staging_is_an_error_that_names_the_file(
     root = new_root(tmp_path / "root")
     staged = stage(root, [b"one", b"two", b"three"])
     assert staged is not None
-    Commits(root).publish(Manifest("q", 0, NOW, False, (Output("streams/a", (staged,)),)))
+    Commits(root).publish(Manifest("q", 0, NOW, False, (Output("streams/a", identity_of(root, "a"), (staged,)),)))
     path = root / staged.path
     if damage is None:
         path.unlink()
@@ -699,9 +760,9 @@ def test_a_manifest_that_is_none_is_an_error_that_names_the_file(tmp_path: Path)
         with pytest.raises(LogError, match=named) as raised:
             Writer.open(Stream.open(stream_folder(root, "a")), now_ms=NOW)
         assert raised.value.path == (folder / "0.json").resolve()
-    newer = b'{"query": "q", "batch": 0, "timestamp_ms": 1, "durable": false, "outputs": [], "format": 2}'
+    newer = b'{"query": "q", "batch": 0, "timestamp_ms": 1, "durable": false, "outputs": [], "format": 3}'
     (folder / "0.json").write_bytes(newer)
-    with pytest.raises(LogError, match="format 2, expected 1"):
+    with pytest.raises(LogError, match="format 3, expected 2"):
         Commits(root).pending()
 
 
@@ -718,15 +779,15 @@ def test_outputs_that_cannot_be_committed_are_refused_before_anything_is_decided
     assert staged is not None
     outside = Stream.create(tmp_path / "elsewhere", name="elsewhere", now_ms=NOW)
     with pytest.raises(ConfigError, match="outside the root"):
-        output_of(root, outside.path, [staged])
+        output_of_stream(root, outside.path, [staged])
     with pytest.raises(StreamNotFoundError):
         commit(root, {"missing": [staged]})
     with pytest.raises(ConfigError, match="batch -1"):
         commit(root, {"a": [staged]}, batch=-1)
-    twice = [output_of(root, stream_folder(root, "a"), [staged]) for _ in range(2)]
+    twice = [output_of_stream(root, stream_folder(root, "a"), [staged]) for _ in range(2)]
     with pytest.raises(ConfigError, match="two outputs"):
         commit_batch(root, query="q", batch=0, outputs=twice, now_ms=NOW, durable=False)
-    many = Output("streams/a", (StagedChunks(staged.path, (1 << 20) + 1, 1, 1),))
+    many = Output("streams/a", identity_of(root, "a"), (StagedChunks(staged.path, (1 << 20) + 1, 1, 1),))
     with pytest.raises(ConfigError, match="smaller batches"):
         commit_batch(root, query="q", batch=0, outputs=[many], now_ms=NOW, durable=False)
     for query in ("", "x" * 256, "é" * 100):
@@ -743,7 +804,7 @@ def test_a_stream_outside_a_streams_folder_has_the_folder_it_lies_in_as_root(tmp
         tmp_path,
         query="q",
         batch=0,
-        outputs=[output_of(tmp_path, stream.path, [staged])],
+        outputs=[output_of_stream(tmp_path, stream.path, [staged])],
         now_ms=NOW,
         durable=False,
     )
@@ -755,7 +816,7 @@ def test_the_declaration_covers_committed_chunks_only_if_they_were_filled_under_
     Stream.create(folder, name="declared", now_ms=NOW, filter_source="application_properties.region")
     for batch, source in enumerate(["application_properties.region", None]):
         staged = stage(tmp_path, [b"1", b"2"])
-        output = output_of(tmp_path, folder, [staged], filter_source=source)
+        output = output_of_stream(tmp_path, folder, [staged], filter_source=source)
         commit_batch(tmp_path, query="q", batch=batch, outputs=[output], now_ms=NOW, durable=False)
     found = load_settings(folder)
     assert found is not None

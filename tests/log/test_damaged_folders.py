@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import LogError
@@ -100,7 +100,6 @@ def check(stream: Stream) -> None:
 
 
 @given(CHANGES)
-@settings(deadline=None, max_examples=150)
 def test_overwritten_bytes_are_a_named_error_or_no_error(whole: Path, changes: list[tuple[str, int, bytes]]) -> None:
     with quick_folder() as folder:
         copy = Path(shutil.copytree(whole, Path(folder) / "s"))
@@ -114,7 +113,6 @@ def test_overwritten_bytes_are_a_named_error_or_no_error(whole: Path, changes: l
 
 
 @given(st.sampled_from(FILES), st.integers(0, 900))
-@settings(deadline=None, max_examples=60)
 def test_a_file_cut_anywhere_is_a_named_error_or_no_error(whole: Path, name: str, size: int) -> None:
     with quick_folder() as folder:
         copy = Path(shutil.copytree(whole, Path(folder) / "s"))

@@ -7,12 +7,12 @@ import tracemalloc
 import lz4.frame
 import pytest
 import zstandard
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, CorruptChunkError
 from headgate.log import ChunkHeader
-from headgate.log.compression import compress, decompress
+from headgate.log.compression import compress, decompress, parse_compression
 from headgate.log.entries import SimpleEntry, SubBatch, encode_chunk, entries_of, unpack_chunk
 from headgate.log.format import CHUNK_HEADER_BYTES, Compression
 
@@ -28,14 +28,13 @@ def data_of(chunk: bytes) -> tuple[ChunkHeader, bytes]:
 
 def unpack(header: ChunkHeader, data: bytes, limit_bytes: int = 1 << 20) -> list[bytes]:
     unpacked = unpack_chunk(header, data, limit_bytes=limit_bytes, path=PATH, position=56)
-    assert len(unpacked.data) == int(unpacked.lengths.sum()) + 8
+    assert int((unpacked.starts + unpacked.lengths).max(initial=0)) + 8 <= len(unpacked.data)
     return [
         unpacked.data[at : at + length].tobytes() for at, length in zip(unpacked.starts, unpacked.lengths, strict=True)
     ]
 
 
 @given(st.lists(st.tuples(MESSAGES, st.sampled_from([None, *Compression])), min_size=1, max_size=5))
-@settings(deadline=None)
 def test_messages_and_sub_batches_of_every_codec_come_back_in_order(
     parts: list[tuple[list[bytes], Compression | None]],
 ) -> None:
@@ -59,6 +58,15 @@ def test_content_of_any_length_comes_back_from_every_codec(compression: Compress
 def test_snappy_and_lz4_are_in_their_framed_formats() -> None:
     assert compress(b"abc", Compression.SNAPPY).startswith(b"\xff\x06\x00\x00sNaPpY")
     assert compress(b"abc", Compression.LZ4).startswith(b"\x04\x22\x4d\x18")
+    # The flag of independent blocks: LZ4FrameInputStream of lz4-java, in RabbitMQ's Java client, reads no others.
+    assert compress(bytes(range(256)) * 1000, Compression.LZ4)[4] & 0x20
+
+
+def test_codecs_go_by_their_names_and_others_are_refused_with_the_list() -> None:
+    assert [parse_compression(name) for name in ("none", "gzip", "snappy", "lz4", "zstd")] == list(Compression)
+    for wrong in ("brotli", "ZSTD", ""):
+        with pytest.raises(ConfigError, match=r"expected one of none, gzip, snappy, lz4, zstd"):
+            parse_compression(wrong)
 
 
 def test_a_gzip_body_of_several_members_is_one_content() -> None:
@@ -167,7 +175,6 @@ def test_a_chunk_with_another_number_of_records_is_refused() -> None:
 
 @given(st.binary(max_size=80), st.integers(0, 5), st.integers(0, 10))
 @example(b"\xff" * 40, 1, 1)
-@settings(deadline=None, max_examples=300)
 def test_any_bytes_unpack_or_raise_the_named_error(data: bytes, num_entries: int, num_records: int) -> None:
     header = ChunkHeader(0, num_entries, num_records, 0, 1, 0, 0, len(data), 0, 0)
     place = ""
@@ -192,3 +199,17 @@ def test_chunks_and_sub_batches_without_or_with_too_many_entries_are_refused() -
         encode_chunk([b""] * 65_536, [], filter_size_bytes=16)
     with pytest.raises(ConfigError, match="0 messages"):
         SubBatch.of([], Compression.NONE)
+
+
+def test_what_is_wrong_in_a_sub_batch_is_named_among_others() -> None:
+    good, short = SubBatch.of([b"a", b"b"], Compression.GZIP), SubBatch.of([b"c"], Compression.NONE)
+    short.num_records = 2
+    header, data = data_of(encode_chunk([good, short, b"d"], [None], filter_size_bytes=16))
+    with pytest.raises(CorruptChunkError, match="says 2 messages, its content ends before"):
+        unpack(header, data)
+    short.num_records = 1
+    short.body += b"\0\0\0\0"
+    short.uncompressed_length += 4
+    header, data = data_of(encode_chunk([good, short, b"d"], [None], filter_size_bytes=16))
+    with pytest.raises(CorruptChunkError, match="4 bytes behind its 1 messages"):
+        unpack(header, data)

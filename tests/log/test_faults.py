@@ -18,6 +18,7 @@ from headgate.errors import LogError, StorageFullError, StreamLockedError, Strea
 from headgate.log import Durability, Stream, StreamArguments, Writer
 from headgate.log.entries import encode_chunk
 from headgate.log.files import replace_file
+from headgate.log.lock import StreamLock
 from headgate.log.tracking import TrackingKind, TrackingRecord, encode_records, read_tracking
 from log_streams import FailingFiles, Killed, abandon, chunk_ids, file_bytes, quick_folder, read_messages
 
@@ -171,6 +172,64 @@ def test_a_disk_too_full_for_a_declaration_or_a_setting_changes_nothing(
         assert not [name for name in os.listdir(stream.path) if name.endswith(".new")]
         writer.append([(b"m", b"v")], now_ms=0, filter_source="properties.subject")
     assert bodies(stream) == [b"m"]
+
+
+@pytest.mark.parametrize("failing", ["mkdir", "open", "write", "fsync", "replace", "second replace", *range(16)])
+def test_a_stream_is_created_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str | int
+) -> None:
+    files, calls = full_disk(), 0
+    rename = os.replace
+
+    def second_fails(source: Path, target: Path) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise FULL
+        rename(source, target)
+
+    if isinstance(failing, int):
+        # The bytes of both heads.
+        files.budget = failing
+    elif failing == "second replace":
+        monkeypatch.setattr(os, "replace", second_fails)
+    else:
+        fail_calls(monkeypatch, failing, FULL)
+    with pytest.raises(StorageFullError):
+        Stream.create(tmp_path / "s", name="s", now_ms=0, open_file=files)
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == []
+    assert stream_of(tmp_path).next_offset() == 0
+
+
+def test_who_waited_for_a_stream_that_was_deleted_writes_none(tmp_path: Path) -> None:
+    stream = stream_of(tmp_path)
+    first = Writer.open(stream, now_ms=0)
+
+    def deleted_meanwhile(_tries: int) -> bool:
+        shutil.rmtree(stream.path)
+        first.close()
+        return True
+
+    with pytest.raises(StreamNotFoundError, match="its folder is gone"):
+        Writer.open(stream, now_ms=0, wait=deleted_meanwhile)
+
+
+def test_who_waited_for_a_stream_that_was_made_again_holds_the_lock_of_the_new_one(tmp_path: Path) -> None:
+    stream = stream_of(tmp_path)
+    first = Writer.open(stream, now_ms=0)
+
+    def made_again_meanwhile(_tries: int) -> bool:
+        shutil.rmtree(stream.path)
+        first.close()
+        stream_of(tmp_path)
+        return True
+
+    with (
+        StreamLock.acquire(stream.path, now_ms=0, wait=made_again_meanwhile),
+        pytest.raises(StreamLockedError),
+    ):
+        Writer.open(Stream.open(stream.path), now_ms=0)
 
 
 def fail_calls(monkeypatch: pytest.MonkeyPatch, name: str, error: OSError) -> None:

@@ -44,4 +44,63 @@ def test_an_interval_is_counted_back_from_the_time_given() -> None:
 
 def test_a_specification_shows_itself_briefly() -> None:
     shown = [str(OffsetSpecification.parse(text)) for text in ("first", "12", "10m", "1970-01-01")]
-    assert shown == ["first", "12", "600s", "time 0 ms"]
+    assert shown == ["first", "12", "600s", "1970-01-01T00:00:00.000Z"]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "is_after"),
+    [
+        ("8", "5", True),
+        ("5", "5", False),
+        ("5", "8", False),
+        ("2026-01-02", "2026-01-01", True),
+        ("2026-01-01", "2026-01-02", False),
+        ("10m", "1h", True),
+        ("1h", "10m", False),
+        ("10m", "1970-01-01", True),
+        ("2100-01-01", "10m", True),
+        ("next", "first", True),
+        ("next", "last", True),
+        ("last", "first", True),
+        ("first", "next", False),
+        ("next", "next", False),
+        # What these are, only the stream says.
+        ("8", "1970-01-01", False),
+        ("next", "5", False),
+        ("8", "first", False),
+        ("2100-01-01", "first", False),
+    ],
+)
+def test_that_a_place_lies_behind_another_is_known_where_they_are_of_a_kind(
+    start: str, end: str, is_after: bool
+) -> None:
+    places = OffsetSpecification.parse(start), OffsetSpecification.parse(end)
+    assert places[0].is_after(places[1], now_ms=1_800_000_000_000) is is_after
+    is_mixed = OffsetKind.INTERVAL in {place.kind for place in places} and places[0].kind is not places[1].kind
+    assert places[0].is_after(places[1], now_ms=None) is (is_after and not is_mixed)
+
+
+@pytest.mark.parametrize(
+    ("start", "begin", "stream", "refused"),
+    [
+        ("31", 30, (0, 30), "found 31, which lies behind the end: the stream has offsets 0 to 29"),
+        ("31", 30, (30, 30), "found 31, .* the stream has no messages, its next offset is 30"),
+        ("30", 30, (0, 30), None),
+        ("0", 0, (0, 0), None),
+        ("next", 30, (0, 30), None),
+        ("1s", 30, (0, 30), None),
+        ("2001-01-01", 30, (0, 30), None),
+        ("2100-01-01", 30, (0, 30), "found 2100-01-01T00:00:00.000Z, which lies behind the end"),
+        # A chunk written by a clock that is ahead.
+        ("2100-01-01", 20, (0, 30), None),
+    ],
+)
+def test_a_read_that_does_not_wait_cannot_begin_behind_the_end(
+    start: str, begin: int, stream: tuple[int, int], refused: str | None
+) -> None:
+    place = OffsetSpecification.parse(start)
+    if refused is None:
+        place.check_not_behind(*stream, begin=begin, now_ms=1_800_000_000_000)
+        return
+    with pytest.raises(ConfigError, match=refused):
+        place.check_not_behind(*stream, begin=begin, now_ms=1_800_000_000_000)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from headgate.errors import CorruptChunkError
 from headgate.log import Stream, StreamArguments, Writer
 from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES, index_name, segment_name
 from headgate.log.recovery import recover
@@ -126,12 +127,33 @@ def test_the_segment_before_a_deleted_one_is_examined_too(rolled: Stream) -> Non
     assert reopened(rolled) == expected(0, 1, 2)
 
 
-def test_a_last_index_without_a_segment_is_deleted(rolled: Stream) -> None:
+def test_a_missing_file_of_the_last_pair_is_an_error(rolled: Stream) -> None:
+    (rolled.path / segment_name(4)).rename(rolled.path / "kept")
+    with pytest.raises(CorruptChunkError, match="segment file is missing") as caught:
+        reopened(rolled)
+    assert caught.value.path == rolled.path / segment_name(4)
+    (rolled.path / "kept").rename(rolled.path / segment_name(4))
+    (rolled.path / index_name(4)).unlink()
+    with pytest.raises(CorruptChunkError, match="index file is missing") as caught:
+        reopened(rolled)
+    assert caught.value.path == rolled.path / index_name(4)
     (rolled.path / segment_name(4)).unlink()
-    assert reopened(rolled) == expected(0, 1, 2, 3)
+    with pytest.raises(CorruptChunkError, match="files behind this segment are gone") as caught:
+        reopened(rolled)
+    assert caught.value.path == rolled.path / segment_name(2)
 
 
-def test_a_segment_without_an_index_is_deleted(rolled: Stream) -> None:
+def test_what_is_cut_is_logged_with_its_size(rolled: Stream, caplog: pytest.LogCaptureFixture) -> None:
+    Writer.open(rolled, now_ms=9).close()
+    assert not caplog.messages
+    cut(rolled.path / segment_name(4), -1)
+    assert reopened(rolled) == expected(0, 1, 2, 3, 4)
+    [message] = caplog.messages
+    assert str(rolled.path / segment_name(4)) in message
+    assert "and 1 index records; the stream goes on at offset 5" in message
+
+
+def test_an_oldest_segment_without_an_index_is_what_retention_left(rolled: Stream) -> None:
     (rolled.path / index_name(0)).unlink()
     assert reopened(rolled) == expected(2, 3, 4, 5)
     assert not (rolled.path / segment_name(0)).exists()
@@ -152,13 +174,13 @@ def test_a_pair_cut_inside_its_heads_is_made_new(tmp_path: Path, size: int) -> N
     assert file_bytes(stream.path) == before
 
 
-def test_a_pair_of_rubbish_is_made_new(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [segment_name(0), index_name(0)])
+def test_a_file_head_that_no_crash_leaves_is_an_error(tmp_path: Path, name: str) -> None:
     stream = Stream.create(tmp_path / "s", name="s", now_ms=0)
-    before = file_bytes(stream.path)
-    for name in (segment_name(0), index_name(0)):
-        (stream.path / name).write_bytes(b"\xff" * 100)
-    Writer.open(stream, now_ms=0).close()
-    assert file_bytes(stream.path) == before
+    (stream.path / name).write_bytes(b"\xff" * 100)
+    with pytest.raises(CorruptChunkError, match="file head is ff") as caught:
+        Writer.open(stream, now_ms=0)
+    assert caught.value.path == stream.path / name
 
 
 def test_an_empty_pair_that_is_whole_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,11 +195,12 @@ def test_an_empty_pair_that_is_whole_is_left_alone(tmp_path: Path, monkeypatch: 
     assert changes == ["pwrite"]
 
 
-def test_a_stream_that_lost_all_files_begins_again(tmp_path: Path) -> None:
+def test_a_stream_that_lost_all_files_does_not_begin_again(tmp_path: Path) -> None:
     stream = Stream.create(tmp_path / "s", name="s", now_ms=0)
     (stream.path / segment_name(0)).unlink()
     (stream.path / index_name(0)).unlink()
-    assert reopened(stream) == [b"after"]
+    with pytest.raises(CorruptChunkError, match="log files are gone"):
+        reopened(stream)
 
 
 def test_rubbish_of_renames_and_foreign_files_do_not_disturb(rolled: Stream) -> None:

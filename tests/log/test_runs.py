@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from headgate.log import runs
 from headgate.log.bloom import BloomMatcher, bloom_bytes
 from headgate.log.build import BuiltChunks, FilterValues
@@ -29,6 +30,7 @@ class Item:
     messages: tuple[bytes, ...]
     value: bytes | None
     is_sub_batch: bool
+    members: tuple[bytes | None, ...] = ()
 
     def stored(self) -> bytes:
         return SubBatch.of(self.messages, Compression.NONE).encode() if self.is_sub_batch else self.messages[0]
@@ -41,12 +43,14 @@ ITEMS = st.one_of(
         MESSAGES,
         st.sampled_from([None, b"", b"AMER", b"a value of more than eight bytes"]),
     ),
-    st.builds(lambda messages: Item(tuple(messages), None, True), st.lists(MESSAGES, min_size=1, max_size=4)),
+    st.lists(st.tuples(MESSAGES, st.sampled_from([None, b"", b"AMER", b"EMEA"])), min_size=1, max_size=4).map(
+        lambda pairs: Item(tuple(body for body, _ in pairs), None, True, tuple(value for _, value in pairs))
+    ),
 )
 PARTS = st.lists(st.lists(ITEMS, min_size=1, max_size=12), min_size=1, max_size=4)
 
 
-def entries(items: list[Item]) -> Entries:
+def entries(items: list[Item], *, knows_members: bool = False) -> Entries:
     bodies = [item.stored() for item in items]
     lengths = np.array([len(body) for body in bodies], dtype=np.int64)
     # A few bytes in front: entries need not begin where their buffer does.
@@ -59,6 +63,7 @@ def entries(items: list[Item]) -> Entries:
         lengths,
         values if any(item.value is not None for item in items) else None,
         records if records.any() else None,
+        FilterValues.of([value for item in items for value in item.members]) if knows_members else None,
     )
 
 
@@ -85,10 +90,15 @@ def records_of(trailer: bytes) -> list[tuple[TrackingKind, bytes, int]]:
     ]
 
 
-@settings(deadline=None)
-@given(unnamed=PARTS, named=PARTS, max_messages=st.integers(1, 10), with_offsets=st.booleans())
+@given(
+    unnamed=PARTS,
+    named=PARTS,
+    max_messages=st.integers(1, 10),
+    with_offsets=st.booleans(),
+    knows_members=st.booleans(),
+)
 def test_chunks_of_runs_are_the_same_with_and_without_kernels_and_hold_every_entry_once_in_order(
-    unnamed: list[list[Item]], named: list[list[Item]], max_messages: int, with_offsets: bool
+    unnamed: list[list[Item]], named: list[list[Item]], max_messages: int, with_offsets: bool, knows_members: bool
 ) -> None:
     first = 2**63  # beyond what a signed number holds
     sequences, counted = [], first
@@ -97,8 +107,11 @@ def test_chunks_of_runs_are_the_same_with_and_without_kernels_and_hold_every_ent
         counted += len(part)
     both = [
         Run([entries(part) for part in unnamed]),
-        Run([entries(part) for part in named], b"p", sequences),
+        Run([entries(part, knows_members=knows_members) for part in named], b"p", sequences),
     ]
+    for run in both:
+        for part in run.parts:
+            part.check()
     trailer = encode_offsets({b"reader": 7}) if with_offsets else b""
 
     def build() -> BuiltChunks:
@@ -121,8 +134,10 @@ def test_chunks_of_runs_are_the_same_with_and_without_kernels_and_hold_every_ent
         for entry, item in zip(found, expected, strict=True):
             stored = entry.encode() if isinstance(entry, SubBatch) else entry.body
             assert stored == item.stored() and isinstance(entry, SubBatch) == item.is_sub_batch
-        plain = [item.value for item in expected if not item.is_sub_batch]
-        assert bloom == bloom_bytes(plain, FILTER_SIZE)
+        values = [item.value for item in expected if not item.is_sub_batch]
+        if knows_members and at > sum(map(len, unnamed)):
+            values += [value for item in expected for value in item.members]
+        assert bloom == bloom_bytes(values, FILTER_SIZE)
         records = records_of(tail)
         offsets = [record for record in records if record[0] is TrackingKind.OFFSET]
         assert offsets == ([(TrackingKind.OFFSET, b"reader", 7)] if with_offsets and number == len(fast) - 1 else [])
@@ -182,7 +197,7 @@ def in_runs(sizes: list[int], values: list[bytes]) -> list[Item]:
     sizes=st.lists(st.integers(600, 900), min_size=1, max_size=6),
     cut=st.integers(1, 599),
 )
-@settings(max_examples=20, deadline=None)
+@examples(0.5)
 def test_a_chunk_ends_where_another_long_run_of_a_filter_value_begins(sizes: list[int], cut: int) -> None:
     items = in_runs(sizes, [b"AMER", b"EMEA", b"APAC"])
     # The parts of a run are what several frames brought: values go on over their ends.
@@ -202,3 +217,36 @@ def test_a_long_run_of_sub_batches_and_values_is_cut_at_both() -> None:
     items = [*in_runs([700, 700], [b"AMER", b"EMEA"]), batch, *in_runs([700], [b"EMEA"])]
     built = build_runs([Run([entries(items)])], filter_size_bytes=FILTER_SIZE, max_messages=4096, max_bytes=1 << 20)
     assert built.num_records.tolist() == [700, 700, 2, 700]
+
+
+@pytest.mark.parametrize("count", [6, runs._FEW_ENTRIES + 1])
+def test_a_chunk_ends_before_its_sub_batches_expand_to_more_than_readers_take(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(runs, "EXPANSION_LIMIT_BYTES", 250)
+    batches = [SubBatch.of([bytes(96)], Compression.GZIP), SubBatch.of([bytes(996)], Compression.GZIP)]
+    stored = [batches[number == 2].encode() for number in range(count)]
+    lengths = np.array([len(each) for each in stored], dtype=np.int64)
+    data = np.frombuffer(b"".join(stored), dtype=np.uint8)
+    part = Entries(data, np.cumsum(lengths) - lengths, lengths, None, np.ones(count, dtype=np.int64))
+    built = build_runs([Run([part])], filter_size_bytes=FILTER_SIZE, max_messages=4096, max_bytes=1 << 20)
+    rest = count - 3
+    # The third expands to more than is allowed: it is alone.
+    assert built.num_records.tolist() == [2, 1, *([2] * (rest // 2)), *([1] * (rest % 2))]
+
+
+@pytest.mark.parametrize(
+    ("records", "members", "reason"), [([2], 3, "3 values for 2 messages"), ([1], 1, "fewer bytes")]
+)
+def test_sub_batches_that_do_not_fit_their_columns_are_refused(records: list[int], members: int, reason: str) -> None:
+    size = 11 if reason != "fewer bytes" else 10
+    made = Entries(
+        np.zeros(size, np.uint8),
+        np.zeros(1, np.int64),
+        np.array([size], np.int64),
+        None,
+        np.array(records, np.int64),
+        FilterValues.of([b"v"] * members),
+    )
+    with pytest.raises(ValueError, match=reason):
+        made.check()

@@ -116,7 +116,7 @@ def read_whole(root: Path, staged: StagedChunks, *, at_once: int) -> Path:
 
 @pytest.mark.parametrize("sharing", [1, 2, 4])
 @pytest.mark.parametrize("with_kernels", [True, False])
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=st.lists(st.tuples(*(st.lists(MESSAGE, max_size=9) for _ in range(4))), max_size=4))
 def test_what_is_added_to_many_files_at_once_is_in_each_in_order(
     tmp_path: Path,

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -186,10 +184,4 @@ class StreamMachine(RuleBasedStateMachine):
             assert self.writer.stored_offset("group") == self.stored
 
 
-class TestStreamMachine(StreamMachine.TestCase):  # type: ignore[name-defined,misc]
-    settings = settings(deadline=None, max_examples=60, stateful_step_count=25)
-
-
-@pytest.mark.long
-class TestStreamMachineLong(StreamMachine.TestCase):  # type: ignore[name-defined,misc]
-    settings = settings(deadline=None, max_examples=400, stateful_step_count=60)
+TestStreamMachine = StreamMachine.TestCase

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.errors import StreamNotFoundError
+from headgate.errors import CorruptChunkError
 from headgate.log import Stream, StreamArguments, Writer
 from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES
 from headgate.log.tail import NO_CHUNK, read_tail
@@ -46,5 +46,5 @@ def test_a_folder_without_log_files_has_no_ends(tmp_path: Path) -> None:
     stream = Stream.create(tmp_path / "s", name="s", now_ms=0)
     for segment in stream.segments():
         segment.index_path.unlink()
-    with pytest.raises(StreamNotFoundError):
+    with pytest.raises(CorruptChunkError, match="log files are gone"):
         read_tail(stream)

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import CorruptChunkError
@@ -23,7 +23,6 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=8))
-@settings(deadline=None, max_examples=60)
 def test_the_newest_of_each_name_is_remembered(steps: list[tuple]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         stream = Stream.create(Path(folder) / "s", name="s", now_ms=1)

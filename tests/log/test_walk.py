@@ -4,7 +4,7 @@ import mmap
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate import kernels
@@ -108,7 +108,6 @@ def test_a_chunk_outside_the_buffer_is_refused() -> None:
             )
 
 
-@settings(deadline=None, max_examples=200)
 @given(
     chunks=st.lists(
         st.tuples(st.lists(st.binary(max_size=20), max_size=4), st.binary(max_size=9), st.integers(0, 6)), max_size=4

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headgate.errors import ConfigError, CorruptChunkError, LogError
-from headgate.log import ChunkType, Durability, Stream, StreamArguments, Writer
+from headgate.log import BloomMatcher, ChunkType, Durability, Stream, StreamArguments, Writer
 from headgate.log.entries import SubBatch, encode_chunk
 from headgate.log.format import Compression, decode_headers
 from headgate.log.settings import DeclaredRange
@@ -459,3 +459,53 @@ def test_a_sidecar_goes_with_its_segment(tmp_path: Path) -> None:
         sidecar.write_bytes(b"x")
         writer.apply_retention(now_ms=100)
     assert not sidecar.exists()
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec is not Compression.NONE])
+def test_compressed_messages_keep_values_sequences_and_their_declaration(tmp_path: Path, codec: Compression) -> None:
+    source = "properties.subject"
+    stream = Stream.create(tmp_path / "s", name="s", now_ms=0, filter_source=source)
+    with Writer.open(stream, now_ms=0) as writer:
+        given = [(b"%d" % number, b"red" if number % 2 else None) for number in range(5000)]
+        appended = writer.append(
+            given, now_ms=1, publisher="p", sequences=range(5000), filter_source=source, compression=codec
+        )
+        again = writer.append(
+            [(b"late", b"blue")] * 2, now_ms=2, publisher="p", sequences=[4999, 5000], compression=codec
+        )
+        assert (appended.num_records.tolist(), again.num_duplicates) == ([4096, 904], 1)
+        assert writer.last_sequence("p") == 5000
+    with Writer.open(stream, now_ms=0) as writer:
+        assert writer.last_sequence("p") == 5000
+    assert [body for _, body in read_messages(stream)] == [*(body for body, _ in given), b"late"]
+    settings = Stream.open(stream.path).settings
+    assert settings is not None and settings.declared == (DeclaredRange(source, 0, 5000),)
+    with stream.segments()[0].open() as reader:
+        headers = reader.headers(0, 3)
+    assert headers.num_entries.tolist() == [1, 1, 1]
+    for value, unfiltered, expected in (
+        (b"red", False, [True, True, False]),
+        (b"blue", False, [False, False, True]),
+        (b"green", True, [True, True, False]),
+    ):
+        matcher = BloomMatcher([value], match_unfiltered=unfiltered)
+        found = matcher.match_many(headers.data, headers.bloom_positions, headers.bloom_length)
+        assert found.tolist() == expected
+
+
+def test_a_declaration_does_not_cover_sub_batches_that_were_given(tmp_path: Path) -> None:
+    stream = Stream.create(tmp_path / "s", name="s", now_ms=0, filter_source="properties.subject")
+    with Writer.open(stream, now_ms=0) as writer:
+        writer.append([(b"a", b"v")], now_ms=0, filter_source="properties.subject")
+        writer.append([SubBatch.of([b"b"], Compression.NONE)], now_ms=0, filter_source="properties.subject")
+        with pytest.raises(ConfigError, match="packed already"):
+            writer.append([SubBatch.of([b"c"], Compression.NONE)], now_ms=0, compression=Compression.GZIP)
+    settings = Stream.open(stream.path).settings
+    assert settings is not None and settings.declared == (DeclaredRange("properties.subject", 0, 1),)
+
+
+def test_a_chunk_ends_before_its_sub_batches_expand_to_more_than_readers_take(stream: Stream) -> None:
+    batch = SubBatch.of([bytes(12 << 20)], Compression.ZSTD)
+    with Writer.open(stream, now_ms=0) as writer:
+        assert writer.append([batch] * 6, now_ms=0).num_records.tolist() == [5, 1]
+    assert len(read_messages(stream)) == 6

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError
@@ -239,7 +239,6 @@ def test_slices_of_columns_are_read_at_their_place() -> None:
 
 
 @given(st.lists(st.builds(lambda held, body: Message.of_sections(held, body).encode(), sections, bodies), max_size=4))
-@settings(deadline=None, max_examples=60)
 def test_columns_of_any_messages_encode_the_same_in_kernel_and_reference_and_read_back(messages: list[bytes]) -> None:
     names = ("header", "properties", "application_properties", "message_annotations", "body")
     columns = columns_of(EncodedMessages.of(messages), names)
@@ -271,7 +270,6 @@ _ROWS = st.lists(
 
 
 @given(_ROWS, st.data())
-@settings(deadline=None, max_examples=80)
 def test_typed_structs_encode_the_same_in_kernel_and_reference(rows: list[object], data: st.DataObject) -> None:
     column = pa.array(rows, pa.struct([(name, kind) for name, (kind, _) in _CELLS.items()]))
     sections_of = data.draw(st.sampled_from(("application_properties", "message_annotations")))

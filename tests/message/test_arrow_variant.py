@@ -7,7 +7,7 @@ import math
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import VariantVal
 
@@ -124,7 +124,6 @@ def kept(value: AmqpValue) -> AmqpValue:
 
 
 @given(st.lists(st.tuples(scalars, typed_values), max_size=5))
-@settings(deadline=None, max_examples=100)
 def test_every_map_comes_back_as_the_table_says(entries: list[tuple[AmqpValue, AmqpValue]]) -> None:
     assert decode_variant(*encode_variant(entries)) == kept(of("map", tuple(entries)))
 
@@ -196,7 +195,6 @@ def test_bytes_that_are_no_variant_are_refused_with_a_reason(value: bytes, metad
 
 
 @given(st.binary(max_size=40), st.binary(max_size=20))
-@settings(deadline=None, max_examples=300)
 def test_any_bytes_are_a_variant_or_refused(value: bytes, metadata: bytes) -> None:
     try:
         decode_variant(value, b"\x11" + metadata)

@@ -6,7 +6,7 @@ import uuid
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.message import lookup
@@ -157,7 +157,6 @@ messages_of_any_kind = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=400)
 @given(st.lists(messages_of_any_kind, min_size=1, max_size=8), st.sampled_from(FIELDS))
 def test_the_kernel_finds_what_the_walk_by_hand_finds(messages: list[bytes], field: FieldReference) -> None:
     batch = EncodedMessages.of(messages)
@@ -195,7 +194,6 @@ def test_a_collector_that_gets_its_buffer_back_fills_it_again() -> None:
         collector.reuse(again)
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.lists(st.binary(max_size=300), max_size=6), max_size=6), st.booleans())
 def test_collected_messages_are_those_added_also_when_their_buffer_is_overwritten(
     batches: list[list[bytes]], compiled: bool

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, MessageError
@@ -82,7 +82,6 @@ def test_a_recorded_message_encodes_again_to_an_equal_one(row: dict[str, Any]) -
     assert made == again
 
 
-@settings(deadline=None)
 @given(sections, bodies)
 def test_any_sections_and_body_survive_encoding_and_decoding(held: dict[Section, AmqpValue], body: Body | None) -> None:
     message = Message.of_sections(held, body)
@@ -92,13 +91,11 @@ def test_any_sections_and_body_survive_encoding_and_decoding(held: dict[Section,
     assert Message.of_sections(exact_sections(message), message.body) == message
 
 
-@settings(deadline=None)
 @given(damaged_messages() | st.binary(max_size=40))
 def test_any_bytes_decode_in_every_section_or_are_refused(data: bytes) -> None:
     assert_decodes_or_is_refused(data)
 
 
-@settings(deadline=None, max_examples=50)
 @given(sections, bodies)
 def test_every_truncation_decodes_or_is_refused(held: dict[Section, AmqpValue], body: Body | None) -> None:
     data = Message.of_sections(held, body).encode()
@@ -320,7 +317,6 @@ def _filters_can_use(value: AmqpValue) -> bool:
     return value.type not in compounds | {AmqpType.DECIMAL32, AmqpType.DECIMAL64, AmqpType.DECIMAL128}
 
 
-@settings(deadline=None)
 @given(encoded_messages())
 def test_a_field_is_the_same_seen_alone_and_in_its_section(data: bytes) -> None:
     message = Message.decode(data)
@@ -344,7 +340,6 @@ def test_a_field_is_the_same_seen_alone_and_in_its_section(data: bytes) -> None:
             assert seen == (of(expected.type.value, None) if expected.type in opaque else expected)
 
 
-@settings(deadline=None)
 @given(damaged_messages())
 def test_on_bytes_that_pass_no_field_ever_raises(data: bytes) -> None:
     try:

@@ -6,7 +6,7 @@ import tracemalloc
 import uuid
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, MessageError
@@ -167,13 +167,11 @@ def test_malformed_values_are_refused_with_position_and_reason(encoded: str, pos
     assert refusal.value.position == position
 
 
-@settings(deadline=None)
 @given(typed_values)
 def test_any_value_survives_encoding_and_decoding(value: AmqpValue) -> None:
     assert decode_value(encode_value(value)) == value
 
 
-@settings(deadline=None)
 @given(typed_values, st.data())
 def test_a_cut_or_changed_encoding_decodes_or_is_refused(value: AmqpValue, data: st.DataObject) -> None:
     encoded = bytearray(encode_value(value))
@@ -182,7 +180,6 @@ def test_a_cut_or_changed_encoding_decodes_or_is_refused(value: AmqpValue, data:
         assert_decodes_or_is_refused(bytes(encoded[:stop]))
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=40))
 def test_any_bytes_decode_or_are_refused(encoded: bytes) -> None:
     assert_decodes_or_is_refused(encoded)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import MessageError
@@ -114,7 +114,6 @@ def test_a_section_that_is_not_framed_as_it_says_cannot_be_changed(elements: byt
     assert message.with_changes([(SUBJECT, X)]).value(SUBJECT) == X
 
 
-@settings(deadline=None, max_examples=300)
 @given(encoded_messages(), st.sampled_from(["n", "N", "region", "new"]), st.booleans(), st.booleans())
 def test_a_change_is_seen_and_everything_else_is_as_before(
     data: bytes, name: str, ignore_case: bool, is_set: bool

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from headgate.errors import MessageError
 from headgate.message import CONSTRUCTOR_WIDTHS, AmqpType, AmqpValue, Message, check
 from headgate.message.constructors import WIDTH_DESCRIBED, WIDTH_INVALID, WIDTH_SIZE8, WIDTH_SIZE32
@@ -99,27 +100,24 @@ def passes(data: bytes) -> bool:
     return True
 
 
-@settings(deadline=None)
 @given(encoded_messages())
 def test_well_formed_messages_pass(data: bytes) -> None:
     check(data)
     check(memoryview(data))
 
 
-@settings(deadline=None, max_examples=400)
 @given(damaged_messages() | st.binary(max_size=30))
 def test_check_draws_the_line_where_the_document_draws_it(data: bytes) -> None:
     assert passes(data) == is_message(data)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(0.5)
 @given(encoded_messages())
 def test_every_truncation_of_a_message_is_judged_as_the_document_says(data: bytes) -> None:
     for stop in range(len(data)):
         assert passes(data[:stop]) == is_message(data[:stop])
 
 
-@settings(deadline=None)
 @given(damaged_messages() | st.binary(max_size=30))
 def test_decode_refuses_exactly_what_check_refuses(data: bytes) -> None:
     if passes(data):
@@ -177,7 +175,6 @@ def key(name: str) -> FieldReference:
     return FieldReference(Section.APPLICATION_PROPERTIES, key=name.encode())
 
 
-@settings(deadline=None)
 @given(values)
 def test_a_value_moved_behind_its_section_is_no_field(value: bytes) -> None:
     head = b"\0\x53\x70\xd0" + (len(value) + 4).to_bytes(4, "big")

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError
@@ -87,7 +87,6 @@ def test_typed_json_takes_what_other_writers_give() -> None:
     assert from_json({"t": "float", "v": 0.1}) == of("float", 0.10000000149011612)
 
 
-@settings(deadline=None)
 @given(typed_values)
 def test_any_value_survives_typed_json(value: AmqpValue) -> None:
     text = json.dumps(to_json(value), allow_nan=False, ensure_ascii=False)
@@ -186,7 +185,6 @@ def test_a_message_is_made_of_plain_json() -> None:
     )
 
 
-@settings(deadline=None)
 @given(sections, bodies)
 def test_any_message_survives_its_typed_description(held: dict[Section, AmqpValue], body: Body | None) -> None:
     message = Message.of_sections(held, body)
@@ -221,7 +219,6 @@ def test_a_wrong_description_is_refused_by_name(description: Any, reason: str) -
     assert reason in str(refusal.value)
 
 
-@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),

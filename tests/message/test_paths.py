@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_strategies import KEYS, amqp_messages, containers
@@ -45,7 +45,6 @@ def _reached(value: AmqpValue | None, path: tuple[bytes | int, ...]) -> AmqpValu
     return value
 
 
-@settings(deadline=None, max_examples=400)
 @given(containers, _paths)
 def test_a_path_leads_to_what_the_decoded_value_holds_there(encoded: bytes, path: tuple[bytes | int, ...]) -> None:
     message = Message.decode(section(0x74, compound(0xC1, [string(b"k"), encoded], wide=True)))
@@ -57,7 +56,6 @@ def test_a_path_leads_to_what_the_decoded_value_holds_there(encoded: bytes, path
         assert found == expected
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.one_of(damaged_messages(), amqp_messages()), _paths)
 def test_no_reference_and_no_footer_ever_raises(data: bytes, path: tuple[bytes | int, ...]) -> None:
     try:

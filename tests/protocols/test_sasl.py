@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import RemoteProtocolError
@@ -67,7 +67,6 @@ def test_neither_errors_nor_representations_show_a_secret() -> None:
     assert "secret" not in repr(Plain("guest", "secret"))
 
 
-@settings(deadline=None)
 @given(st.sampled_from(list(Mechanism)), st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(mechanism: Mechanism, data: bytes) -> None:
     assert is_known(mechanism)

@@ -8,7 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate import kernels
@@ -63,7 +63,6 @@ def _read(stream: Stream, request: ScanRequest, within: OffsetRange, *, compiled
 
 
 @needs_kernels
-@settings(deadline=None, max_examples=150)
 @given(
     appends=APPENDS,
     text=st.none() | expressions,
@@ -115,3 +114,24 @@ def test_a_chunk_whose_header_counts_other_records_than_entries_is_corrupt(tmp_p
         assert not isinstance(skipped, str)
         assert skipped[0] == [(3, 1, b"\x00\x53\x75\xa0\x00")]
         assert skipped[1].chunks_corrupt == 1
+
+
+@needs_kernels
+def test_reading_without_a_filter_does_not_compile_how_filters_are_evaluated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = _write(tmp_path, [([b"\x00\x53\x75\xa0\x00"] * 3, False)])
+    asked: list[str] = []
+    load = kernels.load
+    expected = _read(stream, ScanRequest(), OffsetRange(0, 9), compiled=True)
+
+    def recorded(module: str) -> object:
+        asked.append(module)
+        return load(module)
+
+    monkeypatch.setattr(kernels, "load", recorded)
+    monkeypatch.setattr(kernels, "is_compiled", lambda _module: False)
+    assert _read(stream, ScanRequest(), OffsetRange(0, 9), compiled=True) == expected
+    assert "headgate.log.kernel" in asked and "headgate.scan.kernel" not in asked
+    _read(stream, ScanRequest(Filter.parse("n = 5")), OffsetRange(0, 9), compiled=True)
+    assert "headgate.scan.kernel" in asked

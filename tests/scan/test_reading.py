@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from headgate.errors import ConfigError, CorruptChunkError, OffsetOutOfRangeError
+from headgate.errors import (
+    ConfigError,
+    CorruptChunkError,
+    OffsetOutOfRangeError,
+    StreamNotFoundError,
+    StreamReplacedError,
+)
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream, StreamArguments
 from headgate.log.entries import SubBatch
@@ -120,6 +127,50 @@ def test_retention_that_overtakes_a_cursor_is_an_error_that_names_the_offsets(tm
         writer.change(now_ms=2, arguments=StreamArguments(max_segment_size_bytes=2000, max_length_bytes=4000))
         with pytest.raises(OffsetOutOfRangeError, match=r"offsets \d+ to \d+ were deleted"):
             _drain(cursor)
+
+
+def _deleted(stream: Stream, *, again: bool) -> str:
+    shutil.rmtree(stream.path)
+    if not again:
+        return f"stream 's' with the identity {stream.identity} was deleted$"
+    made = _stream(stream.path.parent)
+    with Writer.open(made, now_ms=0) as writer:
+        _append(writer, range(500), now_ms=0)
+    return f"{stream.identity} was deleted, and created again with the identity {made.identity}$"
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_deleted_stream_is_an_error_of_its_readers_that_names_its_identity(tmp_path: Path, again: bool) -> None:
+    stream = _stream(tmp_path / "s")
+    with Writer.open(stream, now_ms=0) as writer:
+        _append(writer, range(30), now_ms=0)
+    (planned,) = plan(stream, ScanRequest(), resolve_range(stream, start=FIRST, end=None, now_ms=0)).ranges
+    kind = StreamReplacedError if again else StreamNotFoundError
+    with Cursor(stream, ScanRequest(), start=FIRST, now_ms=0) as cursor:
+        assert _drain(cursor) == list(range(30))
+        expected = _deleted(stream, again=again)
+        with pytest.raises(kind, match=expected):
+            cursor.read(0)
+    with pytest.raises(kind, match=stream.identity):
+        list(read_range(planned, ScanRequest(), ScanCounters()))
+    with pytest.raises(StreamNotFoundError):
+        Cursor(stream, ScanRequest(), start=FIRST, now_ms=0)
+
+
+def test_no_segment_of_a_stream_that_was_made_again_follows_one_of_the_old(tmp_path: Path) -> None:
+    """The new stream begins a segment where the old one ends: nothing but the identity tells them apart."""
+    stream = _stream(tmp_path / "s", segment_bytes=200)
+    with Writer.open(stream, now_ms=0) as writer:
+        _append(writer, range(10), now_ms=0)
+    with Cursor(stream, ScanRequest(), start=FIRST, now_ms=0) as cursor:
+        assert _drain(cursor) == list(range(10))
+        shutil.rmtree(stream.path)
+        again = _stream(stream.path.parent, segment_bytes=200)
+        with Writer.open(again, now_ms=0) as writer:
+            _append(writer, range(30), now_ms=0)
+        assert again.segments()[1].first_chunk_id == 10
+        with pytest.raises(StreamReplacedError):
+            cursor.read(0)
 
 
 def _damaged(tmp_path: Path) -> tuple[Stream, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headgate.server.link import Buffer, Peer
+from headgate.server.transport import Buffer, Peer
 
 
 class FakeLink:

@@ -97,8 +97,7 @@ def _settings(
     listeners |= {name: 0 if protocol_of(name) in served else "off" for name in (*PLAIN, *ENCRYPTED)}
     tables: dict[str, Any] = {
         "root": str(tmp_path / "data"),
-        "timeouts": {"login_failure_s": 0.05, "linger_s": 1.0, "shutdown_s": 3.0, "cache_warming_s": 0.0}
-        | given.get("timeouts", {}),
+        "timeouts": {"login_failure_s": 0.05, "linger_s": 1.0, "shutdown_s": 3.0} | given.get("timeouts", {}),
         "listeners": listeners | given.get("listeners", {}),
     }
     return msgspec.convert({**given, **tables}, ServerSettings)

@@ -15,7 +15,7 @@ from headgate.protocols.amqp10.performatives import SENDER, Attach, Begin, Close
 from headgate.protocols.amqp10.terminus import Error, Source, Target
 from headgate.server.amqp10 import Amqp10Handler
 from headgate.server.conversation import MAX_UNTAKEN_BYTES
-from headgate.server.link import Peer
+from headgate.server.transport import Peer
 from server.amqp10_client import LIMIT_S, Management, client_of
 from server.links import SetClock
 from server.running import RunningServer, running_server

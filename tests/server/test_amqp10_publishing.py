@@ -18,6 +18,15 @@ from server.amqp10_client import Client, Management, client_of
 from server.running import RunningServer, running_server
 
 FIRST = RawEntry.of("offset", "rabbitmq:stream-offset-spec", amqp_value("first"))
+FAULTS = pytest.mark.parametrize(
+    ("message", "condition"),
+    [
+        (b"no message", "amqp:decode-error"),
+        (Message(None, subject="no body").encode(), "amqp:decode-error"),
+        (Message(b"", user_id=b"somebody else").encode(), "amqp:unauthorized-access"),
+    ],
+)
+"""Messages that end the link that they come on."""
 
 
 @pytest.fixture(scope="module")
@@ -188,14 +197,7 @@ def test_what_is_not_served_is_refused_as_such(client: Client, stream: str) -> N
     assert client.sender(f"/queues/{stream}").is_attached
 
 
-@pytest.mark.parametrize(
-    ("message", "condition"),
-    [
-        (b"no message", "amqp:decode-error"),
-        (Message(None, subject="no body").encode(), "amqp:decode-error"),
-        (Message(b"", user_id=b"somebody else").encode(), "amqp:unauthorized-access"),
-    ],
-)
+@FAULTS
 def test_a_message_without_an_address_that_is_a_fault_ends_the_link(
     client: Client, stream: str, message: bytes, condition: str
 ) -> None:
@@ -227,14 +229,7 @@ def test_messages_that_are_given_up_cost_no_credit(client: Client, stream: str) 
     assert _stored(client, stream) == []
 
 
-@pytest.mark.parametrize(
-    ("message", "condition"),
-    [
-        (b"no message", "amqp:decode-error"),
-        (Message(None, subject="no body").encode(), "amqp:decode-error"),
-        (Message(b"", user_id=b"somebody else").encode(), "amqp:unauthorized-access"),
-    ],
-)
+@FAULTS
 def test_a_message_that_is_a_fault_of_the_link_ends_it(
     client: Client, stream: str, message: bytes, condition: str
 ) -> None:

@@ -11,8 +11,8 @@ from headgate.errors import AuthenticationError, LoopbackOnlyError
 from headgate.protocols.sasl import Anonymous, Credentials, External, Plain
 from headgate.server.authenticator import LoginAuthenticator
 from headgate.server.connections import Connections
-from headgate.server.link import Peer
 from headgate.server.settings import ServerSettings
+from headgate.server.transport import Peer
 from server.links import FakeLink, SetClock
 
 HERE = Peer("127.0.0.1", 1, is_loopback=True)
@@ -108,6 +108,18 @@ def test_everybody_else_is_told_the_same_and_late(
     assert "login refused" in caplog.text and peer.host in caplog.text
     for secret in ("wrong", "secret"):
         assert secret not in caplog.text.replace("wrong password", "")
+
+
+def test_logins_are_told_to_who_debugs_and_refused_ones_to_everybody(caplog: pytest.LogCaptureFixture) -> None:
+    login, link = Login(), FakeLink(HERE)
+    login.connections.opened(link, listener="amqp", now_ms=0)
+    with caplog.at_level(logging.DEBUG):
+        for password in ("secret", "wrong"):
+            login.authenticator.authenticate(link, Plain("anna", password), lambda _: None)
+    assert [(record.levelname, "'anna'" in record.getMessage()) for record in caplog.records] == [
+        ("DEBUG", True),
+        ("WARNING", True),
+    ]
 
 
 def test_the_default_user_from_elsewhere_is_an_error_of_its_own_and_not_checked() -> None:

@@ -20,7 +20,8 @@ from stream_peer import StreamPeer
 
 pytestmark = pytest.mark.faults
 
-ROUNDS = 600
+ROUNDS = 38
+"""Broken clients of one protocol: about 150 of all four."""
 LONG_ROUNDS = 4000
 _MOST_ALLOCATED_BYTES = 1 << 30
 _KEPT_BYTES = 32 << 20
@@ -108,10 +109,14 @@ def attack(
 
 
 def withstands(
-    running: RunningServer, corpus: Corpus, bystander: Bystander, caplog: pytest.LogCaptureFixture, rounds: int
+    running: RunningServer,
+    corpus: Corpus,
+    bystander: Bystander,
+    caplog: pytest.LogCaptureFixture,
+    seed: int,
+    rounds: int,
 ) -> None:
     caplog.set_level(logging.ERROR)
-    seed = random.SystemRandom().randrange(2**32)
     attack(running, corpus, bystander, caplog, seed, rounds // 3)
     descriptors, memory, peak = open_descriptors(), resident_bytes(), virtual_bytes("VmPeak")
     attack(running, corpus, bystander, caplog, seed + rounds // 3, rounds - rounds // 3)
@@ -123,16 +128,16 @@ def withstands(
 
 
 def test_broken_frames_end_their_connection_and_nothing_else(
-    running: RunningServer, corpus: Corpus, bystander: Bystander, caplog: pytest.LogCaptureFixture
+    running: RunningServer, corpus: Corpus, bystander: Bystander, caplog: pytest.LogCaptureFixture, seed: int
 ) -> None:
-    withstands(running, corpus, bystander, caplog, ROUNDS)
+    withstands(running, corpus, bystander, caplog, seed, ROUNDS)
 
 
 @pytest.mark.long
 def test_many_broken_frames_end_their_connection_and_nothing_else(
-    running: RunningServer, corpus: Corpus, bystander: Bystander, caplog: pytest.LogCaptureFixture
+    running: RunningServer, corpus: Corpus, bystander: Bystander, caplog: pytest.LogCaptureFixture, seed: int
 ) -> None:
-    withstands(running, corpus, bystander, caplog, LONG_ROUNDS)
+    withstands(running, corpus, bystander, caplog, seed, LONG_ROUNDS)
 
 
 CLAIMS: dict[str, list[tuple[str, bytes]]] = {

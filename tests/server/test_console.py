@@ -5,6 +5,7 @@ import http.client
 import json
 import re
 import shutil
+import struct
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +27,7 @@ from server.running import LIMIT_S, RunningServer, running_server
 from waiting import eventually
 
 CONSOLE = Path(str(resources.files("headgate.server.console")))
-SOURCES = {name: (CONSOLE / name).read_text(encoding="utf-8") for name in FILES.values()}
+SOURCES = {name: (CONSOLE / name).read_text(encoding="utf-8") for name in FILES.values() if name != "favicon.ico"}
 LISTS = ("overview", "streams", "consumers", "offsets", "connections", "users")
 GUEST = ("guest", "guest")
 
@@ -75,7 +76,7 @@ def node(program: str, *arguments: object) -> Any:
 # what the server answers
 
 
-@pytest.mark.parametrize(("path", "name"), FILES.items())
+@pytest.mark.parametrize(("path", "name"), [each for each in FILES.items() if each[1] in SOURCES])
 def test_the_page_and_its_files_need_no_login_and_are_strict_about_the_rest(
     running: RunningServer, path: str, name: str
 ) -> None:
@@ -90,6 +91,22 @@ def test_the_page_and_its_files_need_no_login_and_are_strict_about_the_rest(
     assert headers["Cache-Control"] == "no-cache"
     status, head, nothing = answer(running, path, "HEAD")
     assert (status, nothing, head["Content-Length"]) == (200, "", str(len(text.encode())))
+
+
+def test_the_icon_is_where_browsers_look_for_it_and_where_the_page_says(running: RunningServer) -> None:
+    assert '<link rel="icon" href="favicon.ico">' in answer(running, "/")[2]
+    connection = http.client.HTTPConnection("127.0.0.1", running.ports["http"], timeout=LIMIT_S)
+    try:
+        connection.request("GET", "/favicon.ico")
+        given = connection.getresponse()
+        icon = given.read()
+    finally:
+        connection.close()
+    assert (given.status, given.headers["Content-Type"]) == (200, "image/vnd.microsoft.icon")
+    # The head of an ICO file with one image, which lies behind it and ends the file.
+    reserved, kind, images = struct.unpack_from("<HHH", icon)
+    size, start = struct.unpack_from("<II", icon, 14)
+    assert (reserved, kind, images, start + size) == (0, 1, 1, len(icon))
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
@@ -253,7 +270,7 @@ def test_a_server_is_shown_in_every_view(running: RunningServer) -> None:
     server, totals, read = tables_of("overview", lists)
     assert facts(server)["ready"] == "yes" and facts(server)["listeners"] == f"http: {running.ports['http']}"
     assert (facts(totals)["streams"], facts(totals)["consumers"], facts(totals)["connections"]) == ("1", "1", "1")
-    assert facts(totals)["messages/s"] == "" and facts(read)["chunks_skipped"] == "0"
+    assert facts(totals)["offsets/s"] == "" and facts(read)["chunks_skipped"] == "0"
     consumers, _ = tables_of("consumers", lists)
     (row,) = consumers["rows"]
     assert (row["filter_values"], row["filter"], row["dialect"]) == ("emea, apac", "price > 10", "amqp")
@@ -269,10 +286,10 @@ def test_rates_are_what_grew_between_two_answers() -> None:
 
     first = {"streams": [stream("a", 100, 0), stream("shrunk", 50, 5)]}
     second = {"streams": [stream("new", 7, 9), stream("a", 2100, 5000), stream("shrunk", 10, 5)]}
-    assert [row["messages/s"] for row in tables_of("streams", first)[0]["rows"]] == ["", ""]
+    assert [row["offsets/s"] for row in tables_of("streams", first)[0]["rows"]] == ["", ""]
     rows = {row["name"]: row for row in tables_of("streams", first, second)[0]["rows"]}
-    assert (rows["a"]["messages/s"], rows["a"]["bytes_written/s"]) == ("1,000", "2.5 kB/s")
-    assert (rows["new"]["messages/s"], rows["shrunk"]["messages/s"]) == ("", "")
+    assert (rows["a"]["offsets/s"], rows["a"]["bytes_written/s"]) == ("1,000", "2.5 kB/s")
+    assert (rows["new"]["offsets/s"], rows["shrunk"]["offsets/s"]) == ("", "")
     assert (rows["shrunk"]["bytes_written/s"], rows["a"]["delivered_bytes/s"]) == ("0 B/s", "")
 
 
@@ -281,7 +298,7 @@ def test_names_from_clients_stay_what_they_are() -> None:
     lists = {"streams": [{"name": name, "next_offset": 4, "arguments": {"__proto__": "x"}} for name in names]}
     rows = tables_of("streams", lists, lists)[0]["rows"]
     assert [row["name"] for row in rows] == names
-    assert {row["messages/s"] for row in rows} == {"0"}
+    assert {row["offsets/s"] for row in rows} == {"0"}
     # The class of every JavaScript object has such a field; a row of the list has not.
     assert node("return tables.tablesOf('users', new Map([['users', { rows: [{}] }]]))[0].rows[0]")[0]["text"] == ""
 

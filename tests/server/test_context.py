@@ -7,8 +7,8 @@ import pytest
 
 from headgate.server.connections import Connections, ip_address
 from headgate.server.context import ServerContext, SystemClock
-from headgate.server.link import Peer
 from headgate.server.settings import ServerSettings
+from headgate.server.transport import Peer
 
 HERE = Peer("127.0.0.1", 1, is_loopback=True, local_host="127.0.0.1")
 ELSEWHERE = Peer("192.0.2.7", 1, is_loopback=False, local_host="192.0.2.1")

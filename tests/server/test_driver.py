@@ -17,9 +17,9 @@ import pytest
 from headgate.server.connections import Connections
 from headgate.server.context import ServerContext, SystemClock
 from headgate.server.driver import Driver
-from headgate.server.link import Handler, Link
 from headgate.server.loop import new_loop
 from headgate.server.settings import ServerSettings
+from headgate.server.transport import Handler, Transport
 from server.stepping import SteppedLoop
 
 LIMIT_S = 10.0
@@ -41,52 +41,52 @@ class FakeBroker:
 class Echo:
     """Sends back what comes; single letters are commands to it."""
 
-    def __init__(self, link: Link, context: ServerContext) -> None:
-        self.link = link
+    def __init__(self, transport: Transport, context: ServerContext) -> None:
+        self.transport = transport
         self.context = context
         self.lost_for: list[Exception | None] = []
         self.is_lost = threading.Event()
         self.floods = False
         self.flooded = 0
         self.ticks = 0
-        context.connections.of(link).user = "somebody"
+        context.connections.of(transport).user = "somebody"
 
     def received(self, data: memoryview) -> None:
         match bytes(data):
             case b"FAIL":
                 raise ValueError("an error of ours")
             case b"CLOSE":
-                self.link.write(b"bye")
-                self.link.close()
+                self.transport.write(b"bye")
+                self.transport.close()
             case b"FLOOD":
                 self.floods = True
                 self.writable()
             case b"WORK":
-                self.link.run_in_worker(lambda: threading.current_thread().name, self.worked)
+                self.transport.run_in_worker(lambda: threading.current_thread().name, self.worked)
             case b"PIECES":
-                self.link.write([b"a" * 100_000, b"b" * 100_000])
-                self.link.write(b"c")
+                self.transport.write([b"a" * 100_000, b"b" * 100_000])
+                self.transport.write(b"c")
             case b"LARGE":
-                self.link.write(LARGE)
+                self.transport.write(LARGE)
                 # A turn later, when the large pieces are on their way.
-                self.link.call_soon(lambda: self.link.call_soon(lambda: self.link.write(b"end")))
+                self.transport.call_soon(lambda: self.transport.call_soon(lambda: self.transport.write(b"end")))
             case b"LARGE AND WRONG":
-                self.link.write([*LARGE, cast(bytes, "text")])
+                self.transport.write([*LARGE, cast(bytes, "text")])
             case b"LARGE AND CLOSE":
-                self.link.write(LARGE)
-                self.link.close()
+                self.transport.write(LARGE)
+                self.transport.close()
             case b"SOON":
-                self.link.call_soon(lambda: self.link.write(b"soon"))
-                self.link.write(b"now ")
+                self.transport.call_soon(lambda: self.transport.write(b"soon"))
+                self.transport.write(b"now ")
             case other:
-                self.link.write(other)
+                self.transport.write(other)
 
     def worked(self, result: object) -> None:
-        self.link.write(f"{result} {threading.current_thread().name}".encode())
+        self.transport.write(f"{result} {threading.current_thread().name}".encode())
 
     def writable(self) -> None:
-        while self.floods and self.link.is_writable:
-            self.link.write(bytes(65536))
+        while self.floods and self.transport.is_writable:
+            self.transport.write(bytes(65536))
             self.flooded += 65536
 
     def tick(self, now_ms: int) -> None:
@@ -97,15 +97,15 @@ class Echo:
         self.is_lost.set()
 
     def shut_down(self) -> None:
-        self.link.write(b"the server stops")
-        self.link.close()
+        self.transport.write(b"the server stops")
+        self.transport.close()
 
 
 class Running:
     """A driver with one listener whose loop runs in a thread."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, make: Callable[[Link, ServerContext], Handler], **settings: Any
+        self, loop: asyncio.AbstractEventLoop, make: Callable[[Transport, ServerContext], Handler], **settings: Any
     ):
         self.loop = loop
         self.broker = FakeBroker()
@@ -129,8 +129,8 @@ class Running:
         await self.driver.listen("stream", listening, self.make_handler)
         return int(listening.getsockname()[1])
 
-    def make_handler(self, link: Link, context: ServerContext) -> Handler:
-        handler = self.make(link, context)
+    def make_handler(self, transport: Transport, context: ServerContext) -> Handler:
+        handler = self.make(transport, context)
         self.made.append(handler)
         return handler
 
@@ -266,7 +266,7 @@ def test_a_connection_that_is_ended_amid_large_writes_is_gone_at_once(running: R
     with running.connect() as client:
         client.sendall(b"LARGE")
         assert receive(client, 1) == b"\0"
-        running.loop.call_soon_threadsafe(running.made[0].link.abort)
+        running.loop.call_soon_threadsafe(running.made[0].transport.abort)
         assert running.made[0].is_lost.wait(LIMIT_S)
         assert len(until_closed(client)) < len(b"".join(LARGE))
 
@@ -314,7 +314,7 @@ def test_a_reader_that_does_not_read_stops_its_handler_until_it_reads_again(runn
         client.sendall(b"FLOOD")
         assert receive(client, 1) == b"\0"
         handler = running.made[0]
-        held = running.until(lambda: not handler.link.is_writable and handler.flooded)
+        held = running.until(lambda: not handler.transport.is_writable and handler.flooded)
         assert held < 64 * 1024 * 1024
         assert len(receive(client, held)) == held
         assert running.until(lambda: handler.flooded > held)
@@ -372,9 +372,9 @@ def test_a_connection_beyond_the_limit_is_closed_at_once(loop: asyncio.AbstractE
 
 def test_a_client_that_does_not_say_who_it_is_is_closed(loop: asyncio.AbstractEventLoop) -> None:
     class Stranger(Echo):
-        def __init__(self, link: Link, context: ServerContext) -> None:
-            super().__init__(link, context)
-            context.connections.of(link).user = None
+        def __init__(self, transport: Transport, context: ServerContext) -> None:
+            super().__init__(transport, context)
+            context.connections.of(transport).user = None
 
     running = Running(loop, Stranger, timeouts={"handshake_s": 0.1})
     try:
@@ -403,7 +403,7 @@ def test_stopping_lets_handlers_say_good_bye(loop: asyncio.AbstractEventLoop) ->
 def test_stopping_waits_for_the_answer_of_clients(loop: asyncio.AbstractEventLoop) -> None:
     class Polite(Echo):
         def shut_down(self) -> None:
-            self.link.write(b"leaving?")
+            self.transport.write(b"leaving?")
 
     running = Running(loop, Polite, timeouts={"shutdown_s": 5.0})
     with running.connect() as client:
@@ -438,8 +438,6 @@ class Stepped:
         self.loop = SteppedLoop()
         self.broker = FakeBroker()
         self.driver = Driver(cast(Any, self.loop))
-        self.published: list[str] = []
-        self.driver.on_published = self.published.append
         clock, settings = self.loop.clock, ServerSettings()
         self.driver.start(ServerContext(cast(Any, self.broker), settings, clock, cast(Any, None), Connections()))
 
@@ -454,21 +452,3 @@ def test_a_driver_that_has_nothing_to_do_sleeps() -> None:
     stepped.loop.step()
     assert stepped.broker.written == 1
     assert not stepped.loop.calls
-
-
-def test_a_driver_says_which_protocol_published_and_was_answered() -> None:
-    stepped = Stepped()
-    publisher, consumer = stepped.connection("stream"), stepped.connection("STOMP 1.2")
-    stepped.driver.flush_later(consumer)
-    stepped.loop.step()
-    assert not stepped.published, "nothing was published"
-    stepped.driver.wake()
-    stepped.loop.step()
-    assert not stepped.published, "nobody was answered"
-    stepped.driver.wake()
-    stepped.driver.flush_later(publisher)
-    stepped.driver.flush_later(consumer)
-    stepped.loop.step()
-    assert stepped.published == ["stream"]
-    publisher.flush.assert_called_once_with()
-    assert consumer.flush.call_count == 2

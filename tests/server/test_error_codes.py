@@ -35,7 +35,7 @@ class Row(NamedTuple):
 
 
 _REFUSED_FILTER = Row("amqp:invalid-field", 400, 406, "precondition_failed", 0x11)
-_BROKEN_FILE = Row("amqp:internal-error", 500, 541, "internal_error", 0x0F)
+_BROKEN_FILE = Row("amqp:internal-error", 500, 406, "internal_error", 0x0F)
 ROWS: Mapping[type[e.HeadgateError], Row] = {
     e.FilterError: _REFUSED_FILTER,
     e.FilterSyntaxError: _REFUSED_FILTER,
@@ -47,6 +47,7 @@ ROWS: Mapping[type[e.HeadgateError], Row] = {
     e.LogError: _BROKEN_FILE,
     e.CorruptChunkError: _BROKEN_FILE,
     e.StreamNotFoundError: Row("amqp:not-found", 404, 404, "not_found", 0x02),
+    e.StreamReplacedError: Row("amqp:not-found", 404, 404, "not_found", 0x02),
     e.StreamExistsError: Row("amqp:precondition-failed", 409, 406, "precondition_failed", 0x05),
     e.OffsetOutOfRangeError: Row("amqp:precondition-failed", 400, 406, "precondition_failed", 0x13),
     e.StreamLockedError: Row("amqp:resource-locked", 409, 405, "resource_locked", 0x06),
@@ -78,6 +79,7 @@ NOT_MET: Mapping[type[e.HeadgateError], str] = {
     e.RemoteProtocolError: "brings its own code",
     e.SparkSetupError: "of pipelines",
     e.SinkError: "of pipelines",
+    e.MismatchError: "of reads in Spark",
     e.PipelineError: "of pipelines",
 }
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import json
@@ -13,12 +14,12 @@ from typing import Any, cast
 
 import pytest
 
-from headgate.broker.consumers import ConsumerOptions
+from headgate.broker.consumers import ConsumerOptions, MessageConsumer
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
 from headgate.log.format import FILE_HEAD_BYTES
 from headgate.server import http
-from headgate.server.link import Peer
+from headgate.server.transport import Peer
 from server.links import FakeLink
 from server.running import LIMIT_S, RunningServer, running_server
 
@@ -93,7 +94,7 @@ def test_streams_are_those_that_the_user_may_read(running: RunningServer) -> Non
     (row,) = listed(running, "streams", ("anna", "secret"))
     assert (row["name"], row["messages"], row["next_offset"], row["consumers"]) == ("orders", 0, 0, 0)
     assert row["counters"]["messages_published"] == row["reading"]["messages_matched"] == 0
-    assert row["size_bytes"] == FILE_HEAD_BYTES
+    assert row["size_bytes"] == 2 * FILE_HEAD_BYTES
 
 
 def test_a_stream_is_shown_whole_to_who_may_read_it(running: RunningServer) -> None:
@@ -162,6 +163,46 @@ def test_metrics_have_the_names_of_rabbitmq_and_our_own(running: RunningServer) 
     assert found["rabbitmq_process_resident_memory_bytes"] > 10_000_000
 
 
+def test_lists_and_metrics_count_messages_and_no_bookkeeping(running: RunningServer) -> None:
+    consumers: list[MessageConsumer] = []
+
+    def consume() -> None:
+        session = running.context.broker.open_session("guest", protocol="AMQP 1.0", connection="127.0.0.1:1#1")
+        stream = running.context.broker.catalogue.get("orders")
+        writer = stream.open_writer(now_ms=1)
+        # Every sixth offset is that of a tracking chunk.
+        for number in range(20):
+            writer.append([(b"m", None)] * 5, now_ms=1)
+            writer.store_offset(b"app", 6 * number + 4)
+            writer.flush_offsets(now_ms=1)
+        stream.close_writer()
+        stream.refresh()
+        for start in (0, 57, 119):
+            options = ConsumerOptions(start=OffsetSpecification.offset(start), name=f"at {start}", tag=str(start))
+            consumers.append(session.message_consumer("orders", options))
+
+    running.call(consume)
+    for _ in range(2):
+        (row,) = listed(running, "streams", ("anna", "secret"))
+        assert (row["first_offset"], row["next_offset"], row["messages"]) == (0, 120, 100)
+        status, text = request(running, "/api/streams/orders", user=GUEST)
+        whole = json.loads(text)
+        assert status == 200
+        assert (whole["messages"], whole["size_bytes"]) == (row["messages"], row["size_bytes"])
+        assert {each["name"]: each["lag"] for each in listed(running, "consumers")} == {
+            "at 0": 100,
+            "at 57": 52,
+            "at 119": 0,
+        }
+        assert [(each["stored_offset"], each["lag"]) for each in listed(running, "offsets")] == [(118, 0)]
+        found = metrics(running, "/metrics/per-object")
+        assert found["rabbitmq_queue_messages"] == 100
+        assert found['rabbitmq_detailed_queue_messages{queue="orders",vhost="/"}'] == 100
+        assert found["rabbitmq_stream_consumer_max_offset_lag"] == 100
+        labels = '{connection="127.0.0.1:1#1",consumer="at 119",stream="orders",tag="119"}'
+        assert found[f"headgate_consumer_lag{labels}"] == 0
+
+
 def test_an_administrator_makes_changes_and_removes_users(running: RunningServer) -> None:
     new = {"password": "p", "permissions": {"write": "^o"}}
     assert request(running, "/api/users/ben", user=GUEST, method="PUT", body=new)[0] == 201
@@ -213,6 +254,40 @@ def test_credentials_that_are_none_are_refused(running: RunningServer, header: s
         urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=10)
     with caught.value as error:
         assert error.code == 401
+
+
+@pytest.mark.parametrize(
+    "credentials", ["é".encode(), b"\xff\xfe", b"Z3Vlc3Q6Z3Vlc3Q=\x80", "Z3Vlc3Q6Z3Vlc3Q＝".encode()]
+)
+def test_credentials_that_are_no_ascii_are_refused_as_others(
+    running: RunningServer, credentials: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connected(running) as client:
+        client.sendall(b"GET /api/streams HTTP/1.0\r\nAuthorization: Basic " + credentials + b"\r\n\r\n")
+        assert until_closed(client).startswith(b"HTTP/1.1 401 ")
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_a_body_that_its_client_cuts_off_ends_quietly(running: RunningServer) -> None:
+    site = http._Site(running.context, running.server._driver).application()
+    told = iter([{"type": "http.request", "body": b'{"pass', "more_body": True}, {"type": "http.disconnect"}])
+    scope = {
+        "type": "http",
+        "method": "PUT",
+        "path": "/api/users/new",
+        "query_string": b"",
+        "headers": [(b"authorization", b"Basic Z3Vlc3Q6Z3Vlc3Q=")],
+        "client": ("127.0.0.1", 1),
+    }
+
+    async def receive() -> dict[str, object]:
+        return next(told)
+
+    async def send(_message: object) -> None:
+        """Nobody is there."""
+
+    asyncio.run_coroutine_threadsafe(site(scope, receive, send), running.loop).result(LIMIT_S)
+    assert next(told, None) is None and "new" not in running.context.broker.users
 
 
 def connected(running: RunningServer) -> socket.socket:

@@ -11,10 +11,10 @@ from headgate.server.logs import JsonFormatter, TextFormatter, configure_logs
 from headgate.server.settings import Log
 
 
-def record(message: str, *arguments: object, **extra: object) -> logging.LogRecord:
+def record(message: str, *arguments: object, reason: str = "what went wrong", **extra: object) -> logging.LogRecord:
     error = None
     try:
-        raise ValueError("what went wrong")
+        raise ValueError(reason)
     except ValueError:
         error = sys.exc_info() if extra.pop("failed", False) else None
     made = logging.LogRecord("headgate.server", logging.WARNING, __file__, 1, message, arguments, error)
@@ -38,12 +38,41 @@ def test_a_line_of_json_has_time_level_logger_message_and_what_was_added() -> No
 def test_an_error_is_told_with_its_traceback() -> None:
     assert "ValueError: what went wrong" in json.loads(JsonFormatter().format(record("failed", failed=True)))["error"]
     text = TextFormatter().format(record("failed", failed=True))
-    assert text.startswith("2026-11-21T08:00:00.123Z warning headgate.server: failed\nTraceback")
+    assert text.startswith(
+        "2026-11-21T08:00:00.123Z warning headgate.server: failed\n    Traceback (most recent call last):"
+    )
+    assert text.endswith("\n    ValueError: what went wrong")
 
 
 def test_what_json_does_not_know_is_told_as_text() -> None:
     line = json.loads(JsonFormatter().format(record("x", peer=object(), at={1, 2})))
     assert line["peer"].startswith("<object") and line["message"] == "x"
+
+
+FORGED = "2026-11-21T08:00:00.123Z error headgate.server: all is lost"
+LINE_BREAKS = ("\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029")
+
+
+@pytest.mark.parametrize("line_break", LINE_BREAKS)
+def test_a_name_with_line_breaks_makes_no_line_of_its_own(line_break: str) -> None:
+    name = f"x{line_break}{FORGED}"
+    (line,) = TextFormatter().format(record("stream %s: no such stream", name)).splitlines()
+    shown = line_break.encode("unicode_escape").decode()
+    assert line == f"2026-11-21T08:00:00.123Z warning headgate.server: stream x{shown}{FORGED}: no such stream"
+    failed = TextFormatter().format(record("failed", failed=True, reason=name)).splitlines()
+    assert [line for line in failed if line.startswith("2026")] == failed[:1]
+    assert json.loads(JsonFormatter().format(record("%s", name)))["message"] == name
+
+
+def test_a_name_does_not_move_the_cursor_or_hide_itself() -> None:
+    text = TextFormatter().format(record("user %s", "\x1b[2J\x9b1m\u202etseug\u200b\x7f\udcff é 東京"))
+    assert text.endswith(r"user \x1b[2J\x9b1m\u202etseug\u200b\x7f\udcff é 東京")
+
+
+def test_a_name_that_is_no_utf_8_is_told_in_json_too() -> None:
+    line = json.loads(JsonFormatter().format(record("user %s", "n\udcff", failed=True, reason="\udcff", peer="\ud800")))
+    assert (line["message"], line["peer"]) == (r"user n\udcff", r"\ud800")
+    assert line["error"].endswith(r"ValueError: \udcff")
 
 
 @pytest.fixture

@@ -16,21 +16,21 @@ from headgate.message.batch import EncodedMessages
 from headgate.protocols.stream import frames
 from headgate.protocols.stream.publishing import PublishConfirm
 from headgate.server.context import ServerContext
-from headgate.server.link import Link
 from headgate.server.listeners import open_listeners
 from headgate.server.settings import Listeners
+from headgate.server.transport import Transport
 from server.running import LIMIT_S, running_server
 
 
 class Echo:
     """Sends back what comes."""
 
-    def __init__(self, link: Link, context: ServerContext) -> None:
-        self.link = link
-        context.connections.of(link).user = "guest"
+    def __init__(self, transport: Transport, context: ServerContext) -> None:
+        self.transport = transport
+        context.connections.of(transport).user = "guest"
 
     def received(self, data: memoryview) -> None:
-        self.link.write(bytes(data))
+        self.transport.write(bytes(data))
 
     def writable(self) -> None: ...
 
@@ -39,7 +39,7 @@ class Echo:
     def lost(self, reason: Exception | None) -> None: ...
 
     def shut_down(self) -> None:
-        self.link.close()
+        self.transport.close()
 
 
 def test_a_started_server_accepts_and_is_ready_until_it_stops(tmp_path: Path) -> None:

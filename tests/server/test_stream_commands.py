@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.log import stream_folder
+from headgate.log import Stream, stream_folder
 from headgate.log.offsets import OffsetSpecification
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import SERVER_VERSIONS, ResponseCode
@@ -224,12 +224,14 @@ def test_a_stored_offset_is_seen_by_the_query_behind_it_and_by_other_connections
         assert other.ask(f.QueryOffset("reader", stream)).offset == 41
 
 
-def test_statistics_are_minus_one_while_a_stream_is_empty(peer: StreamPeer, stream: str) -> None:
+def test_statistics_are_minus_one_while_a_stream_is_empty(peer: StreamPeer, stream: str, server: RunningServer) -> None:
+    told = f"headgate_identity:{Stream.open(stream_folder(server.context.settings.root, stream)).identity}"
     assert dict(peer.ask(f.StreamStats(stream)).statistics) == {
         "first_chunk_id": -1,
         "last_chunk_id": -1,
         "committed_chunk_id": -1,
         "committed_offset": -1,
+        told: 0,
     }
     for _ in range(2):
         peer.put(stream, [b"a", b"b"])
@@ -238,6 +240,7 @@ def test_statistics_are_minus_one_while_a_stream_is_empty(peer: StreamPeer, stre
         "last_chunk_id": 2,
         "committed_chunk_id": 2,
         "committed_offset": 3,
+        told: 0,
     }
 
 

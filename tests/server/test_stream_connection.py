@@ -18,9 +18,9 @@ from headgate.protocols.stream.codec import decode_from_server, encode
 from headgate.protocols.stream.codes import ResponseCode
 from headgate.server.context import ServerContext
 from headgate.server.conversation import MAX_UNTAKEN_BYTES
-from headgate.server.link import Link
 from headgate.server.settings import ServerSettings
 from headgate.server.stream import StreamHandler
+from headgate.server.transport import Transport
 from server.links import FakeLink, SetClock
 from server.running import running_server
 from stream_frames import HANDSHAKE, publish
@@ -30,24 +30,24 @@ from stream_peer import StreamPeer, opened_peer
 class Trusting:
     """Takes everybody, in the next turn."""
 
-    def mechanisms(self, link: Link) -> tuple[str, ...]:
+    def mechanisms(self, transport: Transport) -> tuple[str, ...]:
         return ("PLAIN",)
 
     def authenticate(
-        self, link: Link, credentials: Credentials, then: Callable[[str | AuthenticationError], None]
+        self, transport: Transport, credentials: Credentials, then: Callable[[str | AuthenticationError], None]
     ) -> None:
-        link.call_soon(lambda: then("guest"))
+        transport.call_soon(lambda: then("guest"))
 
 
 class Connected:
-    """A handler on a link in memory, over a real broker."""
+    """A handler on a transport in memory, over a real broker."""
 
     def __init__(self, root: Path) -> None:
         self.clock = SetClock()
         self.broker = Broker(root, now_ms=self.clock.now_ms, wake=lambda: None)
         self.context = ServerContext(self.broker, ServerSettings(), self.clock, Trusting())
-        self.link = FakeLink()
-        self.handler = StreamHandler(cast(Link, self.link), self.context)
+        self.transport = FakeLink()
+        self.handler = StreamHandler(cast(Transport, self.transport), self.context)
 
     def send(self, *frames: f.Frame) -> list[f.Frame]:
         """What is answered to frames once everything has settled."""
@@ -59,9 +59,9 @@ class Connected:
 
     def answers(self) -> list[f.Frame]:
         self.broker.write_queued()
-        self.link.turns()
-        said = bytes(self.link.written)
-        self.link.written.clear()
+        self.transport.turns()
+        said = bytes(self.transport.written)
+        self.transport.written.clear()
         found = []
         while said:
             size = int.from_bytes(said[:4], "big")
@@ -97,9 +97,9 @@ def test_a_client_that_does_not_go_on_with_the_handshake_is_cut_off(connected: C
         connected.send(frame)
         connected.after(9)
     connected.after(0)
-    assert not connected.link.is_closed
+    assert not connected.transport.is_closed
     connected.after(10.5)
-    assert connected.link.is_closed
+    assert connected.transport.is_closed
 
 
 def test_an_idle_client_hears_heartbeats_and_one_that_is_silent_is_cut_off(opened: Connected) -> None:
@@ -112,9 +112,9 @@ def test_an_idle_client_hears_heartbeats_and_one_that_is_silent_is_cut_off(opene
     assert opened.after(1) == [f.Heartbeat()]
     for _ in range(3):
         opened.after(39)
-        assert not opened.link.is_closed or opened.clock.seconds >= 1000 + 59 + 120
+        assert not opened.transport.is_closed or opened.clock.seconds >= 1000 + 59 + 120
     opened.after(4)
-    assert opened.link.is_closed
+    assert opened.transport.is_closed
 
 
 def test_without_a_heartbeat_agreed_silence_is_allowed(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_without_a_heartbeat_agreed_silence_is_allowed(tmp_path: Path) -> None:
     connection.handler._connection.limits = type(connection.handler._connection.limits)(heartbeat_s=0)
     for frame in handshake:
         connection.send(frame)
-    assert connection.after(10_000) == [] and not connection.link.is_closed
+    assert connection.after(10_000) == [] and not connection.transport.is_closed
     connection.handler.lost(None)
     connection.broker.close()
 
@@ -133,16 +133,16 @@ def test_an_unknown_frame_is_answered_with_close_and_the_reply_is_waited_for(ope
     assert close == f.Close(ResponseCode.UNKNOWN_FRAME, "unknown frame", correlation_id=1)
     opened.after(0)
     opened.after(9)
-    assert not opened.link.is_closed
+    assert not opened.transport.is_closed
     opened.send(f.CloseReply(correlation_id=1))
-    assert opened.link.is_closed
+    assert opened.transport.is_closed
 
 
 def test_a_client_that_does_not_answer_close_is_cut_off(opened: Connected) -> None:
     opened.send_bytes(bytes.fromhex("0000000400630001"))
     opened.after(0)
     opened.after(10.5)
-    assert opened.link.is_closed
+    assert opened.transport.is_closed
 
 
 def test_a_consumer_update_that_is_not_answered_ends_the_connection(opened: Connected) -> None:
@@ -164,7 +164,7 @@ def test_a_client_that_closes_is_answered_and_its_publishers_and_consumers_end(o
         f.Subscribe(0, "s", OffsetSpecification.next(), 1, {}, correlation_id=3),
     )
     assert opened.send(f.Close(1, "OK", correlation_id=4)) == [f.CloseReply(correlation_id=4)]
-    assert opened.link.is_closed
+    assert opened.transport.is_closed
     (stream,) = opened.broker.catalogue
     assert list(stream.publishers) == [] and list(stream.readers) == []
 
@@ -184,48 +184,48 @@ def test_a_lost_connection_ends_its_publishers_and_consumers(opened: Connected) 
 def test_reading_stops_while_too_much_is_unconfirmed(opened: Connected) -> None:
     opened.send(f.Create("s", correlation_id=1), f.DeclarePublisher(0, None, "s", correlation_id=2))
     opened.handler.received(memoryview(publish([(number, b"x") for number in range(50_001)], frame_entries=100)))
-    opened.link.turn()
-    assert not opened.link.reads
+    opened.transport.turn()
+    assert not opened.transport.reads
     opened.clock.seconds += 1000
     opened.handler.tick(opened.clock.now_ms())
-    assert not opened.link.is_closed, "a client that is not read from cannot be silent"
-    opened.link.turns()
-    opened.link.written.clear()
+    assert not opened.transport.is_closed, "a client that is not read from cannot be silent"
+    opened.transport.turns()
+    opened.transport.written.clear()
     opened.broker.write_queued()
-    opened.link.turns()
-    assert opened.link.reads and bytes(opened.link.written[4:8]) == bytes.fromhex("00030001")
+    opened.transport.turns()
+    assert opened.transport.reads and bytes(opened.transport.written[4:8]) == bytes.fromhex("00030001")
 
 
 def test_a_client_that_does_not_take_its_answers_is_asked_for_no_more(opened: Connected) -> None:
     asked = memoryview(encode(f.QueryPublisherSequence("p", "s", correlation_id=1)) * 1000)
-    opened.link.is_writable = False
-    while opened.link.reads:
+    opened.transport.is_writable = False
+    while opened.transport.reads:
         opened.handler.received(asked)
-        assert len(opened.link.written) < MAX_UNTAKEN_BYTES + 100_000
-    assert len(opened.link.written) > MAX_UNTAKEN_BYTES
-    opened.link.is_writable = True
+        assert len(opened.transport.written) < MAX_UNTAKEN_BYTES + 100_000
+    assert len(opened.transport.written) > MAX_UNTAKEN_BYTES
+    opened.transport.is_writable = True
     opened.handler.writable()
-    assert opened.link.reads
+    assert opened.transport.reads
 
 
 def test_a_server_that_stops_confirms_and_says_so(opened: Connected) -> None:
     opened.send(f.Create("s", correlation_id=1), f.DeclarePublisher(0, None, "s", correlation_id=2))
     opened.handler.received(memoryview(publish([(5, b"x")])))
     opened.handler.shut_down()
-    assert not opened.link.reads
+    assert not opened.transport.reads
     opened.broker.write_queued()
-    opened.link.turns()
-    assert bytes(opened.link.written).startswith(bytes.fromhex("0000001100030001"))
-    opened.link.written = opened.link.written[21:]
+    opened.transport.turns()
+    assert bytes(opened.transport.written).startswith(bytes.fromhex("0000001100030001"))
+    opened.transport.written = opened.transport.written[21:]
     assert opened.answers() == [f.Close(ResponseCode.OK, "the server stops", correlation_id=1)]
-    assert opened.link.reads
+    assert opened.transport.reads
     opened.send(f.CloseReply(correlation_id=1))
-    assert opened.link.is_closed
+    assert opened.transport.is_closed
 
 
 def test_a_server_that_stops_leaves_who_is_not_known_yet(connected: Connected) -> None:
     connected.handler.shut_down()
-    assert connected.link.is_closed
+    assert connected.transport.is_closed
 
 
 def test_a_stopping_server_tells_real_clients(tmp_path: Path) -> None:

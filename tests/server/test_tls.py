@@ -14,24 +14,24 @@ import trustme
 from headgate.errors import AuthenticationError, ConfigError
 from headgate.protocols.sasl import External
 from headgate.server.context import ServerContext
-from headgate.server.link import Link
+from headgate.server.transport import Transport
 from server.running import RunningServer, running_server
 
 
 class Who:
     """Says who the peer is: its certificate's name, and the user that this makes it."""
 
-    def __init__(self, link: Link, context: ServerContext) -> None:
-        self.link = link
+    def __init__(self, transport: Transport, context: ServerContext) -> None:
+        self.transport = transport
         self.context = context
 
     def received(self, data: memoryview) -> None:
-        self.context.authenticator.authenticate(self.link, External(""), self.answered)
+        self.context.authenticator.authenticate(self.transport, External(""), self.answered)
 
     def answered(self, result: str | AuthenticationError) -> None:
-        peer = self.link.peer
-        self.link.write(f"{peer.is_encrypted} {peer.certificate_name} {result}".encode())
-        self.link.close()
+        peer = self.transport.peer
+        self.transport.write(f"{peer.is_encrypted} {peer.certificate_name} {result}".encode())
+        self.transport.close()
 
     def writable(self) -> None: ...
 
@@ -40,7 +40,7 @@ class Who:
     def lost(self, reason: Exception | None) -> None: ...
 
     def shut_down(self) -> None:
-        self.link.close()
+        self.transport.close()
 
 
 @pytest.fixture(scope="module")

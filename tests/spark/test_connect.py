@@ -15,12 +15,14 @@ pytestmark = [pytest.mark.spark, needs_connect]
 
 CLIENT = """
 import sys
-from headgate.spark import column, session
+from headgate.spark import column, last_scan, session
 root = sys.argv[1]
 spark = session("connect")
 assert "connect" in type(spark).__module__, type(spark)
 read = spark.read.format("headgate").options(root=root, stream="in", filter="region = 'AMER'").load()
 print("read", read.where("offset >= 30").count())
+found = last_scan(spark)
+print("scan", found.ranges, found.partitions_read, found.counters["messages_matched"])
 frame = spark.sql("SELECT * FROM VALUES ('AMER', 5.0D), ('EMEA', 7.0D), ('AMER', 1.0D) AS t(region, price)")
 print("column", frame.where(column("region = 'AMER' AND price > 2", frame.schema)).count())
 frame.createOrReplaceTempView("orders")
@@ -39,5 +41,5 @@ spark.stop()
 def test_a_client_of_spark_connect_reads_filters_and_writes(root: Path) -> None:
     write_stream(root, "in", [order(n) for n in range(99)])
     printed = run_client(CLIENT, str(root), folder=root)
-    assert printed[:4] == ["read 23", "column 1", "match 2", "copied 99"]
+    assert printed[:5] == ["read 23", "scan {'in': (30, 99)} 1 23", "column 1", "match 2", "copied 99"]
     assert stream_folder(root, "out").exists()

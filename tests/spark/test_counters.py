@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from headgate.spark import counters as counters_of
 from headgate.spark import forget_counters
 from headgate.spark.counters import fold_counters, record_counters
@@ -24,7 +25,7 @@ def test_counters_are_summed_by_name_and_a_repeated_task_replaces_its_own(root: 
     assert counters_of("other", root=root) == {"chunks_examined": 100}
 
 
-@settings(deadline=None, max_examples=25)
+@examples(0.5)
 @given(st.lists(st.integers(0, 70), min_size=1, max_size=6))
 def test_folding_changes_no_sum_and_leaves_few_files(
     tmp_path_factory: pytest.TempPathFactory, batches: list[int]

@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from headgate.errors import FilterError
+from headgate.errors import LogError
 from headgate.log import Stream, StreamArguments
 from headgate.log.sidecar import sidecar_path
 from headgate.scan.match_index.build import BuildCounters, build_index
@@ -76,8 +76,9 @@ def test_a_registered_text_that_is_no_filter_stops_the_build_before_spark_is_ask
 
     path = stream.path / REGISTRY_NAME
     path.write_bytes(path.read_bytes().replace(TEXT.encode(), b"region ="))
-    with pytest.raises(FilterError):
+    with pytest.raises(LogError, match="found the end of the filter") as caught:
         build_match_index(cast(SparkSession, None), [stream])
+    assert caught.value.path == path
     assert build_match_index(cast(SparkSession, None), []) == {}
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from headgate.errors import ConfigError, FilterError, FilterSyntaxError
 from headgate.log import OffsetSpecification
-from headgate.message.arrow import Kind
-from headgate.spark.options import DEFAULT_COLUMNS, SinkOptions, SourceOptions, time_ms
+from headgate.message.arrow import SparkType
+from headgate.spark.declarations import DEFAULT_COLUMNS, SINK_OPTIONS, SOURCE_OPTIONS, time_ms
+from headgate.spark.option_reader import Option
+from headgate.spark.options import SinkOptions, SourceOptions
 
 
 def source(**options: str) -> SourceOptions:
@@ -58,9 +61,9 @@ def test_names_of_options_ignore_case_and_all_of_them_are_taken() -> None:
     assert options.start == OffsetSpecification.parse("10m")
     assert options.columns == ("offset", "body", "application_properties")
     assert [(each.name, each.kind) for each in options.properties] == [
-        ("region", Kind.STRING),
-        ("unit price", Kind.DOUBLE),
-        ("n", Kind.BIGINT),
+        ("region", SparkType.STRING),
+        ("unit price", SparkType.DOUBLE),
+        ("n", SparkType.BIGINT),
     ]
     assert options.as_of_ms == 1_749_988_800_000
     assert (options.max_messages_per_batch, options.max_bytes_per_batch, options.partitions) == (5, 6, 3)
@@ -89,7 +92,7 @@ def test_names_of_options_ignore_case_and_all_of_them_are_taken() -> None:
         ({"as_of": "yesterday"}, "as_of: found 'yesterday'"),
         ({"counters": "../up"}, "counters: found '../up'"),
         ({"dialect": "rabbitmq"}, "dialect and filter"),
-        ({"filter": "TRUE", "dialect": "sql92"}, "dialect: found 'sql92', expected one of"),
+        ({"filter": "TRUE", "dialect": "sql92"}, "dialect: found dialect 'sql92', expected one of"),
         ({"filter": "TRUE", "property_filter": "{}"}, "filter and property_filter"),
         ({"property_filter": "subject"}, "property_filter: found 'subject', expected a JSON object"),
         ({"property_filter": '{"body": {}}'}, "property_filter: found 'body'"),
@@ -141,6 +144,14 @@ def test_a_property_filter_is_one_filter_of_both_maps() -> None:
             "filter_value and filter_source",
         ),
         ({"durability": "none"}, "durability: found 'none', expected process or disk"),
+        (
+            {"compression": "brotli"},
+            "compression: found 'brotli', expected none or gzip or snappy or lz4 or zstd",
+        ),
+        (
+            {"server": "here", "compression": "gzip", "filter_value": "application_properties.region"},
+            "compression and filter_value: the stream protocol has no room",
+        ),
         ({"write_id": "a/b"}, "write_id: found 'a/b'"),
         ({"batch_id": "4"}, "batch_id and write_id"),
     ],
@@ -166,3 +177,45 @@ def test_the_root_comes_from_the_environment_when_it_is_not_given(monkeypatch: p
     assert source().root == Path("/srv/streams")
     monkeypatch.delenv("HEADGATE_ROOT")
     assert source().root == Path.cwd() / "headgate-data"
+
+
+@pytest.mark.parametrize(("start", "end"), [("8", "5"), ("10m", "1h"), ("2026-01-02", "2026-01-01"), ("next", "first")])
+def test_a_start_behind_the_end_of_the_read_is_refused(start: str, end: str) -> None:
+    with pytest.raises(ConfigError, match=r"options start and end: found .* which lies behind the end"):
+        source(start=start, end=end)
+    assert source(start=end, end=start).end is not None
+
+
+NEEDED = {
+    "dialect": {"filter": "region = 'EMEA'"},
+    "match_unfiltered": {"filter_values": "EMEA"},
+    "user": {"server": "broker"},
+    "password": {"server": "broker"},
+    "staging": {"server": "broker"},
+    "batch_id": {"write_id": "nightly"},
+}
+"""What an option cannot stand without."""
+
+
+def declared(sections: Mapping[str, tuple[Option[object], ...]]) -> list[Option[object]]:
+    return [option for section in sections.values() for option in section]
+
+
+@pytest.mark.parametrize(
+    ("options", "option"),
+    [
+        *((SourceOptions, option) for option in declared(SOURCE_OPTIONS)),
+        *((SinkOptions, option) for option in declared(SINK_OPTIONS)),
+    ],
+    ids=lambda value: value.name if isinstance(value, Option) else value.__name__,
+)
+def test_the_example_of_each_option_is_taken_and_its_default_is_what_holds_without_it(
+    options: type[SourceOptions | SinkOptions], option: Option[object]
+) -> None:
+    place = {} if option.name in ("stream", "path") else {"stream": "events"}
+    without = {**place, **NEEDED.get(option.name, {})}
+    taken = options.parse({**without, option.name: option.example})
+    if place:
+        assert taken != options.parse(without)
+    if option.default is not None:
+        assert options.parse({**without, option.name: option.default}) == options.parse(without)

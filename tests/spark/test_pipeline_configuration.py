@@ -56,6 +56,8 @@ def test_options_of_a_stream_are_keys_or_options_and_reach_spark_as_text() -> No
     assert options["max_messages_per_batch"] == "1000"
     assert options["filter_values"] == '["order.created"]'
     assert options["filter"] == "region = 'AMER'"
+    compressed = check(_changed("sink.1.compression", "zstd"))
+    assert compressed.sink_options(compressed.sinks[0])["compression"] == "zstd"
 
 
 @pytest.mark.parametrize(
@@ -76,6 +78,8 @@ def test_options_of_a_stream_are_keys_or_options_and_reach_spark_as_text() -> No
         ("sink.1.mode", "complete", "sink 'ingest': mode: a stream is append only"),
         ("sink.1.filter_source", "subject", "sink 'ingest'.*filter_source"),
         ("sink.1.max_age", "5 days", "sink 'ingest'.*max_age"),
+        ("sink.1.compression", "brotli", "sink 'ingest'.*compression: found 'brotli', expected none or gzip"),
+        ("sink.0.compression", "zstd", "sink 'out': key compression is for Headgate streams"),
         ("sink.1.path", "out", "sink 'ingest': a Headgate stream is named by the key stream"),
         ("sink.1.options", {"filter_source": "properties.to"}, "filter_source is given twice"),
         ("sink.1.options", {"colour": "red"}, "sink 'ingest'.*colour"),
@@ -102,6 +106,30 @@ def test_what_is_wrong_in_a_rule_is_said_with_topic_subscription_and_rule() -> N
     topic = {"name": "orders", "subscription": [{"name": "all"}, {"name": "red", "rule": rules}]}
     with pytest.raises(ConfigError, match=r"^topic 'orders', subscription 'red', rule 'red-orders': .*`colour`"):
         check({"name": "p", "topic": [topic]})
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("sinks", [], r"^key `sinks` is unknown at `\$`; there are name, root, .*topic; did you mean 'sink'\?$"),
+        ("colour", "red", r"^key `colour` is unknown at `\$`; there are name, root, .*topic$"),
+        (
+            "sink.0.inptu",
+            "x",
+            "^sink 'out': key `inptu` is unknown at .* there are name, input, .*; did you mean 'input'",
+        ),
+        (
+            "step.0.watermark",
+            {"colum": "t", "delay": "1s"},
+            "^step 'lines': .*`colum`.* there are column, delay; did you",
+        ),
+        ("topic", [{"name": "t", "limits": {"sql_filter": 1}}], "^topic 't': .* did you mean 'sql_filters'"),
+    ],
+)
+def test_a_key_that_is_unknown_brings_up_those_that_are_known(path: str, value: object, expected: str) -> None:
+    content = _changed(path, value)
+    with pytest.raises(ConfigError, match=expected):
+        check(content)
 
 
 def test_sinks_that_feed_each_other_in_a_circle_are_refused() -> None:

@@ -19,6 +19,8 @@ from headgate.scan import Cursor, ScanRequest
 from headgate.spark.pipeline import Failure, Report, SinkReport, TopicReport, run
 from headgate.spark.pipeline.configuration import check
 
+from .conftest import order, write_stream
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "orders" / "pipeline.toml"
 EVENTS = 40_000
 LATER = 1_800_000_000_000
@@ -52,6 +54,9 @@ class Watching:
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str]] = []
+
+    def spark_starts(self) -> None:
+        pass
 
     def sink_started(self, name: str, *, continued: bool) -> None:
         self.told.append(("continued" if continued else "started", name))
@@ -156,11 +161,13 @@ def test_a_step_that_spark_refuses_is_named(spark: SparkSession, tmp_path: Path)
 
 
 def test_a_query_that_fails_names_its_sink_and_the_cause(spark: SparkSession, tmp_path: Path) -> None:
+    write_stream(tmp_path / "data", "events", [order(number) for number in range(3)])
     content = {
         "name": "gone",
         "root": str(tmp_path / "data"),
-        "source": [{"name": "events", "stream": "nowhere"}],
-        "sink": [{"name": "out", "input": "events", "format": "parquet", "path": str(tmp_path / "out")}],
+        "source": [{"name": "events", "stream": "events"}],
+        "step": [{"name": "wrong", "inputs": ["events"], "sql": "SELECT raise_error('nowhere') AS x FROM events"}],
+        "sink": [{"name": "out", "input": "wrong", "format": "parquet", "path": str(tmp_path / "out")}],
     }
     with pytest.raises(PipelineError, match=r"sink 'out': .*nowhere"):
         run(check(content), spark=spark)

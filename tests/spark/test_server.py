@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import EqualTo, GreaterThan
 from pyspark.sql.streaming import StreamingQuery
 
-from headgate.client import Client, Retry
-from headgate.errors import ConfigError, OffsetOutOfRangeError, ResourceNotFoundError
+from headgate.client import Client, Retry, ServerAddress
+from headgate.errors import ConfigError, OffsetOutOfRangeError, ResourceNotFoundError, StreamReplacedError
 from headgate.log import OffsetSpecification, Stream, Writer, resolve_stream
 from headgate.log.build import FilterValues
 from headgate.message import EncodedMessages
@@ -27,10 +28,13 @@ from headgate.scan import OffsetRange, ScanRequest
 from headgate.server.stream import StreamHandler
 from headgate.spark import counters, stream_schema
 from headgate.spark.options import SinkOptions, SourceOptions
+from headgate.spark.planning import StreamReplacedWarning
 from headgate.spark.server_planning import ServerPartition, plan_server_partitions
 from headgate.spark.server_reader import server_record_batches
 from headgate.spark.server_source import ServerBatchReader, ServerPushdownReader, ServerStreamReader
+from headgate.spark.server_staging import Decision, MessageFile, decide
 from headgate.spark.sink import sink_for
+from headgate.spark.source import HeadgateSource
 from server.running import RunningServer, running_server
 
 from ..client.fake_server import HEADGATE, fake_server
@@ -267,6 +271,50 @@ def test_what_was_deleted_before_it_was_read_is_an_error(properties: dict[str, s
             ServerBatchReader(schema, {**given, "start": "1"}).partitions()
 
 
+@pytest.mark.parametrize("properties", [None, HEADGATE], ids=["rabbitmq", "headgate"])
+def test_planning_reading_and_writing_in_one_process_log_in_once(
+    properties: dict[str, str] | None, tmp_path: Path
+) -> None:
+    schema = stream_schema(("offset",), ())
+    with fake_server(properties) as server:
+        for number in range(4):
+            server.append("orders", [order(number)], [b"EMEA"])
+        given = {"server": server.address, "stream": "orders", "partitions": "2"}
+        for _ in range(2):
+            HeadgateSource(given).schema()
+            reader = ServerBatchReader(schema, given)
+            partitions = reader.partitions()
+            batches = [batch for partition in partitions for batch in reader.read(partition)]
+            assert [offset for batch in batches for offset in batch.column(0).to_pylist()] == [0, 1, 2, 3]
+        assert len(partitions) == 2
+        assert server.connections == 1
+
+
+@pytest.mark.spark
+def test_logins_do_not_grow_with_the_batches_of_a_query(
+    spark: SparkSession, served: RunningServer, address: str, stream: str, tmp_path: Path
+) -> None:
+    def opened() -> int:
+        return served.call(lambda: served.context.connections.totals.opened)
+
+    before = opened()
+    given = {"server": address, "stream": stream}
+    source = spark.readStream.format("headgate").options(**given, max_messages_per_batch="50", columns="body")
+    query = (
+        source.load()
+        .writeStream.format("headgate")
+        .options(server=address, stream=f"{stream}-out", staging=str(tmp_path))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    with Client.connect(address) as client:
+        assert client.resolve_offset(f"{stream}-out", OffsetSpecification.next()) == 1000
+    assert len(query.recentProgress) >= 20
+    assert opened() - before < 20
+
+
 def test_offsets_of_what_is_no_message_are_not_missing(client: Client, served: RunningServer, address: str) -> None:
     name = f"tracked-{secrets.token_hex(4)}"
     client.create_stream(name)
@@ -291,7 +339,8 @@ def test_limits_are_shared_by_streams_and_ends_are_offsets(client: Client, addre
     publish(client, other, range(30))
     reader = stream_reader(address, f"{stream},{other}", max_messages_per_batch="100", as_of="5")
     begin = reader.initialOffset()
-    assert begin == {"now_ms": 5, "next": {stream: 0, other: 0}}
+    identities = {name: client.statistics(name).identity for name in (stream, other)}
+    assert begin == {"now_ms": 5, "next": {stream: 0, other: 0}, "identity": identities}
     first = reader.latestOffset(begin, reader.getDefaultReadLimit())
     assert first["next"] == {stream: 50, other: 30}
     second = reader.latestOffset(first, reader.getDefaultReadLimit())
@@ -300,13 +349,14 @@ def test_limits_are_shared_by_streams_and_ends_are_offsets(client: Client, addre
     assert isinstance(partition, ServerPartition)
     assert [(part.stream, part.within) for part in partition.ranges] == [(stream, OffsetRange(50, 150))]
     assert reader.reportLatestOffset()["next"] == {stream: 1000, other: 30}
-    done = {"now_ms": 5, "next": {stream: 1000, other: 30}}
+    done = {"now_ms": 5, "next": {stream: 1000, other: 30}, "identity": identities}
     assert reader.latestOffset(done, reader.getDefaultReadLimit()) is done
 
 
-def test_a_stream_that_was_made_again_is_an_error(client: Client, address: str, stream: str) -> None:
+def test_a_stream_that_was_cut_back_is_an_error(client: Client, address: str, stream: str) -> None:
+    """A server that is no Headgate says no identity: then its end is all that tells."""
     reader = stream_reader(address, stream)
-    begin = {"now_ms": 5, "next": {stream: 2000}}
+    begin: dict[str, Any] = {"now_ms": 5, "next": {stream: 2000}, "identity": {}}
     with pytest.raises(OffsetOutOfRangeError, match="made again"):
         reader.latestOffset(begin, reader.getDefaultReadLimit())
     forgiving = stream_reader(address, stream, fail_on_data_loss="false")
@@ -315,6 +365,33 @@ def test_a_stream_that_was_made_again_is_an_error(client: Client, address: str, 
     (partition,) = forgiving.partitions(begin, end)
     assert isinstance(partition, ServerPartition)
     assert [part.within for part in partition.ranges] == [OffsetRange(0, 1000)]
+
+
+@pytest.mark.usefixtures("served")
+def test_a_stream_that_was_made_again_is_an_error(client: Client, address: str) -> None:
+    name = f"again-{secrets.token_hex(4)}"
+    client.create_stream(name)
+    publish(client, name, range(5))
+    reader = stream_reader(address, name)
+    begin = reader.reportLatestOffset()
+    (planned,) = reader.partitions({"now_ms": 5, "next": {}, "identity": {}}, begin)
+    before = client.statistics(name).identity
+    client.delete_stream(name)
+    client.create_stream(name)
+    publish(client, name, range(8))
+    after = client.statistics(name).identity
+    assert before is not None and after is not None
+    with pytest.raises(StreamReplacedError, match=f"{before}.*{after}; .*fail_on_data_loss to false"):
+        reader.latestOffset(begin, reader.getDefaultReadLimit())
+    with pytest.raises(StreamReplacedError, match=before):
+        list(reader.read(planned))
+    forgiving = stream_reader(address, name, fail_on_data_loss="false")
+    with pytest.warns(StreamReplacedWarning, match=f"{before}.*{after}"):
+        end = forgiving.latestOffset(begin, forgiving.getDefaultReadLimit())
+    assert (end["next"], end["identity"]) == ({name: 8}, {name: after})
+    (partition,) = forgiving.partitions(begin, end)
+    assert isinstance(partition, ServerPartition)
+    assert [part.within for part in partition.ranges] == [OffsetRange(0, 8)]
 
 
 def test_a_streaming_read_has_no_end(address: str, stream: str) -> None:
@@ -426,3 +503,51 @@ def test_a_server_that_evaluates_nothing_gives_the_same_rows(
         other = read(spark, server.address, "orders", **options).collect()
     assert other == read(spark, address, stream, end="300", **options).collect()
     assert len(other) == 34
+
+
+def test_a_read_that_does_not_wait_does_not_begin_behind_the_end() -> None:
+    schema = stream_schema(("offset",), ())
+    with fake_server(HEADGATE) as server:
+        server.append("orders", [order(number) for number in range(4)], [None] * 4)
+        given = {"server": server.address, "stream": "orders"}
+        for start in ("5", "2999-01-01"):
+            with pytest.raises(ConfigError, match=r"option start: stream 'orders': found .* has offsets 0 to 3"):
+                ServerBatchReader(schema, {**given, "start": start}).partitions()
+        assert ServerBatchReader(schema, {**given, "start": "4"}).partitions() == []
+        with pytest.raises(ResourceNotFoundError, match="did you mean 'orders'"):
+            ServerBatchReader(schema, {**given, "stream": "ordesr"}).partitions()
+
+
+@pytest.mark.spark
+def test_compressed_rows_are_written_to_a_server_once_with_the_values_it_finds(
+    spark: SparkSession, served: RunningServer, client: Client, address: str, stream: str, tmp_path: Path
+) -> None:
+    target = f"{stream}-packed"
+    frame = read(spark, address, stream, columns="message", partitions=2)
+    options = {"server": address, "stream": target, "write_id": "copy", "staging": str(tmp_path)}
+    refused = frame.write.format("headgate").options(**options, compression="zstd").mode("append")
+    with pytest.raises(PySparkException, match="no room for the filter values of compressed messages"):
+        refused.save()
+    client.delete_stream(target)
+    # What an earlier attempt had published when it died: the rest follows, packed otherwise.
+    source = "message_annotations.x-stream-filter-value"
+    client.create_stream(target, {"headgate-filter-source": source})
+    with client.publisher(target, name="write-copy", compression="gzip") as publisher:
+        publisher.send_many(order(number) for number in range(130))
+    decided = Decision("write-copy", 0, ServerAddress.parse(address).place, target, ())
+    for _ in range(2):
+        staged = MessageFile(tmp_path, query="write-copy", partition=0)
+        staged.add(EncodedMessages.of(order(number) for number in range(1000)), FilterValues.of(subject_values(1000)))
+        part = staged.finish()
+        assert part is not None
+        decide(tmp_path, replace(decided, parts=(part,)))
+        frame.write.format("headgate").options(**options, compression="zstd", filter_source=source).mode(
+            "append"
+        ).save()
+    assert messages(client, target) == [order(number) for number in range(1000)]
+    found = folder_of(served, target)
+    with found.segments()[0].open() as reader:
+        headers = reader.headers(0, len(reader.chunks()))
+    assert headers.num_entries.tolist() == [1] * len(headers) and int(headers.num_records.sum()) == 1000
+    with client.consumer(target, start="first", filter_values=["nothing"]) as consumer:
+        assert consumer.next(0.1) is None

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
@@ -49,7 +49,6 @@ def names_in(folder: Path, query: str = "q") -> set[str]:
     return {path.name for path in query_folder(folder, query).iterdir()}
 
 
-@settings(deadline=None, max_examples=50)
 @given(rows=st.lists(st.tuples(st.binary(max_size=40), st.none() | st.binary(max_size=5)), min_size=1, max_size=30))
 def test_messages_come_back_from_their_file(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[bytes, bytes | None]]

@@ -8,9 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from headgate import kernels
+from headgate.errors import SparkSetupError
 from headgate.log import stream_folder
+from headgate.spark import register, session
 from headgate.spark.java import packaged_java
+from headgate.spark.session import compiling_kernels
 
 from .conftest import order, write_stream
 
@@ -27,6 +32,24 @@ def run_python(script: str, environment: dict[str, str]) -> subprocess.Completed
         timeout=300,
         check=False,
     )
+
+
+@pytest.mark.parametrize(
+    ("missing", "python", "inside"),
+    [(["one"], sys.executable, "cached"), (["one"], "another", None), ([], sys.executable, None)],
+)
+def test_workers_of_this_interpreter_leave_compiling_to_the_session(
+    monkeypatch: pytest.MonkeyPatch, missing: list[str], python: str, inside: str | None
+) -> None:
+    loading: list[list[str]] = []
+    monkeypatch.delenv("HEADGATE_KERNELS", raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", python)
+    monkeypatch.setattr(kernels, "missing", lambda _modules: missing)
+    monkeypatch.setattr(kernels, "load_in_background", loading.append)
+    with compiling_kernels():
+        assert os.environ.get("HEADGATE_KERNELS") == inside
+    assert "HEADGATE_KERNELS" not in os.environ
+    assert loading == ([kernels.kernel_modules()] if missing else [])
 
 
 PLAIN = """
@@ -113,3 +136,33 @@ def test_without_any_java_the_error_names_both_ways_out(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "SparkSetupError: Spark needs Java 17 or newer" in done.stderr
     assert "headgate[java]" in done.stderr
+
+
+@pytest.fixture
+def bare_python(tmp_path: Path) -> Path:
+    """A Python without any package."""
+    path = tmp_path / "bare-python"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def test_a_session_whose_workers_lack_headgate_is_refused_with_the_way_out(
+    bare_python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(bare_python))
+    with pytest.raises(SparkSetupError, match=r"no package headgate; set PYSPARK_PYTHON to .*python") as caught:
+        session()
+    assert str(bare_python) in str(caught.value)
+    assert sys.executable in str(caught.value)
+
+
+@pytest.mark.parametrize("python", ["bare", "none"])
+def test_register_refuses_a_local_session_whose_workers_lack_headgate(
+    spark: SparkSession, bare_python: Path, monkeypatch: pytest.MonkeyPatch, python: str
+) -> None:
+    chosen = bare_python if python == "bare" else bare_python.with_name("nothing")
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(chosen))
+    with pytest.raises(SparkSetupError, match=f"{chosen} .PYSPARK_PYTHON., and it .*; set PYSPARK_PYTHON to"):
+        register(spark)

@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
+from headgate.errors import ConfigError
 from headgate.log import BloomMatcher, Stream, stream_folder
+from headgate.log.inspect import Damage, verify_stream
 from headgate.message import Message
-from headgate.spark import SinkOptions, counters
+from headgate.spark import SinkOptions, copy_stream, counters
+from headgate.spark.sink import sink_for
 from headgate.spark.target import open_target
 
 from ..log_streams import read_messages
@@ -200,6 +204,13 @@ def test_what_cannot_be_written_is_named_and_makes_no_stream(
     assert not stream_folder(root, "out").exists()
 
 
+def test_a_column_that_is_there_twice_is_named(root: Path) -> None:
+    schema = StructType([StructField("body", StringType()), StructField("body", StringType())])
+    with pytest.raises(ConfigError, match="column 'body' is there twice"):
+        sink_for(schema, {"root": str(root), "stream": "out"}, overwrite=False)
+    assert not root.exists()
+
+
 def test_a_column_of_filter_values_must_be_text(spark: SparkSession, root: Path) -> None:
     frame = spark.range(3).selectExpr("CAST('x' AS binary) AS body", "id AS kind")
     with pytest.raises(PySparkException, match="column 'kind' holds filter values and is bigint"):
@@ -238,3 +249,48 @@ def test_a_variant_of_any_keys_is_written_with_its_types(spark: SparkSession, ro
     assert found.application_properties is not None
     assert found.application_properties["region"].value == "AMER"
     assert found.application_properties["vip"].value is True
+
+
+def test_compressed_streams_give_the_rows_of_plain_ones_in_a_fraction_of_the_bytes(
+    spark: SparkSession, root: Path, tmp_path: Path
+) -> None:
+    source = {"filter_source": "application_properties.region"}
+    frame = orders(spark, 30_000).orderBy("application_properties.region", "application_properties.number").coalesce(2)
+    write(frame, root, "plain", **source)
+    write(frame, root, "packed", compression="zstd", **source)
+    query = (
+        spark.readStream.format("headgate")
+        .options(root=str(root), stream="packed", columns="message")
+        .load()
+        .writeStream.format("headgate")
+        .options(root=str(root), stream="streamed", compression="lz4", **source)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    copy_stream(
+        spark,
+        {"root": str(root), "stream": "packed", "filter": "region = 'AMER'"},
+        {"root": str(root), "stream": "copied-packed", "compression": "gzip"} | source,
+    )
+    plain = read_messages(stream_of(root, "plain"))
+    assert read_messages(stream_of(root, "packed")) == read_messages(stream_of(root, "streamed")) == plain
+    assert len(messages_in(root, "copied-packed")) == 10_000
+    sizes = {
+        name: sum(file.stat().st_size for file in stream_of(root, name).path.glob("*.segment"))
+        for name in ("plain", "packed", "streamed")
+    }
+    assert sizes["packed"] < sizes["plain"] / 5 and sizes["streamed"] < sizes["plain"] / 3
+
+    def read(name: str, **options: str) -> list[Any]:
+        given = {"root": str(root), "stream": name, "columns": "offset,properties,body", **options}
+        return sorted(spark.read.format("headgate").options(**given).load().collect(), key=lambda row: row.offset)
+
+    for options in ({}, {"filter": "region = 'EMEA' AND number % 7 = 0"}, {"filter_values": "APJ"}, {"start": "20001"}):
+        expected = read("plain", **options)
+        assert read("packed", **options) == expected
+        assert len(expected) > 1000
+    read("packed", filter="region = 'EMEA'", counters="pruned")
+    assert counters("pruned", root=root)["chunks_skipped"] > 0
+    assert [place for place in verify_stream(stream_of(root, "packed")) if isinstance(place, Damage)] == []

@@ -203,6 +203,9 @@ class Ends:
         if name in self._wanted and self._wanted <= set(self.ended):
             self._call()
 
+    def spark_starts(self) -> None:
+        pass
+
     def sink_started(self, name: str, *, continued: bool) -> None:
         return None
 

@@ -11,11 +11,13 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from headgate.errors import OffsetOutOfRangeError
+from headgate.errors import OffsetOutOfRangeError, StreamReplacedError
 from headgate.log import Stream, StreamArguments, stream_folder
 from headgate.message import Message
 from headgate.spark import counters, stream_schema
+from headgate.spark.planning import StreamReplacedWarning
 from headgate.spark.source import StreamReader
 
 from ..log_streams import read_messages
@@ -57,6 +59,11 @@ def batches(query: StreamingQuery) -> list[int]:
 
 def reader(root: Path, **options: str) -> StreamReader:
     return StreamReader(stream_schema(("offset",), ()), {"root": str(root), "stream": "in", **options})
+
+
+def at_offset(root: Path, offset: int, *, now_ms: int = 0) -> dict[str, Any]:
+    identity = Stream.open(stream_folder(root, "in")).identity
+    return {"now_ms": now_ms, "next": {"in": offset}, "identity": {"in": identity}}
 
 
 def test_a_query_goes_on_where_it_stopped_and_reads_nothing_twice(
@@ -120,7 +127,7 @@ def test_the_time_in_the_offsets_decides_what_utc_gives(root: Path) -> None:
     source = reader(root, filter="p.creation_time > UTC()")
     at = 1_750_000_000_000
     for now_ms, expected in ((at + 49, 50), (at + 98, 1), (at + 99, 0), (at - 1, 100)):
-        parts = source.partitions({"now_ms": 0, "next": {"in": 0}}, {"now_ms": now_ms, "next": {"in": 100}})
+        parts = source.partitions(at_offset(root, 0), at_offset(root, 100, now_ms=now_ms))
         assert sum(len(batch) for part in parts for batch in source.read(part)) == expected
 
 
@@ -136,8 +143,6 @@ def test_new_streams_of_a_pattern_are_read_from_their_first_message(
 
 
 def test_nothing_new_gives_the_same_offset_and_new_messages_a_later_one(root: Path) -> None:
-    from pyspark.sql.streaming.datasource import ReadAllAvailable
-
     write_stream(root, "in", [order(n) for n in range(10)])
     source = reader(root, start="next")
     start = source.initialOffset()
@@ -155,7 +160,7 @@ def test_offsets_that_retention_took_are_an_error_or_are_passed_over(root: Path)
     limits = StreamArguments(max_segment_size_bytes=4_000, max_length_bytes=10_000)
     stream = write_stream(root, "in", [order(n) for n in range(500)], chunk_messages=10, arguments=limits)
     first, end = stream.first_offset(), stream.next_offset()
-    start, stop = {"now_ms": 0, "next": {"in": 0}}, {"now_ms": 0, "next": {"in": end}}
+    start, stop = at_offset(root, 0), at_offset(root, end)
     with pytest.raises(OffsetOutOfRangeError, match=f"offsets 0 to {first - 1}"):
         reader(root).partitions(start, stop)
     lossy = reader(root, fail_on_data_loss="false")
@@ -163,28 +168,74 @@ def test_offsets_that_retention_took_are_an_error_or_are_passed_over(root: Path)
     assert rows == sum(1 for _ in read_messages(stream))
 
 
-def test_a_stream_that_was_made_again_is_an_error_or_is_read_from_its_first_message(root: Path) -> None:
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+def offsets_read(source: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+    parts = source.partitions(start, end)
+    return [n for part in parts for batch in source.read(part) for n in batch.column("offset").to_pylist()]
 
+
+def test_a_stream_that_was_cut_back_is_an_error_or_is_read_from_its_first_message(root: Path) -> None:
     write_stream(root, "in", [order(n) for n in range(20)])
-    start = {"now_ms": 0, "next": {"in": 100}}
+    start = at_offset(root, 100)
     with pytest.raises(OffsetOutOfRangeError, match="up to offset 100, but it ends at 20 now"):
         reader(root).latestOffset(start, ReadAllAvailable())
     lossy = reader(root, fail_on_data_loss="false", max_messages_per_batch="10")
     for limit in (ReadAllAvailable(), ReadMaxRows(10)):
-        end = lossy.latestOffset(start, limit)
-        parts = lossy.partitions(start, end)
-        rows = [n for part in parts for batch in lossy.read(part) for n in batch.column("offset").to_pylist()]
-        assert rows == list(range(20))
+        assert offsets_read(lossy, start, lossy.latestOffset(start, limit)) == list(range(20))
+
+
+@pytest.mark.parametrize("count", [0, 3, 5, 8])
+def test_a_stream_that_was_made_again_is_an_error_or_is_read_from_its_first_message(root: Path, count: int) -> None:
+    before = write_stream(root, "in", [order(n) for n in range(5)])
+    start = at_offset(root, 5)
+    shutil.rmtree(before.path)
+    again = write_stream(root, "in", [order(n) for n in range(count)])
+    expected = f"'in' with the identity {before.identity}, .* with the identity {again.identity}"
+    with pytest.raises(StreamReplacedError, match=f"{expected}; .*fail_on_data_loss to false"):
+        reader(root).latestOffset(start, ReadAllAvailable())
+    lossy = reader(root, fail_on_data_loss="false", max_messages_per_batch="100")
+    for limit in (ReadAllAvailable(), ReadMaxRows(100)):
+        with pytest.warns(StreamReplacedWarning, match=expected):
+            end = lossy.latestOffset(start, limit)
+        assert end == {**at_offset(root, count), "now_ms": end["now_ms"]}
+        assert offsets_read(lossy, start, end) == list(range(count))
+    assert lossy.latestOffset(end, ReadAllAvailable()) is end
+
+
+def test_a_batch_planned_for_a_deleted_stream_reads_nothing_of_its_successor(root: Path) -> None:
+    before = write_stream(root, "in", [order(n) for n in range(8)])
+    start, end = at_offset(root, 5), at_offset(root, 8)
+    (planned,) = reader(root).partitions(start, end)
+    shutil.rmtree(before.path)
+    write_stream(root, "in", [order(n) for n in range(8)])
+    with pytest.raises(StreamReplacedError, match=before.identity):
+        reader(root).partitions(start, end)
+    with pytest.raises(StreamReplacedError, match=before.identity):
+        list(reader(root).read(planned))
+    lossy = reader(root, fail_on_data_loss="false")
+    assert list(lossy.read(planned)) == []
+    with pytest.warns(StreamReplacedWarning, match=before.identity):
+        assert offsets_read(lossy, start, end) == []
+
+
+def test_a_query_does_not_go_on_in_another_stream_of_the_name(spark: SparkSession, root: Path, tmp_path: Path) -> None:
+    before = write_stream(root, "in", [order(n) for n in range(5)])
+    run(spark, root, tmp_path / "checkpoint")
+    shutil.rmtree(before.path)
+    again = write_stream(root, "in", [order(n) for n in range(10, 18)])
+    with pytest.raises(PySparkException, match=f"{before.identity}.*{again.identity}"):
+        run(spark, root, tmp_path / "checkpoint")
+    run(spark, root, tmp_path / "checkpoint", fail_on_data_loss="false")
+    assert numbers(root) == [*range(5), *range(10, 18)]
 
 
 def test_a_stream_that_is_gone_is_named(root: Path) -> None:
     write_stream(root, "in-0", [order(0)])
     write_stream(root, "in-1", [order(0)])
     source = reader(root, stream="in-*")
+    end = source.reportLatestOffset()
     shutil.rmtree(stream_folder(root, "in-1"))
     with pytest.raises(OffsetOutOfRangeError, match="stream 'in-1' is gone"):
-        source.partitions({"now_ms": 0, "next": {}}, {"now_ms": 0, "next": {"in-0": 1, "in-1": 1}})
+        source.partitions({"now_ms": 0, "next": {}, "identity": {}}, end)
 
 
 def test_streaming_options_that_make_no_sense_are_refused(spark: SparkSession, root: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import MessageError
@@ -251,7 +251,6 @@ MESSAGES = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     described=SUBSCRIPTIONS,
     fall_through=st.none() | st.integers(0, 4),
@@ -325,7 +324,6 @@ def test_a_batch_larger_than_a_block_is_routed_row_by_row(count: int) -> None:
     assert copies.plain_rows(1).tolist() == list(range(count))
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     steps=st.lists(SUBSCRIPTIONS, min_size=2, max_size=4),
     encoded=st.lists(MESSAGES | st.just(NO_MESSAGE), max_size=6),

@@ -34,7 +34,7 @@ from headgate.topic import (
     remove_topic,
     topic_stream,
 )
-from headgate.topic.journal import JOURNAL_NAME
+from headgate.topic.journal import JOURNAL_NAME, encode_line, read_lines, write_head
 from topic_streams import editing, new_topic, publish, shape, sql_rule, version_rule
 
 
@@ -408,18 +408,16 @@ def test_a_damaged_history_is_an_error_with_its_place(topic: Stream, damage: obj
     ],
 )
 def test_a_sound_line_that_makes_no_sense_is_an_error(topic: Stream, payload: bytes, reason: str) -> None:
-    from headgate.topic.journal import encode_line
-
     path = topic.path / JOURNAL_NAME
-    path.write_bytes(path.read_bytes() + encode_line(payload))
+    found = read_lines(path)
+    assert found is not None
+    path.write_bytes(path.read_bytes() + encode_line(payload, before=found.end.crc))
     with pytest.raises(LogError, match=reason):
         RuleHistory.load(topic)
 
 
 def test_a_history_of_a_later_format_is_refused(topic: Stream) -> None:
-    from headgate.topic.journal import encode_line
-
     head = b'{"topic":"orders","created_ms":0,"limits":{},"format":2}'
-    (topic.path / JOURNAL_NAME).write_bytes(encode_line(head))
+    write_head(topic.path / JOURNAL_NAME, head)
     with pytest.raises(LogError, match="format 2, expected 1"):
         RuleHistory.load(topic)

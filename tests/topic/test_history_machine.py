@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -157,10 +155,4 @@ def model_of(topic: Topic) -> Model:
     }
 
 
-class TestHistoryMachine(HistoryMachine.TestCase):  # type: ignore[name-defined,misc]
-    settings = settings(deadline=None, max_examples=60, stateful_step_count=25)
-
-
-@pytest.mark.long
-class TestHistoryMachineLong(HistoryMachine.TestCase):  # type: ignore[name-defined,misc]
-    settings = settings(deadline=None, max_examples=400, stateful_step_count=60)
+TestHistoryMachine = HistoryMachine.TestCase

@@ -8,7 +8,7 @@ from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate import kernels
@@ -181,7 +181,6 @@ def check_against_the_reference(request: TrialRequest, report: TrialReport, mess
         )
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     described=SUBSCRIPTIONS,
     other=st.none() | SUBSCRIPTIONS,

@@ -23,6 +23,7 @@ from headgate.broker.groups import Group
 from headgate.broker.indexing import Indexing, RunInWorker, run_here
 from headgate.broker.publishing import Publisher, WriteJob, refuse
 from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
+from headgate.broker.troubles import is_damage
 from headgate.broker.users import Users
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.log import Durability
@@ -52,7 +53,7 @@ class BrokerSettings:
     The default user is made where there is no such file; without a password nobody logs in as that by one.
 
     A consumer has at most so many `filter_values`: each is looked for in every chunk. `open_file` opens what streams
-    are written to: tests put one in that fails, cache warming one whose files do not grow.
+    are written to: tests put one in that fails.
     """
 
     durability: Durability = Durability.PROCESS
@@ -334,7 +335,7 @@ class Broker:
             self._look_after(stream, now_ms, flush_is_due)
         except (LogError, BrokerError) as error:
             trouble = str(error)
-            if trouble != stream.trouble:
+            if trouble != stream.trouble and not is_damage(error):
                 logger.warning("stream %r cannot be looked after: %s", stream.name, trouble)
         stream.trouble = trouble
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
@@ -12,6 +10,7 @@ from pathlib import Path
 
 from headgate.broker.arguments import arguments_of, check_arguments, different_arguments
 from headgate.broker.stream import BrokerStream, Storage
+from headgate.broker.troubles import Troubles
 from headgate.errors import (
     ConfigError,
     PreconditionFailedError,
@@ -23,12 +22,10 @@ from headgate.errors import (
     StreamReadOnlyError,
 )
 from headgate.log import Stream, list_streams, stream_folder
-from headgate.log.files import storage_error, sync_folder
+from headgate.log.format import FILE_HEAD_BYTES
 from headgate.log.lock import StreamLock
-from headgate.log.root import name_of_folder
-from headgate.log.staging import PRIVATE_FOLDER
+from headgate.log.root import deleted_folder, name_of_folder, set_aside
 
-_DELETED_FOLDER = "deleted"
 _MAX_NAME_BYTES = 255
 
 
@@ -47,8 +44,9 @@ class Catalogue:
         self.root = root
         self._storage = storage
         self._now_ms = now_ms
+        self.troubles = Troubles()
         self._opened: dict[str, BrokerStream] = {}
-        shutil.rmtree(root / PRIVATE_FOLDER / _DELETED_FOLDER, ignore_errors=True)
+        shutil.rmtree(deleted_folder(root), ignore_errors=True)
 
     def __iter__(self) -> Iterator[BrokerStream]:
         """The streams that are open."""
@@ -69,17 +67,21 @@ class Catalogue:
         return stream
 
     def find(self, name: str) -> BrokerStream | None:
-        """One stream, as it is now; None if there is none. Raises LogError."""
+        """One stream, as it is now; None if there is none. Raises LogError.
+
+        The first question about a stream recovers it (milliseconds), if nobody writes it: see `BrokerStream.open`.
+        """
         opened = self._opened.get(name)
         if opened is not None:
             if opened.writer is not None or opened.look():
                 return opened
             # Whoever uses it is told at the next tick.
             del self._opened[name]
-        stream = self._on_disk(name)
-        if stream is None:
-            return None
-        opened = BrokerStream.open(stream, storage=self._storage)
+        with self.troubles.guard(name, self.root):
+            stream = self._on_disk(name)
+            if stream is None:
+                return None
+            opened = BrokerStream.open(stream, storage=self._storage, troubles=self.troubles, now_ms=self._now_ms())
         self._opened[name] = opened
         return opened
 
@@ -111,6 +113,7 @@ class Catalogue:
     def forget(self, stream: BrokerStream) -> None:
         """A stream is gone, or is about to go: the next question looks at the disk."""
         stream.is_deleted = True
+        self.troubles.forget(stream.name)
         if self._opened.get(stream.name) is stream:
             del self._opened[stream.name]
 
@@ -134,16 +137,7 @@ class Catalogue:
         Nobody writes the stream any more. Raises LogError.
         """
         self.forget(stream)
-        target = self.root / PRIVATE_FOLDER / _DELETED_FOLDER / secrets.token_hex(8)
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            os.rename(stream.stream.path, target)
-            sync_folder(stream.stream.path.parent)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise storage_error(error, stream.stream.path) from error
-        return target
+        return set_aside(self.root, stream.stream.path)
 
     def _on_disk(self, name: str) -> Stream | None:
         try:
@@ -184,9 +178,12 @@ def check_name(name: str) -> None:
 def _is_unfinished(stream: Stream) -> bool:
     """Whether this is what a declaration left that was killed, or found the disk full: empty files, no `stream.json`.
 
-    The next declaration makes a stream of it. A folder of the original's is called otherwise.
+    The next declaration makes a stream of it. A folder of the original's is called otherwise. No file is opened: one
+    that is damaged keeps nobody from the list of names.
     """
-    return stream.is_foreign and stream.name == name_of_folder(stream.path) and stream.next_offset() == 0
+    if not stream.is_foreign or stream.name != name_of_folder(stream.path):
+        return False
+    return all(path.stat().st_size <= FILE_HEAD_BYTES for path in stream.path.glob("*.segment"))
 
 
 def _check_equal(stream: BrokerStream, declaration: Mapping[str, object]) -> None:

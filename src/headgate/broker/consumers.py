@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from headgate.broker.batches import ChunkBatch
 from headgate.broker.gathering import Gathering
 from headgate.broker.pending import PendingChunks, PendingMessages, held_bytes
+from headgate.errors import LogError
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
 from headgate.scan import ScanBatch, ScanCounters, ScanRequest
@@ -194,13 +195,17 @@ class Consumer(ABC):
         """Whether the next scan is over in well under a millisecond.
 
         So it is where the next messages are decided for others already, and for few new ones at the end of the stream.
+        Raises nothing: what is wrong with the end of the stream is said when the consumer has come there.
         """
         if self._reader.is_decided(self._scan_offset):
             return True
         wanted = self.options.filter
         if wanted is not None and wanted.program is None:
             return False
-        return self._log.is_small(self._scan_offset, self._stream.next_offset)
+        try:
+            return self._log.is_small(self._scan_offset, self._stream.next_offset)
+        except (LogError, OSError):
+            return False
 
     def may_scan(self) -> bool:
         """Whether to scan now, of what is no small scan; if not, others come up that it reads on with.
@@ -223,21 +228,22 @@ class Consumer(ABC):
 
     @property
     def lag(self) -> int:
-        """How many offsets there are that it has neither taken nor passed over."""
-        return max(0, self._stream.next_offset - self.next_offset)
+        """How many messages there are that it has neither taken nor passed over."""
+        return self._stream.messages_from(self.next_offset)
 
     @property
     def filtered_lag(self) -> int:
         """About how many of those it will be given: as large a share as of what it has looked at so far."""
         lag = self.lag
-        if not self._passed_offsets:
+        passed = self._stream.messages_in(self._scan_offset - self._passed_offsets, self._scan_offset)
+        if not passed:
             return lag
-        return round(lag * min(1.0, self._counters.messages_matched / self._passed_offsets))
+        return round(lag * min(1.0, self._counters.messages_matched / passed))
 
     def scan(self) -> None:
         """Read on: some mebibytes at most. In any thread, one call at a time.
 
-        Raises LogError, CorruptChunkError first of all: then the consumer cannot go on.
+        Raises LogError, CorruptChunkError first of all, which is in the log then: the consumer cannot go on.
         """
         with self._lock:
             if self._is_closed:
@@ -245,7 +251,16 @@ class Consumer(ABC):
             self._is_scanning = True
             generation, offset, end = self._generation, self._scan_offset, self._stream.next_offset
         try:
-            self._arrived = (generation, self._read(offset), end)
+            with self._stream.guarded():
+                portion = self._read(offset)
+                if portion is None and self._stream.damage is not None:
+                    raise self._stream.damage
+            self._arrived = (generation, portion, end)
+        except LogError:
+            if self._stream.is_there:
+                raise
+            # Who uses it hears at the next tick that it was deleted.
+            self._arrived = (generation, None, end)
         finally:
             with self._lock:
                 self._is_scanning = False
@@ -262,6 +277,8 @@ class Consumer(ABC):
         """What comes next from an offset on."""
 
     def _has_seen_all(self) -> bool:
+        if self._stream.damage is not None:
+            return False
         end = self._stream.next_offset
         return self._scan_offset >= end or self._looked_to >= end
 
@@ -315,7 +332,8 @@ class Consumer(ABC):
         if self._stream.writer is None:
             self._stream.look()
         end = self._stream.next_offset
-        offset = self._log.attach(start, end=end, now_ms=self._consumers.now_ms())
+        with self._stream.guarded():
+            offset = self._log.attach(start, end=end, now_ms=self._consumers.now_ms())
         self._generation += 1
         self._looked_to = -1
         self._scan_offset = self._reader.offset = offset
@@ -547,7 +565,8 @@ class Consumers:
         with self._lock:
             found = self._logs.get(stream)
             if found is None:
-                log = SharedLog(stream.stream, self._reads)
+                with stream.guarded():
+                    log = SharedLog(stream.stream, self._reads)
                 found = self._logs[stream] = Gathering(log, time_ms=lambda: self.time_ms)
         try:
             yield found

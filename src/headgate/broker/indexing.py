@@ -86,7 +86,7 @@ class Indexing:
             state.not_before_ms = ended_ms + max(INDEX_MS, _REST * (ended_ms - begun_ms))
             if error is None:
                 state.offset, state.trouble = stop, ""
-            elif not isinstance(error, HeadgateError):
+            elif not isinstance(error, HeadgateError | OSError):
                 raise error
             elif not stream.is_deleted and str(error) != state.trouble:
                 state.trouble = str(error)

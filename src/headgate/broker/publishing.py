@@ -9,6 +9,7 @@ is queued alone takes the shortest way.
 from __future__ import annotations
 
 import abc
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -148,7 +149,7 @@ class WriteJob(abc.ABC):
     `begin` and `finish` belong to the broker's thread; `run` may be in a worker, with nobody else at the writer.
     """
 
-    __slots__ = ("_batches", "_error", "_now_ms", "_stream", "_writer", "done")
+    __slots__ = ("_batches", "_error", "_has_ended", "_now_ms", "_stream", "_writer", "done")
 
     def __init__(
         self, stream: BrokerStream, writer: Writer, batches: Sequence[Queued | QueuedMessage], *, now_ms: int
@@ -158,6 +159,7 @@ class WriteJob(abc.ABC):
         self._batches = batches
         self._now_ms = now_ms
         self._error: LogError | None = None
+        self._has_ended = False
         self.done: threading.Event | None = None
         """Set when `run` is over, where it is there: for a job that a worker has."""
 
@@ -186,11 +188,13 @@ class WriteJob(abc.ABC):
         return _WriteBatches(stream, writer, batches, now_ms=now_ms) if batches else None
 
     def run(self) -> None:
-        """Build the chunks and append them. Errors wait for `finish`."""
+        """Build the chunks and append them. Errors of storage wait for `finish`; after any other it refuses all."""
         try:
-            self._append()
-        except LogError as error:
-            self._error = error
+            try:
+                self._append()
+            except LogError as error:
+                self._error = error
+            self._has_ended = True
         finally:
             if self.done is not None:
                 self.done.set()
@@ -209,7 +213,9 @@ class WriteJob(abc.ABC):
 
     def finish(self) -> None:
         """Tell publishers and readers. A writer that is broken is given back; the next job takes a new one."""
-        if self._error is None:
+        if not self._has_ended:
+            self.abandon()
+        elif self._error is None:
             self._tell()
         else:
             self._tell_error(self._error)
@@ -229,7 +235,8 @@ class WriteJob(abc.ABC):
         refuse(stream, self._batches, error)
         if not broken:
             # What could not be taken back is there for readers, without having been confirmed.
-            stream.refresh()
+            with contextlib.suppress(LogError):  # it is in the log, and readers come to it
+                stream.refresh()
 
     def _named(self) -> Iterator[tuple[bytes, NDArray[np.uint64]]]:
         """References of publishers with a name, with the sequences of what was to be written for them."""
@@ -342,20 +349,19 @@ def _prepared(stream: BrokerStream, writer: Writer, queue: list[Queued]) -> list
     """The batches that are to be answered by this write; those that cannot be written are refused at once."""
     source = writer.settings.filter_source
     field_reference = None if source is None else parse_field(source)
-    lasts: dict[bytes, int | None] = {}
+    lasts: dict[bytes, int] = {}
     accepted = []
     for queued in queue:
+        last = None
+        if queued.reference is not None:
+            last = lasts[queued.reference] if queued.reference in lasts else writer.last_sequence(queued.reference)
         try:
             if queued.reference is not None:
-                _leave_out_duplicates(stream, writer, queued, lasts)
+                _leave_out_duplicates(stream, queued, last)
             if field_reference is not None and len(queued.entries):
-                filled = fill_from_source(queued.entries, field_reference, stream=stream.name)
-                queued.entries = filled.entries
-                if filled.rows is not None and queued.sequences is not None:
-                    queued.sequences = queued.sequences[filled.rows]
+                queued.entries = fill_from_source(queued.entries, field_reference, stream=stream.name)
         except PreconditionFailedError as error:
             if queued.reference is not None and queued.batch.sequences is not None:
-                last = lasts[queued.reference] if queued.reference in lasts else writer.last_sequence(queued.reference)
                 new = queued.batch.sequences[above(queued.batch.sequences, last)]
                 stream.refused.add(queued.reference, new, written=last)
             refuse(stream, [queued], error)
@@ -366,15 +372,14 @@ def _prepared(stream: BrokerStream, writer: Writer, queue: list[Queued]) -> list
     return accepted
 
 
-def _leave_out_duplicates(stream: BrokerStream, writer: Writer, queued: Queued, lasts: dict[bytes, int | None]) -> None:
-    """Keep the entries whose sequence is above the last one of their publisher.
+def _leave_out_duplicates(stream: BrokerStream, queued: Queued, last: int | None) -> None:
+    """Keep the entries whose sequence is above `last`, the last one of their publisher.
 
     Raises PreconditionFailedError for sequences that could not be written before and are overtaken by now: to confirm
     them would be a lie, to write them out of order.
     """
     assert queued.reference is not None and queued.batch.sequences is not None
     sequences = queued.batch.sequences
-    last = lasts[queued.reference] if queued.reference in lasts else writer.last_sequence(queued.reference)
     if _all_new(sequences, last):
         queued.sequences = sequences
         return

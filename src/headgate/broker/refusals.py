@@ -41,6 +41,8 @@ class RefusedSequences:
 
     def check(self, last_sequence: Callable[[bytes], int | None]) -> None:
         """A writer is there again, and nothing was written since: what is behind its last sequences was refused."""
+        if not self._unchecked:
+            return
         unchecked, self._unchecked = self._unchecked, {}
         for reference, ranges in unchecked.items():
             written = last_sequence(reference)

@@ -26,6 +26,7 @@ from headgate.broker.users import Permission
 from headgate.errors import (
     HeadgateError,
     LimitExceededError,
+    LogError,
     PreconditionFailedError,
     ResourceExistsError,
 )
@@ -40,9 +41,14 @@ logger = logging.getLogger("headgate.broker")
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """A stream as clients see it; `arguments` without `x-`. Chunk ids are −1 while there is no chunk."""
+    """A stream as clients see it; `identity` tells it from others of its name, `arguments` are without `x-`.
+
+    Chunk ids are −1 while there is no chunk. `message_count` is what RabbitMQ answers: all offsets, also those of
+    chunks without messages.
+    """
 
     name: str
+    identity: str
     arguments: dict[str, object]
     first_offset: int
     next_offset: int
@@ -125,6 +131,7 @@ class Session:
         is_empty = stream.last_chunk_id < 0
         return StreamInfo(
             name=stream.name,
+            identity=stream.stream.identity,
             arguments=arguments_declared(stream),
             first_offset=first,
             next_offset=stream.next_offset,
@@ -233,7 +240,8 @@ class Session:
         """
         self._check(Permission.READ, stream)
         found = self._broker.catalogue.get(stream)
-        return found.stream.attach(start, now_ms=self._broker.now_ms()).chunk_id
+        with found.guarded():
+            return found.stream.attach(start, now_ms=self._broker.now_ms()).chunk_id
 
     def _partition(self, stream: BrokerStream, options: ConsumerOptions) -> int | None:
         """Which partition of its super stream a stream is; None, as of a plain stream, where it is none of it."""
@@ -334,7 +342,14 @@ class Session:
         if found.internal:
             raise PreconditionFailedError("an internal exchange takes no messages of clients", subject=exchange)
         names = self._broker.exchanges.route(exchange, routing_key)
-        return [name for name in names if self._broker.catalogue.find(name) is not None]
+        return [name for name in names if self._is_there(name)]
+
+    def _is_there(self, stream: str) -> bool:
+        """Whether there is such a stream, damaged or not: whoever publishes to it is told by its publisher."""
+        try:
+            return self._broker.catalogue.find(stream) is not None
+        except LogError:
+            return True
 
     # super streams
 

@@ -2,52 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
 from headgate.errors import CorruptChunkError, PreconditionFailedError
-from headgate.log.build import FilterValues, gather
-from headgate.log.entries import EXPANSION_LIMIT_BYTES, SubBatch, entries_of
+from headgate.log.build import FilterValues, Int64Array, gather
+from headgate.log.compression import EXPANSION_LIMIT_BYTES
+from headgate.log.entries import SubBatch, entries_of, unpack_entries
 from headgate.log.runs import Entries
 from headgate.message.batch import SLACK_BYTES, EncodedMessages
 from headgate.message.fields import FieldReference
 from headgate.message.lookup import locate_bytes
 
 
-@dataclass(slots=True)
-class Filled:
-    """Messages with their filter values, and per message the row of the entry that it came in, None: one each."""
-
-    entries: Entries
-    rows: np.ndarray[tuple[int], np.dtype[np.int64]] | None
-
-
-def fill_from_source(entries: Entries, field: FieldReference, *, stream: str) -> Filled:
+def fill_from_source(entries: Entries, field: FieldReference, *, stream: str) -> Entries:
     """The entries with the filter values that the field of each message gives.
 
-    Sub-batches become messages: their values count as well. Raises PreconditionFailedError for a message that was given
-    another value than its field has, and for a sub-batch that cannot be unpacked or is longer than 64 MiB.
+    Sub-batches stay as they came: they are unpacked one by one for the values of their members. Raises
+    PreconditionFailedError for a message that was given another value than its field has, and for a sub-batch that
+    cannot be unpacked or is longer than 64 MiB.
     """
-    if entries.records is None or not (entries.records > 0).any():
-        filled = Filled(Entries(entries.data, entries.starts, entries.lengths, entries.filter_values), None)
-    else:
-        filled = _unpacked(entries, stream)
-    messages = _with_slack(filled.entries)
-    starts, lengths = locate_bytes(messages, field)
-    values = FilterValues(messages.data, starts, lengths)
-    if filled.entries.filter_values is not None:
-        _check_given(filled.entries.filter_values, values, stream)
-    filled.entries = Entries(messages.data, messages.starts, messages.lengths, values)
-    return filled
+    packed = None if entries.records is None else entries.records > 0
+    if entries.records is None or packed is None or not packed.any():
+        messages = _with_slack(entries.data, entries.starts, entries.lengths)
+        starts, lengths = locate_bytes(messages, field)
+        values = FilterValues(messages.data, starts, lengths)
+        if entries.filter_values is not None:
+            _check_given(entries.filter_values, values, stream)
+        return Entries(messages.data, messages.starts, messages.lengths, values)
+    alone = ~packed
+    plain = fill_from_source(replace(entries.take(alone), records=None), field, stream=stream)
+    assert plain.filter_values is not None
+    starts, lengths = np.zeros(len(entries), np.int64), np.full(len(entries), -1, np.int64)
+    starts[alone], lengths[alone] = plain.filter_values.starts, plain.filter_values.lengths
+    values = FilterValues(plain.filter_values.data, starts, lengths)
+    members = [_values_of_members(entries, row, field, stream) for row in np.flatnonzero(packed).tolist()]
+    return Entries(plain.data, entries.starts, entries.lengths, values, entries.records, FilterValues.joined(members))
 
 
-def _with_slack(entries: Entries) -> EncodedMessages:
-    stop = int((entries.starts + entries.lengths).max(initial=0))
-    data = entries.data
+def _with_slack(
+    data: np.ndarray[tuple[int], np.dtype[np.uint8]], starts: Int64Array, lengths: Int64Array
+) -> EncodedMessages:
+    stop = int((starts + lengths).max(initial=0))
     if stop + SLACK_BYTES > len(data):
         data = np.concatenate([data, np.zeros(SLACK_BYTES, dtype=np.uint8)])
-    return EncodedMessages(data, entries.starts, entries.lengths)
+    return EncodedMessages(data, starts, lengths)
 
 
 def _check_given(given: FilterValues, found: FilterValues, stream: str) -> None:
@@ -63,35 +63,19 @@ def _check_given(given: FilterValues, found: FilterValues, stream: str) -> None:
         )
 
 
-def _unpacked(entries: Entries, stream: str) -> Filled:
+def _values_of_members(entries: Entries, row: int, field: FieldReference, stream: str) -> FilterValues:
+    """The filter values of the messages in one sub-batch, copied: what it expands to is not kept."""
     assert entries.records is not None
-    bodies: list[bytes] = []
-    values: list[bytes | None] = []
-    rows: list[int] = []
-    room = EXPANSION_LIMIT_BYTES
-    view = entries.data.data
-    for row, (start, length, records) in enumerate(
-        zip(entries.starts.tolist(), entries.lengths.tolist(), entries.records.tolist(), strict=True)
-    ):
-        stored = view[start : start + length]
-        if not records:
-            bodies.append(bytes(stored))
-            values.append(None if entries.filter_values is None else entries.filter_values.value(row))
-            rows.append(row)
-            continue
-        try:
-            (entry,) = entries_of(stored, 1, path=stream, position=0)
-            if not isinstance(entry, SubBatch):
-                raise CorruptChunkError("it is a message", path=stream)
-            messages = list(entry.messages(limit_bytes=room, path=stream, position=0))
-        except CorruptChunkError as error:
-            raise PreconditionFailedError(
-                f"a sub-batch cannot be unpacked for its filter values: {error.reason}", subject=stream
-            ) from error
-        room -= sum(len(message) for message in messages)
-        bodies += messages
-        values += [None] * len(messages)
-        rows += [row] * len(messages)
-    joined = EncodedMessages.of(bodies)
-    given = None if entries.filter_values is None else FilterValues.of(values)
-    return Filled(Entries(joined.data, joined.starts, joined.lengths, given), np.array(rows, dtype=np.int64))
+    start, length, records = int(entries.starts[row]), int(entries.lengths[row]), int(entries.records[row])
+    try:
+        (entry,) = entries_of(entries.data.data[start : start + length], 1, path=stream, position=0)
+        if not isinstance(entry, SubBatch) or entry.num_records != records:
+            raise CorruptChunkError(f"it is no sub-batch of {records} messages", path=stream)
+        unpacked = unpack_entries([entry], limit_bytes=EXPANSION_LIMIT_BYTES, path=stream, position=0)
+    except CorruptChunkError as error:
+        raise PreconditionFailedError(
+            f"a sub-batch cannot be unpacked for its filter values: {error.reason}", subject=stream
+        ) from error
+    messages = EncodedMessages(unpacked.data, unpacked.starts, unpacked.lengths)
+    starts, lengths = locate_bytes(messages, field)
+    return FilterValues(messages.data, starts, lengths).copy()

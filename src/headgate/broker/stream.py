@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from headgate.broker.refusals import RefusedSequences
-from headgate.errors import OffsetOutOfRangeError, ResourceNotFoundError, StreamNotFoundError
-from headgate.log import Durability, Stream, Writer
+from headgate.broker.troubles import Troubles
+from headgate.errors import (
+    CorruptChunkError,
+    OffsetOutOfRangeError,
+    ResourceNotFoundError,
+    StorageFullError,
+    StreamLockedError,
+    StreamNotFoundError,
+    StreamReadOnlyError,
+)
+from headgate.log import Durability, Segment, Stream, Writer
+from headgate.log.counting import MessageCounts
 from headgate.log.files import DiskFile, OpenFile
 from headgate.log.format import index_name
-from headgate.log.settings import SETTINGS_NAME
+from headgate.log.lock import StreamLock
+from headgate.log.recovery import recover
+from headgate.log.settings import load_settings
 from headgate.log.tail import StreamTail, read_tail
 from headgate.log.tracking import TrackingState, read_tracking
 from headgate.scan import ScanCounters
@@ -24,6 +38,8 @@ if TYPE_CHECKING:
 
 WRITER_IDLE_MS = 10_000
 """So long after its last publisher left, a stream's writer gives the lock back."""
+
+logger = logging.getLogger("headgate.broker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +129,7 @@ class BrokerStream:
     name: str
     stream: Stream
     storage: Storage
+    troubles: Troubles
     tail: StreamTail
     counters: StreamCounters = field(default_factory=StreamCounters)
     ended: ReadingCounters = field(default_factory=ReadingCounters)
@@ -132,18 +149,33 @@ class BrokerStream:
     idle_since_ms: int | None = None
     trouble: str = ""
     """What was wrong when the stream was last looked after; empty for nothing."""
+    damage: CorruptChunkError | None = None
+    """Why the end of the stream cannot be seen: readers that come to the end of what was seen are told so."""
+    _suspected: str = ""
+    """What was wrong at the last look at the files; empty for nothing."""
     _folder_time_ns: int = 0
-    _sealed: tuple[int, Path, int] | None = None
-    """The folder's time, its newest segment, and the bytes of the segments before it."""
+    _sealed: tuple[int, Segment, int] | None = None
+    """The folder's time, its newest segment, and the bytes of the pairs before it."""
+    _message_counts: MessageCounts = field(default_factory=MessageCounts)
     _tracking: tuple[int, TrackingState] | None = None
 
     @staticmethod
-    def open(stream: Stream, *, storage: Storage) -> BrokerStream:
-        """The broker's side of a stream on disk. Raises LogError."""
+    def open(stream: Stream, *, storage: Storage, troubles: Troubles, now_ms: int) -> BrokerStream:
+        """The broker's side of a stream on disk, recovered before anybody reads it. Raises LogError."""
+        _recover(stream, now_ms=now_ms)
         folder_time_ns = _time_ns(stream.path)
-        opened = BrokerStream(stream.name, stream, storage, read_tail(stream), _folder_time_ns=folder_time_ns)
+        opened = BrokerStream(stream.name, stream, storage, troubles, read_tail(stream), _folder_time_ns=folder_time_ns)
         opened._take(opened.tail)
         return opened
+
+    @property
+    def is_there(self) -> bool:
+        """Whether its folder is still there."""
+        return os.path.exists(self.stream.path)
+
+    def guarded(self) -> AbstractContextManager[None]:
+        """For everything that looks into its files: all that goes wrong with them is a LogError, and is in the log."""
+        return self.troubles.guard(self.name, self.stream.path)
 
     # readers
 
@@ -166,20 +198,36 @@ class BrokerStream:
         """The first offset that is kept."""
         return self.tail.first_offset if self.writer is None else self.writer.first_offset
 
+    def messages_from(self, offset: int) -> int:
+        """How many messages are kept from an offset on; the bookkeeping between them is none. Any thread.
+
+        Cost: some microseconds while nothing is written; see `MessageCounts` for when something is, and the first time.
+        """
+        return self._message_counts.between(self.stream, max(offset, self.first_offset), self.next_offset)
+
+    def messages_in(self, start: int, stop: int) -> int:
+        """How many messages there are, or were, at some offsets that were committed. Cost as of `messages_from`."""
+        return self._message_counts.between(self.stream, start, stop)
+
     def size_bytes(self) -> int:
-        """Bytes of the segments. Cost: two `stat` while no segment comes or goes, else a listing of the folder."""
-        folder_time_ns = _time_ns(self.stream.path)
-        if self._sealed is None or self._sealed[0] != folder_time_ns:
-            segments = [segment.segment_path for segment in self.stream.segments()]
-            if not segments:
-                return 0
-            *sealed, newest = segments
-            size = sum(map(_size, sealed))
-            # As in `look`, one time may stand for two changes of the folder; not where it was written to since.
-            self._sealed = (folder_time_ns, newest, size) if _time_ns(newest) > folder_time_ns else None
-            return size + _size(newest)
-        _, newest, size = self._sealed
-        return size + _size(newest)
+        """Bytes of segments and index files. Cost: three `stat` while no segment comes or goes, else one per file.
+
+        Raises LogError.
+        """
+        with self.guarded():
+            folder_time_ns = _time_ns(self.stream.path)
+            if self._sealed is None or self._sealed[0] != folder_time_ns:
+                segments = self.stream.segments()
+                if not segments:
+                    return 0
+                *sealed, newest = segments
+                size = sum(segment.size_bytes() for segment in sealed)
+                # As in `look`, one time may stand for two changes of the folder; not where it was written to since.
+                is_certain = _time_ns(newest.segment_path) > folder_time_ns
+                self._sealed = (folder_time_ns, newest, size) if is_certain else None
+                return size + newest.size_bytes()
+            _, newest, size = self._sealed
+            return size + newest.size_bytes()
 
     def reading(self, consumers: Iterable[Consumer]) -> ReadingCounters:
         """What was taken from it: by those of its consumers that are given, and by all that have ended."""
@@ -202,17 +250,23 @@ class BrokerStream:
         if self.is_deleted:
             raise ResourceNotFoundError("the stream was deleted", subject=self.name)
         if self.writer is None:
-            self.writer = Writer.open(
-                self.stream,
-                now_ms=now_ms,
-                durability=self.storage.durability,
-                open_file=self.storage.open_file,
-            )
-            self.stream = self.writer.stream
-            self._tracking = None
-            self.refresh()
+            with self.guarded():
+                self.writer = self._opened_writer(now_ms)
         self.idle_since_ms = None
         return self.writer
+
+    def _opened_writer(self, now_ms: int) -> Writer:
+        writer = Writer.open(
+            self.stream, now_ms=now_ms, durability=self.storage.durability, open_file=self.storage.open_file
+        )
+        try:
+            self.stream = writer.stream
+            self._tracking = None
+            self.refresh()
+        except BaseException:
+            writer.close()
+            raise
+        return writer
 
     def close_writer(self) -> None:
         """Give the lock back; the next publisher takes it again."""
@@ -233,8 +287,11 @@ class BrokerStream:
     def refresh(self) -> None:
         """Look at the files; wakes readers if there is more than before. Raises LogError."""
         before = self.next_offset
-        self._folder_time_ns = _time_ns(self.stream.path)
-        self._take(read_tail(self.stream))
+        with self.guarded():
+            folder_time_ns = _time_ns(self.stream.path)
+            self._take(read_tail(self.stream))
+        self._folder_time_ns = folder_time_ns
+        self.damage, self._suspected = None, ""
         if self.next_offset > before:
             self.wake_readers()
 
@@ -247,13 +304,24 @@ class BrokerStream:
     def look(self) -> bool:
         """Notice what another process did: appended, rolled over, deleted. False when the stream is gone.
 
-        Cost: three `stat` while nothing happens. Raises LogError for files that are wrong.
+        Cost: three `stat` while nothing happens. Raises LogError for files that are wrong; found so twice in a row,
+        readers that wait for more are told.
         """
-        if not self._has_changed():
-            return True
+        try:
+            with self.guarded():
+                return not self._has_changed() or self._follow()
+        except CorruptChunkError as error:
+            # Not at once: another process may have cut the files while they were read.
+            self.damage = error if self._suspected == str(error) else None
+            self._suspected = str(error)
+            if self.damage is not None:
+                self.wake_readers()
+            raise
+
+    def _follow(self) -> bool:
         try:
             found = Stream.open(self.stream.path)
-            if _was_made_again(self.stream, found):
+            if found.identity != self.stream.identity:
                 return False
             self.stream = found
             self.refresh()
@@ -264,8 +332,9 @@ class BrokerStream:
 
     @property
     def has_folder(self) -> bool:
-        """Whether the stream is still there for others."""
-        return (self.stream.path / SETTINGS_NAME).exists()
+        """Whether the stream is still there for others, and no other one of its name. Raises LogError."""
+        settings = load_settings(self.stream.path)
+        return settings is not None and settings.identity == self.stream.identity
 
     def _has_changed(self) -> bool:
         """Whether the newest index grew, or another segment begins where it ends, or files came or went."""
@@ -323,14 +392,24 @@ class BrokerStream:
     def _tracked(self) -> TrackingState:
         """The state in the files; read again only when they grew."""
         if self._tracking is None or self._tracking[0] != self.next_offset:
-            self._tracking = (self.next_offset, read_tracking(self.stream))
+            with self.guarded():
+                self._tracking = (self.next_offset, read_tracking(self.stream))
         return self._tracking[1]
 
 
-def _was_made_again(before: Stream, now: Stream) -> bool:
-    """Whether the stream was deleted, and another one of its name made since."""
-    old, new = before.settings, now.settings
-    return old is not None and new is not None and old.created_ms != new.created_ms
+def _recover(stream: Stream, *, now_ms: int) -> None:
+    """Cut what a crash left behind the last whole chunk, so that nobody reads into it.
+
+    Not where another process writes the stream, which has done so, and where the files cannot be written: then the
+    stream is read as it is. A foreign one is left alone. Raises CorruptChunkError for what is no crash but damage.
+    """
+    if stream.is_foreign:
+        return
+    try:
+        with StreamLock.acquire(stream.path, now_ms=now_ms):
+            recover(stream.path)
+    except (StreamLockedError, StreamReadOnlyError, StorageFullError) as error:
+        logger.debug("stream %r is read as it is: %s", stream.name, error)
 
 
 def _size(path: Path) -> int:

@@ -20,7 +20,7 @@ from headgate.evaluate.filter import Engine, Filter
 from headgate.evaluate.semantics import servicebus
 from headgate.evaluate.verdict import EvaluationFailed, Verdict
 from headgate.language.servicebus.system_properties import system_property
-from headgate.language.servicebus.values import Kind, kind_of, number_of, text_of, time_span, value_of
+from headgate.language.servicebus.values import ValueKind, kind_of, number_of, text_of, time_span, value_of
 from headgate.message import AmqpType, AmqpValue, EncodedMessages, Message, Section
 from headgate.message.fields import FieldReference
 from headgate.message.types import NULL, timestamp_ms
@@ -256,7 +256,7 @@ def _is_as(name: str, found: AmqpValue, wanted: Any) -> bool:
         raise WrongLine(f'{name!r}: found {wanted!r}, expected {{"t": type, "v": value}}')
     if wanted.get("t") == "number":
         value = value_of(found)
-        return value is not None and kind_of(value) is Kind.NUMBER and number_of(value) == wanted.get("v")
+        return value is not None and kind_of(value) is ValueKind.NUMBER and number_of(value) == wanted.get("v")
     if wanted.get("t") == "guid" and "v" not in wanted:
         return found.type is AmqpType.UUID
     return found == _typed(name, wanted)

@@ -13,13 +13,15 @@ from headgate import __version__
 from headgate.cli import consumer as consumer_commands
 from headgate.cli import filter as filter_commands
 from headgate.cli import index as index_commands
+from headgate.cli import kernels as kernels_commands
 from headgate.cli import rule as rule_commands
 from headgate.cli import stream as stream_commands
 from headgate.cli import subscription as subscription_commands
 from headgate.cli import topic as topic_commands
 from headgate.cli import user as user_commands
+from headgate.cli.completion import add_completion
 from headgate.cli.generate import generate
-from headgate.cli.output import write_note
+from headgate.cli.output import tell_compiling, write_note
 from headgate.cli.publish import publish
 from headgate.cli.run import run
 from headgate.cli.serve import serve
@@ -53,13 +55,16 @@ application.command(rule_commands.commands)
 application.command(index_commands.commands)
 application.command(consumer_commands.commands)
 application.command(user_commands.commands)
+application.command(kernels_commands.commands)
 application.command(run)
 application.command(serve)
 application.command(generate)
+add_completion(application)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line, by default the process's; gives the exit status and raises nothing of Headgate's."""
+    tell_compiling()
     try:
         status = application(
             arguments, exit_on_error=False, print_error=True, result_action="return_int_as_exit_code_else_zero"
@@ -71,6 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_note(f"headgate: {error}")
         return ExitStatus.WRONG_USAGE
     except UnicodeEncodeError as error:
+        if error.encoding != "utf-8":
+            raise
         # Bytes of an argument that are no UTF-8 are single surrogates to Python, and no name or text here has those.
         write_note(f"headgate: {error.object!a}: found bytes that are no UTF-8")
         return ExitStatus.WRONG_USAGE

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
 from headgate.cli.options import AsJson
 from headgate.cli.output import write_json, write_note, write_table
 from headgate.cli.remote import DEFAULT_PLACE, Place
+from headgate.errors import ResourceNotFoundError, did_you_mean
+
+if TYPE_CHECKING:
+    from headgate.client.management import Management
 
 commands = App(name="consumer", help="See who reads streams, with which filter, and how far behind.")
 
@@ -42,7 +47,9 @@ def ls(stream: StreamName = None, /, *, as_json: AsJson = False, place: Place = 
         rows = [{key: row[key] for key in ("stream", "name", "stored_offset")} for row in _stored(place.root, stream)]
         _show(rows, tuple(rows[0]) if rows else (), as_json, f"no consumer stored an offset under {place.root}")
         return 0
-    connected = _of_stream(place.management().consumers(), stream)
+    management = place.management()
+    _check_there(management, stream)
+    connected = _of_stream(management.consumers(), stream)
     shown = [{**row, "filter_values": ", ".join(row["filter_values"])} for row in connected]
     _show(connected if as_json else shown, _LISTED, as_json, "no consumer is connected")
     return 0
@@ -59,6 +66,7 @@ def lag(stream: StreamName = None, /, *, as_json: AsJson = False, place: Place =
         rows = list(_stored(place.root, stream))
     else:
         management = place.management()
+        _check_there(management, stream)
         rows = _of_stream([*management.offsets(), *management.consumers()], stream)
     lines = [{key: row.get(key) for key in _LAGGING} for row in rows]
     _show(lines, _LAGGING, as_json, "no consumer stored an offset")
@@ -68,11 +76,21 @@ def lag(stream: StreamName = None, /, *, as_json: AsJson = False, place: Place =
 def _stored(root: Path, stream: str | None) -> Iterator[dict[str, Any]]:
     """Stored offsets of the streams of a root, as the server lists them."""
     from headgate.log import list_streams, resolve_stream
+    from headgate.log.counting import MessageCounts
     from headgate.log.tracking import read_tracking
     from headgate.server.listings import stored_rows
 
     for found in list_streams(root) if stream is None else [resolve_stream(stream, root)]:
-        yield from stored_rows(found.name, read_tracking(found).offsets, found.next_offset())
+        stored, end = read_tracking(found).offsets, found.next_offset()
+        messages_from = partial(MessageCounts().between, found, stop=end)
+        yield from stored_rows(found.name, stored, end, messages_from)
+
+
+def _check_there(management: Management, stream: str | None) -> None:
+    """Raise ResourceNotFoundError for a stream that the server has not, or not for this user."""
+    names = [] if stream is None else [row["name"] for row in management.streams()]
+    if stream is not None and stream not in names:
+        raise ResourceNotFoundError(f"no stream of that name{did_you_mean(stream, names)}", subject=stream)
 
 
 def _of_stream(rows: Sequence[dict[str, Any]], stream: str | None) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from headgate.cli.options import DEFAULT_ROOT, AsJson, Dialect, Root, StreamText, chosen
+from headgate.cli.options import DEFAULT_ROOT, AsJson, Dialect, Root, StreamText, chosen, naming_option, places_of
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_table
 from headgate.cli.units import counted, shown_count, shown_share, shown_size, shown_time
 from headgate.clock import now_ms
@@ -246,8 +246,8 @@ def count(
 ) -> int:
     """Count the messages that match: from the index where it has exact results, else by reading them."""
     from headgate.evaluate.filter import Filter
-    from headgate.log import OffsetSpecification, resolve_stream
-    from headgate.scan import ScanRequest, resolve_range
+    from headgate.log import resolve_stream
+    from headgate.scan import ScanRequest, check_start, resolve_range
     from headgate.scan.match_index.count import count_matches
 
     if tags and dialect is not None:
@@ -255,8 +255,10 @@ def count(
     now = now_ms()
     expression = Filter.from_tags(filter_text) if tags else Filter.parse(filter_text, chosen(dialect))
     source = resolve_stream(stream, root)
-    end = None if until is None else OffsetSpecification.parse(until)
-    within = resolve_range(source, start=OffsetSpecification.parse(start), end=end, now_ms=now)
+    begin, end = places_of(start, until, now_ms=now)
+    with naming_option("--from"):
+        check_start(source, begin, now_ms=now)
+    within = resolve_range(source, start=begin, end=end, now_ms=now)
     found = count_matches(source, ScanRequest(filter=expression, now_ms=now), within)
     if as_json:
         write_json({"matches": found.matches, "from_index": found.from_index, "counters": found.counters.as_dict()})

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 from cyclopts import Parameter
 
 from headgate.errors import ConfigError
+
+if TYPE_CHECKING:
+    from headgate.log import OffsetSpecification
 
 DEFAULT_ROOT = Path("headgate-data")
 
@@ -40,6 +44,36 @@ MatchUnfiltered: TypeAlias = Annotated[
     bool,
     Parameter(negative=(), help="With --filter-value: also read chunks with messages that have no filter value."),
 ]
+
+
+def places_of(start: str, until: str | None, *, now_ms: int) -> tuple[OffsetSpecification, OffsetSpecification | None]:
+    """The places of `--from` and `--until`. Raises ConfigError, also where the first is known to lie behind the other.
+
+    With `10m` and `1h` it does, because these are times; an offset and a time are compared when the stream is read.
+    """
+    begin = _place("--from", start)
+    if until is None:
+        return begin, None
+    end = _place("--until", until)
+    if begin.is_after(end, now_ms=now_ms):
+        raise ConfigError(f"--from: found {start}, which lies behind --until {until}")
+    return begin, end
+
+
+def _place(option: str, text: str) -> OffsetSpecification:
+    from headgate.log import OffsetSpecification
+
+    with naming_option(option):
+        return OffsetSpecification.parse(text)
+
+
+@contextlib.contextmanager
+def naming_option(option: str, *, advice: str = "") -> Iterator[None]:
+    """Put the name of an option in front of the ConfigError of a block, and `advice` behind it."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{option}: {error}{advice}") from error
 
 
 def chosen(dialect: str | None) -> str:

@@ -5,6 +5,7 @@ Off a terminal a table is tab-separated with a head line, so that `cut`, `awk` a
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -34,12 +35,29 @@ def write_note(text: str) -> None:
     sys.stderr.flush()
 
 
+class _Notes(logging.Handler):
+    """What a package tells while a command works, as notes."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        write_note(record.getMessage())
+
+
+_NOTES = _Notes()
+
+
+def tell_compiling() -> None:
+    """Note when kernels are compiled, and on a terminal how far that is."""
+    logger = logging.getLogger("headgate.kernels")
+    logger.addHandler(_NOTES)
+    logger.setLevel(logging.DEBUG if sys.stderr.isatty() else logging.INFO)
+
+
 def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Rows under `columns`; numbers go to the right on a terminal. Off a terminal rows are written as they come."""
     if not sys.stdout.isatty():
         write_line("\t".join(columns))
         for row in rows:
-            write_line("\t".join("" if cell is None else str(cell) for cell in row))
+            write_line("\t".join("" if cell is None else visible(str(cell)) for cell in row))
         return
     from rich import box
     from rich.console import Console
@@ -58,11 +76,21 @@ def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 def _escaped(text: str) -> str:
     from rich.markup import escape
 
-    return escape(text)
+    return escape(visible(text))
+
+
+def visible(text: str) -> str:
+    """`text` with escapes for what a terminal or a reader of lines would take for anything but a character.
+
+    Names come from clients: without it one could write lines and colours of its own into a table.
+    """
+    from headgate.server.logs import escaped
+
+    return escaped(text)
 
 
 def write_facts(facts: Mapping[str, object]) -> None:
     """Name and value per line, names padded to one width."""
     width = max((len(name) for name in facts), default=0)
     for name, value in facts.items():
-        write_line(f"{name:<{width}}  {'–' if value is None else value}")
+        write_line(f"{visible(name):<{width}}  {'–' if value is None else visible(str(value))}")

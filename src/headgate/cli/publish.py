@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeAlias
 
 import msgspec
 from cyclopts import Parameter
@@ -29,6 +29,8 @@ _MAX_LINE_BYTES = 64 << 20
 _EXCERPT_BYTES = 40
 _WRITTEN_BY_TAIL = ("offset", "timestamp")
 
+_Compression: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+
 
 def publish(
     stream: StreamText,
@@ -39,6 +41,9 @@ def publish(
         str | None,
         Parameter(help="Name of the publisher: line n has sequence n, and lines already published are left out."),
     ] = None,
+    compression: Annotated[
+        _Compression, Parameter(help="Codec of sub-batches. RabbitMQ's AMQP consumers do not see compressed messages.")
+    ] = "none",
     lock_timeout: LockTimeout = 5.0,
     place: Place = DEFAULT_PLACE,
 ) -> int:
@@ -49,20 +54,26 @@ def publish(
     `tail --json` writes is accepted as it is.
     """
     with contextlib.ExitStack() as opened:
+        # Before the stream: a file that is not there has to be the one error, without a count of what was published.
+        descriptor = opened.enter_context(_opened(file))
         target: _Target
         if not place.is_server:
-            target = opened.enter_context(_folder_target(stream, place.root, publisher, lock_timeout))
+            target = opened.enter_context(_folder_target(stream, place.root, publisher, compression, lock_timeout))
         else:
             client = opened.enter_context(place.client())
-            target = opened.enter_context(_ServerTarget(client, stream, publisher))
-        _publish_lines(_lines_at_once(file), target)
+            target = opened.enter_context(_ServerTarget(client, stream, publisher, compression))
+        _publish_lines(_lines_at_once(descriptor), target)
     return 0
 
 
 class _Target(Protocol):
-    """Where messages go; `declared` is the field that filter values come from, if the stream declares one."""
+    """Where messages go; `declared` is the field that filter values come from, if the stream declares one.
+
+    Without `takes_values` a message with a filter value cannot be published.
+    """
 
     declared: str | None
+    takes_values: bool
 
     def append(self, messages: list[_Numbered]) -> int:
         """Publish messages; gives how many of them were there already."""
@@ -92,7 +103,10 @@ def _publish_lines(parts: Iterator[list[bytes]], target: _Target) -> None:
                 number += 1
                 try:
                     if line.strip():
-                        messages.append((number, *_read_line(line, source, target.declared)))
+                        encoded, value = _read_line(line, source, target.declared)
+                        if value and not target.takes_values:
+                            raise _no_room_for(value)
+                        messages.append((number, encoded, value))
                 except ConfigError as error:
                     wrong = ConfigError(f"line {number}: {error}; the lines before it are published")
                     break
@@ -108,11 +122,18 @@ def _publish_lines(parts: Iterator[list[bytes]], target: _Target) -> None:
 
 
 @contextlib.contextmanager
-def _folder_target(stream: str, root: Path, publisher: str | None, lock_timeout: float) -> Iterator[_Target]:
+def _folder_target(
+    stream: str, root: Path, publisher: str | None, compression: str, lock_timeout: float
+) -> Iterator[_Target]:
     from headgate.log import resolve_stream
+    from headgate.log.compression import parse_compression
     from headgate.log.writer import Writer
 
+    codec = parse_compression(compression)
+
     class FolderTarget:
+        takes_values = True
+
         def __init__(self, writer: Writer) -> None:
             self._writer = writer
             self.declared = writer.settings.filter_source
@@ -124,6 +145,7 @@ def _folder_target(stream: str, root: Path, publisher: str | None, lock_timeout:
                 publisher=publisher,
                 sequences=None if publisher is None else [number for number, _, _ in messages],
                 filter_source=self.declared,
+                compression=codec,
             )
             return appended.num_duplicates
 
@@ -139,9 +161,10 @@ class _ServerTarget:
 
     declared: str | None = None
 
-    def __init__(self, client: Client, stream: str, publisher: str | None) -> None:
+    def __init__(self, client: Client, stream: str, publisher: str | None, compression: str) -> None:
+        self.takes_values = compression == "none"
         self._client = client
-        self._publisher = client.publisher(stream, name=publisher)
+        self._publisher = client.publisher(stream, name=publisher, compression=compression)
 
     def __enter__(self) -> _ServerTarget:
         return self
@@ -171,22 +194,40 @@ class _ServerTarget:
         return self._client.resolve_offset(self._publisher.stream, OffsetSpecification.next())
 
 
-def _lines_at_once(file: str) -> Iterator[list[bytes]]:
-    """The lines of the input in groups: what one read of the file gives, so that a slow input is not held back."""
-    if file != "-" and Path(file).is_dir():
+def _no_room_for(value: bytes) -> ConfigError:
+    return ConfigError(
+        f"found filter value {value.decode(errors='replace')!r}; the stream protocol has no room for those of "
+        "compressed messages: leave --compression out, or the value (a Headgate fills it in from the filter source "
+        "that the stream declares)"
+    )
+
+
+@contextlib.contextmanager
+def _opened(file: str) -> Iterator[int]:
+    """A descriptor of the input. Raises ConfigError for a folder and for a standard input that is closed, OSError."""
+    if file == "-":
+        if sys.stdin is None:
+            raise ConfigError("standard input is closed; name a file of JSON lines, or pipe them in")
+        yield sys.stdin.fileno()
+        return
+    if Path(file).is_dir():
         raise ConfigError(f"{file}: found a folder, expected a file of JSON lines")
-    descriptor = sys.stdin.fileno() if file == "-" else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    rest = b""
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        while part := os.read(descriptor, _READ_BYTES):
-            *lines, rest = (rest + part).split(b"\n")
-            if len(rest) > _MAX_LINE_BYTES:
-                raise ConfigError(f"a line of more than {_MAX_LINE_BYTES} bytes; is this a file of JSON lines?")
-            yield lines
-        yield [rest]
+        yield descriptor
     finally:
-        if file != "-":
-            os.close(descriptor)
+        os.close(descriptor)
+
+
+def _lines_at_once(descriptor: int) -> Iterator[list[bytes]]:
+    """The lines of the input in groups: what one read of the file gives, so that a slow input is not held back."""
+    rest = b""
+    while part := os.read(descriptor, _READ_BYTES):
+        *lines, rest = (rest + part).split(b"\n")
+        if len(rest) > _MAX_LINE_BYTES:
+            raise ConfigError(f"a line of more than {_MAX_LINE_BYTES} bytes; is this a file of JSON lines?")
+        yield lines
+    yield [rest]
 
 
 def _read_line(line: bytes, source: FieldReference, declared: str | None) -> tuple[bytes, bytes | None]:

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from headgate.cli.options import DEFAULT_ROOT, Root
+from headgate.cli.options import DEFAULT_ROOT, Root, naming_option
 from headgate.cli.output import write_note
-from headgate.errors import ConfigError, ConnectionLostError, ResourceExistsError, UnsupportedError
+from headgate.errors import (
+    ConfigError,
+    ConnectionLostError,
+    PreconditionFailedError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+    StreamLockedError,
+    UnsupportedError,
+)
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from headgate.client import Client, Subscription
     from headgate.client.management import Management
     from headgate.log import OffsetSpecification
     from headgate.scan import ScanBatch, ScanCounters, ScanRequest
+
+FOLLOW_ADVICE = "; --follow waits for what comes"
+"""What to do where `--from` lies behind the end."""
 
 _WAIT_S = 1.0
 
@@ -44,12 +59,19 @@ class Place:
         """Whether it is a server; only then there is a client and a management."""
         return self.server is not None
 
-    def client(self) -> Client:
-        """A client of the server, connected."""
+    @contextlib.contextmanager
+    def client(self) -> Iterator[Client]:
+        """A client of the server, connected; the error for a stream that is not there says similar names."""
         from headgate.client import Client, Retry
 
         assert self.server is not None
-        return Client.connect(self.server, user=self.user, password=self.password, retry=Retry(give_up_after_s=10.0))
+        retry = Retry(give_up_after_s=10.0)
+        with Client.connect(self.server, user=self.user, password=self.password, retry=retry) as client:
+            try:
+                yield client
+            except ResourceNotFoundError as error:
+                near = client.near_streams(error.subject)
+                raise ResourceNotFoundError(f"{error.reason}{near}", subject=error.subject) from error
 
     def management(self) -> Management:
         """The server's lists and users, over HTTP."""
@@ -68,18 +90,94 @@ def create_stream(client: Client, name: str, arguments: dict[str, object]) -> No
         raise ResourceExistsError("a stream of that name is there already", subject=name)
 
 
+def listed_streams(client: Client, place: Place) -> tuple[list[dict[str, object]], list[str]]:
+    """A row per stream of a Headgate, and what is wrong with streams that it cannot open.
+
+    Where its HTTP listener is not reached: what the stream protocol says.
+    """
+    names = client.streams()
+    try:
+        told = place.management().streams()
+    except (UnsupportedError, ConnectionLostError) as error:
+        write_note(f"headgate: only what the stream protocol says of the streams: {error}")
+        return [_columns(stream_facts(client, name)) for name in names], []
+    damaged = [f"{row['name']}: {row['error']}" for row in told if "error" in row]
+    return [_columns(row, "size_bytes") for row in told if "error" not in row], damaged
+
+
+def _columns(facts: dict[str, object], *more: str) -> dict[str, object]:
+    return {column: facts[column] for column in ("name", "first_offset", "next_offset", "messages", *more)}
+
+
+def delete_at_server(place: Place, name: str, *, force: bool) -> None:
+    """Delete a stream; PreconditionFailedError that names who uses it, unless `force`.
+
+    A server that is no Headgate is not asked who does: it deletes, and tells them.
+    """
+    with place.client() as client:
+        if not client.is_headgate or not client.has_stream(name):
+            client.delete_stream(name)
+            return
+        try:
+            _delete(place.management(), name, force=force)
+        except UnsupportedError as error:
+            if not force:
+                raise UnsupportedError(
+                    f"{error.reason}; so nothing says who uses the stream: --force deletes it nevertheless",
+                    subject=name,
+                ) from error
+            client.delete_stream(name)
+
+
+def delete_where_served(place: Place, root: Path, name: str, locked: StreamLockedError, *, force: bool) -> None:
+    """Delete a stream of a root that a server of this machine holds, by asking it.
+
+    Raises PreconditionFailedError as `delete_at_server`, StreamLockedError where the server cannot be asked.
+    """
+    import platform
+
+    from headgate.client.management import Management
+    from headgate.errors import AccessRefusedError, AuthenticationError
+    from headgate.log.lock import lock_note
+    from headgate.log.root import HTTP_NOTE, server_lock_folder
+
+    note = lock_note(server_lock_folder(root))
+    url = note.get(HTTP_NOTE)
+    holder = locked.reason.partition(": ")[2]
+    there = f"delete the stream there: headgate stream rm --server ADDRESS {name}"
+    if not isinstance(url, str) or note.get("host") != platform.node():
+        raise StreamLockedError(f"the root is served, by {holder}; {there}", path=root) from locked
+    try:
+        _delete(Management.of(url, user=place.user, password=place.password), name, force=force)
+    except (AuthenticationError, AccessRefusedError, ConnectionLostError) as error:
+        raise StreamLockedError(
+            f"the root is served, by {holder}, at {url}, which was asked to delete stream {name!r}: {error}; give "
+            f"--user and --password of a user who may, or {there}",
+            path=root,
+        ) from error
+
+
+def _delete(management: Management, name: str, *, force: bool) -> None:
+    try:
+        management.delete_stream(name, force=force)
+    except PreconditionFailedError as error:
+        raise PreconditionFailedError(
+            f"{error.reason}; --force deletes it nevertheless, and tells them", subject=name
+        ) from error
+
+
 def stream_facts(client: Client, name: str) -> dict[str, object]:
-    """What a server says of a stream over the stream protocol."""
+    """What a server says of a stream over the stream protocol; `messages` are all offsets, as RabbitMQ counts."""
     from headgate.log import OffsetSpecification
 
     statistics = client.statistics(name)
     first = 0 if statistics.first_chunk_id is None else statistics.first_chunk_id
     behind = client.resolve_offset(name, OffsetSpecification.next())
-    properties = client.server_properties
     return {
         "name": name,
         "server": client.address.place,
-        "product": f"{properties.get('product', '')} {properties.get('version', '')}".strip(),
+        "identity": statistics.identity,
+        "product": _product(client),
         "messages": behind - first,
         "first_offset": first,
         "next_offset": behind,
@@ -104,8 +202,8 @@ def stream_details(client: Client, name: str, place: Place) -> dict[str, object]
         except (UnsupportedError, ConnectionLostError) as error:
             write_note(f"headgate: only what the stream protocol says of the stream: {error}")
         else:
-            # Of `stream ls` and `consumer`, not of what a stream holds.
-            for other in ("consumers", "counters"):
+            # Of `consumer` and the metrics, not of what a stream holds.
+            for other in ("consumers", "counters", "reading"):
                 told.pop(other, None)
             return facts | told
     first = header_at(client, name, OffsetSpecification.first())
@@ -116,6 +214,14 @@ def stream_details(client: Client, name: str, place: Place) -> dict[str, object]
         # A chunk without filter values has no filter, whatever size those of the stream have.
         "filter_size_bytes": None if last is None else last.bloom_length or None,
     }
+
+
+def _product(client: Client) -> str:
+    properties = client.server_properties
+    if client.is_headgate:
+        # The product that it names beside is the one whose clients it serves.
+        return f"Headgate {properties['headgate']}"
+    return f"{properties.get('product', '')} {properties.get('version', '')}".strip()
 
 
 class ServerCursor:
@@ -149,6 +255,14 @@ class ServerCursor:
         self._subscription.close()
 
 
+def note_behind(start: OffsetSpecification, behind: int) -> None:
+    """Say where a read that waits begins if its offset is still to come: with the next message, as in RabbitMQ."""
+    from headgate.log import OffsetKind
+
+    if start.kind is OffsetKind.OFFSET and start.value > behind:
+        write_note(f"--from: offset {start} is still to come; shown is what comes next, from offset {behind} on")
+
+
 def open_cursor(
     client: Client,
     stream: str,
@@ -167,18 +281,24 @@ def open_cursor(
     if client.is_headgate and request.filter is not None:
         served = ServedFilter(request.filter.text, request.filter.dialect or DEFAULT_DIALECT)
         request = replace(request, filter=None)
-    stop = None
+    begin = stop = None
+    if follow and start.kind is OffsetKind.OFFSET and client.can_resolve_offsets:
+        note_behind(start, client.resolve_offset(stream, OffsetSpecification.next()))
     if end is not None or not follow:
         behind = client.resolve_offset(stream, OffsetSpecification.next())
+        begin = client.resolve_offset(stream, start)
         stop = behind if end is None else client.resolve_offset(stream, end)
         if not follow:
+            first = client.resolve_offset(stream, OffsetSpecification.first())
+            with naming_option("--from", advice=FOLLOW_ADVICE):
+                start.check_not_behind(first, behind, begin=begin, now_ms=request.now_ms)
             stop = min(stop, behind)
         elif end is not None and end.kind is not OffsetKind.OFFSET:
             raise ConfigError(f"--until: found {end}, expected an offset, because --follow waits for what is not there")
     options = SubscriptionOptions(
         stream,
         # A read that ends has to begin at an offset: behind the last message nothing would ever come.
-        start if stop is None else OffsetSpecification.offset(client.resolve_offset(stream, start)),
+        start if begin is None else OffsetSpecification.offset(begin),
         stop=stop,
         stop_is_written=not follow,
         filter_values=request.filter_values,

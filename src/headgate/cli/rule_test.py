@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import Parameter
 
-from headgate.cli.options import AsJson
+from headgate.cli.options import AsJson, naming_option, places_of
 from headgate.cli.output import write_json, write_line, write_note, write_table
 from headgate.cli.units import counted, shown_count, shown_share, shown_time
+from headgate.clock import now_ms
 from headgate.errors import ConfigError, StreamNotFoundError
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ def rule_test(
 
     Nothing is written and no rule is put in force. --against says message by message what another version changes.
     """
-    from headgate.spark.options import time_ms
+    from headgate.scan import check_start
+    from headgate.spark.declarations import time_ms
     from headgate.topic.trial import TrialRequest
 
     if rule is None and dialect is not None:
@@ -92,7 +94,11 @@ def rule_test(
         tried = _topic_of(rule, dialect)
     else:
         tried = place.topic_at(at)
+    now = now_ms()
+    begin, _ = places_of(start, until, now_ms=now)
     messages = _stream(stream or (place.name if place.topic is None else place.topic.name), place.root)
+    with naming_option("--from"):
+        check_start(messages, begin, now_ms=now)
     request = TrialRequest(
         tried,
         messages.name,
@@ -126,7 +132,7 @@ class _Place:
 
     @staticmethod
     def of(text: str, topic: str | None, root: Path | None) -> _Place:
-        from headgate.spark.options import default_root
+        from headgate.spark.declarations import default_root
 
         if not _is_file(text):
             if topic is not None:
@@ -185,7 +191,7 @@ def _stream(text: str, root: Path) -> Stream:
         return resolve_stream(text, root)
     except StreamNotFoundError as error:
         raise StreamNotFoundError(
-            f"{error.reason}; --stream names another one to take messages from", path=error.path
+            f"--stream names the one to take messages from: {error.reason}", path=error.path
         ) from error
 
 

@@ -15,7 +15,7 @@ from headgate.cli.units import counted
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from headgate.spark.pipeline import Failure, Report, SinkReport, TopicReport
+    from headgate.spark.pipeline import Failure, Pipeline, Report, SinkReport, TopicReport
 
 _WIDTH_OFF_A_TERMINAL = 160
 
@@ -31,9 +31,7 @@ def run(pipeline: Annotated[Path, Parameter(help="The pipeline, a TOML file.")],
     from headgate.spark.pipeline import run as run_pipeline
 
     checked = load(pipeline)
-    topics = f", {counted(len(checked.topics), 'topic')}" if checked.topics else ""
-    write_note(f"pipeline {checked.name}: {counted(len(checked.sinks), 'sink')}{topics}; Spark starts …")
-    with _Progress() as progress:
+    with _Progress(checked) as progress:
         try:
             report = run_pipeline(checked, watcher=progress)
         except PipelineError as error:
@@ -63,13 +61,14 @@ def _show(report: Report, *, as_json: bool) -> None:
 class _Progress:
     """Lines on standard error: on a terminal one that moves, elsewhere one when a sink begins and one when it ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, pipeline: Pipeline) -> None:
         from rich.console import Console
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         self._bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
         self._tasks: dict[str, TaskID] = {}
+        self._pipeline = pipeline
 
     def __enter__(self) -> _Progress:
         self._bar.start()
@@ -77,6 +76,11 @@ class _Progress:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
+
+    def spark_starts(self) -> None:
+        sinks, topics = len(self._pipeline.sinks), len(self._pipeline.topics)
+        routed = f", {counted(topics, 'topic')}" if topics else ""
+        write_note(f"pipeline {self._pipeline.name}: {counted(sinks, 'sink')}{routed}; Spark starts …")
 
     def sink_started(self, name: str, *, continued: bool) -> None:
         line = f"{name}: {'continues where the last run stopped' if continued else 'begins'}"

@@ -6,10 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter, validators
 
-from headgate.cli.options import AsJson, StreamText
+from headgate.cli.options import AsJson, StreamText, naming_option
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_table
-from headgate.cli.remote import DEFAULT_PLACE, Place, create_stream, stream_details, stream_facts
-from headgate.cli.stream_chunks import dump, verify
+from headgate.cli.remote import (
+    DEFAULT_PLACE,
+    Place,
+    create_stream,
+    delete_at_server,
+    delete_where_served,
+    listed_streams,
+    stream_details,
+)
+from headgate.cli.stream_chunks import dump, repair, verify
 from headgate.cli.units import duration_ms, share, shown_share, shown_size, shown_time, size_bytes
 from headgate.clock import now_ms
 from headgate.errors import ConfigError, LogError
@@ -22,6 +30,7 @@ if TYPE_CHECKING:
 commands = App(name="stream", help="Create streams and look into them.")
 commands.command(dump)
 commands.command(verify)
+commands.command(repair)
 
 
 @commands.command
@@ -49,7 +58,8 @@ def create(
     from headgate.message.fields import parse_field
 
     if filter_source is not None:
-        parse_field(filter_source)
+        with naming_option("--filter-source"):
+            parse_field(filter_source)
     segment_bytes = None if max_segment_size is None else size_bytes(max_segment_size, option="--max-segment-size")
     length_bytes = None if max_length is None else size_bytes(max_length, option="--max-length")
     age_ms = None if max_age is None else duration_ms(max_age, option="--max-age")
@@ -84,23 +94,21 @@ def ls(*, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
     if not place.is_server:
         empty = _NO_STREAMS.format(f"under {place.root}", f"--root {place.root}")
         errors: list[LogError] = []
-        _write_rows(_streams_of_folder(place.root, errors), as_json=as_json, empty=empty)
+        rows = _streams_of_folder(place.root, errors)
+        _write_rows(rows, as_json=as_json, empty="" if errors else empty)
         for error in errors:
             write_note(f"headgate: {error}")
         return 1 if errors else 0
     with place.client() as client:
-        names = client.streams()
-        rows: list[dict[str, object]] = [_listed(stream_facts(client, name)) for name in names]
+        rows, damaged = listed_streams(client, place)
         address = client.address.place
     _write_rows(rows, as_json=as_json, empty=_NO_STREAMS.format(f"on {address}", f"--server {address}"))
-    return 0
+    for found in damaged:
+        write_note(f"headgate: {found}")
+    return 1 if damaged else 0
 
 
 _NO_STREAMS = "no streams {}; make one with: headgate stream create NAME {}"
-
-
-def _listed(facts: dict[str, object]) -> dict[str, object]:
-    return {name: facts[name] for name in ("name", "first_offset", "next_offset", "messages")}
 
 
 def _write_rows(rows: list[dict[str, object]], *, as_json: bool, empty: str) -> None:
@@ -109,7 +117,7 @@ def _write_rows(rows: list[dict[str, object]], *, as_json: bool, empty: str) -> 
             write_json(row)
     elif rows:
         write_table(tuple(rows[0]), [tuple(row.values()) for row in rows])
-    else:
+    elif empty:
         write_note(empty)
 
 
@@ -126,7 +134,7 @@ def _streams_of_folder(root: Path, errors: list[LogError]) -> list[dict[str, obj
                     "first_offset": stream.first_offset(),
                     "next_offset": stream.next_offset(),
                     "segments": len(stream.segments()),
-                    "size_bytes": sum(segment.segment_path.stat().st_size for segment in stream.segments()),
+                    "size_bytes": sum(segment.size_bytes() for segment in stream.segments()),
                     "kind": "foreign" if stream.is_foreign else "own",
                 }
             )
@@ -136,23 +144,44 @@ def _streams_of_folder(root: Path, errors: list[LogError]) -> list[dict[str, obj
 
 
 @commands.command
-def rm(stream: StreamText, /, *, place: Place = DEFAULT_PLACE) -> int:
-    """Delete a stream and everything in it. One that RabbitMQ wrote is left alone, and one that somebody writes."""
+def rm(
+    stream: StreamText,
+    /,
+    *,
+    force: Annotated[
+        bool, Parameter(negative=(), help="Also while clients of a Headgate server use it; they are told.")
+    ] = False,
+    place: Place = DEFAULT_PLACE,
+) -> int:
+    """Delete a stream and everything in it. One that RabbitMQ wrote is left alone, and one that somebody writes.
+
+    While a server serves --root, it is asked to, as --user with --password; it refuses while a client uses the stream.
+    """
     if place.is_server:
-        with place.client() as client:
-            client.delete_stream(stream)
+        delete_at_server(place, stream, force=force)
         return 0
     import shutil
 
-    from headgate.errors import StreamReadOnlyError
+    from headgate.errors import StreamLockedError, StreamReadOnlyError
     from headgate.log import resolve_stream
     from headgate.log.lock import StreamLock
+    from headgate.log.manifest import root_of
+    from headgate.log.root import lock_root, set_aside
 
     found = resolve_stream(stream, place.root)
     if found.is_foreign:
         raise StreamReadOnlyError("the stream was written by another broker: it is only read here", path=found.path)
-    with StreamLock.acquire(found.path, now_ms=now_ms()):
-        shutil.rmtree(found.path)
+    folder = found.path.resolve()
+    root = root_of(folder)
+    try:
+        held = lock_root(root, now_ms=now_ms())
+    except StreamLockedError as error:
+        delete_where_served(place, root, found.name, error, force=force)
+        return 0
+    with held, StreamLock.acquire(folder, now_ms=now_ms()):
+        aside = set_aside(root, folder)
+    if aside is not None:
+        shutil.rmtree(aside)
     return 0
 
 

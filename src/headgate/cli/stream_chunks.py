@@ -1,4 +1,4 @@
-"""`headgate stream dump` and `verify`: a stream chunk by chunk, on any folder or as a server delivers it."""
+"""`headgate stream dump`, `verify` and `repair`: a stream chunk by chunk, on any folder or as a server delivers it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from headgate.cli.options import AsJson, StreamText
 from headgate.cli.output import write_json, write_line, write_note, write_table
 from headgate.cli.remote import DEFAULT_PLACE, Place
 from headgate.cli.units import counted, shown_count, shown_size, shown_time
+from headgate.clock import now_ms
+from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
     from headgate.client import Client
@@ -127,19 +129,25 @@ def _dump_row(chunk: ChunkDump | DeliveredChunk) -> tuple[object, ...]:
 
 
 def verify(stream: StreamText, /, *, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
-    """Check everything in a stream: checksums, index, entries, sub-batches, offsets without gaps.
+    """Check everything in a stream: checksums, index, entries, sub-batches, offsets without gaps, missing files.
+
+    Bloom filters are checked where the segment is sealed, and where the stream declares its filter source.
 
     Of a server's stream, which may be a RabbitMQ's: what it delivers up to the message that is the last at the start,
-    and that is said. Prints all that is wrong; exit status 1 if anything is.
+    and that is said. Prints all that is wrong; exit status 1 if anything is. With --json, the last line says what was
+    checked and how many damaged places were found.
     """
     if place.is_server:
         with place.client() as client:
             return _verify_delivered(client, stream, as_json=as_json)
     from headgate.log import resolve_stream
     from headgate.log.inspect import Damage, verify_stream
+    from headgate.scan.declared import declared_values
 
-    checked = _Checked(as_json)
-    for found in verify_stream(resolve_stream(stream, place.root)):
+    checked = _Checked(stream, as_json)
+    resolved = resolve_stream(stream, place.root)
+    filter_values = None if resolved.settings is None else declared_values(resolved.settings)
+    for found in verify_stream(resolved, filter_values=filter_values):
         if isinstance(found, Damage):
             checked.damaged(found)
         elif found.in_index:
@@ -147,24 +155,60 @@ def verify(stream: StreamText, /, *, as_json: AsJson = False, place: Place = DEF
     return checked.end()
 
 
+def repair(
+    stream: StreamText,
+    /,
+    *,
+    cut: Annotated[bool, Parameter(help="Give up what lies behind a damaged chunk of the last segment.")] = False,
+    as_json: AsJson = False,
+    place: Place = DEFAULT_PLACE,
+) -> int:
+    """Make index files that are damaged or missing again from their segments, and the seals of segments.
+
+    Nobody may write the stream meanwhile. Bytes of a segment cannot be made again: those that are damaged are named
+    and left as they are. Exit status 1 if there are any.
+    """
+    if place.is_server:
+        raise ConfigError(
+            "--server: files are repaired where they lie; run `headgate stream repair` on the host of the server, with "
+            "--root or the folder of the stream"
+        )
+    from headgate.log import resolve_stream
+    from headgate.log.inspect import Damage
+    from headgate.log.repair import repair_stream
+
+    repaired = damaged = 0
+    for found in repair_stream(resolve_stream(stream, place.root), now_ms=now_ms(), cut=cut):
+        is_damage = isinstance(found, Damage)
+        damaged += is_damage
+        repaired += not is_damage
+        text = found.reason if isinstance(found, Damage) else found.change
+        if as_json:
+            write_json({"path": str(found.path), "repaired": not is_damage, "reason": text})
+        else:
+            write_line(f"{'damaged' if is_damage else 'repaired'}: {found}")
+    write_note(f"{counted(repaired, 'file')} repaired, {counted(damaged, 'damaged place')} left")
+    return 1 if damaged else 0
+
+
 def _verify_delivered(client: Client, stream: str, *, as_json: bool) -> int:
     from headgate.client.inspect import extent, verify_delivered
     from headgate.log.inspect import Damage
 
-    checked = _Checked(as_json)
+    checked = _Checked(stream, as_json)
     within = extent(client, stream)
     for found in verify_delivered(client, stream, within):
         if isinstance(found, Damage):
             checked.damaged(found)
         else:
             checked.add(found.header, found.size_bytes)
-    status = checked.end()
+    missing = max(0, within.stop - within.start - checked.records)
+    status = checked.end({"offsets_not_delivered": missing})
     write_note(
         "not checked, because a server does not deliver them: index files, Bloom filters, trailers, chunks without "
         "messages"
     )
-    missing = within.stop - within.start - checked.records
-    if missing > 0:
+    if missing:
         write_note(
             f"not delivered: {counted(missing, 'offset')} of {shown_count(within.stop - within.start)}; chunks without "
             "messages take one each"
@@ -175,7 +219,8 @@ def _verify_delivered(client: Client, stream: str, *, as_json: bool) -> int:
 class _Checked:
     """What was looked at, and what of it is wrong, which is written at once."""
 
-    def __init__(self, as_json: bool) -> None:
+    def __init__(self, stream: str, as_json: bool) -> None:
+        self._stream = stream
         self._as_json = as_json
         self._chunks = self._size_bytes = self._damages = 0
         self.records = 0
@@ -194,8 +239,11 @@ class _Checked:
         else:
             write_line(str(found))
 
-    def end(self) -> int:
-        """Write the sum; gives the exit status."""
+    def end(self, more: dict[str, object] | None = None) -> int:
+        """Write the sum, in JSON with `more`; gives the exit status."""
+        if self._as_json:
+            checked = {"chunks": self._chunks, "records": self.records, "size_bytes": self._size_bytes}
+            write_json({"stream": self._stream, "checked": checked, "damaged_places": self._damages, **(more or {})})
         write_note(
             f"{counted(self._chunks, 'chunk')}, {counted(self.records, 'record')}, {shown_size(self._size_bytes)} "
             "checked: " + (counted(self._damages, "damaged place") if self._damages else "all is well")

@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import msgspec
 from cyclopts import Parameter, validators
 
-from headgate.cli.options import AsJson, Dialect, FilterValues, MatchUnfiltered, StreamText, chosen
+from headgate.cli.options import (
+    AsJson,
+    Dialect,
+    FilterValues,
+    MatchUnfiltered,
+    StreamText,
+    chosen,
+    naming_option,
+    places_of,
+)
 from headgate.cli.output import write_json, write_line, write_note
-from headgate.cli.remote import DEFAULT_PLACE, Place, open_cursor
+from headgate.cli.remote import DEFAULT_PLACE, FOLLOW_ADVICE, Place, note_behind, open_cursor
 from headgate.cli.units import counted, shown_count, shown_size, shown_time
 from headgate.clock import now_ms
 from headgate.errors import ConfigError, MessageError
@@ -66,7 +75,6 @@ def tail(
     left out (stage 2).
     """
     from headgate.evaluate.filter import Filter
-    from headgate.log import OffsetSpecification
     from headgate.scan import OnCorrupt, ScanRequest
 
     if dialect is not None and filter_text is None:
@@ -84,8 +92,7 @@ def tail(
         now_ms=now,
         on_corrupt=OnCorrupt.SKIP if skip_corrupt else OnCorrupt.FAIL,
     )
-    begin = OffsetSpecification.parse(start)
-    end = None if until is None else OffsetSpecification.parse(until)
+    begin, end = places_of(start, until, now_ms=now)
     writer: _Writer = _LineWriter()
     if offsets:
         writer = _OffsetWriter()
@@ -96,9 +103,11 @@ def tail(
     with contextlib.ExitStack() as opened:
         cursor: _Cursor
         if not place.is_server:
+            _prepare_kernels(with_filter=request.filter is not None)
             cursor = _open_folder(stream, place.root, request, start=begin, end=end, follow=follow)
         else:
             client = opened.enter_context(place.client())
+            _prepare_kernels(with_filter=request.filter is not None and not client.is_headgate)
             cursor = open_cursor(client, stream, request, start=begin, end=end, follow=follow)
         opened.callback(cursor.close)
         try:
@@ -107,6 +116,15 @@ def tail(
             if counters or (sys.stderr.isatty() and not follow):
                 _write_counters(cursor.counters, as_json=as_json, is_remote=place.is_server)
     return 0
+
+
+def _prepare_kernels(*, with_filter: bool) -> None:
+    """Begin to compile what is not in the cache: until it is there the reference implementations serve."""
+    from headgate import kernels
+
+    wanted = kernels.FILTER if with_filter else kernels.READ
+    if kernels.missing(wanted):
+        kernels.load_in_background(wanted)
 
 
 class _Cursor(Protocol):
@@ -140,13 +158,18 @@ def _open_folder(
     follow: bool,
 ) -> _Cursor:
     from headgate.log import resolve_stream
-    from headgate.scan import Cursor
+    from headgate.scan import Cursor, check_start
 
     class FolderCursor(Cursor):
         def wait(self) -> None:
             time.sleep(_POLL_S)
 
     source = resolve_stream(stream, root)
+    if follow:
+        note_behind(start, source.next_offset())
+    else:
+        with naming_option("--from", advice=FOLLOW_ADVICE):
+            check_start(source, start, now_ms=request.now_ms)
     stop_offset = _stop_offset(source, end, now=request.now_ms, follow=follow)
     return FolderCursor(source, request, start=start, now_ms=request.now_ms, stop_offset=stop_offset)
 

@@ -11,18 +11,28 @@ from typing import TypeVar
 from headgate.client.address import ServerAddress, Tls
 from headgate.client.connection import Connection
 from headgate.client.consumer import Consumer
+from headgate.client.kept import KEPT, KeptConnections
 from headgate.client.places import resolve_by_reading
 from headgate.client.publisher import MOST_UNCONFIRMED, FilterValueOf, Publisher
 from headgate.client.refusals import refusal
 from headgate.client.retry import Retry
 from headgate.client.subscription import DEFAULT_CREDIT, ServedFilter, Subscription, SubscriptionOptions
-from headgate.errors import ConfigError, ConnectionLostError, ResourceExistsError, UnsupportedError
+from headgate.errors import (
+    BrokerError,
+    ConfigError,
+    ConnectionLostError,
+    ResourceExistsError,
+    UnsupportedError,
+    did_you_mean,
+)
 from headgate.evaluate.filter import Filter
 from headgate.language import DEFAULT_DIALECT
 from headgate.log import OffsetKind, OffsetSpecification
+from headgate.log.compression import parse_compression
 from headgate.message import Message
 from headgate.protocols.stream.codes import ResponseCode
 from headgate.protocols.stream.frames import (
+    IDENTITY_STATISTIC,
     Create,
     CreateSuperStream,
     Delete,
@@ -43,27 +53,43 @@ NO_BROKER = 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class StreamStatistics:
-    """Ids of the first chunk, the last one, and the last one that is safe; None while the stream is empty."""
+    """Ids of the first chunk, the last one, and the last one that is safe; None while the stream is empty.
+
+    `identity` tells a stream from others of its name, before and after; only a Headgate says it, else None.
+    """
 
     first_chunk_id: int | None
     last_chunk_id: int | None
     committed_chunk_id: int | None
+    identity: str | None = None
 
 
 class Client:
     """One user at one server, over the stream protocol. Not for several threads.
 
     Publishers and consumers have connections of their own, to the server that leads their stream. Commands raise the
-    BrokerError that the answer of the server stands for; after a lost connection they are made once more.
+    BrokerError that the answer of the server stands for; after a lost connection they are made once more. With `kept`
+    connections are taken from there and given back as soon as nothing is going on, so one may serve all.
     """
 
-    def __init__(self, address: ServerAddress, *, timeout_s: float, heartbeat_s: int, retry: Retry) -> None:
+    def __init__(
+        self,
+        address: ServerAddress,
+        *,
+        timeout_s: float,
+        heartbeat_s: int,
+        retry: Retry,
+        kept: KeptConnections | None = None,
+    ) -> None:
         self.address = address
         self.retry = retry
         self._timeout_s = timeout_s
         self._heartbeat_s = heartbeat_s
+        self._kept = kept
         self._connection: Connection | None = None
-        self._connection = self._connect(address)
+        self._is_closed = False
+        # Made at once: a server that is not there, or refuses the user, is an error now.
+        self._do(lambda connection: None)
 
     @classmethod
     def connect(
@@ -76,21 +102,25 @@ class Client:
         timeout_s: float = 10.0,
         heartbeat_s: int = 60,
         retry: Retry | None = None,
+        keep: bool = False,
     ) -> Client:
         """A client of the server at `host:port` or `headgate-stream://user:password@host:port`.
 
         `timeout_s` is the longest wait for an answer, `heartbeat_s` how often a side that waits shows that it is there,
-        `retry` how a lost connection is made again. Raises ConnectionLostError where no server answers,
-        AuthenticationError, ConfigError for the address.
+        `retry` how a lost connection is made again. With `keep` connections stay open for the next client of this
+        process that has the same address and `keep`: see `headgate.client.kept`. Raises ConnectionLostError where no
+        server answers, AuthenticationError, ConfigError for the address.
         """
         if isinstance(server, str):
             server = ServerAddress.parse(server, user=user, password=password, tls=tls)
         elif (user, password, tls) != (None, None, None):
             raise ConfigError("user, password and tls stand in the address that is given")
-        return cls(server, timeout_s=timeout_s, heartbeat_s=heartbeat_s, retry=retry or Retry())
+        kept = KEPT if keep else None
+        return cls(server, timeout_s=timeout_s, heartbeat_s=heartbeat_s, retry=retry or Retry(), kept=kept)
 
     def close(self) -> None:
         """Give the connection back; publishers and consumers have their own."""
+        self._is_closed = True
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -104,17 +134,17 @@ class Client:
     @property
     def server_properties(self) -> Mapping[str, str]:
         """What the server says of itself: `product`, `version`, …"""
-        return self._open_connection().properties
+        return self._do(lambda connection: connection.properties)
 
     @property
     def is_headgate(self) -> bool:
         """Whether the server is a Headgate: it evaluates filter expressions."""
-        return self._open_connection().is_headgate
+        return self._do(lambda connection: connection.is_headgate)
 
     @property
     def can_resolve_offsets(self) -> bool:
         """Whether the server says what offset a place is."""
-        return self._open_connection().can_resolve_offsets
+        return self._do(lambda connection: connection.can_resolve_offsets)
 
     def create_stream(self, name: str, arguments: Mapping[str, object] | None = None) -> bool:
         """Make a stream; False if it is there already with the same arguments.
@@ -170,6 +200,14 @@ class Client:
         reply = self._do(lambda connection: connection.metadata())
         return [name for name, code, _, _ in reply.streams if code == ResponseCode.OK]
 
+    def near_streams(self, name: str) -> str:
+        """`; did you mean …?` with streams like one that is not there; empty where the server does not list them."""
+        try:
+            streams = self.streams()
+        except (BrokerError, ConnectionLostError):
+            return ""
+        return "" if name in streams else did_you_mean(name, streams)
+
     def statistics(self, stream: str) -> StreamStatistics:
         """Which chunks a stream has."""
         reply = self._do(lambda connection: connection.request(StreamStats(stream), stream))
@@ -179,7 +217,8 @@ class Client:
             None if found.get(name, -1) < 0 else found[name]
             for name in ("first_chunk_id", "last_chunk_id", "committed_chunk_id")
         )
-        return StreamStatistics(first, last, committed)
+        identities = [name.removeprefix(IDENTITY_STATISTIC) for name in found if name.startswith(IDENTITY_STATISTIC)]
+        return StreamStatistics(first, last, committed, identities[0] if identities else None)
 
     def resolve_offset(self, stream: str, place: OffsetSpecification) -> int:
         """The offset that a place is now: `next` is the one that the next message gets, an offset is itself.
@@ -211,20 +250,25 @@ class Client:
         *,
         name: str | None = None,
         filter_value: FilterValueOf | None = None,
+        compression: str = "none",
         most_unconfirmed: int = MOST_UNCONFIRMED,
     ) -> Publisher:
         """A publisher of a stream; with a name, what was published before is not published again.
 
-        `filter_value` gives the filter value of a message.
+        `filter_value` gives the filter value of a message. `compression` (`gzip`, `snappy`, `lz4`, `zstd`) packs
+        messages into sub-batches, which RabbitMQ's AMQP consumers do not see; the protocol has no filter values for
+        them: UnsupportedError for both. ConfigError for another compression.
         """
         return Publisher(
             partial(self.connect_to_leader, stream),
             stream,
             name=name,
             filter_value=filter_value,
+            compression=parse_compression(compression),
             most_unconfirmed=most_unconfirmed,
             timeout_s=self._timeout_s,
             retry=self.retry,
+            release=self._give_back,
         )
 
     def consumer(
@@ -268,7 +312,8 @@ class Client:
 
     def subscription(self, options: SubscriptionOptions) -> Subscription:
         """What a consumer is made over: whole batches of encoded messages."""
-        return Subscription(partial(self.connect_to_leader, options.stream), options, retry=self.retry)
+        connect = partial(self.connect_to_leader, options.stream)
+        return Subscription(connect, options, retry=self.retry, release=self._give_back)
 
     def connect_to_leader(self, stream: str) -> Connection:
         """A connection to the server that leads a stream, or to this one if that cannot be reached.
@@ -280,10 +325,10 @@ class Client:
             raise refusal(code, stream, server=self.address.place)
         if place is not None and place != (self.address.host, self.address.port):
             try:
-                return self._connect(self.address.at(*place))
+                return self._taken(self.address.at(*place))
             except ConnectionLostError:
                 pass
-        return self._connect(self.address)
+        return self._taken(self.address)
 
     def _place_of(self, stream: str) -> tuple[tuple[str, int] | None, int]:
         reply = self._do(lambda connection: connection.metadata(stream))
@@ -308,20 +353,36 @@ class Client:
     def _connect(self, address: ServerAddress) -> Connection:
         return Connection(address, timeout_s=self._timeout_s, heartbeat_s=self._heartbeat_s)
 
-    def _open_connection(self) -> Connection:
-        if self._connection is None:
-            raise ConfigError(f"the client of {self.address.place} is closed")
-        return self._connection
+    def _taken(self, address: ServerAddress) -> Connection:
+        """A connection for a publisher or a subscription."""
+        if self._kept is None:
+            return self._connect(address)
+        return self._kept.take(address, partial(self._connect, address))
+
+    def _give_back(self, connection: Connection) -> None:
+        """Take a connection back on which nothing is going on any more."""
+        if self._kept is None or not connection.is_open:
+            connection.close()
+        else:
+            self._kept.give_back(connection.address, connection)
 
     def _do(self, work: Callable[[Connection], T]) -> T:
         """What `work` gives; once more over a new connection if this one is lost."""
-        connection = self._open_connection()
+        if self._is_closed:
+            raise ConfigError(f"the client of {self.address.place} is closed")
+        connection = self._connection or self._taken(self.address)
+        self._connection = connection
         try:
-            return work(connection)
-        except ConnectionLostError:
-            connection.close()
-            self._connection = self._connect(self.address)
-            return work(self._connection)
+            try:
+                return work(connection)
+            except ConnectionLostError:
+                connection.close()
+                self._connection = connection = self._connect(self.address)
+                return work(connection)
+        finally:
+            if self._kept is not None:
+                self._connection = None
+                self._give_back(connection)
 
 
 def _wanted(values: Sequence[str | bytes] | None) -> tuple[bytes, ...]:

@@ -62,11 +62,14 @@ class Connection:
     """
 
     def __init__(self, address: ServerAddress, *, timeout_s: float, heartbeat_s: int) -> None:
+        self.address = address
         self.server = address.place
         self._user = address.user
         self._timeout_s = timeout_s
         self._events: deque[Event] = deque()
         self._broken: ConnectionLostError | None = None
+        self.uses = 0
+        """How many subscriptions were made on it before."""
         self._core = ClientConnection(
             user=address.user,
             password=address.password,
@@ -137,6 +140,11 @@ class Connection:
         return self._core.server.versions.get(Command.PUBLISH, 1) >= 2
 
     @property
+    def frame_max(self) -> int:
+        """Bytes of the largest frame that both sides take; 0 for no limit."""
+        return self._core.frame_max
+
+    @property
     def can_resolve_offsets(self) -> bool:
         """Whether the server says what offset a place is."""
         return Command.RESOLVE_OFFSET_SPECIFICATION in self._core.server.versions
@@ -160,13 +168,25 @@ class Connection:
         self._write(self._core.take_output())
 
     def publish(
-        self, publisher_id: int, ids: NDArray[np.uint64], messages: EncodedMessages, values: FilterValues | None
+        self,
+        publisher_id: int,
+        ids: NDArray[np.uint64],
+        entries: EncodedMessages,
+        values: FilterValues | None,
+        *,
+        entries_have_heads: bool = False,
     ) -> None:
-        """Send messages."""
+        """Send messages, or with `entries_have_heads` entries of another form; see `encode_publish`."""
         self._check()
         self._write(
             self._core.publish(
-                publisher_id, ids, messages.data, messages.starts, messages.lengths, filter_values=values
+                publisher_id,
+                ids,
+                entries.data,
+                entries.starts,
+                entries.lengths,
+                filter_values=values,
+                entries_have_heads=entries_have_heads,
             )
         )
 
@@ -223,6 +243,26 @@ class Connection:
         reply = self.request(QueryPublisherSequence(name, stream), stream)
         assert isinstance(reply, QueryPublisherSequenceReply)
         return reply.sequence
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing is known that ended it."""
+        return self._broken is None
+
+    def is_idle(self) -> bool:
+        """Whether the server still holds a connection on which nothing is going on; what it said since is dropped."""
+        try:
+            while self.is_open and self._is_readable(0.0):
+                self._receive(0.0)
+        except HeadgateError:
+            return False
+        self._events.clear()
+        return self.is_open
+
+    def forsake(self) -> None:
+        """Close the socket without a word: the connection is that of another process, which shares it by a fork."""
+        self._broken = ConnectionLostError("the connection belongs to another process", server=self.server)
+        self._socket.close()
 
     def close(self) -> None:
         """Say goodbye where the server still listens, and close the socket. Never raises for a lost connection."""

@@ -15,7 +15,7 @@ from headgate.client.client import Client
 from headgate.client.subscription import DEFAULT_CREDIT, SubscriptionOptions
 from headgate.errors import ConnectionLostError, CorruptChunkError
 from headgate.log import OffsetSpecification
-from headgate.log.entries import EXPANSION_LIMIT_BYTES
+from headgate.log.compression import EXPANSION_LIMIT_BYTES
 from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader
 from headgate.log.inspect import CrcState, Damage, check_data
 from headgate.scan import OffsetRange

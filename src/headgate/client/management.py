@@ -39,6 +39,7 @@ _ERRORS: Mapping[int, type[BrokerError]] = {
     401: AuthenticationError,
     403: AccessRefusedError,
     404: ResourceNotFoundError,
+    409: PreconditionFailedError,
 }
 
 Row = dict[str, Any]
@@ -81,6 +82,10 @@ class Management:
     def stream(self, name: str) -> Row:
         """One stream with all that its files say: sizes, times, stored offsets, publishers."""
         return msgspec.json.decode(self._request("GET", f"streams/{quote(name, safe='')}"), type=Row)
+
+    def delete_stream(self, name: str, *, force: bool) -> None:
+        """Delete a stream; PreconditionFailedError that names its consumers if it has any, unless `force`."""
+        self._request("DELETE", f"streams/{quote(name, safe='')}" + ("?force=true" if force else ""))
 
     def consumers(self) -> list[Row]:
         """The consumers of these streams, with the filter in force of each."""

@@ -39,6 +39,7 @@ def _chunk_at(client: Client, stream: str, place: OffsetSpecification) -> tuple[
             raise ConnectionLostError(
                 f"stream {stream!r}: no chunk came within {_PATIENCE_S} s", server=client.address.place
             )
+        subscription.close()
         return batch, int(batch.offsets[-1]) + 1
     finally:
         subscription.abandon()

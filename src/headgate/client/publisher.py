@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from headgate.client.refusals import refusal
 from headgate.errors import ConfigError, ConnectionLostError, HeadgateError, RemoteProtocolError, UnsupportedError
-from headgate.log.build import FilterValues
+from headgate.log.build import MAX_BYTES, ChunkLimits, FilterValues, build_chunks
+from headgate.log.format import CHUNK_HEADER_BYTES, Compression, decode_headers
 from headgate.message import EncodedMessages, Message
 from headgate.protocols.stream.frames import DeclarePublisher, DeletePublisher, MetadataUpdate
 from headgate.protocols.stream.publishing import PublishConfirm, PublishError
@@ -36,12 +37,22 @@ FilterValueOf = Callable[[Message], str | bytes | None]
 
 @dataclass(slots=True)
 class _Block:
-    """Messages that went out together, and how many of them are not confirmed yet."""
+    """Entries that went out together, and how many of their messages, of `count`, are not confirmed yet.
+
+    `records` None: `entries` are messages. Else each has its head and is what so many messages are packed into; its
+    publishing id in `ids` is that of the last of them.
+    """
 
     ids: NDArray[np.uint64]
-    messages: EncodedMessages
+    entries: EncodedMessages
     values: FilterValues | None
+    records: NDArray[np.int64] | None
+    count: int
     left: int
+
+    def messages_of(self, ids: NDArray[np.uint64]) -> int:
+        """How many messages are confirmed with some of its publishing ids."""
+        return len(ids) if self.records is None else int(self.records[np.searchsorted(self.ids, ids)].sum())
 
 
 class Publisher:
@@ -53,6 +64,9 @@ class Publisher:
     With a name, publishing ids rise over all runs of the program: the server drops what it has already. So when the
     connection breaks, a named publisher connects again and repeats what is not confirmed; each message is in the stream
     once. Without a name nobody can know that, and ConnectionLostError says how many messages are in doubt.
+
+    With a `compression`, what one call sends is packed: 4096 messages or 1 MiB at most are one sub-batch, which the
+    server confirms and drops as a whole. A message that is sent alone is packed alone, which saves nothing.
     """
 
     def __init__(
@@ -62,19 +76,25 @@ class Publisher:
         *,
         name: str | None,
         filter_value: FilterValueOf | None,
+        compression: Compression,
         most_unconfirmed: int,
         timeout_s: float,
         retry: Retry,
+        release: Callable[[Connection], None],
     ) -> None:
         if most_unconfirmed < 1:
             raise ConfigError(f"most_unconfirmed is {most_unconfirmed}; expected 1 or more")
+        if filter_value is not None and compression is not Compression.NONE:
+            raise _no_filter_values(stream)
         self.stream = stream
         self.name = name
         self.confirmed = 0
         self.last_sequence = 0
         """The highest publishing id of this name that was in the stream when the publisher began; 0 for none."""
         self._connect = connect
+        self._release = release
         self._filter_value = filter_value
+        self._compression = compression
         self._most_unconfirmed = most_unconfirmed
         self._timeout_s = timeout_s
         self._retry = retry
@@ -133,7 +153,8 @@ class Publisher:
         """Send many encoded messages with their filter values; `ids` `(messages,)` rise and lie above those before.
 
         The buffers belong to the publisher until the messages are confirmed. Raises what the server refused before,
-        UnsupportedError for filter values where the server knows none, ConnectionLostError, ConfigError for ids.
+        UnsupportedError for filter values where the server knows none or they are to be compressed,
+        ConnectionLostError, ConfigError for ids.
         """
         self._raise_refused()
         count = len(messages)
@@ -146,10 +167,12 @@ class Publisher:
         self._next_id = int(ids[-1]) + 1
         if values is not None and not bool((values.lengths > 0).any()):
             values = None
+        if values is not None and self._compression is not Compression.NONE:
+            raise _no_filter_values(self.stream)
         for first in range(0, count, _MESSAGES_AT_ONCE):
             rows = slice(first, first + _MESSAGES_AT_ONCE)
             part = messages.take(rows)
-            block = _Block(ids[rows], part, None if values is None else values.slice(rows.start, rows.stop), len(part))
+            block = self._block(ids[rows], part, None if values is None else values.slice(rows.start, rows.stop))
             # A connection that broke while nothing was on its way is noticed here, when nothing is in doubt yet.
             self._guarded(partial(self._take, timeout_s=0.0))
             self._wait_until_at_most(max(0, self._most_unconfirmed - len(part)), self._timeout_s)
@@ -175,6 +198,8 @@ class Publisher:
             # Everything is confirmed: a connection that is lost now took nothing along.
             with contextlib.suppress(ConnectionLostError):
                 self._connection.request(DeletePublisher(_PUBLISHER_ID), self.stream)
+                connection, self._connection = self._connection, None
+                self._release(connection)
         finally:
             self.abandon()
 
@@ -215,13 +240,31 @@ class Publisher:
             raise
         return connection
 
+    def _block(self, ids: NDArray[np.uint64], messages: EncodedMessages, values: FilterValues | None) -> _Block:
+        count = len(messages)
+        if self._compression is Compression.NONE:
+            return _Block(ids, messages, values, None, count, count)
+        limits = ChunkLimits(max_bytes=self._sub_batch_bytes(), compression=self._compression)
+        # The data part of such a chunk is one entry, its head included.
+        built = build_chunks(messages.data, messages.starts, messages.lengths, None, limits)
+        lengths = decode_headers(built.data, built.positions).data_length
+        entries = EncodedMessages(built.data, built.positions + CHUNK_HEADER_BYTES, lengths)
+        return _Block(ids[np.cumsum(built.num_records) - 1], entries, None, built.num_records, count, count)
+
+    def _sub_batch_bytes(self) -> int:
+        """Bytes that are packed together: what does not become smaller by it still fits a frame of the server."""
+        frame_bytes = self._open_connection().frame_max
+        return min(MAX_BYTES, max(1, frame_bytes * 15 // 16 - 128)) if frame_bytes else MAX_BYTES
+
     def _check_values(self, values: FilterValues | None) -> None:
         if values is not None and not self._open_connection().has_filter_values:
             raise UnsupportedError("the server knows no filter values", subject=self.stream)
 
     @staticmethod
     def _write(connection: Connection, block: _Block) -> None:
-        connection.publish(_PUBLISHER_ID, block.ids, block.messages, block.values)
+        connection.publish(
+            _PUBLISHER_ID, block.ids, block.entries, block.values, entries_have_heads=block.records is not None
+        )
 
     def _wait_until_at_most(self, unconfirmed: int, timeout_s: float) -> None:
         since = time.monotonic()
@@ -262,8 +305,8 @@ class Publisher:
             connection = self._open()
             try:
                 for block in list(self._blocks):
-                    self._unconfirmed += len(block.ids) - block.left
-                    block.left = len(block.ids)
+                    self._unconfirmed += block.count - block.left
+                    block.left = block.count
                     self._write(connection, block)
                     self._take(connection, timeout_s=0.0)
             except BaseException:
@@ -283,8 +326,7 @@ class Publisher:
         if isinstance(event, PublishConfirm):
             self.confirmed += self._settle(event.publishing_ids)
         elif isinstance(event, PublishError):
-            self._settle(np.array([number for number, _ in event.errors], dtype=np.uint64))
-            self._refused_count += len(event.errors)
+            self._refused_count += self._settle(np.array([number for number, _ in event.errors], dtype=np.uint64))
             if self._refused is None and event.errors:
                 number, code = event.errors[0]
                 subject = f"stream {self.stream!r}, message with publishing id {number}"
@@ -295,19 +337,21 @@ class Publisher:
     def _settle(self, ids: NDArray[np.uint64]) -> int:
         """Take messages off those that are on their way; gives their number."""
         ids = np.sort(ids)
-        settled = 0
+        settled = messages = 0
         while settled < len(ids):
             number = int(ids[settled])
             block = next((block for block in self._blocks if number <= int(block.ids[-1])), None)
             behind = settled if block is None else int(np.searchsorted(ids, block.ids[-1], side="right"))
-            if block is None or number < int(block.ids[0]) or behind - settled > block.left:
+            count = 0 if block is None else block.messages_of(ids[settled:behind])
+            if block is None or number < int(block.ids[0]) or count > block.left:
                 raise RemoteProtocolError(f"the server confirms publishing id {number}, which is not on its way")
-            block.left -= behind - settled
+            block.left -= count
             if block.left == 0:
                 self._blocks.remove(block)
             settled = behind
-        self._unconfirmed -= settled
-        return settled
+            messages += count
+        self._unconfirmed -= messages
+        return messages
 
     def _raise_refused(self) -> None:
         error, count = self._refused, self._refused_count
@@ -317,6 +361,14 @@ class Publisher:
         if count > 1:
             error.add_note(f"{count} messages were refused, this one first")
         raise error
+
+
+def _no_filter_values(stream: str) -> UnsupportedError:
+    return UnsupportedError(
+        "the stream protocol has no room for the filter values of compressed messages; send them uncompressed, or "
+        "leave the values out (a Headgate fills them in from the filter source that the stream declares)",
+        subject=stream,
+    )
 
 
 def _octets(value: str | bytes) -> bytes:

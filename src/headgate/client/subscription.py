@@ -43,8 +43,6 @@ END_PROPERTY = "x-headgate-end"
 Nothing else says so with a filter, and without one where the last chunk before it is none with messages.
 """
 
-_SUBSCRIPTION_ID = 0
-
 
 @dataclass(frozen=True, slots=True)
 class ServedFilter:
@@ -100,8 +98,17 @@ class Subscription:
     them.
     """
 
-    def __init__(self, connect: Callable[[], Connection], options: SubscriptionOptions, *, retry: Retry) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        options: SubscriptionOptions,
+        *,
+        retry: Retry,
+        release: Callable[[Connection], None],
+    ) -> None:
         self.options = options
+        self._release = release
+        self._id = 0
         self.is_active = not options.single_active
         self.on_active: Callable[[bool], None] | None = None
         self.first_chunk_id: int | None = None
@@ -194,7 +201,9 @@ class Subscription:
         try:
             # On a connection that is lost there is nothing to end.
             with contextlib.suppress(ConnectionLostError):
-                self._connection.request(Unsubscribe(_SUBSCRIPTION_ID), self.options.stream)
+                self._connection.request(Unsubscribe(self._id), self.options.stream)
+                connection, self._connection = self._connection, None
+                self._release(connection)
         finally:
             self.abandon()
 
@@ -232,9 +241,10 @@ class Subscription:
             self._reader.begin_at(start.value)
         self._chunks.clear()
         self._question, self._since_question = None, 0
-        connection.request(
-            Subscribe(_SUBSCRIPTION_ID, options.stream, start, options.credit, properties), options.stream
-        )
+        # Chunks of a subscription that this connection had before do not count for this one.
+        self._id = connection.uses % 256
+        connection.uses += 1
+        connection.request(Subscribe(self._id, options.stream, start, options.credit, properties), options.stream)
         if options.stop is not None and self._reader.position is None:
             self.first_chunk_id = connection.first_chunk_id(options.stream)
 
@@ -283,7 +293,7 @@ class Subscription:
         self._losses.received()
         with contextlib.suppress(ConnectionLostError):
             # What was received counts all the same; the next wait finds the connection broken and makes it again.
-            self._open_connection().send(Credit(_SUBSCRIPTION_ID, len(chunks)))
+            self._open_connection().send(Credit(self._id, len(chunks)))
         return chunks
 
     def _guarded(self, timeout_s: float | None) -> None:
@@ -317,6 +327,8 @@ class Subscription:
 
     def _handle(self, event: Event, connection: Connection) -> None:
         if isinstance(event, Deliver):
+            if event.subscription_id != self._id:
+                return
             self._since_question += 1
             if len(event.chunk) > CHUNK_HEADER_BYTES:
                 self._chunks.append(event.chunk)

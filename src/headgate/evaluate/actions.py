@@ -17,7 +17,7 @@ from headgate.language.servicebus.system_properties import SystemProperty, Syste
 from headgate.language.servicebus.values import (
     DATE_TIME_OFFSET,
     TICKS_PER_MS,
-    Kind,
+    ValueKind,
     date_time,
     described_as,
     kind_of,
@@ -76,7 +76,7 @@ class Action:
                 if change is not None:
                     pending.append(change)
             changed = changed.with_changes(pending) if pending else changed
-            named = changed if rule is None else changed.with_changes(_rule_name(rule))
+            named = _named(changed, rule)
             self._check_message(message, named, rule)
         except MessageError as error:
             raise EvaluationFailed(str(error)) from None
@@ -124,9 +124,9 @@ class Action:
         match target.type:
             case SystemType.TEXT | SystemType.IDENTIFIER:
                 return self._system_text(target, text_of(value))
-            case SystemType.TIME_SPAN if kind is Kind.TIME_SPAN:
+            case SystemType.TIME_SPAN if kind is ValueKind.TIME_SPAN:
                 return _milliseconds(name, ticks_of(value))
-            case SystemType.DATE_TIME if kind is Kind.DATE_TIME:
+            case SystemType.DATE_TIME if kind is ValueKind.DATE_TIME:
                 return AmqpValue(AmqpType.TIMESTAMP, ticks_of(value) // TICKS_PER_MS)
             case SystemType.BOOLEAN if isinstance(value, bool):
                 return AmqpValue(AmqpType.BOOLEAN, value)
@@ -156,13 +156,8 @@ class Action:
             ("a message", self.limits.message_bytes, _message_bytes),
         ):
             size = size_of(after)
-            if size <= limit:
-                continue
-            if size_of(before) > limit and size <= size_of(
-                before if rule is None else before.with_changes(_rule_name(rule))
-            ):
-                continue
-            raise EvaluationFailed(f"{what} of {size} bytes, {limit} are allowed")
+            if size > limit and (size_of(before) <= limit or size > size_of(_named(before, rule))):
+                raise EvaluationFailed(f"{what} of {size} bytes, {limit} are allowed")
 
 
 _RULE_NAME = FieldReference(Section.APPLICATION_PROPERTIES, key=b"RuleName")
@@ -172,8 +167,11 @@ _Place: TypeAlias = tuple[Section, int | bytes | None]
 _MAX_TTL_MS = INTEGER_RANGES[AmqpType.UINT][1]
 
 
-def _rule_name(rule: str) -> list[Change]:
-    return [(_ANY_RULE_NAME, None), (_RULE_NAME, AmqpValue(AmqpType.STRING, rule))]
+def _named(message: Message, rule: str | None) -> Message:
+    """The message with the name of the rule, whatever it has in its place."""
+    if rule is None:
+        return message
+    return message.with_changes([(_ANY_RULE_NAME, None), (_RULE_NAME, AmqpValue(AmqpType.STRING, rule))])
 
 
 def _properties_bytes(message: Message) -> int:
@@ -230,7 +228,7 @@ def _property_value(tree: Node, value: Value, message: Message, now_ms: int) -> 
     if typed is None:
         typed = typed_value(value)
     seen = value_of(typed)
-    if seen is not None and kind_of(seen) is Kind.OTHER:
+    if seen is not None and kind_of(seen) is ValueKind.OTHER:
         raise EvaluationFailed(f"no property can hold a {typed.type.value}")
     return typed
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from headgate.evaluate import layout
 from headgate.evaluate.kinds import KINDS, reading
-from headgate.language.servicebus.values import Kind, kind_of, ticks_of
+from headgate.language.servicebus.values import ValueKind, kind_of, ticks_of
 from headgate.language.tree import ValueRules
 from headgate.language.values import Value
 from headgate.message.constructors import CONSTRUCTOR_WIDTHS, WIDTH_DESCRIBED, WIDTH_INVALID, WIDTH_SIZE8, AmqpType
@@ -148,7 +148,7 @@ class Assembler:
             case AmqpType.UUID | AmqpType.BINARY:
                 octets = value.octets() or b""
                 return layout.UUID if value.type is AmqpType.UUID else layout.BINARY, self.text(octets), len(octets)
-        if kind_of(value) is not Kind.TIME_SPAN:
+        if kind_of(value) is not ValueKind.TIME_SPAN:
             raise NotCompiledError
         return layout.TIME_SPAN, ticks_of(value), 0
 
@@ -177,7 +177,12 @@ class Assembler:
         *operands: int,
         family: int = layout.RULES_RABBITMQ,
     ) -> int:
-        """A new instruction with operands from A on; its position."""
+        """A new instruction with operands from A on; its position.
+
+        Raises ValueError for a family that the kernel does not know: it would take it for that of Service Bus.
+        """
+        if not 0 <= family < layout.FAMILIES:
+            raise ValueError(f"found family {family} of operations, expected 0 to {layout.FAMILIES - 1} (layout.py)")
         instruction = [operation, wanted, wanted_at, otherwise, *operands]
         instruction += [0] * (layout.INSTRUCTION_WORDS - len(instruction))
         instruction[layout.RULES // 8] = family

@@ -7,9 +7,8 @@ reference evaluator. The verdicts are the same on both ways.
 from __future__ import annotations
 
 import enum
-import importlib
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -224,13 +223,6 @@ class Filter:
                 raise ConfigError(f"found assumption {given!r}, expected {' or '.join(known)}")
         return convert(
             self.tree, self.text, self.dialect, dialect_named(dialect), assume=[Assumption(given) for given in assume]
-        )
-
-    def column(self, schema: Any, *, columns: Mapping[str, str] | None = None, as_of_ms: int | None = None) -> Any:
-        """The filter as a boolean Spark Column for DataFrames of that schema; see `headgate.spark.column`."""
-        # Spark lies above this package, so it is looked up when it is asked for instead of imported.
-        return importlib.import_module("headgate.spark.columns").column(
-            self, schema, columns=columns, as_of_ms=as_of_ms
         )
 
     @property

@@ -6,59 +6,7 @@ of it is compiled into the one entry point `evaluate`.
 
 from __future__ import annotations
 
-from headgate.evaluate.layout import (
-    ABSENT,
-    AMONG,
-    AMONG_BYTES,
-    BOOLEAN,
-    BYTES,
-    CHECK,
-    COLLECT_DECISIVE,
-    COLLECT_FIRST,
-    COLLECT_NEGATED,
-    COLLECT_SHIFT,
-    COMPARE,
-    COMPARE_FLOAT,
-    COMPARE_INTEGER,
-    END,
-    EQUAL_BOOLEAN,
-    EQUAL_BYTES,
-    ERROR,
-    FALSE,
-    FIRST_KNOWN,
-    FIRST_VALUE_OPERATION,
-    FLOAT,
-    INTEGER,
-    IS_PRESENT,
-    IS_SIMPLE,
-    IS_UNKNOWN,
-    KEEP_NUMBER,
-    LIKE_GENERAL,
-    MALFORMED,
-    NEGATE,
-    NULL,
-    ON_WANTED,
-    OTHERWISE,
-    READ_APPLICATION_PROPERTIES,
-    READ_FOOTER,
-    RULES,
-    RULES_AMQP,
-    RULES_CORRELATION,
-    RULES_RABBITMQ,
-    RULES_ROCKETMQ,
-    SLOT_TEMPLATE,
-    STORE,
-    TRUE,
-    TRUTH,
-    UNDECIDED,
-    UNKNOWN,
-    WANTED,
-    A,
-    B,
-    C,
-    D,
-    E,
-)
+from headgate.evaluate import layout
 from headgate.evaluate.values.amqp.kernel import amqp_predicate, amqp_value
 from headgate.evaluate.values.kernel import (
     among,
@@ -108,33 +56,33 @@ PREFETCH_MESSAGES = 16
 def _predicate(operation: int, at: int, register: int, program: int, registers: int, pool: int) -> int:
     """Truth of any predicate."""
     kind = load_i64(register)
-    b = load_i64(at + B)
-    c = load_i64(at + C)
-    if operation == COMPARE_INTEGER:
-        return compare(register, INTEGER, b, 0, c)
-    if operation == COMPARE_FLOAT:
-        return compare(register, FLOAT, b, 0, c)
-    if operation == COMPARE:
+    b = load_i64(at + layout.B)
+    c = load_i64(at + layout.C)
+    if operation == layout.COMPARE_INTEGER:
+        return compare(register, layout.INTEGER, b, 0, c)
+    if operation == layout.COMPARE_FLOAT:
+        return compare(register, layout.FLOAT, b, 0, c)
+    if operation == layout.COMPARE:
         other = registers + b
         return compare(register, load_i64(other), load_i64(other + 8), load_i64(other + 16), c)
-    if operation == AMONG:
+    if operation == layout.AMONG:
         return among(register, program + b, c, registers)
-    if operation == TRUTH:
+    if operation == layout.TRUTH:
         return truth_of(register)
-    if operation == IS_UNKNOWN:
-        return TRUE if kind < FIRST_KNOWN else FALSE
-    if operation == IS_PRESENT:
-        return TRUE if kind != ABSENT else FALSE
-    if operation == IS_SIMPLE:
-        return TRUE if kind == NULL or kind >= FIRST_KNOWN else FALSE
-    if operation <= EQUAL_BOOLEAN:
+    if operation == layout.IS_UNKNOWN:
+        return layout.TRUE if kind < layout.FIRST_KNOWN else layout.FALSE
+    if operation == layout.IS_PRESENT:
+        return layout.TRUE if kind != layout.ABSENT else layout.FALSE
+    if operation == layout.IS_SIMPLE:
+        return layout.TRUE if kind == layout.NULL or kind >= layout.FIRST_KNOWN else layout.FALSE
+    if operation <= layout.EQUAL_BOOLEAN:
         # What can only be equal to bytes or to a boolean, and is neither.
-        return UNKNOWN if kind < FIRST_KNOWN else FALSE
-    if kind != BYTES:
-        return UNKNOWN
+        return layout.UNKNOWN if kind < layout.FIRST_KNOWN else layout.FALSE
+    if kind != layout.BYTES:
+        return layout.UNKNOWN
     text = load_i64(register + 8)
     length = load_i64(register + 16)
-    if operation == LIKE_GENERAL:
+    if operation == layout.LIKE_GENERAL:
         return like_general(text, length, program + b, c, pool)
     return like_bytes(operation, at, text, length, pool)
 
@@ -142,37 +90,37 @@ def _predicate(operation: int, at: int, register: int, program: int, registers: 
 @inlined
 def _value(operation: int, at: int, register: int, registers: int) -> int:
     """A value operation: TRUE when done, UNDECIDED if only the reference can say."""
-    second = registers + load_i64(at + B)
-    result = registers + load_i64(at + OTHERWISE)
+    second = registers + load_i64(at + layout.B)
+    result = registers + load_i64(at + layout.OTHERWISE)
     done = True
-    if operation < NEGATE:
+    if operation < layout.NEGATE:
         done = arithmetic(operation, register, second, result)
-    elif operation <= KEEP_NUMBER:
+    elif operation <= layout.KEEP_NUMBER:
         done = signed(operation, register, result)
     else:
         logic(operation, register, second, result)
-    return TRUE if done else UNDECIDED
+    return layout.TRUE if done else layout.UNDECIDED
 
 
 @helper
 def _foreign(operation: int, at: int, register: int, program: int, registers: int, pool: int) -> int:
     """As `_other`, by the rules of other languages than RabbitMQ's."""
     kept_apart()
-    family = load_i64(at + RULES)
-    if operation >= FIRST_VALUE_OPERATION:
-        result = registers + load_i64(at + OTHERWISE)
-        if family == RULES_AMQP:
+    family = load_i64(at + layout.RULES)
+    if operation >= layout.FIRST_VALUE_OPERATION:
+        result = registers + load_i64(at + layout.OTHERWISE)
+        if family == layout.RULES_AMQP:
             return amqp_value(operation, at, program, registers, pool)
-        if family == RULES_ROCKETMQ:
+        if family == layout.RULES_ROCKETMQ:
             return rocketmq_negate(register, result)
-        if operation < NEGATE:
-            return servicebus_arithmetic(operation, register, registers + load_i64(at + B), result)
+        if operation < layout.NEGATE:
+            return servicebus_arithmetic(operation, register, registers + load_i64(at + layout.B), result)
         return servicebus_signed(operation, register, result)
-    if family == RULES_ROCKETMQ:
+    if family == layout.RULES_ROCKETMQ:
         return rocketmq_predicate(operation, at, register, registers, pool)
-    if family == RULES_CORRELATION:
+    if family == layout.RULES_CORRELATION:
         return correlation_predicate(operation, at, register, registers, pool)
-    if family == RULES_AMQP:
+    if family == layout.RULES_AMQP:
         return amqp_predicate(at, register)
     return servicebus_predicate(operation, at, register, program, registers, pool)
 
@@ -184,9 +132,9 @@ def _other(operation: int, at: int, register: int, program: int, registers: int,
     One call for all of it: each call there costs every message something, whether it is made or not.
     """
     kept_apart()
-    if load_i64(at + RULES) != RULES_RABBITMQ:
+    if load_i64(at + layout.RULES) != layout.RULES_RABBITMQ:
         return _foreign(operation, at, register, program, registers, pool)
-    if operation >= FIRST_VALUE_OPERATION:
+    if operation >= layout.FIRST_VALUE_OPERATION:
         return _value(operation, at, register, registers)
     return _predicate(operation, at, register, program, registers, pool)
 
@@ -195,18 +143,18 @@ def _other(operation: int, at: int, register: int, program: int, registers: int,
 def _keep(truth: int, wanted: int, at: int, registers: int) -> int:
     """End with the truth that a predicate found, store it or collect it; where to go on."""
     kept_apart()
-    if wanted == END:
+    if wanted == layout.END:
         return -1 - truth
-    if wanted == STORE:
-        store_truth(registers + load_i64(at + OTHERWISE), truth)
-        return load_i64(at + ON_WANTED)
-    register = registers + (wanted >> COLLECT_SHIFT)
-    if wanted & COLLECT_NEGATED != 0 and truth != UNKNOWN:
+    if wanted == layout.STORE:
+        store_truth(registers + load_i64(at + layout.OTHERWISE), truth)
+        return load_i64(at + layout.ON_WANTED)
+    register = registers + (wanted >> layout.COLLECT_SHIFT)
+    if wanted & layout.COLLECT_NEGATED != 0 and truth != layout.UNKNOWN:
         truth = 1 - truth
-    decides = truth == wanted & COLLECT_DECISIVE
-    if truth == UNKNOWN or decides or wanted & COLLECT_FIRST != 0:
+    decides = truth == wanted & layout.COLLECT_DECISIVE
+    if truth == layout.UNKNOWN or decides or wanted & layout.COLLECT_FIRST != 0:
         store_truth(register, truth)
-    return load_i64(at + OTHERWISE) if decides else load_i64(at + ON_WANTED)
+    return load_i64(at + layout.OTHERWISE) if decides else load_i64(at + layout.ON_WANTED)
 
 
 @inlined
@@ -219,76 +167,80 @@ def interpret(program: int, position: int, registers: int, pool: int, late: int,
     while position >= 0:
         at = program + position
         operation = load_i64(at)
-        register = registers + load_i64(at + A)
+        register = registers + load_i64(at + layout.A)
         kind = load_i64(register)
         truth = NOT_YET
-        if operation == EQUAL_BYTES:
-            if kind == BYTES:
-                length = load_i64(at + C)
+        if operation == layout.EQUAL_BYTES:
+            if kind == layout.BYTES:
+                length = load_i64(at + layout.C)
                 text = load_i64(register + 8)
                 # No branch on what cannot be predicted: length and first eight bytes in one.
-                different = (load_i64(text) ^ load_i64(at + B)) & load_i64(at + D)
+                different = (load_i64(text) ^ load_i64(at + layout.B)) & load_i64(at + layout.D)
                 truth = 1 if different | (load_i64(register + 16) ^ length) == 0 else 0
-                if length > 8 and truth == TRUE and not equal_after_eight(text, pool + load_i64(at + E), length):
-                    truth = FALSE
-        elif operation == AMONG_BYTES:
-            if kind == BYTES:
-                truth = FALSE
+                if (
+                    length > 8
+                    and truth == layout.TRUE
+                    and not equal_after_eight(text, pool + load_i64(at + layout.E), length)
+                ):
+                    truth = layout.FALSE
+        elif operation == layout.AMONG_BYTES:
+            if kind == layout.BYTES:
+                truth = layout.FALSE
                 text = load_i64(register + 8)
                 length = load_i64(register + 16)
                 word = load_i64(text)
-                member = program + load_i64(at + B)
-                behind = member + 32 * load_i64(at + C)
+                member = program + load_i64(at + layout.B)
+                behind = member + 32 * load_i64(at + layout.C)
                 while member < behind:
                     if (
                         (word ^ load_i64(member)) & load_i64(member + 8) == 0
                         and length == load_i64(member + 16)
                         and (length <= 8 or equal_after_eight(text, pool + load_i64(member + 24), length))
                     ):
-                        truth = TRUE
+                        truth = layout.TRUE
                         break
                     member += 32
-        elif operation == COMPARE_INTEGER:
-            if kind == INTEGER:
-                truth = (load_i64(at + C) >> (order_of(load_i64(register + 8), load_i64(at + B)) + 1)) & 1
-        elif operation == COMPARE_FLOAT:
-            if kind == FLOAT:
+        elif operation == layout.COMPARE_INTEGER:
+            if kind == layout.INTEGER:
+                truth = (load_i64(at + layout.C) >> (order_of(load_i64(register + 8), load_i64(at + layout.B)) + 1)) & 1
+        elif operation == layout.COMPARE_FLOAT:
+            if kind == layout.FLOAT:
                 value = float_of_bits(load_i64(register + 8))
-                other = float_of_bits(load_i64(at + B))
+                other = float_of_bits(load_i64(at + layout.B))
                 order = (1 if value > other else 0) - (1 if value < other else 0)
-                truth = (load_i64(at + C) >> (order + 1)) & 1
-        elif operation == EQUAL_BOOLEAN:
-            if kind == BOOLEAN:
-                truth = TRUE if load_i64(register + 8) == load_i64(at + B) else FALSE
-        elif operation == READ_APPLICATION_PROPERTIES:
+                truth = (load_i64(at + layout.C) >> (order + 1)) & 1
+        elif operation == layout.EQUAL_BOOLEAN:
+            if kind == layout.BOOLEAN:
+                truth = layout.TRUE if load_i64(register + 8) == load_i64(at + layout.B) else layout.FALSE
+        elif operation == layout.READ_APPLICATION_PROPERTIES:
             if late != 0 and not gather_late(late, end, program, registers, pool):
-                return MALFORMED
-            position = load_i64(at + ON_WANTED)
+                return layout.MALFORMED
+            position = load_i64(at + layout.ON_WANTED)
             continue
-        elif operation == CHECK:
+        elif operation == layout.CHECK:
             checked = check_rest(late, end)
-            if checked != TRUE:
+            if checked != layout.TRUE:
                 return checked
-            position = load_i64(at + ON_WANTED)
+            position = load_i64(at + layout.ON_WANTED)
             continue
         if truth == NOT_YET:
             truth = _other(operation, at, register, program, registers, pool)
-            if truth >= ERROR:
+            if truth >= layout.ERROR:
                 return truth
-        wanted = load_i64(at + WANTED)
+        wanted = load_i64(at + layout.WANTED)
         if truth == wanted:
-            position = load_i64(at + ON_WANTED)
-        elif wanted >= STORE:
+            position = load_i64(at + layout.ON_WANTED)
+        elif wanted >= layout.STORE:
             position = _keep(truth, wanted, at, registers)
         else:
-            position = load_i64(at + OTHERWISE)
+            position = load_i64(at + layout.OTHERWISE)
     return -1 - position
 
 
 @inlined
 def reset(program: int, registers: int) -> None:
     """Slots as they are before a message: absent, or a default."""
-    template = program + load_i64(program + SLOT_TEMPLATE)
+    template = program + load_i64(program + layout.SLOT_TEMPLATE)
     kind = load_i64(template)
     while kind >= 0:
         store_i64(registers, kind)
@@ -306,15 +258,15 @@ def decide(start: int, end: int, program: int, code: int, registers: int, pool: 
     if late < 0:
         return -late
     # Filters of application properties alone begin with this step: it costs them no turn of the interpreter.
-    if load_i64(program + code) == READ_APPLICATION_PROPERTIES:
+    if load_i64(program + code) == layout.READ_APPLICATION_PROPERTIES:
         if late != 0 and not gather_late(late, end, program, registers, pool):
-            return MALFORMED
-        code = load_i64(program + code + ON_WANTED)
-    elif load_i64(program + code) == READ_FOOTER:
+            return layout.MALFORMED
+        code = load_i64(program + code + layout.ON_WANTED)
+    elif load_i64(program + code) == layout.READ_FOOTER:
         found = gather_footer(start, end, program, registers, pool)
-        if found != TRUE:
+        if found != layout.TRUE:
             return found
-        code = load_i64(program + code + ON_WANTED)
+        code = load_i64(program + code + layout.ON_WANTED)
     return interpret(program, code, registers, pool, late, end)
 
 

@@ -79,6 +79,7 @@ RULES_ROCKETMQ = 1
 RULES_SERVICE_BUS = 2
 RULES_CORRELATION = 3
 RULES_AMQP = 4  # operations that only the dialect amqp has; all else there is RULES_RABBITMQ
+FAMILIES = 5  # their number; the kernel has operations for no other
 
 # Where the program ends: -1 less the verdict.
 END_FALSE = -1

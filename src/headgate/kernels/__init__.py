@@ -5,7 +5,42 @@ module `kernel.py` of the package they belong to, take integers only (addresses,
 so that importing a package neither imports numba nor fails where numba cannot be used.
 """
 
-from headgate.kernels.loading import KernelUnavailableWarning, address_of, kernel_modules, load, load_in_background
+from headgate.kernels.loading import (
+    KernelUnavailableWarning,
+    address_of,
+    is_compiled,
+    load,
+    load_in_background,
+    loaded,
+)
+from headgate.kernels.precompile import (
+    CACHED,
+    FILTER,
+    READ,
+    SWITCH,
+    cache_entries,
+    compile_missing,
+    kernel_modules,
+    missing,
+    served_modules,
+)
 from headgate.kernels.workspace import Workspace
 
-__all__ = ["KernelUnavailableWarning", "Workspace", "address_of", "kernel_modules", "load", "load_in_background"]
+__all__ = [
+    "CACHED",
+    "FILTER",
+    "READ",
+    "KernelUnavailableWarning",
+    "SWITCH",
+    "Workspace",
+    "address_of",
+    "cache_entries",
+    "compile_missing",
+    "is_compiled",
+    "kernel_modules",
+    "load",
+    "load_in_background",
+    "loaded",
+    "missing",
+    "served_modules",
+]

@@ -19,7 +19,7 @@ from numba.core import cgutils
 from numpy.typing import NDArray
 
 from headgate.kernels.compiler import helper, kernel
-from headgate.kernels.memory import build_prefetch, intrinsic, load_i64, load_u8
+from headgate.kernels.memory import build_prefetch, intrinsic, load_i64, load_u8, store_i64
 
 _FOLD_512 = (0x0154442BD4, 0x01C6E41596)
 _FOLD_128 = (0x01751997D0, 0x00CCAA009E)
@@ -161,6 +161,14 @@ def first_mismatch(data: int, starts: int, sizes: int, expected: int, count: int
         if crc32(data + load_i64(starts + at), load_i64(sizes + at), table) != load_i64(expected + at):
             return number
     return count
+
+
+@kernel("void(int64, int64, int64, int64, int64, int64)")
+def checksums(data: int, starts: int, sizes: int, found: int, count: int, table: int) -> None:
+    """Write the CRC-32 of each of `count` byte ranges to `found`; all as in `first_mismatch`."""
+    for number in range(count):
+        at = number << 3
+        store_i64(found + at, crc32(data + load_i64(starts + at), load_i64(sizes + at), table))
 
 
 def byte_table() -> NDArray[np.int64]:

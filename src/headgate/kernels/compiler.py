@@ -5,8 +5,8 @@ Traps guarded here (each met in practice, see docs/design/kernels.md):
 * numba leaves the 128-bit division helpers of the C compiler's runtime unresolved; an innocent loop with a step that is
   no power of two then jumps into nowhere. They are registered before anything compiles or loads.
 * The disk cache does not look at `nogil` nor at changed callees or constants in other files: every function here is
-  compiled with `nogil`, and the name of a module's cache folder is a digest over versions and all sources it may use:
-  the modules `kernel.py` and `layout.py` in its folder and below, and this package.
+  compiled with `nogil`, and the name of a module's cache folder is a digest over versions, the kind of processor and
+  all sources it may use: the module, and what it imports from this package.
 * A cache folder that cannot be written, or files in it that are damaged, raise: then kernels are compiled in memory.
 * Array objects inside kernels cost a factor of ten: signatures with anything but integers and floats are refused.
 """
@@ -41,8 +41,9 @@ CACHE_VARIABLE = "HEADGATE_CACHE"
 """Environment variable: folder for compiled kernels; default is `headgate` in the user's cache folder."""
 
 _DIVISION_SYMBOLS = ("__udivti3", "__divti3", "__umodti3", "__modti3")
-_PACKAGE = Path(__file__).resolve().parent.parent
-_IMPORTS = re.compile(r"^from headgate\.([a-z_0-9.]+) import", re.MULTILINE)
+_PACKAGE = Path(__file__).parent.parent
+_IMPORTS = re.compile(r"^from headgate\.([a-z_0-9.]+) import (\w*)", re.MULTILINE)
+_KERNELS = re.compile(r"^@kernel\(", re.MULTILINE)
 _SCALARS = {"int64", "float64", "void", "int32", "uint64"}
 
 
@@ -61,11 +62,11 @@ _register_division_symbols()
 def cache_folder(source: Path) -> Path | None:
     """Where the kernels of a module are kept; None where nothing can be written.
 
-    A folder per state of its sources, and per place of them, as numba finds kernels only for the place they were
-    compiled for.
+    A folder per state of its sources, per kind of processor, and per place of the sources, as numba finds kernels only
+    for the place they were compiled for.
     """
-    digest = hashlib.sha256(f"{numba.__version__} {sys.version} {source}".encode())
-    for part in sorted(_compiled_together(source)):
+    digest = hashlib.sha256(f"{numba.__version__} {sys.version} {source} {_processor()}".encode())
+    for part in sorted(compiled_together(source)):
         digest.update(part.read_bytes())
     base = os.environ.get(CACHE_VARIABLE)
     candidates = (
@@ -87,25 +88,52 @@ def cache_folder(source: Path) -> Path | None:
     return None
 
 
-def is_compiled(source: Path) -> bool:
-    """Whether the cache holds the kernels of a module; True, too, where it has none or nothing can be kept."""
-    if "@kernel(" not in source.read_text(encoding="utf-8"):
-        return True
-    folder = cache_folder(source)
-    return folder is None or any(folder.rglob("*.nbi"))
+@functools.cache
+def _processor() -> str:
+    """What numba compiles for: code for one model does not serve another."""
+    return f"{llvmlite.binding.get_host_cpu_name()} {llvmlite.binding.get_host_cpu_features().flatten()}"
 
 
-def _compiled_together(source: Path) -> set[Path]:
-    """The module, the modules of this package that it imports, those that they import, and all of `kernels`."""
+@functools.cache
+def kernel_count(source: Path) -> int:
+    """How many kernels a module declares."""
+    return len(_KERNELS.findall(source.read_text(encoding="utf-8")))
+
+
+def is_missing(source: Path) -> bool:
+    """Whether kernels of a module are not in the cache, although they could be kept there."""
+    folder = cache_folder(source) if kernel_count(source) else None
+    return folder is not None and not _holds_all(folder, source)
+
+
+def count_to_compile(source: Path) -> int:
+    """How many kernels importing a module compiles: its own, and those of the modules it imports."""
+    return sum(
+        kernel_count(part)
+        for part in compiled_together(source)
+        if (folder := cache_folder(part)) is None or not _holds_all(folder, part)
+    )
+
+
+def _holds_all(folder: Path, source: Path) -> bool:
+    # numba keeps each kernel in a file of its own, which it puts there complete.
+    return sum(1 for _ in folder.rglob("*.nbc")) >= kernel_count(source)
+
+
+@functools.cache
+def compiled_together(source: Path) -> frozenset[Path]:
+    """The module, the modules of this package that it imports, those that they import, and so on."""
     found: set[Path] = set()
-    waiting = [source, *_PACKAGE.joinpath("kernels").glob("*.py")]
+    waiting = [source]
     while waiting:
         module = waiting.pop()
         if module not in found and module.is_file():
             found.add(module)
-            names = _IMPORTS.findall(module.read_text(encoding="utf-8"))
-            waiting += [_PACKAGE.joinpath(*name.split(".")).with_suffix(".py") for name in names]
-    return found
+            for name, imported in _IMPORTS.findall(module.read_text(encoding="utf-8")):
+                # What is imported is a name of a module, or a module of a package.
+                place = _PACKAGE.joinpath(*name.split("."))
+                waiting += [place.with_suffix(".py"), place / f"{imported}.py"]
+    return frozenset(found)
 
 
 def kernel(signature: str) -> Callable[[F], F]:
@@ -141,12 +169,36 @@ def helper(function: F) -> F:
 
     `forceinline` is said although it is the default: left out, it is taken over from the caller that compiles it first.
     """
-    return _njit(nogil=True, error_model="numpy", boundscheck=False, forceinline=False)(function)  # type: ignore[no-any-return]
+    return _compiled_into_callers(function, forceinline=False)
 
 
 def inlined(function: F) -> F:
     """Like `helper`, but pasted into its callers before optimisation: for tiny functions on the innermost path."""
-    return _njit(nogil=True, error_model="numpy", boundscheck=False, forceinline=True)(function)  # type: ignore[no-any-return]
+    return _compiled_into_callers(function, forceinline=True)
+
+
+def _compiled_into_callers(function: F, *, forceinline: bool) -> F:
+    # Wrappers for callers in Python and C, which numba makes unless told otherwise, take a third of the time.
+    made = _njit(
+        nogil=True,
+        error_model="numpy",
+        boundscheck=False,
+        forceinline=forceinline,
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
+    )(function)
+    template_for = made.get_call_template
+
+    def template_for_any_integer(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        # numba would compile it anew for each constant that a caller passes. For truths that is wanted: their branches
+        # are left out, which a loop over messages notices.
+        plain = tuple(
+            numba.types.unliteral(each) if isinstance(each, numba.types.IntegerLiteral) else each for each in arguments
+        )
+        return template_for(plain, keywords)
+
+    made.get_call_template = template_for_any_integer
+    return made  # type: ignore[no-any-return]
 
 
 @functools.cache

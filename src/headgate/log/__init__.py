@@ -10,7 +10,7 @@ A reader never needs the writer, the writer never waits for a reader.
 from headgate.log.bloom import BloomMatcher, bloom_bytes
 from headgate.log.format import ChunkHeader, ChunkHeaders, ChunkType, decode_headers
 from headgate.log.offsets import OffsetKind, OffsetSpecification
-from headgate.log.root import list_streams, resolve_stream, stream_folder
+from headgate.log.root import list_streams, resolve_stream, stream_folder, stream_names
 from headgate.log.segment import Segment, SegmentReader, memory_of
 from headgate.log.settings import StreamArguments, StreamSettings
 from headgate.log.stream import Attachment, Stream
@@ -40,4 +40,5 @@ __all__ = [
     "memory_of",
     "resolve_stream",
     "stream_folder",
+    "stream_names",
 ]

@@ -1,13 +1,14 @@
 """Building chunks from many encoded messages: entries, Bloom bytes, CRC, room for a publisher sequence.
 
 Chunk id, timestamp and epoch stay zero until the place in a stream is known (`format.patch_headers`). With kernels
-about ten million messages of 200 bytes a second and core; the fallback gives the same bytes.
+about ten million messages of 200 bytes a second and core; the fallback gives the same bytes. Compressed chunks are
+built like the others and packed afterwards, at the speed of the codec.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,14 +18,17 @@ from headgate import kernels
 from headgate.columns import largest, smallest, total
 from headgate.errors import ConfigError
 from headgate.log.bloom import DEFAULT_FILTER_SIZE_BYTES, bloom_bytes, check_filter_size
+from headgate.log.compression import EXPANSION_LIMIT_BYTES, compress
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
     ENTRY_HEAD_BYTES,
     MAX_CHUNK_ENTRIES,
     MAX_ENTRY_BYTES,
     ChunkHeader,
-    ChunkType,
+    Compression,
+    assemble_chunk,
     decode_headers,
+    encode_sub_batch_head,
     windows,
 )
 from headgate.log.tracking import TrackingKind, TrackingRecord, check_reference
@@ -33,7 +37,7 @@ MAX_MESSAGES = 4096
 """Messages of a chunk, at most."""
 
 MAX_BYTES = 1 << 20
-"""Bytes of a chunk's data part, at most, unless a single message is larger."""
+"""Bytes of a chunk's data part, at most, unless a single message is larger; of a compressed one before it is packed."""
 
 Bytes = NDArray[np.uint8]
 Int64Array = NDArray[np.int64]
@@ -61,6 +65,23 @@ class FilterValues:
     def slice(self, first: int, end: int) -> FilterValues:
         """The values of the messages `first` … `end`, over the same bytes."""
         return FilterValues(self.data, self.starts[first:end], self.lengths[first:end])
+
+    def copy(self) -> FilterValues:
+        """The same values over bytes of their own, which hold nothing else."""
+        taken = np.maximum(self.lengths, 0)
+        data = gather(self.data, self.starts, self.lengths)
+        return FilterValues(data, np.cumsum(taken, dtype=np.int64) - taken, np.array(self.lengths, dtype=np.int64))
+
+    @staticmethod
+    def joined(parts: Sequence[FilterValues]) -> FilterValues:
+        """The values of one part or more, one behind the other."""
+        sizes = np.array([0] + [len(part.data) for part in parts[:-1]], dtype=np.int64)
+        bases = np.cumsum(sizes)
+        return FilterValues(
+            np.concatenate([part.data for part in parts]),
+            np.concatenate([part.starts + base for part, base in zip(parts, bases.tolist(), strict=True)]),
+            np.concatenate([part.lengths for part in parts]),
+        )
 
     @staticmethod
     def of(values: Iterable[bytes | None]) -> FilterValues:
@@ -101,13 +122,15 @@ class BuiltChunks:
 class ChunkLimits:
     """How chunks are cut and what they carry: the stream's filter size, room for a publisher's sequence, the limits.
 
-    `publisher` is the reference whose sequence each chunk's trailer has room for; None = no trailer.
+    `publisher` is the reference whose sequence each chunk's trailer has room for; None = no trailer. `compression`
+    other than NONE packs the messages of each chunk into a sub-batch (`pack_chunks`).
     """
 
     filter_size_bytes: int = DEFAULT_FILTER_SIZE_BYTES
     publisher: bytes | None = None
     max_messages: int = MAX_MESSAGES
     max_bytes: int = MAX_BYTES
+    compression: Compression = Compression.NONE
 
     def __post_init__(self) -> None:
         check_filter_size(self.filter_size_bytes, option="filter_size_bytes")
@@ -155,7 +178,7 @@ def build_chunks(
 
     `filter_values` None: no message has one. `boundaries`, in the form of `chunk_boundaries`, cuts elsewhere than the
     limits say; no chunk may get more than MAX_CHUNK_ENTRIES messages. They are built in `target` if it is large
-    enough, and then stay valid until its owner writes to it. Raises ConfigError for a message longer than an
+    enough, and may then be valid only until its owner writes to it. Raises ConfigError for a message longer than an
     entry can be, ValueError for messages outside `data` or another number of filter values than messages.
     """
     if boundaries is None:
@@ -168,8 +191,38 @@ def build_chunks(
         if not len(filter_values) or int(filter_values.lengths.max()) <= 0:
             filter_values = None
     if kernels.load("headgate.log.kernel") is None:
-        return _build_in_python(data, starts, lengths, filter_values, limits, boundaries)
-    return _build_in_kernel(data, starts, lengths, filter_values, limits, boundaries, target)
+        built = _build_in_python(data, starts, lengths, filter_values, limits, boundaries)
+    else:
+        built = _build_in_kernel(data, starts, lengths, filter_values, limits, boundaries, target)
+    return built if limits.compression is Compression.NONE else pack_chunks(built, limits.compression)
+
+
+def pack_chunks(built: BuiltChunks, compression: Compression) -> BuiltChunks:
+    """Chunks of simple entries, each with its messages in one sub-batch; Bloom bytes and trailers stay as they are.
+
+    So the filter values of the members set the bits of their chunk. A message beyond EXPANSION_LIMIT_BYTES, which has a
+    chunk of its own, stays a simple entry: readers refuse to expand so much.
+    """
+    view = built.data.data
+    packed = bytearray()
+    positions = []
+    for start, num_records in zip(built.positions.tolist(), built.num_records.tolist(), strict=True):
+        positions.append(len(packed))
+        header = ChunkHeader.decode(view[start : start + CHUNK_HEADER_BYTES], path="chunk to pack", position=start)
+        data_start = start + CHUNK_HEADER_BYTES + header.bloom_length
+        data_stop = data_start + header.data_length
+        stop = data_stop + header.trailer_length
+        if header.data_length > EXPANSION_LIMIT_BYTES:
+            packed += view[start:stop]
+            continue
+        body = compress(bytes(view[data_start:data_stop]), compression)
+        head = encode_sub_batch_head(compression, num_records, header.data_length, len(body))
+        header.num_entries = 1
+        header.crc = zlib.crc32(body, zlib.crc32(head))
+        header.data_length = len(head) + len(body)
+        for part in (header.encode(), view[start + CHUNK_HEADER_BYTES : data_start], head, body, view[data_stop:stop]):
+            packed += part
+    return BuiltChunks(np.frombuffer(packed, dtype=np.uint8), np.array(positions, dtype=np.int64), built.num_records)
 
 
 def check_ranges(data: Bytes, starts: Int64Array, lengths: Int64Array) -> None:
@@ -200,12 +253,17 @@ def _build_in_kernel(
     # A column may come in with strides; the kernel reads words side by side.
     columns = [np.ascontiguousarray(column, dtype=np.int64) for column in (starts, lengths, boundaries)]
     address = kernels.address_of
-    values = (0, 0, 0)
+    values = (0, 0, 0, 0)
     if filter_values is not None:
         value_columns = [
             np.ascontiguousarray(column, dtype=np.int64) for column in (filter_values.starts, filter_values.lengths)
         ]
-        values = (address(filter_values.data), address(value_columns[0]), address(value_columns[1]))
+        values = (
+            address(filter_values.data),
+            address(value_columns[0]),
+            address(value_columns[1]),
+            address(columns[2]),
+        )
     written = fill_chunks(
         address(data),
         address(columns[0]),
@@ -228,7 +286,7 @@ def fill_chunks(
     records: int,
     boundaries: int,
     chunk_count: int,
-    values: tuple[int, int, int],
+    values: tuple[int, int, int, int],
     limits: ChunkLimits,
     target: Bytes,
     positions: Int64Array,
@@ -236,7 +294,8 @@ def fill_chunks(
     """`build_chunks` of the kernel, CRCs included, into `target`; gives the bytes written. Only with kernels.
 
     Integers are addresses of int64 columns, checked by the caller; `values` those of the bytes, starts and lengths of
-    filter values, zeros for none. `positions` gets where each chunk starts in `target`.
+    filter values and of the first value of each chunk, zeros for none. `positions` gets where each chunk starts in
+    `target`.
     """
     kernel = kernels.load("headgate.log.kernel")
     checksum = kernels.load("headgate.kernels.checksum")
@@ -283,9 +342,8 @@ def _build_in_python(
     boundaries: Int64Array,
 ) -> BuiltChunks:
     view = data.data
-    parts: list[bytes | memoryview] = []
+    written = bytearray()
     positions = []
-    position = 0
     for first, end in zip(boundaries[:-1].tolist(), boundaries[1:].tolist(), strict=True):
         entries: list[bytes | memoryview] = []
         for start, length in zip(starts[first:end].tolist(), lengths[first:end].tolist(), strict=True):
@@ -296,23 +354,11 @@ def _build_in_python(
             bloom = bloom_bytes(
                 {filter_values.value(row) or b"" for row in range(first, end)}, limits.filter_size_bytes
             )
-        header = ChunkHeader(
-            chunk_type=ChunkType.USER,
-            num_entries=end - first,
-            num_records=end - first,
-            timestamp_ms=0,
-            epoch=0,
-            chunk_id=0,
-            crc=zlib.crc32(body),
-            data_length=len(body),
-            trailer_length=len(limits.trailer),
-            bloom_length=len(bloom),
-        )
-        parts += (header.encode(), bloom, body, limits.trailer)
-        positions.append(position)
-        position += header.size_bytes
-    joined = np.frombuffer(b"".join(parts), dtype=np.uint8).copy()
-    return BuiltChunks(joined, np.array(positions, dtype=np.int64), np.diff(boundaries))
+        positions.append(len(written))
+        written += assemble_chunk(
+            body, num_entries=end - first, num_records=end - first, bloom=bloom, trailer=limits.trailer
+        )[1]
+    return BuiltChunks(np.frombuffer(written, dtype=np.uint8), np.array(positions, dtype=np.int64), np.diff(boundaries))
 
 
 def stamp_sequences(data: Bytes, positions: Int64Array, sequences: NDArray[np.uint64]) -> None:
@@ -376,7 +422,7 @@ class ChunkBuilder:
             return
         lengths = np.concatenate(self._pending_lengths)
         data = np.concatenate(self._pending_messages)
-        values = _joined_values(self._pending_values)
+        values = FilterValues.joined(self._pending_values)
         self._pending_messages, self._pending_lengths, self._pending_values = [], [], []
         self._pending_count = self._pending_bytes = 0
         self._take(build_chunks(data, np.cumsum(lengths) - lengths, lengths, values, self._limits))
@@ -392,23 +438,9 @@ class ChunkBuilder:
             return
         self._pending_messages.append(gather(data, starts, lengths))
         self._pending_lengths.append(np.array(lengths, dtype=np.int64))
-        taken = np.maximum(values.lengths, 0)
-        copied = gather(values.data, values.starts, values.lengths)
-        self._pending_values.append(
-            FilterValues(copied, np.cumsum(taken, dtype=np.int64) - taken, np.array(values.lengths, dtype=np.int64))
-        )
+        self._pending_values.append(values.copy())
         self._pending_count += len(starts)
         self._pending_bytes += int(lengths.sum()) + ENTRY_HEAD_BYTES * len(lengths)
-
-
-def _joined_values(parts: list[FilterValues]) -> FilterValues:
-    sizes = np.array([0] + [len(part.data) for part in parts[:-1]], dtype=np.int64)
-    bases = np.cumsum(sizes)
-    return FilterValues(
-        np.concatenate([part.data for part in parts]),
-        np.concatenate([part.starts + base for part, base in zip(parts, bases.tolist(), strict=True)]),
-        np.concatenate([part.lengths for part in parts]),
-    )
 
 
 def gather(data: Bytes, starts: Int64Array, lengths: Int64Array) -> Bytes:

@@ -11,17 +11,24 @@ from numpy.typing import NDArray
 from headgate import kernels
 
 _CRC_PIECE_BYTES = 1 << 20
+_KERNEL = "headgate.kernels.checksum"
 
 
 def first_mismatch(
-    data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64], expected: NDArray[np.int64]
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    expected: NDArray[np.int64],
+    *,
+    only_loaded: bool = False,
 ) -> int | None:
     """Number of the first byte range of `data` whose CRC-32 is not the expected one; None when all are right.
 
     `starts`, `sizes` (bytes, inside `data`) and `expected` (unsigned) are `(ranges,)` int64. Cost: about 25 GB/s where
-    the processor multiplies without carries, else the standard library's speed.
+    the processor multiplies without carries, else the standard library's speed; that one also with `only_loaded` where
+    the process has no kernels yet: planning a read does not load them.
     """
-    kernel = kernels.load("headgate.kernels.checksum")
+    kernel = kernels.loaded(_KERNEL) if only_loaded else kernels.load(_KERNEL)
     if kernel is not None and kernel.HAS_CARRYLESS_MULTIPLY:
         arrays = [np.ascontiguousarray(array, dtype=np.int64) for array in (starts, sizes, expected)]
         addresses = [kernels.address_of(array) for array in arrays]
@@ -33,6 +40,22 @@ def first_mismatch(
         if zlib.crc32(view[start : start + size]) != crc:
             return number
     return None
+
+
+def crcs_of_ranges(data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The CRC-32 of each byte range of `data`, `(ranges,)` int64; by the kernel only if the process has loaded it."""
+    kernel = kernels.loaded(_KERNEL)
+    if kernel is not None and kernel.HAS_CARRYLESS_MULTIPLY:
+        found = np.empty(len(starts), dtype=np.int64)
+        begins, lengths = (np.ascontiguousarray(array, dtype=np.int64) for array in (starts, sizes))
+        address = kernels.address_of
+        kernel.checksums(
+            address(data), address(begins), address(lengths), address(found), len(found), address(kernel.byte_table())
+        )
+        return found
+    view = data.data
+    ranges = zip(starts.tolist(), sizes.tolist(), strict=True)
+    return np.fromiter((zlib.crc32(view[start : start + size]) for start, size in ranges), np.int64, len(starts))
 
 
 def crc_of_range(descriptor: int, position: int, count: int) -> int:

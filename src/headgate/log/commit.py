@@ -27,6 +27,7 @@ from headgate.log.crash_points import CommitStep, reached
 from headgate.log.files import DiskFile, OpenFile
 from headgate.log.lock import Wait, no_wait
 from headgate.log.manifest import MAX_BATCH, SEQUENCE_BITS, Commits, Manifest, Output
+from headgate.log.settings import check_identity
 from headgate.log.staging import StagedChunks
 from headgate.log.stream import Stream
 from headgate.log.writer import Writer
@@ -54,18 +55,23 @@ class Committed:
 
 
 def output_of(
-    root: Path, stream: Path, staged: Sequence[StagedChunks | None], *, filter_source: str | None = None
+    root: Path,
+    stream: Path,
+    staged: Sequence[StagedChunks | None],
+    *,
+    identity: str,
+    filter_source: str | None = None,
 ) -> Output:
     """The staged chunks that a batch appends to the stream in a folder, in order; None stands for an empty task.
 
-    Both are real paths, without links. Raises ConfigError for a stream outside the root: the manifest could not be
-    found from it.
+    `identity` is that of the stream for which they were staged. Both paths are real ones, without links. Raises
+    ConfigError for a stream outside the root: the manifest could not be found from it.
     """
     try:
         name = stream.relative_to(root).as_posix()
     except ValueError:
         raise ConfigError(f"stream {stream} lies outside the root {root}; outputs of one batch share a root") from None
-    return Output(name, tuple(part for part in staged if part is not None), filter_source)
+    return Output(name, identity, tuple(part for part in staged if part is not None), filter_source)
 
 
 def commit_batch(
@@ -86,11 +92,12 @@ def commit_batch(
     `wait` is for the locks of the streams. After an error the batch may be decided or not: commit it again, or
     `abort_batch` and stage it anew; nothing comes twice. What earlier attempts left in staging goes, too: no later
     batch of the query may be staged meanwhile. Raises ConfigError for outputs that cannot be numbered,
-    StreamNotFoundError, StreamLockedError and the errors of appending.
+    StreamNotFoundError, StreamReplacedError where an output was staged for a stream that was made again since,
+    StreamLockedError and the errors of appending. What was decided for such a stream is done: it went with it.
     """
     _check(query, batch, outputs)
     commits = Commits(root)
-    streams = {output.stream: Stream.open(commits.root / output.stream) for output in outputs}
+    streams = {output.stream: _opened(commits.root, output) for output in outputs}
     reached(CommitStep.STAGED)
     parts = [part for output in outputs for part in output.staged]
     first_written_ns = _first_written_ns(commits.root, parts)
@@ -114,6 +121,14 @@ def commit_batch(
         messages=sum(part.messages for part in parts),
         size_bytes=sum(part.size_bytes for part in parts),
     )
+
+
+def _opened(root: Path, output: Output) -> Stream:
+    folder = root / output.stream
+    stream = Stream.open(folder)
+    if stream.identity != output.identity:
+        check_identity(folder, output.identity, name=stream.name)
+    return stream
 
 
 def _append(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import struct
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from headgate.errors import ConfigError, CorruptChunkError
 from headgate.log.bloom import bloom_bytes
 from headgate.log.build import MAX_BYTES, MAX_MESSAGES
-from headgate.log.compression import compress, decompress
+from headgate.log.compression import EXPANSION_LIMIT_BYTES, compress, decompress
 from headgate.log.format import (
     ENTRY_HEAD_BYTES,
     MAX_CHUNK_ENTRIES,
@@ -24,13 +23,13 @@ from headgate.log.format import (
     ChunkHeader,
     ChunkType,
     Compression,
+    assemble_chunk,
+    decode_sub_batch_head,
+    encode_sub_batch_head,
 )
-
-EXPANSION_LIMIT_BYTES = 64 << 20
-"""Default limit for the uncompressed sub-batches of one chunk; clients write some hundred kilobytes."""
+from headgate.log.walk import walk_entries
 
 _SUB_BATCH = 0x80
-_SUB_BATCH_HEAD = struct.Struct(">BHII")
 _U32 = struct.Struct(">I")
 
 Buffer = bytes | bytearray | memoryview
@@ -66,8 +65,8 @@ class SubBatch:
 
     def encode(self) -> bytes:
         """The entry's bytes, head included."""
-        head = _SUB_BATCH | self.compression << 4
-        return _SUB_BATCH_HEAD.pack(head, self.num_records, self.uncompressed_length, len(self.body)) + self.body
+        head = encode_sub_batch_head(self.compression, self.num_records, self.uncompressed_length, len(self.body))
+        return head + self.body
 
     def expand(self, *, limit_bytes: int, path: str | Path, position: int) -> bytes:
         """The uncompressed content: exactly as many bytes and simple entries as the head says.
@@ -144,8 +143,8 @@ def entries_of(data: Buffer, num_entries: int, *, path: str | Path, position: in
             )
         body = bytes(view[body_at : body_at + length])
         if is_sub_batch:
-            first, records, uncompressed, _ = _SUB_BATCH_HEAD.unpack_from(view, at)
-            yield SubBatch(first >> 4 & 7, records, uncompressed, body, body_at)
+            compression, records, uncompressed, _ = decode_sub_batch_head(view, at)
+            yield SubBatch(compression, records, uncompressed, body, body_at)
         else:
             yield SimpleEntry(body_at, body)
         at = body_at + length
@@ -175,21 +174,46 @@ def unpack_chunk(
     `data` is the data part, found at `position` of `path`. `limit_bytes` bounds what its sub-batches
     expand to together. Raises CorruptChunkError for a malformed or oversized entry and for a wrong number of records.
     """
-    parts: list[bytes] = []
-    room = limit_bytes
-    for entry in entries_of(data, header.num_entries, path=path, position=position):
-        if isinstance(entry, SimpleEntry):
-            parts.append(entry.body)
-        else:
-            parts.extend(entry.messages(limit_bytes=room, path=path, position=position + entry.position))
-            room -= entry.uncompressed_length
-    if len(parts) != header.num_records:
+    entries = entries_of(data, header.num_entries, path=path, position=position)
+    unpacked = unpack_entries(entries, limit_bytes=limit_bytes, path=path, position=position)
+    if len(unpacked.starts) != header.num_records:
         raise CorruptChunkError(
-            f"the chunk says {header.num_records} records, its entries hold {len(parts)}", path=path, position=position
+            f"the chunk says {header.num_records} records, its entries hold {len(unpacked.starts)}",
+            path=path,
+            position=position,
         )
-    lengths = np.fromiter((len(part) for part in parts), dtype=np.int64, count=len(parts))
-    joined = np.frombuffer(b"".join([*parts, bytes(SLACK_BYTES)]), dtype=np.uint8)
-    return UnpackedChunk(joined, np.cumsum(lengths) - lengths, lengths)
+    return unpacked
+
+
+def unpack_entries(entries: Iterable[Entry], *, limit_bytes: int, path: str | Path, position: int) -> UnpackedChunk:
+    """The messages of some entries, as `unpack_chunk` gives those of a chunk; its errors, but that of the number."""
+    given: list[Entry] = []
+    contents: list[bytes] = []
+    room = limit_bytes
+    for entry in entries:
+        given.append(entry)
+        if isinstance(entry, SimpleEntry):
+            contents.append(encode_entry(entry.body))
+        else:
+            contents.append(entry.expand(limit_bytes=room, path=path, position=position + entry.position))
+            room -= entry.uncompressed_length
+    sizes = np.fromiter(map(len, contents), dtype=np.int64, count=len(contents))
+    counts = np.fromiter((entry.num_records for entry in given), dtype=np.int64, count=len(given))
+    joined = np.frombuffer(b"".join([*contents, bytes(SLACK_BYTES)]), dtype=np.uint8)
+    walked = walk_entries(
+        joined,
+        data_starts=np.cumsum(sizes) - sizes,
+        data_lengths=sizes,
+        entry_counts=counts,
+        chunk_ids=np.zeros(len(given), dtype=np.int64),
+    )
+    if walked.stop is not None:
+        broken = given[walked.stop.chunk]
+        assert isinstance(broken, SubBatch)
+        # One message at a time finds what is wrong, and says it.
+        found = len(list(broken.messages(limit_bytes=limit_bytes, path=path, position=position + broken.position)))
+        raise CorruptChunkError(f"a sub-batch of {found} messages is malformed", path=path, position=position)
+    return UnpackedChunk(joined, walked.starts, walked.lengths)
 
 
 def encode_chunk(
@@ -207,36 +231,36 @@ def encode_chunk(
     if not 1 <= len(entries) <= MAX_CHUNK_ENTRIES:
         raise ConfigError(f"a chunk of {len(entries)} entries; expected 1 to {MAX_CHUNK_ENTRIES}")
     data = b"".join([entry.encode() if isinstance(entry, SubBatch) else encode_entry(entry) for entry in entries])
-    bloom = bloom_bytes(filter_values, filter_size_bytes)
-    header = ChunkHeader(
-        chunk_type=chunk_type,
+    _, chunk = assemble_chunk(
+        data,
         num_entries=len(entries),
         num_records=sum([entry.num_records if isinstance(entry, SubBatch) else 1 for entry in entries]),
-        timestamp_ms=0,
-        epoch=0,
-        chunk_id=0,
-        crc=zlib.crc32(data),
-        data_length=len(data),
-        trailer_length=len(trailer),
-        bloom_length=len(bloom),
+        bloom=bloom_bytes(filter_values, filter_size_bytes),
+        trailer=trailer,
+        chunk_type=chunk_type,
     )
-    return header.encode() + bloom + data + trailer
+    return chunk
 
 
 def chunk_groups(messages: Sequence[tuple[bytes, bytes | None] | SubBatch]) -> list[range]:
     """Runs of messages, each (body, filter value or None), and sub-batches that make a chunk each."""
-    groups, start, data_bytes = [], 0, 0
+    groups, start, data_bytes, expanded_bytes = [], 0, 0, 0
     for row, message in enumerate(messages):
         if isinstance(message, SubBatch):
-            body, size = message.body, SUB_BATCH_HEAD_BYTES + len(message.body)
+            body, size, expanded = message.body, SUB_BATCH_HEAD_BYTES + len(message.body), message.uncompressed_length
         else:
-            body, size = message[0], ENTRY_HEAD_BYTES + len(message[0])
+            body, size, expanded = message[0], ENTRY_HEAD_BYTES + len(message[0]), 0
         if len(body) > MAX_ENTRY_BYTES:
             raise ConfigError(f"a message of {len(body)} bytes; the limit is {MAX_ENTRY_BYTES}")
-        if row > start and (row - start >= MAX_MESSAGES or data_bytes + size > MAX_BYTES):
+        if row > start and (
+            row - start >= MAX_MESSAGES
+            or data_bytes + size > MAX_BYTES
+            or expanded_bytes + expanded > EXPANSION_LIMIT_BYTES
+        ):
             groups.append(range(start, row))
-            start, data_bytes = row, 0
+            start, data_bytes, expanded_bytes = row, 0, 0
         data_bytes += size
+        expanded_bytes += expanded
     if start < len(messages):
         groups.append(range(start, len(messages)))
     return groups

@@ -44,9 +44,11 @@ Segment = head `OSIL` 00 00 00 01, then chunks without gaps. Index = head `OSII`
 from __future__ import annotations
 
 import struct
+import zlib
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -71,6 +73,8 @@ SLACK_BYTES = 8
 """Readable bytes behind the last asked byte in every buffer that a reader of this package hands out."""
 
 _HEADER = struct.Struct(">BBHIqQQIIIB3x")
+_SUB_BATCH_HEAD = struct.Struct(">BHII")
+_SUB_BATCH_BIT = 0x80
 _INDEX_RECORD = struct.Struct(">QqQIB")
 
 HEADER_DTYPE = np.dtype(
@@ -115,6 +119,17 @@ class Compression(IntEnum):
     SNAPPY = 2
     LZ4 = 3
     ZSTD = 4
+
+
+def encode_sub_batch_head(compression: int, num_records: int, uncompressed_length: int, length: int) -> bytes:
+    """The 11 bytes before the body of a sub-batch; lengths in bytes."""
+    return _SUB_BATCH_HEAD.pack(_SUB_BATCH_BIT | compression << 4, num_records, uncompressed_length, length)
+
+
+def decode_sub_batch_head(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int, int, int]:
+    """The arguments of `encode_sub_batch_head` that made the 11 bytes at `position` of `data`."""
+    first, num_records, uncompressed_length, length = _SUB_BATCH_HEAD.unpack_from(data, position)
+    return first >> 4 & 7, num_records, uncompressed_length, length
 
 
 class ChunkHeader(msgspec.Struct):
@@ -177,6 +192,37 @@ class ChunkHeader(msgspec.Struct):
         return header
 
 
+def assemble_chunk(
+    data: bytes,
+    *,
+    num_entries: int,
+    num_records: int,
+    bloom: bytes = b"",
+    trailer: bytes = b"",
+    chunk_type: ChunkType = ChunkType.USER,
+    timestamp_ms: int = 0,
+    epoch: int = 0,
+    chunk_id: int = 0,
+) -> tuple[ChunkHeader, bytes]:
+    """The header of a chunk with these parts, and the bytes of the whole chunk; `data` are its encoded entries.
+
+    Time, epoch and chunk id of 0 are for a writer to fill in (`patch_headers`).
+    """
+    header = ChunkHeader(
+        chunk_type=chunk_type,
+        num_entries=num_entries,
+        num_records=num_records,
+        timestamp_ms=timestamp_ms,
+        epoch=epoch,
+        chunk_id=chunk_id,
+        crc=zlib.crc32(data),
+        data_length=len(data),
+        trailer_length=len(trailer),
+        bloom_length=len(bloom),
+    )
+    return header, b"".join((header.encode(), bloom, data, trailer))
+
+
 def _header_problem(magic: int, chunk_type: int, beyond_63_bits: bool) -> str | None:
     if magic != CHUNK_MAGIC:
         return f"no chunk here: first byte is 0x{magic:02x}, expected 0x{CHUNK_MAGIC:02x} (magic 5, version 0)"
@@ -201,6 +247,16 @@ class ChunkHeaders:
 
     def __len__(self) -> int:
         return len(self.records)
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where the headers lie in `data`."""
+        return self.bloom_positions - CHUNK_HEADER_BYTES
+
+    @property
+    def front_lengths(self) -> NDArray[np.int64]:
+        """Bytes of header and Bloom filter together."""
+        return CHUNK_HEADER_BYTES + self.bloom_length
 
     def _column(self, name: str) -> NDArray[np.int64]:
         return self.records[name].astype(np.int64)
@@ -320,9 +376,25 @@ def encode_index_record(chunk_id: int, timestamp_ms: int, epoch: int, position: 
     return _INDEX_RECORD.pack(chunk_id, timestamp_ms, epoch, position, chunk_type)
 
 
-def position_of_record(record: bytes) -> int:
-    """Where the chunk of an index record begins in its segment file."""
-    return int(_INDEX_RECORD.unpack(record)[3])
+class IndexRecord(NamedTuple):
+    """What the index says of one chunk: `position` is the byte in the segment file where its header begins."""
+
+    chunk_id: int
+    timestamp_ms: int
+    epoch: int
+    position: int
+    chunk_type: int
+
+    @staticmethod
+    def decode(raw: bytes) -> IndexRecord:
+        """The record in 29 bytes; of fewer bytes, as at the end of a file, a record of zeros."""
+        return IndexRecord(*(_INDEX_RECORD.unpack(raw) if len(raw) == INDEX_RECORD_BYTES else (0, 0, 0, 0, 0)))
+
+    def __str__(self) -> str:
+        return (
+            f"chunk id {self.chunk_id}, time {self.timestamp_ms}, epoch {self.epoch}, position {self.position}, "
+            f"type {self.chunk_type}"
+        )
 
 
 def segment_name(chunk_id: int) -> str:

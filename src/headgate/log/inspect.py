@@ -7,7 +7,7 @@ bounded memory: one chunk's entries at most, checksums piece by piece.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -15,19 +15,22 @@ from pathlib import Path
 import numpy as np
 
 from headgate.errors import CorruptChunkError, LogError
-from headgate.log.bloom import fill_ratio
+from headgate.log.bloom import MIN_FILTER_SIZE_BYTES, bloom_bytes, fill_ratio
 from headgate.log.checksums import crc_of_range
-from headgate.log.entries import EXPANSION_LIMIT_BYTES, SubBatch, entries_of
+from headgate.log.compression import EXPANSION_LIMIT_BYTES
+from headgate.log.entries import SubBatch, entries_of
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
     ENTRY_HEAD_BYTES,
     FILE_HEAD_BYTES,
+    INDEX_DTYPE,
+    INDEX_HEAD,
     INDEX_RECORD_BYTES,
     SEGMENT_HEAD,
     ChunkHeader,
     ChunkType,
 )
-from headgate.log.pairs import orphaned_segments
+from headgate.log.seal import load_seal
 from headgate.log.segment import Segment
 from headgate.log.stream import Stream
 from headgate.log.table import ChunkTable
@@ -36,6 +39,10 @@ from headgate.log.tracking import TrackingState, decode_records, read_tracking
 _HEADER_ROWS = 8192
 _WHOLE_CHUNK_BYTES = 256 << 20
 """Entries of chunks with more data than this are not looked at, only their checksum."""
+
+
+FilterValues = Callable[[ChunkHeader, Sequence[bytes]], Sequence[bytes | None] | None]
+"""The filter value of each message of a chunk by the declared source, None for one without; None for no declaration."""
 
 
 class CrcState(Enum):
@@ -66,6 +73,7 @@ class StreamInfo:
     """A stream at a glance. `num_messages` counts records of user chunks, `data_bytes` their data parts."""
 
     name: str
+    identity: str
     path: Path
     is_foreign: bool
     filter_size_bytes: int
@@ -100,6 +108,7 @@ class StreamInfo:
         first_times = [segment.first_timestamp_ms for segment in self.segments if segment.num_chunks]
         last_times = [segment.last_timestamp_ms for segment in self.segments if segment.num_chunks]
         return {
+            "identity": self.identity,
             "kind": "foreign" if self.is_foreign else "own",
             "messages": self.num_messages,
             "first_offset": self.first_offset,
@@ -150,6 +159,7 @@ def stream_info(stream: Stream) -> StreamInfo:
     segments = [_segment_info(segment) for segment in stream.segments()]
     return StreamInfo(
         name=stream.name,
+        identity=stream.identity,
         path=stream.path,
         is_foreign=stream.is_foreign,
         filter_size_bytes=stream.filter_size_bytes,
@@ -188,69 +198,128 @@ def dump_chunks(stream: Stream, *, check_crc: bool) -> Iterator[ChunkDump | Dama
 
     Chunks that no index record names (being written, or left by a crash) are shown with `in_index` false.
     """
-    for segment in stream.segments():
+    for segment in stream.segments_left():
         yield from _walk_segment(segment, check_crc=check_crc)
 
 
-def verify_stream(stream: Stream, *, limit_bytes: int = EXPANSION_LIMIT_BYTES) -> Iterator[ChunkDump | Damage]:
+def verify_stream(
+    stream: Stream,
+    *,
+    limit_bytes: int = EXPANSION_LIMIT_BYTES,
+    filter_values: FilterValues | None = None,
+) -> Iterator[ChunkDump | Damage]:
     """Check everything that can be checked: yields each chunk looked at, and a Damage for all that is wrong.
 
-    Index records against headers, chunk ids without gaps, checksums, entries, sub-batches (expanded up to `limit_bytes`
-    per chunk), tracking records, segments without index. Bytes behind the last index record are no damage: a writer may
-    be at work, and recovery cuts them.
+    Index records against headers, chunk ids without gaps, checksums, seals, entries, sub-batches (expanded up to
+    `limit_bytes` per chunk), tracking records, missing files; with `filter_values` also the Bloom filters of chunks
+    that were written under a declared source. Bytes behind the last index record are no damage: a writer may be at
+    work, and recovery cuts them.
     """
-    for chunk_id in orphaned_segments(stream.path):
-        path = stream.path / f"{chunk_id:020d}.segment"
-        yield Damage(path, None, "segment without an index file")
+    try:
+        segments = stream.segments()
+    except CorruptChunkError as error:
+        yield Damage(error.path, error.position, error.reason)
+        segments = stream.segments_left()
+    yield from _left_behind(stream, segments)
     expected: int | None = None
-    for segment in stream.segments():
+    for segment in segments:
         if expected is not None and segment.first_chunk_id != expected:
             yield Damage(
                 segment.segment_path, None, f"segment begins at offset {segment.first_chunk_id}, expected {expected}"
             )
         expected = segment.first_chunk_id
-        is_suspect = False
-        for found in _walk_segment(segment, check_crc=True):
+        is_suspect = is_damaged = False
+        for found in _verify_segment(segment, limit_bytes, filter_values):
             yield found
             if isinstance(found, Damage):
-                is_suspect = True
+                is_suspect = is_damaged = True
                 continue
             if not found.in_index:
                 continue
-            if expected is not None and not is_suspect and found.header.chunk_id != expected:
+            if not is_suspect and found.header.chunk_id != expected and expected is not None:
                 yield Damage(found.path, found.position, f"chunk id {found.header.chunk_id}, expected {expected}")
+                is_damaged = True
             # One wrong header is one damage, not a second one of the chunk or segment behind it.
             expected = None if is_suspect else found.header.next_chunk_id
             is_suspect = False
-            if found.is_torn:
-                yield Damage(found.path, found.position, "the file ends inside the chunk")
-            elif found.crc is CrcState.BAD:
-                yield Damage(found.path, found.position, f"data of chunk {found.header.chunk_id} fails its CRC")
-            else:
-                yield from _check_content(found, limit_bytes)
+        if is_suspect:
+            expected = None
+        if not is_damaged:
+            for damage in _as_readers_see(segment):
+                yield damage
+                expected = None
+
+
+def _left_behind(stream: Stream, segments: Sequence[Segment]) -> Iterator[Damage]:
+    """Segments without an index that are older than all others: no reader sees them."""
+    first = segments[0].first_chunk_id if segments else 0
+    for path in sorted(stream.path.glob("*.segment")):
+        if path.stem.isdecimal() and int(path.stem) < first and not path.with_suffix(".index").exists():
+            reason = "no index: retention stopped halfway, or the index is lost; headgate stream repair makes it again"
+            yield Damage(path, None, reason)
+
+
+def _verify_segment(
+    segment: Segment, limit_bytes: int, filter_values: FilterValues | None
+) -> Iterator[ChunkDump | Damage]:
+    """The chunks of a segment, each before what is wrong in it."""
+    for found in _walk_segment(segment, check_crc=True):
+        yield found
+        if isinstance(found, Damage) or not found.in_index:
+            continue
+        if found.is_torn:
+            yield Damage(found.path, found.position, "the file ends inside the chunk")
+        elif found.crc is CrcState.BAD:
+            yield Damage(found.path, found.position, f"data of chunk {found.header.chunk_id} fails its CRC")
+        else:
+            yield from _check_content(found, limit_bytes, filter_values)
+
+
+def _as_readers_see(segment: Segment) -> Iterator[Damage]:
+    """What readers refuse a segment for, and its seal if that cannot be used."""
+    try:
+        with segment.open() as reader:
+            count = len(reader.chunks())
+            for start in range(0, count, _HEADER_ROWS):
+                reader.headers(start, min(start + _HEADER_ROWS, count))
+        if segment.mappable:
+            load_seal(segment.segment_path)
+    except LogError as error:
+        yield Damage(error.path, error.position, error.reason)
 
 
 def _walk_segment(segment: Segment, *, check_crc: bool) -> Iterator[ChunkDump | Damage]:
-    path = segment.segment_path
+    path, index_path = segment.segment_path, segment.index_path
     try:
-        with segment.open() as reader:
-            table = reader.chunks()
-        index_bytes = segment.index_path.stat().st_size
+        raw = index_path.read_bytes()
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except LogError as error:
-        yield Damage(error.path, error.position, error.reason)
-        return
     except FileNotFoundError:
         yield Damage(path, None, "the segment was deleted while it was looked at")
         return
     try:
+        for found, head, file in (
+            (raw[:FILE_HEAD_BYTES], INDEX_HEAD, index_path),
+            (os.pread(descriptor, FILE_HEAD_BYTES, 0), SEGMENT_HEAD, path),
+        ):
+            if found != head:
+                yield Damage(file, 0, f"file head is {found.hex(' ') or 'missing'}, expected {head.hex(' ')}")
+                return
+        table, named = _table_of(raw, os.fstat(descriptor).st_size)
         yield from _walk_chunks(descriptor, path, table, check_crc)
-        left = (index_bytes - FILE_HEAD_BYTES) - len(table) * INDEX_RECORD_BYTES
-        if left > 0 and not segment.is_newest:
-            reason = f"{left} bytes behind the last record that names a chunk"
-            yield Damage(segment.index_path, FILE_HEAD_BYTES + len(table) * INDEX_RECORD_BYTES, reason)
+        if named < len(raw) and not segment.is_newest:
+            yield Damage(index_path, named, f"{len(raw) - named} bytes behind the last record that names a chunk")
     finally:
         os.close(descriptor)
+
+
+def _table_of(raw: bytes, segment_size: int) -> tuple[ChunkTable, int]:
+    """The index records of a file that name a place in the segment, by place, and the byte behind the last of them."""
+    count = (len(raw) - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
+    records = np.frombuffer(raw, dtype=INDEX_DTYPE, offset=FILE_HEAD_BYTES, count=count)
+    positions = records["position"].astype(np.int64)
+    rows = np.flatnonzero((positions >= FILE_HEAD_BYTES) & (positions + CHUNK_HEADER_BYTES <= segment_size))
+    named = FILE_HEAD_BYTES + INDEX_RECORD_BYTES * int(rows.max(initial=-1) + 1)
+    return ChunkTable.of(records[rows[np.argsort(positions[rows], kind="stable")]]), named
 
 
 def _walk_chunks(descriptor: int, path: Path, table: ChunkTable, check_crc: bool) -> Iterator[ChunkDump | Damage]:
@@ -299,8 +368,8 @@ def _compare(table: ChunkTable, row: int, header: ChunkHeader, path: Path, posit
             yield Damage(path, position, f"{name} is {header_value} in the header, {index_value} in the index")
 
 
-def _check_content(chunk: ChunkDump, limit_bytes: int) -> Iterator[Damage]:
-    """Entries, sub-batches and tracking records of one chunk whose bytes are all there."""
+def _check_content(chunk: ChunkDump, limit_bytes: int, filter_values: FilterValues | None) -> Iterator[Damage]:
+    """Entries, sub-batches, tracking records and Bloom filter of one chunk whose bytes are all there."""
     header, path = chunk.header, chunk.path
     start = chunk.position + CHUNK_HEADER_BYTES + header.bloom_length
     with path.open("rb") as file:
@@ -308,16 +377,47 @@ def _check_content(chunk: ChunkDump, limit_bytes: int) -> Iterator[Damage]:
         trailer = file.read(header.trailer_length)
         if header.data_length > _WHOLE_CHUNK_BYTES:
             return
-        file.seek(start)
+        file.seek(start - header.bloom_length)
+        bloom = file.read(header.bloom_length)
         data = file.read(header.data_length)
     yield from check_data(
         header, data, limit_bytes=limit_bytes, path=path, position=chunk.position, data_position=start
     )
+    if filter_values is not None and header.chunk_type == ChunkType.USER:
+        yield from _check_filter(header, bloom, data, filter_values, path, chunk.position, limit_bytes)
     try:
         for _ in decode_records(trailer, in_snapshot=False, path=path, position=start + header.data_length):
             pass
     except CorruptChunkError as error:
         yield Damage(error.path, error.position, error.reason)
+
+
+def _check_filter(
+    header: ChunkHeader,
+    bloom: bytes,
+    data: bytes,
+    filter_values: FilterValues,
+    path: Path,
+    position: int,
+    limit_bytes: int,
+) -> Iterator[Damage]:
+    """Whether the Bloom filter lets the chunk through for each value that its messages have by their declaration."""
+    messages: list[bytes] = []
+    try:
+        for entry in entries_of(data, header.num_entries, path=path, position=position):
+            if isinstance(entry, SubBatch):
+                messages += entry.messages(limit_bytes=limit_bytes, path=path, position=position)
+            else:
+                messages.append(entry.body)
+    except CorruptChunkError:
+        # The check of the entries reports it.
+        return
+    values = filter_values(header, messages)
+    if values is None:
+        return
+    if bloom_bytes(values, max(len(bloom), MIN_FILTER_SIZE_BYTES)) != bloom:
+        reason = f"the Bloom filter of chunk {header.chunk_id} is not that of its messages by their declared source"
+        yield Damage(path, position, reason)
 
 
 def check_data(

@@ -228,7 +228,7 @@ def _fetch_ahead(data: int, starts: int, lengths: int, message: int, end: int) -
 
 @kernel(
     "int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64,"
-    " int64)"
+    " int64, int64)"
 )
 def build_chunks(
     data: int,
@@ -240,6 +240,7 @@ def build_chunks(
     values: int,
     value_starts: int,
     value_lengths: int,
+    value_boundaries: int,
     filter_size: int,
     trailer: int,
     trailer_size: int,
@@ -252,9 +253,10 @@ def build_chunks(
 
     Chunk i holds the entries `boundaries[i]` … `boundaries[i + 1]`. `records` 0: all of them are messages; else
     `records[i]` above 0 says that entry i is a sub-batch of so many messages, copied as it is, and no chunk holds both.
-    `value_lengths` 0: no message has a filter value; else a length ≤ 0 says so of one message. `trailer` bytes are
-    copied behind each chunk. Timestamp, epoch and chunk id are zero; so is the CRC with a `crc_table` of 0.
-    `positions[i]` gets where chunk i starts.
+    `value_lengths` 0: no message has a filter value; else chunk i has the values `value_boundaries[i]` …
+    `value_boundaries[i + 1]`, one per message, where a length ≤ 0 says that it has none; a sub-batch whose members'
+    values are not known has no rows there. `trailer` bytes are copied behind each chunk. Timestamp, epoch and chunk id
+    are zero; so is the CRC with a `crc_table` of 0. `positions[i]` gets where chunk i starts.
     """
     position = target
     for chunk in range(chunk_count):
@@ -265,14 +267,16 @@ def build_chunks(
         position += _HEADER_BYTES
         bloom_size = 0
         is_sub_batched = records != 0 and load_i64(records + (first << 3)) > 0
-        if value_lengths != 0 and not is_sub_batched:
-            for message in range(first, end):
+        if value_lengths != 0:
+            first_value = load_i64(value_boundaries + (chunk << 3))
+            end_value = load_i64(value_boundaries + (chunk << 3) + 8)
+            for message in range(first_value, end_value):
                 if load_i64(value_lengths + (message << 3)) > 0:
                     bloom_size = filter_size
                     break
-        if bloom_size != 0:
-            _fill_bloom(position, bloom_size, values, value_starts, value_lengths, first, end, cache)
-            position += bloom_size
+            if bloom_size != 0:
+                _fill_bloom(position, bloom_size, values, value_starts, value_lengths, first_value, end_value, cache)
+                position += bloom_size
         entries = position
         record_count = end - first
         if is_sub_batched:

@@ -8,9 +8,10 @@ import itertools
 import json
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from headgate.errors import StreamLockedError, StreamNotFoundError
 from headgate.log.files import storage_error
@@ -29,28 +30,25 @@ def no_wait(tries: int) -> bool:
 
 
 class StreamLock:
-    """The right to write a stream. The file stays for ever, its content (pid, host, start) is information only."""
+    """The right to write a stream. The file goes with the stream only; its content (pid, host, start) informs."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     @staticmethod
-    def acquire(folder: Path, *, now_ms: int, wait: Wait = no_wait) -> StreamLock:
-        """Take the lock of a stream folder; `now_ms` is noted as the holder's start.
+    def acquire(
+        folder: Path, *, now_ms: int, wait: Wait = no_wait, note: Mapping[str, str] = MappingProxyType({})
+    ) -> StreamLock:
+        """Take the lock of a stream folder; `now_ms` is noted as the holder's start, beside what `note` says of it.
 
         Raises StreamLockedError that names the holder, StreamNotFoundError where there is no such folder,
         StreamReadOnlyError, StorageFullError.
         """
         path = f"{folder}/{LOCK_NAME}"
+        descriptor = _locked_file(folder, path, wait)
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except FileNotFoundError as error:
-            raise StreamNotFoundError("no stream here: its folder is gone", path=folder) from error
-        except OSError as error:
-            raise storage_error(error, path) from error
-        try:
-            _take(descriptor, path, wait)
-            content = json.dumps({"pid": os.getpid(), "host": platform.node(), "started_ms": now_ms}).encode()
+            noted = {**note, "pid": os.getpid(), "host": platform.node(), "started_ms": now_ms}
+            content = json.dumps(noted).encode()
             # The lock counts, not the note: a full disk must not keep a writer from truncating or retaining.
             with contextlib.suppress(OSError):
                 # Written over, not truncated first: file systems flush a file that grows again from nothing.
@@ -73,6 +71,41 @@ class StreamLock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def lock_note(folder: Path) -> dict[str, object]:
+    """What the last holder of a lock noted; empty for nothing that can be read."""
+    try:
+        noted = json.loads((folder / LOCK_NAME).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return noted if isinstance(noted, dict) else {}
+
+
+def _locked_file(folder: Path, path: str, wait: Wait) -> int:
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except FileNotFoundError as error:
+            raise StreamNotFoundError("no stream here: its folder is gone", path=folder) from error
+        except OSError as error:
+            raise storage_error(error, path) from error
+        try:
+            _take(descriptor, path, wait)
+            if _is_still_there(descriptor, path):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        # Its holder deleted the stream: this lock keeps nobody out of one that was made since.
+        os.close(descriptor)
+
+
+def _is_still_there(descriptor: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _take(descriptor: int, path: str, wait: Wait) -> None:

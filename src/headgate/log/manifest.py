@@ -16,6 +16,7 @@ import functools
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -24,7 +25,7 @@ from headgate.log.files import replace_file, storage_error, sync_folder
 from headgate.log.root import STREAMS_FOLDER
 from headgate.log.staging import PRIVATE_FOLDER, StagedChunks, folder_name, staging_folder
 
-MANIFEST_FORMAT = 1
+MANIFEST_FORMAT = 2
 SEQUENCE_BITS = 20
 """Publisher sequences are batch · 2^20 + number of the chunk among those of the batch for one stream."""
 
@@ -36,14 +37,23 @@ ONE_TIME_PREFIX = "once-"
 _COMPLETED = "completed.json"
 
 
+class BatchManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What all manifests say; each type adds what a batch consists of, and a `format`."""
+
+    query: str
+    batch: int
+
+
 class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a batch appends to one stream, in order.
 
-    `stream` is the stream's folder, counted from the root. `filter_source` is the declaration under which the filter
+    `stream` is the stream's folder, counted from the root, and `identity` says which stream that was: one that is made
+    there later gets nothing of the batch. `filter_source` is the declaration under which the filter
     values were filled in, None for none.
     """
 
     stream: str
+    identity: str
     staged: tuple[StagedChunks, ...]
     filter_source: str | None = None
 
@@ -53,11 +63,9 @@ class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return sum(part.chunks for part in self.staged)
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+class Manifest(BatchManifest, frozen=True, forbid_unknown_fields=True, dict=True):
     """One batch: its outputs, and the time that its chunks get. `durable`: its chunks are flushed before it is done."""
 
-    query: str
-    batch: int
     timestamp_ms: int
     durable: bool
     outputs: tuple[Output, ...]
@@ -83,15 +91,98 @@ def root_of(folder: Path) -> Path:
     return folder.parent.parent if folder.parent.name == STREAMS_FOLDER else folder.parent
 
 
+M = TypeVar("M", bound=BatchManifest)
+
+
+class ManifestFolder(Generic[M]):
+    """The manifests of one type, a struct of msgspec, in one folder. Any number of processes may use it."""
+
+    __slots__ = ("_format", "_type", "folder")
+
+    def __init__(self, folder: Path, manifest_type: type[M], *, format: int) -> None:
+        self.folder = folder
+        self._type = manifest_type
+        self._format = format
+
+    def query_folder(self, query: str) -> Path:
+        """Where the manifests of a query lie."""
+        return self.folder / folder_name(query)
+
+    def completed(self, query: str) -> M | None:
+        """The manifest of the last batch of a query that is done; None if none is known."""
+        return self._load(f"{self.query_folder(query)}/{_COMPLETED}")
+
+    def find(self, query: str, batch: int) -> M | None:
+        """The manifest of a batch that is published and not completed."""
+        return self._load(str(self._path(query, batch)))
+
+    def pending(self, query_folder: str | Path) -> list[M]:
+        """The manifests in the folder of a query that are published and not completed, by batch; none if it is gone."""
+        try:
+            split = [name.rpartition(".") for name in os.listdir(query_folder)]
+        except FileNotFoundError:
+            return []
+        batches = sorted(int(stem) for stem, _, ending in split if ending == "json" and stem.isdecimal())
+        manifests = (self._load(f"{query_folder}/{batch}.json") for batch in batches)
+        return [manifest for manifest in manifests if manifest is not None]
+
+    def put(self, manifest: M, *, is_done: bool) -> None:
+        """Give a manifest its name, or at once that of the last completed one; under the lock."""
+        path = self._path(manifest.query, manifest.batch)
+        if not path.parent.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            sync_folder(self.folder)
+        encoded = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+        replace_file(path.parent / _COMPLETED if is_done else path, encoded)
+
+    def complete(self, manifest: M) -> None:
+        """Note that a batch is done, under the lock; again is harmless."""
+        path = self._path(manifest.query, manifest.batch)
+        if manifest.query.startswith(ONE_TIME_PREFIX):
+            path.unlink(missing_ok=True)
+            _remove_if_one_time(path.parent)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                path.replace(path.parent / _COMPLETED)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Held while names are published, completed or removed; errors of the file system are LogErrors."""
+        descriptor = -1
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            # Held for a few file operations only, and freed by the kernel at death: no limit on the wait.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        except OSError as error:
+            raise storage_error(error, self.folder) from error
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def _path(self, query: str, batch: int) -> Path:
+        return self.query_folder(query) / f"{batch}.json"
+
+    def _load(self, path: str) -> M | None:
+        try:
+            found = os.stat(path)
+            manifest: M = _decoded(path, found.st_ino, found.st_mtime_ns, self._type, self._format)
+        except FileNotFoundError:
+            return None
+        return manifest
+
+
 class Commits:
     """The manifests under one root. Any number of processes may use it at the same time."""
 
-    __slots__ = ("folder", "root")
+    __slots__ = ("_manifests", "folder", "root")
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
         self.folder = self.root / PRIVATE_FOLDER / "commits"
         """Where the manifests of all queries lie."""
+        self._manifests = ManifestFolder(self.folder, Manifest, format=MANIFEST_FORMAT)
 
     @staticmethod
     def of_stream(stream_path: Path) -> tuple[Commits, str]:
@@ -100,83 +191,58 @@ class Commits:
         commits = Commits(root_of(folder))
         return commits, folder.relative_to(commits.root).as_posix()
 
-    def _path(self, query: str, batch: int) -> Path:
-        return self.folder / folder_name(query) / f"{batch}.json"
-
     def completed(self, query: str) -> int:
         """The last batch of a query that is done; −1 if none is known."""
-        manifest = _load(f"{self.folder / folder_name(query)}/{_COMPLETED}")
+        manifest = self._manifests.completed(query)
         return -1 if manifest is None else manifest.batch
 
     def find(self, query: str, batch: int) -> Manifest | None:
         """The manifest of a batch that is published and not completed."""
-        return _load(str(self._path(query, batch)))
+        return self._manifests.find(query, batch)
 
     def pending(self) -> list[Manifest]:
         """All manifests that are published and not completed, by query and batch."""
-        found: list[Manifest] = []
         with contextlib.suppress(FileNotFoundError):
-            for query_folder in sorted(entry.path for entry in os.scandir(self.folder) if entry.is_dir()):
-                with contextlib.suppress(FileNotFoundError):
-                    found += self._pending_of(query_folder)
-        return found
-
-    @staticmethod
-    def _pending_of(query_folder: str | Path) -> list[Manifest]:
-        split = (name.rpartition(".") for name in os.listdir(query_folder))
-        batches = sorted(int(stem) for stem, _, ending in split if ending == "json" and stem.isdecimal())
-        manifests = (_load(f"{query_folder}/{batch}.json") for batch in batches)
-        return [manifest for manifest in manifests if manifest is not None]
+            folders = sorted(entry.path for entry in os.scandir(self.folder) if entry.is_dir())
+            return [manifest for folder in folders for manifest in self._manifests.pending(folder)]
+        return []
 
     def publish(self, manifest: Manifest) -> bool:
         """Give a manifest its name; False, and nothing changes, if its batch is published or completed already.
 
         A batch with no chunks is completed at once. Raises LogError if a staged file is not there in full.
         """
-        with self._lock():
+        with self._manifests.lock():
             if manifest.batch <= self.completed(manifest.query) or self.find(manifest.query, manifest.batch):
                 return False
             for output in manifest.outputs:
                 for part in output.staged:
                     part.check(self.root)
-            path = self._path(manifest.query, manifest.batch)
-            empty = not any(output.chunk_count for output in manifest.outputs)
-            if empty and manifest.query.startswith(ONE_TIME_PREFIX):
-                return True
-            new = not path.parent.exists()
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if new:
-                sync_folder(self.folder)
-            encoded = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
-            replace_file(path.parent / _COMPLETED if empty else path, encoded)
+            is_empty = not any(output.chunk_count for output in manifest.outputs)
+            if not (is_empty and manifest.query.startswith(ONE_TIME_PREFIX)):
+                self._manifests.put(manifest, is_done=is_empty)
             return True
 
     def complete(self, manifest: Manifest) -> None:
         """Note that a batch is appended everywhere, and remove its staged files; again is harmless."""
-        with self._lock():
-            path = self._path(manifest.query, manifest.batch)
-            if manifest.query.startswith(ONE_TIME_PREFIX):
-                path.unlink(missing_ok=True)
-                _remove_if_one_time(path.parent)
-            else:
-                with contextlib.suppress(FileNotFoundError):
-                    path.replace(path.parent / _COMPLETED)
+        with self._manifests.lock():
+            self._manifests.complete(manifest)
             self._remove(part for output in manifest.outputs for part in output.staged)
 
     def drop(self, staged: Iterable[StagedChunks], *, query: str) -> None:
         """Remove staged files of a query, but none that a manifest names."""
-        with self._lock():
+        with self._manifests.lock():
             named = self._named(self.folder / folder_name(query))
             self._remove(part for part in staged if part.path not in named)
 
     def clean(self, query: str, *, written_before_ns: int) -> int:
         """Remove what a query left in staging before that time and no manifest names; gives the number of files."""
-        with self._lock():
+        with self._manifests.lock():
             return self._clean(staging_folder(self.root, query), written_before_ns)
 
     def clean_all(self, *, written_before_ns: int) -> int:
         """`clean` for all queries."""
-        with self._lock(), contextlib.suppress(FileNotFoundError):
+        with self._manifests.lock(), contextlib.suppress(FileNotFoundError):
             folders = sorted(entry.path for entry in os.scandir(staging_folder(self.root)) if entry.is_dir())
             return sum(self._clean(Path(folder), written_before_ns) for folder in folders)
         return 0
@@ -192,7 +258,7 @@ class Commits:
         return len(unnamed)
 
     def _named(self, query_folder: Path) -> set[str]:
-        manifests = self._pending_of(query_folder) if query_folder.is_dir() else []
+        manifests = self._manifests.pending(query_folder)
         return {part.path for manifest in manifests for output in manifest.outputs for part in output.staged}
 
     def _remove(self, staged: Iterable[StagedChunks]) -> None:
@@ -207,21 +273,6 @@ class Commits:
                     Path(folder, name).unlink(missing_ok=True)
             _remove_if_one_time(Path(folder))
 
-    @contextlib.contextmanager
-    def _lock(self) -> Iterator[None]:
-        descriptor = -1
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            # Held for a few file operations only, and freed by the kernel at death: no limit on the wait.
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        except OSError as error:
-            raise storage_error(error, self.folder) from error
-        finally:
-            if descriptor >= 0:
-                os.close(descriptor)
-
 
 def _remove_if_one_time(query_folder: Path) -> None:
     # Another query's folder stays: its tasks may be about to open a file in it.
@@ -230,22 +281,14 @@ def _remove_if_one_time(query_folder: Path) -> None:
             query_folder.rmdir()
 
 
-def _load(path: str) -> Manifest | None:
-    try:
-        found = os.stat(path)
-        return _decoded(path, found.st_ino, found.st_mtime_ns)
-    except FileNotFoundError:
-        return None
-
-
 @functools.lru_cache(maxsize=8)
-def _decoded(path: str, _inode: int, _modified_ns: int) -> Manifest:
+def _decoded(path: str, _inode: int, _modified_ns: int, manifest_type: Any, expected_format: int) -> Any:
     """The manifest of a path; every output of a batch asks for it, and it never changes under its inode."""
     raw = Path(path).read_bytes()
     try:
-        manifest = msgspec.json.decode(raw, type=Manifest)
+        manifest = msgspec.json.decode(raw, type=manifest_type)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise LogError(f"not a manifest of staged chunks: {error}", path=path) from error
-    if manifest.format != MANIFEST_FORMAT:
-        raise LogError(f"a manifest of format {manifest.format}, expected {MANIFEST_FORMAT}", path=path)
+        raise LogError(f"not a manifest of a batch: {error}", path=path) from error
+    if manifest.format != expected_format:
+        raise LogError(f"a manifest of format {manifest.format}, expected {expected_format}", path=path)
     return manifest

@@ -32,6 +32,10 @@ class OffsetKind(Enum):
     INTERVAL = "interval"
 
 
+_NAMED = (OffsetKind.FIRST, OffsetKind.LAST, OffsetKind.NEXT)
+"""The places that every stream has, in order."""
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetSpecification:
     """A place in a stream, said without knowing the stream.
@@ -101,11 +105,41 @@ class OffsetSpecification:
             return OffsetSpecification.timestamp(now_ms - self.value)
         return self
 
+    def is_after(self, other: OffsetSpecification, *, now_ms: int | None) -> bool:
+        """Whether it is known without a stream that this place lies behind another one.
+
+        Known is the order of two offsets, of two times, of two intervals, and of `first`, `last` and `next`; that of an
+        interval and a time where `now_ms` is given.
+        """
+        if self.kind in _NAMED and other.kind in _NAMED:
+            return _NAMED.index(self.kind) > _NAMED.index(other.kind)
+        if now_ms is None and self.kind is not other.kind:
+            return False
+        left, right = self.resolve(now_ms or 0), other.resolve(now_ms or 0)
+        return left.kind is right.kind and left.value > right.value
+
+    def check_not_behind(self, first: int, behind: int, *, begin: int, now_ms: int) -> None:
+        """Raise ConfigError where a read that does not wait cannot begin: behind a stream of `first` to `behind - 1`.
+
+        That is an offset above `behind`, which the next message gets, or a time to come; `begin` is the offset that the
+        place stands for now. A time that has passed is allowed: nothing may have been written since.
+        """
+        is_to_come = self.kind is OffsetKind.TIMESTAMP and self.value > now_ms and begin >= behind
+        if is_to_come or (self.kind is OffsetKind.OFFSET and self.value > behind):
+            there = (
+                f"offsets {first} to {behind - 1}" if behind > first else f"no messages, its next offset is {behind}"
+            )
+            raise ConfigError(f"found {self}, which lies behind the end: the stream has {there}")
+
     def __str__(self) -> str:
         if self.kind is OffsetKind.OFFSET:
             return str(self.value)
         if self.kind is OffsetKind.TIMESTAMP:
-            return f"time {self.value} ms"
+            try:
+                moment = datetime.fromtimestamp(self.value / 1000, UTC)
+            except (OverflowError, ValueError, OSError):
+                return f"time {self.value} ms"
+            return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         if self.kind is OffsetKind.INTERVAL:
             return f"{self.value // 1000}s"
         return str(self.kind.value)

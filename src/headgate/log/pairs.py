@@ -11,22 +11,24 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from headgate.errors import CorruptChunkError
 from headgate.log.files import NEW_SUFFIX, OpenFile, WritableFile
 from headgate.log.format import FILE_HEAD_BYTES, INDEX_HEAD, SEGMENT_HEAD, index_name, segment_name
 
 MATCH_SUFFIX = ".match"
 """Sidecar of a segment with the results of registered filters: derived data, goes with its segment."""
 
+SETTINGS_NAME = "stream.json"
+"""What a stream folder of ours says about itself (`settings.py`)."""
+
+SEAL_SUFFIX = ".seal"
+"""Sidecar of a sealed segment with checksums (`seal.py`), goes with its segment."""
+
 _FILE = re.compile(r"([0-9]{20})\.(index|segment)")
 
 
-def ids_on_disk(folder: Path) -> tuple[set[int], set[int]]:
-    """First chunk ids of the index files and of the segment files in a folder; other files are passed over."""
-    return ids_among(os.listdir(folder))
-
-
 def ids_among(names: Iterable[str]) -> tuple[set[int], set[int]]:
-    """The same for the names of a folder that was listed."""
+    """First chunk ids of the index files and of the segment files among names; other files are passed over."""
     indexes: set[int] = set()
     segments: set[int] = set()
     for name in names:
@@ -53,23 +55,64 @@ def create_pair(folder: Path, first_chunk_id: int, open_file: OpenFile) -> tuple
     except OSError:
         for file in opened:
             file.close()
+        new_index_path.unlink(missing_ok=True)
         raise
     return opened[0], opened[1]
 
 
 def delete_pair(folder: Path, first_chunk_id: int) -> None:
-    """Delete one pair of files and its sidecar, the index first."""
+    """Delete one pair of files and its sidecars, the index first."""
     segment = folder / segment_name(first_chunk_id)
     (folder / index_name(first_chunk_id)).unlink(missing_ok=True)
     segment.unlink(missing_ok=True)
     segment.with_name(segment.name + MATCH_SUFFIX).unlink(missing_ok=True)
+    seal_path(segment).unlink(missing_ok=True)
 
 
-def orphaned_segments(folder: Path) -> list[int]:
-    """First chunk ids of segments with chunks but without an index: recovery deletes them."""
-    indexes, segments = ids_on_disk(folder)
-    return [
-        chunk_id
-        for chunk_id in sorted(segments - indexes)
-        if (folder / segment_name(chunk_id)).stat().st_size > FILE_HEAD_BYTES
-    ]
+def seal_path(segment_path: Path) -> Path:
+    """The seal of a segment file."""
+    return segment_path.with_name(segment_path.name + SEAL_SUFFIX)
+
+
+def find_missing(folder: Path, names: Iterable[str]) -> CorruptChunkError | None:
+    """What says that a file with messages is gone from a folder with these names; None where nothing does.
+
+    A segment without an index is fine where retention stopped halfway (it is older than every pair), and where a new
+    pair is being made (it has no chunk). An index without a segment is fine where it has no record. Behind a sealed
+    segment there is another one.
+    """
+    names = set(names)
+    indexes, segments = ids_among(names)
+    pairs = indexes & segments
+    for chunk_id in sorted(segments - indexes):
+        if chunk_id > min(pairs, default=-1) and _size(folder / segment_name(chunk_id)) > FILE_HEAD_BYTES:
+            return CorruptChunkError(
+                "the index file is missing, its segment is there; headgate stream repair FOLDER makes it again",
+                path=folder / index_name(chunk_id),
+            )
+    for chunk_id in sorted(indexes - segments):
+        if _size(folder / index_name(chunk_id)) > FILE_HEAD_BYTES:
+            return CorruptChunkError(
+                "the segment file is missing, its index is there; restore the file, or remove the index to go on "
+                "without its messages",
+                path=folder / segment_name(chunk_id),
+            )
+    if not pairs and SETTINGS_NAME in names:
+        return CorruptChunkError(
+            "the log files are gone; restore them, or remove the stream and create it again", path=folder
+        )
+    if pairs and segment_name(max(pairs)) + SEAL_SUFFIX in names:
+        path = folder / segment_name(max(pairs))
+        return CorruptChunkError(
+            f"the files behind this segment are gone; restore them, or remove {seal_path(path).name} to go on without "
+            "their messages",
+            path=path,
+        )
+    return None
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

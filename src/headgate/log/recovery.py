@@ -1,11 +1,14 @@
 """What a writer does to a stream folder before it appends: make the last pair of files whole (osiris_log.md section 8).
 
-Only the last pair is examined. Whatever lies behind the last index record whose chunk checks is cut away; all of it was
-never confirmed, because a confirm follows the index record. The caller holds the stream's lock.
+Only the last pair is examined. Whatever lies behind the last index record whose chunk checks is cut away and logged
+with its size: it was never confirmed, because a confirm follows the index record, or a power loss took a part of it.
+What no crash leaves is not cut but refused (`ending.py`): readers would not see what is appended behind it. The caller
+holds the stream's lock.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from headgate.errors import CorruptChunkError
-from headgate.log.checksums import crc_of_range
+from headgate.log.ending import OpenPair, find_ending
+from headgate.log.entries import entries_of
 from headgate.log.files import NEW_SUFFIX, storage_error
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
@@ -23,10 +27,14 @@ from headgate.log.format import (
     INDEX_RECORD_BYTES,
     SEGMENT_HEAD,
     ChunkHeader,
+    IndexRecord,
     index_name,
     segment_name,
 )
-from headgate.log.pairs import delete_pair, ids_among
+from headgate.log.pairs import delete_pair, find_missing, ids_among, seal_path
+from headgate.log.table import ChunkTable
+
+logger = logging.getLogger("headgate.log")
 
 FIRST_EPOCH = 1
 
@@ -53,7 +61,8 @@ class Tail:
 def recover(folder: Path) -> Tail:
     """Make the last pair of a stream folder whole and say where the next chunk goes.
 
-    A folder without any pair gets an empty one at offset 0. Raises StorageFullError, StreamReadOnlyError, LogError.
+    A folder without files gets an empty pair at offset 0. Raises CorruptChunkError for damage that no crash leaves,
+    StorageFullError, StreamReadOnlyError, LogError.
     """
     try:
         return _recover(folder)
@@ -67,72 +76,111 @@ def _recover(folder: Path) -> Tail:
         if name.startswith(".") and name.endswith(NEW_SUFFIX):
             (folder / name).unlink(missing_ok=True)
     indexes, segments = ids_among(names)
-    for orphan in sorted(segments - indexes):
-        delete_pair(folder, orphan)
-    while indexes and max(indexes) not in segments:
-        delete_pair(folder, max(indexes))
-        indexes.discard(max(indexes))
     pairs = sorted(indexes & segments)
+    missing = find_missing(folder, names)
+    if missing is not None:
+        raise missing
+    for half in sorted(segments ^ indexes):
+        delete_pair(folder, half)
     while len(pairs) > 1:
         if (folder / segment_name(pairs[-1])).stat().st_size > CHUNK_HEADER_BYTES:
             tail = _make_whole(folder, pairs)
             if tail.num_chunks:
                 return tail
-        delete_pair(folder, pairs.pop())
+        _give_up(folder, pairs.pop(), pairs[-1])
     return _make_whole(folder, pairs or [0])
+
+
+def _give_up(folder: Path, chunk_id: int, before: int) -> None:
+    """Delete a last pair without a chunk; the segment before it may be appended to again."""
+    sizes = [(folder / name).stat().st_size for name in (segment_name(chunk_id), index_name(chunk_id))]
+    if max(sizes) > FILE_HEAD_BYTES:
+        logger.warning(
+            "%s: recovery deleted this pair of files, %d and %d bytes without a whole chunk",
+            folder / segment_name(chunk_id),
+            *sizes,
+        )
+    seal_path(folder / segment_name(before)).unlink(missing_ok=True)
+    delete_pair(folder, chunk_id)
 
 
 def _make_whole(folder: Path, first_chunk_ids: list[int]) -> Tail:
     """Cut the last pair behind its last good chunk; with none, both files are reset to their heads."""
-    segment_path = f"{folder}/{segment_name(first_chunk_ids[-1])}"
+    segment_path = folder / segment_name(first_chunk_ids[-1])
+    index_path = folder / index_name(first_chunk_ids[-1])
     segment_fd = os.open(segment_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        index_fd = os.open(f"{folder}/{index_name(first_chunk_ids[-1])}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        index_fd = os.open(index_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            return _cut(segment_fd, index_fd, segment_path, first_chunk_ids)
+            pair = OpenPair(segment_fd, os.fstat(segment_fd).st_size, segment_path, index_path, first_chunk_ids[-1])
+            return _cut(pair, index_fd, first_chunk_ids)
         finally:
             os.close(index_fd)
     finally:
         os.close(segment_fd)
 
 
-def _cut(segment_fd: int, index_fd: int, segment_path: str, first_chunk_ids: list[int]) -> Tail:
-    segment_size, index_size = os.fstat(segment_fd).st_size, os.fstat(index_fd).st_size
-    raw = _read(index_fd, index_size)
-    complete = max(0, len(raw) - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
-    records = np.frombuffer(raw, dtype=INDEX_DTYPE, offset=min(FILE_HEAD_BYTES, len(raw)), count=complete)
-    for row in range(complete - 1, -1, -1):
-        position = int(records["position"][row])
-        header = _good_chunk(segment_fd, segment_size, segment_path, position)
-        if header is not None:
-            stop = position + header.size_bytes
-            # A file that is as it should be is left alone: file systems write it to the device when it is truncated.
-            if index_size != FILE_HEAD_BYTES + (row + 1) * INDEX_RECORD_BYTES:
-                os.ftruncate(index_fd, FILE_HEAD_BYTES + (row + 1) * INDEX_RECORD_BYTES)
-            if segment_size != stop:
-                os.ftruncate(segment_fd, stop)
-            return Tail(first_chunk_ids, stop, row + 1, header.next_chunk_id, header.epoch)
-    for descriptor, size, head in ((index_fd, index_size, INDEX_HEAD), (segment_fd, segment_size, SEGMENT_HEAD)):
-        # Never cut to nothing: some file systems would write all that follows to the device when the file is closed.
-        if size > len(head):
-            os.ftruncate(descriptor, len(head))
+def _cut(pair: OpenPair, index_fd: int, first_chunk_ids: list[int]) -> Tail:
+    raw = _read(index_fd, os.fstat(index_fd).st_size)
+    count = max(0, len(raw) - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
+    records = np.frombuffer(raw, dtype=INDEX_DTYPE, offset=min(FILE_HEAD_BYTES, len(raw)), count=count)
+
+    def record_at(row: int) -> IndexRecord:
+        start = FILE_HEAD_BYTES + row * INDEX_RECORD_BYTES
+        return IndexRecord.decode(raw[start : start + INDEX_RECORD_BYTES])
+
+    ending = find_ending(pair, count, record_at, is_recovery=True)
+    table = ChunkTable.of(records[: ending.num_chunks])
+    table.check(0, pair.first_chunk_id, FILE_HEAD_BYTES, segment_size=pair.segment_size, path=pair.index_path)
+    index_size = FILE_HEAD_BYTES + ending.num_chunks * INDEX_RECORD_BYTES
+    if ending.header is not None:
+        _check_records(pair, ending.stop_position - ending.header.size_bytes, ending.header)
+    _check_head(raw, INDEX_HEAD, pair.index_path)
+    _check_head(os.pread(pair.segment_fd, FILE_HEAD_BYTES, 0), SEGMENT_HEAD, pair.segment_path)
+    cut_bytes = pair.segment_size - ending.stop_position, len(raw) - index_size
+    if max(cut_bytes) > 0:
+        logger.warning(
+            "%s: recovery cut %d bytes behind byte %d of this segment and %d index records; the stream goes on at "
+            "offset %d",
+            pair.segment_path,
+            max(0, cut_bytes[0]),
+            ending.stop_position,
+            count - ending.num_chunks,
+            ending.next_chunk_id,
+        )
+    # A file that is as it should be is left alone: file systems write it to the device when it is truncated. Never cut
+    # to nothing: some file systems would write all that follows to the device when the file is closed.
+    for descriptor, size, stop, head in (
+        (index_fd, len(raw), index_size, INDEX_HEAD),
+        (pair.segment_fd, pair.segment_size, ending.stop_position, SEGMENT_HEAD),
+    ):
+        if size > stop:
+            os.ftruncate(descriptor, stop)
         if os.pread(descriptor, len(head), 0) != head:
             os.pwrite(descriptor, head, 0)
-    return Tail(first_chunk_ids, FILE_HEAD_BYTES, 0, first_chunk_ids[-1], FIRST_EPOCH)
+    epoch = FIRST_EPOCH if ending.header is None else ending.header.epoch
+    return Tail(first_chunk_ids, ending.stop_position, ending.num_chunks, ending.next_chunk_id, epoch)
 
 
-def _good_chunk(segment_fd: int, segment_size: int, path: str, position: int) -> ChunkHeader | None:
-    """The header of the chunk at a position if the chunk is there in full and its data checks; None if not."""
-    if position < FILE_HEAD_BYTES:
-        return None
-    try:
-        header = ChunkHeader.decode(os.pread(segment_fd, CHUNK_HEADER_BYTES, position), path=path, position=position)
-    except CorruptChunkError:
-        return None
-    if position + header.size_bytes > segment_size:
-        return None
-    data_position = position + CHUNK_HEADER_BYTES + header.bloom_length
-    return header if crc_of_range(segment_fd, data_position, header.data_length) == header.crc else None
+def _check_records(pair: OpenPair, position: int, header: ChunkHeader) -> None:
+    """Raise CorruptChunkError unless the last chunk has the records that its header says: offsets go on behind them."""
+    start = position + CHUNK_HEADER_BYTES + header.bloom_length
+    data = os.pread(pair.segment_fd, header.data_length, start)
+    entries = entries_of(data, header.num_entries, path=pair.segment_path, position=start)
+    found = sum(entry.num_records for entry in entries)
+    if found != header.num_records:
+        raise CorruptChunkError(
+            f"the header of chunk {header.chunk_id} says {header.num_records} records, found {found}",
+            path=pair.segment_path,
+            position=position,
+        )
+
+
+def _check_head(found: bytes, head: bytes, path: Path) -> None:
+    """Raise CorruptChunkError for a file head that is neither right nor what a crash leaves: short, or zeros."""
+    found = found[: len(head)]
+    if not head.startswith(found.rstrip(b"\0")):
+        raise CorruptChunkError(f"file head is {found.hex(' ')}, expected {head.hex(' ')}", path=path, position=0)
 
 
 def _read(descriptor: int, size: int) -> bytes:

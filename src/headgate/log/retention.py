@@ -26,7 +26,7 @@ def count_by_bytes(sizes: list[int], max_length_bytes: int) -> int:
     return 0
 
 
-def apply_retention(
+def kept_by_limits(
     folder: Path,
     first_chunk_ids: list[int],
     *,
@@ -34,27 +34,43 @@ def apply_retention(
     max_age_ms: int | None,
     now_ms: int,
 ) -> list[int]:
-    """Delete what the limits say, bytes first, then age; returns the ids of the pairs that stay, oldest first.
-
-    Raises StreamReadOnlyError or LogError; what was deleted by then stays deleted.
-    """
+    """The ids of the pairs that the limits keep, bytes first, then age; oldest first. Raises LogError and its kinds."""
     kept = list(first_chunk_ids)
     try:
         if max_length_bytes is not None:
-            sizes = [(folder / segment_name(chunk_id)).stat().st_size for chunk_id in kept]
-            for _ in range(count_by_bytes(sizes, max_length_bytes)):
-                delete_pair(folder, kept.pop(0))
+            sizes = [_size(folder / segment_name(chunk_id)) for chunk_id in kept]
+            kept = kept[count_by_bytes(sizes, max_length_bytes) :]
         if max_age_ms is not None:
             while len(kept) > 1 and _is_older(folder / index_name(kept[0]), now_ms - max_age_ms):
-                delete_pair(folder, kept.pop(0))
+                kept.pop(0)
     except OSError as error:
         raise storage_error(error, folder) from error
     return kept
 
 
+def delete_pairs(folder: Path, chunk_ids: list[int]) -> None:
+    """Delete pairs, oldest first. Raises StreamReadOnlyError or LogError; what was deleted by then stays deleted."""
+    try:
+        for chunk_id in chunk_ids:
+            delete_pair(folder, chunk_id)
+    except OSError as error:
+        raise storage_error(error, folder) from error
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 of one that an earlier deletion, which failed, or somebody else removed."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 def _is_older(index_path: Path, limit_ms: int) -> bool:
-    """Whether the last chunk of a segment is older than a time; a segment without chunks is not."""
-    descriptor = os.open(index_path, os.O_RDONLY | os.O_CLOEXEC)
+    """Whether the last chunk of a segment is older than a time; a segment without chunks is not, a missing one is."""
+    try:
+        descriptor = os.open(index_path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
     try:
         count = max(0, os.fstat(descriptor).st_size - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
         if not count:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import quote, unquote
 
-from headgate.errors import ConfigError, LogError, StreamNotFoundError
+from headgate.errors import ConfigError, LogError, StreamNotFoundError, did_you_mean
+from headgate.log.files import storage_error, sync_folder
+from headgate.log.lock import StreamLock
+from headgate.log.staging import PRIVATE_FOLDER
 from headgate.log.stream import Stream
 
 STREAMS_FOLDER = "streams"
 _MAX_FOLDER_NAME_BYTES = 255
+_SERVER_FOLDER = "server"
+_DELETED_FOLDER = "deleted"
+HTTP_NOTE = "http"
+"""What a server that holds a root notes beside its process: the URL of its HTTP listener for this machine."""
 
 
 def stream_folder(root: str | Path, name: str) -> Path:
@@ -32,18 +41,51 @@ def name_of_folder(folder: str | Path) -> str:
     return unquote(Path(folder).name)
 
 
+def server_lock_folder(root: Path) -> Path:
+    """Where the lock lies that the server of a root holds."""
+    return root / PRIVATE_FOLDER / _SERVER_FOLDER
+
+
+def lock_root(root: Path, *, now_ms: int, note: Mapping[str, str] = MappingProxyType({})) -> StreamLock:
+    """The right to serve a root, or to do what a server has to be asked for. Raises StreamLockedError, LogError."""
+    folder = server_lock_folder(root)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(error, folder) from error
+    return StreamLock.acquire(folder, now_ms=now_ms, note=note)
+
+
+def set_aside(root: Path, folder: Path) -> Path | None:
+    """Take a stream's folder away with one rename; gives where its files are to be removed from, None if it is gone.
+
+    The caller holds the stream's lock. What is not removed then, the next server removes when it starts.
+    """
+    target = deleted_folder(root) / secrets.token_hex(8)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.rename(folder, target)
+        sync_folder(folder.parent)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise storage_error(error, folder) from error
+    return target
+
+
+def deleted_folder(root: Path) -> Path:
+    """Where the files of deleted streams lie until they are removed."""
+    return root / PRIVATE_FOLDER / _DELETED_FOLDER
+
+
 def list_streams(root: str | Path, *, damaged: Callable[[Path, LogError], None] | None = None) -> list[Stream]:
     """The streams under a root, by name; folders without a stream are passed over.
 
     `damaged` is called with each folder whose `stream.json` is wrong; without it that is raised, as a LogError.
     """
     folder = Path(root) / STREAMS_FOLDER
-    try:
-        names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
-    except FileNotFoundError:
-        return []
     streams = []
-    for name in names:
+    for name in _folder_names(root):
         try:
             streams.append(Stream.open(folder / name))
         except StreamNotFoundError:
@@ -55,11 +97,24 @@ def list_streams(root: str | Path, *, damaged: Callable[[Path, LogError], None] 
     return sorted(streams, key=lambda stream: stream.name)
 
 
+def stream_names(root: str | Path) -> list[str]:
+    """The names that the folders under a root stand for; opens none, so a folder may hold no stream."""
+    return [unquote(name) for name in _folder_names(root)]
+
+
+def _folder_names(root: str | Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in os.scandir(Path(root) / STREAMS_FOLDER) if entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 def resolve_stream(text: str, root: str | Path) -> Stream:
     """The stream meant by `text`: a name under `root`, or the path of a stream folder.
 
     A text with a slash is a path if a stream is there, else a name; without one it is a name first. Raises
-    StreamNotFoundError that names the places, and says where the path is a folder or a file without a stream.
+    StreamNotFoundError that names the places and similar names, and says where the path is a folder or a file without a
+    stream.
     """
     by_name, by_path = stream_folder(root, text), Path(text)
     candidates = [by_path, by_name] if os.sep in text else [by_name, by_path]
@@ -74,7 +129,8 @@ def resolve_stream(text: str, root: str | Path) -> Stream:
         at_path = f"{by_path} is a file, and a stream is a folder"
     else:
         at_path = f"there is no folder {by_path}"
+    near = did_you_mean(text, stream_names(root))
     raise StreamNotFoundError(
-        f"no stream {text!r}, and {at_path}; headgate stream ls --root {root} lists what is there",
+        f"no stream {text!r}, and {at_path}; headgate stream ls --root {root} lists what is there{near}",
         path=candidates[0],
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import bisect
 import itertools
 import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
-from headgate.columns import extremes
+from headgate.columns import extremes, total
 from headgate.log.bloom import bloom_bytes
 from headgate.log.build import (
     BuiltChunks,
@@ -31,7 +30,15 @@ from headgate.log.build import (
     fill_chunks,
     stamp_sequences,
 )
-from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES, MAX_ENTRY_BYTES, ChunkHeader, ChunkType
+from headgate.log.compression import EXPANSION_LIMIT_BYTES
+from headgate.log.format import (
+    CHUNK_HEADER_BYTES,
+    ENTRY_HEAD_BYTES,
+    MAX_ENTRY_BYTES,
+    SUB_BATCH_HEAD_BYTES,
+    assemble_chunk,
+    decode_sub_batch_head,
+)
 
 _FEW_ENTRIES = 32
 """Up to so many entries plain Python is faster than preparing columns for the kernel."""
@@ -48,7 +55,9 @@ class Entries:
     """Entries of one publisher, in order: `starts[i] … starts[i] + lengths[i]` of `data`.
 
     An entry is a message, or with `records[i]` above 0 a whole sub-batch of so many messages, its head included.
-    `records` None: there are only messages. All columns `(entries,)` int64; `filter_values` as for `build_chunks`.
+    `records` None: there are only messages. All columns `(entries,)` int64; `filter_values` as for `build_chunks`, one
+    per entry: a sub-batch has none of its own. `member_values` are those of the messages in the sub-batches, in their
+    order, `records[i]` for entry i; None: not known, and none of them is in a Bloom filter.
     """
 
     data: Bytes
@@ -56,18 +65,14 @@ class Entries:
     lengths: Int64Array
     filter_values: FilterValues | None = None
     records: Int64Array | None = None
+    member_values: FilterValues | None = None
 
     def __len__(self) -> int:
         return len(self.starts)
 
-    def slice(self, first: int, stop: int) -> Entries:
-        """The entries `first` … `stop`, over the same bytes."""
-        values = None if self.filter_values is None else self.filter_values.slice(first, stop)
-        records = None if self.records is None else self.records[first:stop]
-        return Entries(self.data, self.starts[first:stop], self.lengths[first:stop], values, records)
-
     def take(self, rows: NDArray[np.bool_]) -> Entries:
-        """The entries of a mask, over the same bytes."""
+        """The entries of a mask, over the same bytes; before values of members are looked up."""
+        assert self.member_values is None
         values = self.filter_values
         taken = None if values is None else FilterValues(values.data, values.starts[rows], values.lengths[rows])
         records = None if self.records is None else self.records[rows]
@@ -82,13 +87,36 @@ class Entries:
             shortest, longest = extremes(self.lengths)
             if not 0 <= shortest <= longest <= MAX_ENTRY_BYTES:
                 raise ValueError(f"an entry of {shortest} to {longest} bytes")
-        values = self.filter_values
-        if values is not None:
-            _check_bytes(values.data)
-            check_ranges(values.data, values.starts, values.lengths)
-        for other in (values, self.records):
+        for values in (self.filter_values, self.member_values):
+            if values is not None:
+                _check_bytes(values.data)
+                check_ranges(values.data, values.starts, values.lengths)
+        for other in (self.filter_values, self.records):
             if other is not None and len(other) != count:
                 raise ValueError(f"{len(other)} values for {count} entries")
+        if self.records is not None and bool((self.lengths[self.records > 0] < SUB_BATCH_HEAD_BYTES).any()):
+            raise ValueError(f"a sub-batch of fewer bytes than its head has, {SUB_BATCH_HEAD_BYTES}")
+        if self.member_values is not None:
+            members = 0 if self.records is None else total(self.records)
+            if len(self.member_values) != members:
+                raise ValueError(f"{len(self.member_values)} values for {members} messages in sub-batches")
+
+    def value_counts(self) -> Int64Array:
+        """How many filter values each entry contributes to its chunk, none included: `(entries,)`."""
+        counts = np.ones(len(self), dtype=np.int64)
+        if self.records is not None:
+            packed = self.records > 0
+            counts[packed] = 0 if self.member_values is None else self.records[packed]
+        return counts
+
+    def expanded_lengths(self) -> Int64Array:
+        """Bytes that each entry expands to, 0 for a message: `(entries,)`."""
+        lengths = np.zeros(len(self), dtype=np.int64)
+        if self.records is not None:
+            view = self.data.data
+            for row in np.flatnonzero(self.records > 0).tolist():
+                lengths[row] = decode_sub_batch_head(view, int(self.starts[row]))[2]
+        return lengths
 
 
 def _check_bytes(data: Bytes) -> None:
@@ -132,17 +160,34 @@ def build_runs(
 def _boundaries(run: Run, lengths: Int64Array, records: Int64Array | None, limits: ChunkLimits) -> Int64Array:
     """First entry of each chunk and, last, their number.
 
-    A chunk ends where the form of the entries changes, and where another long run of one filter value begins.
+    A chunk ends where the form of the entries changes, where another long run of one filter value begins, and before
+    its sub-batches expand to more than readers take.
     """
     changes = set(_value_changes(run))
     if records is not None:
         changes.update((np.flatnonzero(np.diff(records > 0)) + 1).tolist())
+        changes.update(_expansion_cuts(np.concatenate([part.expanded_lengths() for part in run.parts])))
     if not changes:
         return chunk_boundaries(lengths, limits)
     parts = [np.zeros(1, dtype=np.int64)]
     for first, stop in itertools.pairwise([0, *sorted(changes), len(lengths)]):
         parts.append(chunk_boundaries(lengths[first:stop], limits)[1:] + first)
     return np.concatenate(parts)
+
+
+def _expansion_cuts(expanded: Int64Array) -> list[int]:
+    """Where chunks end so that none of them expands beyond EXPANSION_LIMIT_BYTES, unless one sub-batch does."""
+    ends = np.cumsum(expanded)
+    cuts = []
+    first, before = 0, 0
+    while int(ends[-1]) - before > EXPANSION_LIMIT_BYTES:
+        fitting = int(np.searchsorted(ends, before + EXPANSION_LIMIT_BYTES, side="right"))
+        first = max(fitting, first + 1)
+        if first == len(ends):
+            break
+        cuts.append(first)
+        before = int(ends[first - 1])
+    return cuts
 
 
 def _value_changes(run: Run) -> list[int]:
@@ -188,15 +233,15 @@ def _build_in_kernel(
     runs: Sequence[Run], filter_size_bytes: int, max_messages: int, max_bytes: int, spare_bytes: int
 ) -> BuiltChunks:
     plans = []
-    total = spare_bytes
+    size_bytes = spare_bytes
     for run in runs:
         limits = ChunkLimits(filter_size_bytes, run.publisher, max_messages, max_bytes)
         lengths, records = _columns(run)
         boundaries = _boundaries(run, lengths, records, limits)
         fixed = CHUNK_HEADER_BYTES + filter_size_bytes + len(limits.trailer)
-        total += int(lengths.sum()) + ENTRY_HEAD_BYTES * len(lengths) + fixed * (len(boundaries) - 1)
+        size_bytes += int(lengths.sum()) + ENTRY_HEAD_BYTES * len(lengths) + fixed * (len(boundaries) - 1)
         plans.append((run, limits, lengths, records, boundaries))
-    target = np.empty(total, dtype=np.uint8)
+    target = np.empty(size_bytes, dtype=np.uint8)
     written = 0
     positions, counts = [], []
     for run, limits, lengths, records, boundaries in plans:
@@ -227,9 +272,15 @@ def _fill_run(
     """Write the chunks of one run; the kernel finds the entries by their addresses, wherever their buffers are."""
     address = kernels.address_of
     starts = np.concatenate([part.starts + address(part.data) for part in run.parts], dtype=np.int64)
-    value_starts, value_lengths = _value_columns(run)
-    values = (0, 0, 0) if value_starts is None else (0, address(value_starts), address(value_lengths))
     boundaries = np.ascontiguousarray(boundaries)
+    value_boundaries = boundaries
+    value_starts, value_lengths = _value_columns(run)
+    if value_starts is not None and records is not None:
+        ends = np.cumsum(np.concatenate([part.value_counts() for part in run.parts]), dtype=np.int64)
+        value_boundaries = np.concatenate([np.zeros(1, np.int64), ends])[boundaries]
+    values = (0, 0, 0, 0)
+    if value_starts is not None:
+        values = (0, address(value_starts), address(value_lengths), address(value_boundaries))
     return fill_chunks(
         0,
         address(starts),
@@ -245,43 +296,60 @@ def _fill_run(
 
 
 def _value_columns(run: Run) -> tuple[Int64Array | None, Int64Array]:
-    """Addresses and lengths of the filter values of a run's entries; None where no entry has one."""
-    if all(part.filter_values is None for part in run.parts):
+    """Addresses and lengths of the filter values of a run, as many for each entry as `value_counts` says; None where
+    there are none.
+    """
+    if all(part.filter_values is None and part.member_values is None for part in run.parts):
         return None, np.empty(0, np.int64)
-    lengths = [
-        np.full(len(part), -1, np.int64) if part.filter_values is None else part.filter_values.lengths
-        for part in run.parts
-    ]
-    starts = [
-        np.zeros(len(part), np.int64)
-        if part.filter_values is None
-        else part.filter_values.starts + kernels.address_of(part.filter_values.data)
-        for part in run.parts
-    ]
+    columns = [_values_of_messages(part) if part.records is None else _values_of_all(part) for part in run.parts]
+    starts, lengths = zip(*columns, strict=True)
     return np.concatenate(starts, dtype=np.int64), np.concatenate(lengths, dtype=np.int64)
+
+
+def _values_of_messages(part: Entries) -> tuple[Int64Array, Int64Array]:
+    values = part.filter_values
+    if values is None:
+        return np.zeros(len(part), np.int64), np.full(len(part), -1, np.int64)
+    return values.starts + kernels.address_of(values.data), values.lengths
+
+
+def _values_of_all(part: Entries) -> tuple[Int64Array, Int64Array]:
+    assert part.records is not None
+    counts = part.value_counts()
+    is_member = np.repeat(part.records > 0, counts)
+    starts, lengths = np.zeros(len(is_member), np.int64), np.full(len(is_member), -1, np.int64)
+    own_starts, own_lengths = _values_of_messages(part)
+    starts[~is_member], lengths[~is_member] = own_starts[part.records == 0], own_lengths[part.records == 0]
+    members = part.member_values
+    if members is not None:
+        starts[is_member], lengths[is_member] = members.starts + kernels.address_of(members.data), members.lengths
+    return starts, lengths
 
 
 @dataclass(slots=True)
 class _Row:
-    """One entry in plain Python."""
+    """One entry in plain Python; `filter_values` are those of its messages, as far as they are known."""
 
     stored: bytes
     records: int
-    is_sub_batch: bool
-    filter_value: bytes | None
+    filter_values: list[bytes | None]
 
 
 def _rows(run: Run) -> Iterator[_Row]:
     for part in run.parts:
         view = part.data.data
         records = None if part.records is None else part.records.tolist()
+        member = 0
         for row, (start, length) in enumerate(zip(part.starts.tolist(), part.lengths.tolist(), strict=True)):
             body = bytes(view[start : start + length])
             if records is not None and records[row] > 0:
-                yield _Row(body, records[row], True, None)
+                members, behind = part.member_values, member + records[row]
+                known = [] if members is None else [members.value(number) for number in range(member, behind)]
+                member = behind
+                yield _Row(body, records[row], known)
             else:
                 value = None if part.filter_values is None else part.filter_values.value(row)
-                yield _Row(_U32.pack(length) + body, 1, False, value)
+                yield _Row(_U32.pack(length) + body, 1, [value])
 
 
 def _build_in_python(
@@ -311,18 +379,11 @@ def _build_in_python(
 
 def _chunk(rows: list[_Row], trailer: bytes, filter_size_bytes: int) -> bytes:
     data = b"".join([row.stored for row in rows])
-    values = [row.filter_value for row in rows if not row.is_sub_batch]
-    bloom = bloom_bytes(values, filter_size_bytes)
-    header = ChunkHeader(
-        chunk_type=ChunkType.USER,
+    _, chunk = assemble_chunk(
+        data,
         num_entries=len(rows),
         num_records=sum(row.records for row in rows),
-        timestamp_ms=0,
-        epoch=0,
-        chunk_id=0,
-        crc=zlib.crc32(data),
-        data_length=len(data),
-        trailer_length=len(trailer),
-        bloom_length=len(bloom),
+        bloom=bloom_bytes([value for row in rows for value in row.filter_values], filter_size_bytes),
+        trailer=trailer,
     )
-    return b"".join((header.encode(), bloom, data, trailer))
+    return chunk

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError, OffsetOutOfRangeError
-from headgate.log.checksums import crc_of_range
+from headgate.log.checksums import crc_of_range, crcs_of_ranges, first_mismatch
+from headgate.log.ending import HELP, Ending, OpenPair, find_ending
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
     FILE_HEAD_BYTES,
@@ -31,14 +33,17 @@ from headgate.log.format import (
     ChunkHeader,
     ChunkHeaders,
     ChunkType,
+    IndexRecord,
     decode_headers,
     index_name,
     segment_name,
     windows,
 )
+from headgate.log.seal import Seal, read_seal
 from headgate.log.table import ChunkTable, GrowingTable
 
 _WINDOW_BYTES = 1 << 20
+_ROWS_AT_ONCE = 16_384
 _DENSE_ROWS = 32
 """From this many headers in a window on, one read of the window is cheaper than a read per header."""
 
@@ -53,15 +58,27 @@ Allocate = Callable[[int], NDArray[np.uint8]]
 class Segment:
     """One pair of files of a stream folder, as found when the folder was listed. Picklable.
 
-    `first_chunk_id` names it; `is_newest` segments may grow; `is_own` is of our own folder; `mappable` ones are sealed,
-    too.
+    `identity` is that of its stream. `first_chunk_id` names it; `is_newest` segments may grow; `is_own` is of our own
+    folder. `stop_offset` is where the next segment begins; None while that one has no chunk: then a recovery may still
+    cut this one.
     """
 
     folder: Path
+    identity: str
     first_chunk_id: int
     is_newest: bool
     is_own: bool
-    mappable: bool
+    stop_offset: int | None
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether it stays as it is."""
+        return self.stop_offset is not None
+
+    @property
+    def mappable(self) -> bool:
+        """Whether its file may be mapped: no other process cuts it."""
+        return self.is_own and self.is_sealed
 
     @property
     def segment_path(self) -> Path:
@@ -72,6 +89,10 @@ class Segment:
     def index_path(self) -> Path:
         """The file with one record per chunk."""
         return self.folder / index_name(self.first_chunk_id)
+
+    def size_bytes(self) -> int:
+        """Bytes of both files now; a file that is gone has none."""
+        return sum(map(_size_bytes, (self.segment_path, self.index_path)))
 
     def open(self, *, allocate: Allocate | None = None) -> SegmentReader:
         """A reader of this segment; raises OffsetOutOfRangeError if retention deleted it since it was listed.
@@ -105,9 +126,9 @@ class SegmentReader:
         self._rows = GrowingTable(ChunkTable.of(np.empty(0, dtype=INDEX_DTYPE)))
         self._loaded = False
         self._extent: tuple[int, int, int] | None = None
+        self._seal: Seal | None = None
         try:
-            self._check_head(self._index_fd, self._index_path, INDEX_HEAD)
-            self._check_head(self._fd, self.path, SEGMENT_HEAD)
+            self._check_heads()
             if segment.mappable:
                 self._map()
         except BaseException:
@@ -128,13 +149,17 @@ class SegmentReader:
         self._index_fd = self._fd = -1
         self._mapping = None
 
-    @staticmethod
-    def _check_head(descriptor: int, path: Path, expected: bytes) -> None:
-        found = os.pread(descriptor, FILE_HEAD_BYTES, 0)
-        if found != expected:
-            raise CorruptChunkError(
-                f"file head is {found.hex(' ') or 'missing'}, expected {expected.hex(' ')}", path=path, position=0
-            )
+    def _check_heads(self) -> None:
+        """Raise CorruptChunkError for a file head that is wrong; of a pair that is being made, it may be short yet."""
+        for descriptor, path, head in (
+            (self._index_fd, self._index_path, INDEX_HEAD),
+            (self._fd, self.path, SEGMENT_HEAD),
+        ):
+            found = os.pread(descriptor, FILE_HEAD_BYTES, 0)
+            if found != head and not (self.segment.is_newest and head.startswith(found)):
+                raise CorruptChunkError(
+                    f"file head is {found.hex(' ') or 'missing'}, expected {head.hex(' ')}", path=path, position=0
+                )
 
     def _map(self) -> None:
         size = os.fstat(self._fd).st_size
@@ -178,71 +203,142 @@ class SegmentReader:
     def chunks(self, *, refresh: bool = False) -> ChunkTable:
         """The table of the chunks that exist, read once; with `refresh`, chunks written since are added.
 
-        Left out at the end are an incomplete record, zero records and records that point behind the segment's end: what
-        a crash leaves. Raises CorruptChunkError for records out of order.
+        At the end of a segment that may still grow records without a chunk are passed over: what a crash leaves
+        (`ending.py`). Raises CorruptChunkError for an index that contradicts itself, its segment, its seal, or where
+        the next segment begins.
         """
-        if self._loaded and not (refresh and (self.segment.is_newest or not self.segment.mappable)):
+        if self._loaded and not (refresh and not self.segment.mappable):
             return self._rows.table
-        found = os.fstat(self._index_fd)
-        if not found.st_nlink and not len(self._rows.table):
-            found = self._follow_recovery()
-        complete = max(0, found.st_size - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
-        if complete < len(self._rows.table):
-            self._rows = GrowingTable(ChunkTable.of(np.empty(0, dtype=INDEX_DTYPE)))
-        known = len(self._rows.table)
-        if complete > known:
-            raw = _pread_all(
-                self._index_fd,
-                (complete - known) * INDEX_RECORD_BYTES,
-                FILE_HEAD_BYTES + known * INDEX_RECORD_BYTES,
-            )
-            records = np.frombuffer(raw, dtype=INDEX_DTYPE, count=len(raw) // INDEX_RECORD_BYTES)
-            segment_size = os.fstat(self._fd).st_size
-            leftover = (records["position"] < FILE_HEAD_BYTES) | (
-                records["position"].astype(np.int64) + CHUNK_HEADER_BYTES > segment_size
-            )
-            if leftover.any():
-                records = records[: int(np.argmax(leftover))]
-            more = ChunkTable.of(records)
-            self._check_order(more, known)
-            if known:
-                self._rows.extend(more)
-            else:
-                self._rows = GrowingTable(more)
-        self._loaded = True
-        return self._rows.table
+        known = self._load()
+        while True:
+            try:
+                self._take_records(*known)
+                return self._rows.table
+            except CorruptChunkError:
+                # A write that was taken back, or a recovery, may have changed the index since it was read.
+                found = self._load()
+                if found == known:
+                    raise
+                known = found
 
-    def _follow_recovery(self) -> os.stat_result:
-        """A recovery deletes a newest pair without a chunk, and a writer makes it again: go on with the new files."""
+    def _load(self) -> tuple[int, bytes]:
+        """The number of rows of the table that stay, and the bytes of the index behind their records."""
+        found = os.fstat(self._index_fd)
+        if not found.st_nlink:
+            found = self._follow()
+        known = len(self._rows.table)
+        if found.st_size < FILE_HEAD_BYTES + known * INDEX_RECORD_BYTES:
+            self._rows = GrowingTable(ChunkTable.of(np.empty(0, dtype=INDEX_DTYPE)))
+            known = 0
+        start = FILE_HEAD_BYTES + known * INDEX_RECORD_BYTES
+        return known, _pread_all(self._index_fd, max(0, found.st_size - start), start)
+
+    def _take_records(self, known: int, raw: bytes) -> None:
+        """Add the index records in `raw` to the table, which has `known` rows."""
+        count = known + len(raw) // INDEX_RECORD_BYTES
+        if count == known and self._loaded:
+            return
+        if not known:
+            self._check_heads()
+
+        def record_at(row: int) -> IndexRecord:
+            start = (row - known) * INDEX_RECORD_BYTES
+            if start >= 0:
+                return IndexRecord.decode(raw[start : start + INDEX_RECORD_BYTES])
+            place = FILE_HEAD_BYTES + row * INDEX_RECORD_BYTES
+            return IndexRecord.decode(os.pread(self._index_fd, INDEX_RECORD_BYTES, place))
+
+        pair = OpenPair(self._fd, os.fstat(self._fd).st_size, self.path, self._index_path, self.segment.first_chunk_id)
+        ending = find_ending(pair, count, record_at)
+        if ending.num_chunks < known:
+            # A recovery cut chunks that were in the table.
+            self._rows = GrowingTable(ChunkTable.of(np.empty(0, dtype=INDEX_DTYPE)))
+            self._take_records(*self._load())
+            return
+        records = np.frombuffer(raw, dtype=INDEX_DTYPE, count=ending.num_chunks - known)
+        more = ChunkTable.of(records)
+        previous = self._rows.table
+        least_id = int(previous.chunk_id[-1]) + 1 if known else self.segment.first_chunk_id
+        least_position = int(previous.position[-1]) + CHUNK_HEADER_BYTES if known else FILE_HEAD_BYTES
+        more.check(known, least_id, least_position, segment_size=pair.segment_size, path=self._index_path)
+        if self.segment.is_sealed:
+            self._check_sealed(pair, ending, known, raw)
+        if self._seal is None:
+            self._check_types(more, known, pair.segment_size)
+        if known:
+            self._rows.extend(more)
+        else:
+            self._rows = GrowingTable(more)
+        self._extent = (len(self._rows.table), ending.stop_position, ending.next_chunk_id)
+        self._loaded = True
+
+    def _check_sealed(self, pair: OpenPair, ending: Ending, known: int, raw: bytes) -> None:
+        """Raise CorruptChunkError unless the index names all of the segment, up to where the next one begins."""
+        named = FILE_HEAD_BYTES + ending.num_chunks * INDEX_RECORD_BYTES
+        index_bytes = FILE_HEAD_BYTES + known * INDEX_RECORD_BYTES + len(raw)
+        if index_bytes != named:
+            raise CorruptChunkError(
+                f"{index_bytes - named} bytes that name no chunk, and another segment follows; {HELP}",
+                path=self._index_path,
+                position=named,
+            )
+        if ending.next_chunk_id != self.segment.stop_offset:
+            raise CorruptChunkError(
+                f"the index ends at offset {ending.next_chunk_id}, the next segment begins at offset "
+                f"{self.segment.stop_offset}: messages between them, or a whole segment, are missing; {HELP}",
+                path=self._index_path,
+                position=index_bytes,
+            )
+        if ending.stop_position != pair.segment_size:
+            raise CorruptChunkError(
+                f"the segment has {pair.segment_size} bytes, and by its index {ending.stop_position}; {HELP}",
+                path=self.path,
+                position=min(ending.stop_position, pair.segment_size),
+            )
+        seal = read_seal(self.path) if self.segment.is_own else None
+        if seal is None:
+            return
+        index = raw if not known else _pread_all(self._index_fd, index_bytes - FILE_HEAD_BYTES, FILE_HEAD_BYTES)
+        if zlib.crc32(index, zlib.crc32(INDEX_HEAD)) != seal.index_crc or len(seal.header_crcs) != ending.num_chunks:
+            raise CorruptChunkError(
+                f"the index is not what it was when the segment was sealed; {HELP}", path=self._index_path
+            )
+        self._seal = seal
+
+    def _check_types(self, more: ChunkTable, known: int, segment_size: int) -> None:
+        """Raise CorruptChunkError for an index record that hides a chunk of messages as one of bookkeeping."""
+        rows = np.flatnonzero(more.type != ChunkType.USER)
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            part = rows[start : start + _ROWS_AT_ONCE]
+            found = self._copied_headers(more.position[part], segment_size).records["chunk_type"]
+            wrong = np.flatnonzero(found != more.type[part])
+            if len(wrong):
+                row, said = int(part[wrong[0]]), int(found[wrong[0]])
+                raise CorruptChunkError(
+                    f"index record {known + row} says chunk type {more.type[row]}, its chunk's header {said}; {HELP}",
+                    path=self._index_path,
+                    position=FILE_HEAD_BYTES + (known + row) * INDEX_RECORD_BYTES,
+                )
+
+    def _follow(self) -> os.stat_result:
+        """The index was deleted or replaced: go on with the files that are there now, if there are any.
+
+        Retention deletes a pair for good. A recovery deletes a newest pair without a chunk, and a writer makes it
+        again; a repair replaces an index.
+        """
         try:
             opened = _open_pair(self._index_path, self.path)
         except FileNotFoundError:
             return os.fstat(self._index_fd)
-        for descriptor in (self._index_fd, self._fd):
+        # Another segment with chunks is that of a stream that was made again.
+        is_followed = not len(self._rows.table) or os.path.sameopenfile(opened[1], self._fd)
+        for descriptor in (self._index_fd, self._fd) if is_followed else opened:
             os.close(descriptor)
-        self._index_fd, self._fd = opened
+        if is_followed:
+            self._index_fd, self._fd = opened
+            self._rows = GrowingTable(ChunkTable.of(np.empty(0, dtype=INDEX_DTYPE)))
+            self._loaded, self._extent = False, None
         return os.fstat(self._index_fd)
-
-    def _check_order(self, more: ChunkTable, known: int) -> None:
-        if not len(more):
-            return
-        if known:
-            previous_id, previous_position = int(self._rows.table.chunk_id[-1]), int(self._rows.table.position[-1])
-            first_is_right = more.chunk_id[0] > previous_id and more.position[0] > previous_position
-        else:
-            first_is_right = more.chunk_id[0] == self.segment.first_chunk_id and more.position[0] == FILE_HEAD_BYTES
-        bad = np.zeros(len(more), dtype=np.bool_)
-        bad[0] = not first_is_right
-        bad[1:] = (np.diff(more.chunk_id) <= 0) | (np.diff(more.position) < CHUNK_HEADER_BYTES)
-        bad |= more.type > ChunkType.TRACKING_SNAPSHOT
-        if bad.any():
-            row = int(np.argmax(bad))
-            raise CorruptChunkError(
-                f"index record {known + row} is out of order: chunk id {more.chunk_id[row]}, "
-                f"position {more.position[row]}, type {more.type[row]}",
-                path=self._index_path,
-                position=FILE_HEAD_BYTES + (known + row) * INDEX_RECORD_BYTES,
-            )
 
     def extent(self, table: ChunkTable) -> tuple[int, int, int]:
         """Rows of a table that `chunks` gave, byte behind its last chunk, offset behind its last record."""
@@ -323,24 +419,71 @@ class SegmentReader:
         if mapping is not None and (is_sealed or last + _STAGE1_BYTES <= len(mapping)):
             found = decode_headers(mapping, positions)
         else:
-            found = self._copied_headers(positions, size)
+            # Behind the last chunk a recovery may be cutting.
+            found = self._copied_headers(positions, min(size, self.extent(table)[1]))
         found.check(path=self.path, positions=positions)
-        ends = np.empty(len(positions), dtype=np.int64)
-        following = table.position[start_row + 1 : stop_row + 1]
-        ends[: len(following)] = following
-        bad = positions + found.size_bytes != ends
-        if len(following) < len(positions):
-            bad[-1] = int(positions[-1] + found.size_bytes[-1]) > size
-        bad |= found.records["chunk_id"] != table.chunk_id[start_row:stop_row]
+        rows = np.arange(start_row, start_row + len(positions), dtype=np.int64)
+        bad = self.contradicted(found, table, rows, self.stop_positions(start_row, stop_row))
         if bad.any():
-            row = int(np.argmax(bad))
-            raise CorruptChunkError(
-                f"header of chunk {table.chunk_id[start_row + row]} contradicts the index: chunk id "
-                f"{found.records['chunk_id'][row]}, {found.size_bytes[row]} bytes",
-                path=self.path,
-                position=int(positions[row]),
-            )
+            number = int(np.argmax(bad))
+            raise self.contradiction(found, table, int(rows[number]), number)
         return found
+
+    def contradicted(
+        self, headers: ChunkHeaders, table: ChunkTable, rows: NDArray[np.int64], stops: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """`(chunks,)`: headers that are not as the index says, or not as they were when the segment was sealed.
+
+        `headers` are those of `rows`, ascending, of a table that `chunks` gave; `stops` are the bytes behind them.
+        """
+        records = headers.records
+        bad = np.asarray(headers.size_bytes != stops - table.position[rows])
+        bad |= records["chunk_id"] != table.chunk_id[rows]
+        bad |= records["timestamp_ms"] != table.timestamp_ms[rows]
+        bad |= records["epoch"] != table.epoch[rows]
+        bad |= records["chunk_type"] != table.type[rows]
+        inner = slice(0, len(rows) - (len(rows) > 0 and int(rows[-1]) + 1 == len(table)))
+        bad[inner] |= (table.chunk_id[rows] + headers.num_records)[inner] != table.chunk_id[rows[inner] + 1]
+        if self._seal is not None:
+            self._check_seal(self._seal, headers, rows, bad)
+        return bad
+
+    @staticmethod
+    def _check_seal(seal: Seal, headers: ChunkHeaders, rows: NDArray[np.int64], bad: NDArray[np.bool_]) -> None:
+        """Mark what is not as it was when the segment was sealed among headers that are not `bad` already."""
+        # Where a header is bad its Bloom filter may lie anywhere.
+        fine = np.flatnonzero(~bad) if bad.any() else slice(None)
+        starts, lengths, expected = headers.starts[fine], headers.front_lengths[fine], seal.header_crcs[rows][fine]
+        if first_mismatch(headers.data, starts, lengths, expected, only_loaded=True) is not None:
+            bad[fine] = crcs_of_ranges(headers.data, starts, lengths) != expected
+
+    def contradiction(self, headers: ChunkHeaders, table: ChunkTable, row: int, number: int) -> CorruptChunkError:
+        """The error for the header with a number, of a row of the table, that `contradicted` marked."""
+        record, position = headers.records[number], int(table.position[row])
+        said = IndexRecord(
+            int(table.chunk_id[row]),
+            int(table.timestamp_ms[row]),
+            int(table.epoch[row]),
+            position,
+            int(table.type[row]),
+        )
+        found = IndexRecord(
+            int(record["chunk_id"]),
+            int(record["timestamp_ms"]),
+            int(record["epoch"]),
+            position,
+            int(record["chunk_type"]),
+        )
+        if found != said:
+            reason = f"the header of a chunk contradicts index record {row}: found {found}, the index says {said}"
+        elif self._seal is not None:
+            reason = f"header or Bloom filter of chunk {said.chunk_id} is not what it was when the segment was sealed"
+        else:
+            reason = (
+                f"the header of chunk {said.chunk_id} contradicts the index: {headers.size_bytes[number]} bytes with "
+                f"{record['num_records']} records do not end where the next chunk begins"
+            )
+        return CorruptChunkError(f"{reason}; {HELP}", path=self.path, position=position)
 
     def _copied_headers(self, positions: NDArray[np.int64], size: int) -> ChunkHeaders:
         count = len(positions)
@@ -443,6 +586,13 @@ def _open_pair(index_path: Path, segment_path: Path) -> tuple[int, int]:
     except OSError:
         os.close(index_fd)
         raise
+
+
+def _size_bytes(path: Path) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _pread_all(descriptor: int, count: int, position: int) -> bytes:

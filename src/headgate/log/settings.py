@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,23 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.errors import ConfigError, LogError
+from headgate.errors import ConfigError, LogError, StreamNotFoundError, StreamReplacedError
 from headgate.log.bloom import DEFAULT_FILTER_SIZE_BYTES, check_filter_size
 from headgate.log.files import replace_file
+from headgate.log.pairs import SETTINGS_NAME
 
-SETTINGS_NAME = "stream.json"
-SETTINGS_FORMAT = 1
+SETTINGS_FORMAT = 2
 
 DEFAULT_MAX_SEGMENT_SIZE_BYTES = 500_000_000
 DEFAULT_MAX_SEGMENT_CHUNKS = 256_000
 _LARGEST_SEGMENT_BYTES = 2**32 - 1
+
+_CHECKSUM = "crc"
+_REMEDY = (
+    "the file is damaged, or was changed by hand, which no reader accepts: the settings of a stream are those that it "
+    "was created with. Restore the file from a copy; or move it away and run `headgate stream adopt` on the folder, "
+    "which keeps the messages and forgets limits and the declared filter source"
+)
 
 
 class StreamArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,16 +64,19 @@ class DeclaredRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of `stream.json`.
+    """The content of `stream.json`, beside its checksum.
 
-    `filter_source` is the field that filter values come from now, None for no declaration; `declared` the offset ranges
-    written under a declaration, the last one possibly ahead of what is written. `sequences` keeps, per query that
-    commits to this stream, the last publisher sequence. `declaration` are the arguments that a client declared the
-    stream with, by their AMQP names without `x-`; None for a stream that was made otherwise.
+    `identity` says which stream this is: another one of the same name has another. It is made at random, or the name
+    of the folder that was adopted, whose digits RabbitMQ makes anew for each stream. `filter_source` is the field that
+    filter values come from now, None for no declaration; `declared` the offset ranges written under a declaration, the
+    last one possibly ahead of what is written. `sequences` keeps, per query that commits to this stream, the last
+    publisher sequence. `declaration` are the arguments that a client declared the stream with, by their AMQP names
+    without `x-`; None for a stream that was made otherwise.
     """
 
     name: str
     created_ms: int
+    identity: str
     arguments: StreamArguments
     filter_source: str | None = None
     declared: tuple[DeclaredRange, ...] = ()
@@ -85,7 +96,10 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load_settings(folder: Path) -> StreamSettings | None:
-    """The settings of a stream folder, None for a foreign one. Raises LogError for a file that is wrong."""
+    """The settings of a stream folder, None for a foreign one. Raises LogError for a file that is wrong.
+
+    Wrong is also one whose checksum does not fit: a limit or a declared range that nobody set would lose messages.
+    """
     path = f"{folder}/{SETTINGS_NAME}"
     try:
         with open(path, "rb", buffering=0) as file:
@@ -99,15 +113,48 @@ def load_settings(folder: Path) -> StreamSettings | None:
             path=path,
         )
     try:
-        settings = msgspec.json.decode(raw, type=StreamSettings)
+        fields = msgspec.json.decode(raw, type=dict[str, Any])
+        noted, format_ = fields.pop(_CHECKSUM, None), fields.get("format", SETTINGS_FORMAT)
+        if format_ != SETTINGS_FORMAT:
+            raise LogError(
+                f"settings of format {format_}, expected {SETTINGS_FORMAT}: written by another version of Headgate, or "
+                "damaged",
+                path=path,
+            )
+        if noted != (found := _checksum(fields)):
+            raise LogError(
+                f"not the settings of a stream: their checksum is {found}, the file says {noted}; {_REMEDY}", path=path
+            )
+        return msgspec.convert(fields, StreamSettings)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise LogError(f"not the settings of a stream: {error}", path=path) from error
-    if settings.format != SETTINGS_FORMAT:
-        raise LogError(f"settings of format {settings.format}, expected {SETTINGS_FORMAT}", path=path)
-    return settings
+        raise LogError(f"not the settings of a stream: {error}; {_REMEDY}", path=path) from error
+
+
+def check_identity(folder: Path, identity: str, *, name: str) -> None:
+    """Raise StreamNotFoundError where that stream was deleted, StreamReplacedError where another one is in its place.
+
+    `name` is for the error. Cost: reading `stream.json`, some 20 µs.
+    """
+    settings = load_settings(folder)
+    if settings is None:
+        # A foreign folder, or one that was adopted and lost its settings, is called after its identity.
+        if not (folder.is_dir() and folder.resolve().name == identity):
+            raise StreamNotFoundError(f"stream {name!r} with the identity {identity} was deleted", path=folder)
+    elif settings.identity != identity:
+        raise StreamReplacedError(
+            f"stream {name!r} with the identity {identity} was deleted, and created again with the identity "
+            f"{settings.identity}",
+            path=folder,
+        )
 
 
 def save_settings(folder: Path, settings: StreamSettings, *, flushed: bool = True) -> None:
     """Replace the settings of a stream folder, all or nothing; after a power loss, too, if they are `flushed`."""
-    encoded = msgspec.json.format(msgspec.json.encode(settings), indent=1)
+    fields = msgspec.to_builtins(settings)
+    encoded = msgspec.json.format(msgspec.json.encode(fields | {_CHECKSUM: _checksum(fields)}), indent=1)
     replace_file(folder / SETTINGS_NAME, encoded + b"\n", flushed=flushed)
+
+
+def _checksum(fields: dict[str, Any]) -> int:
+    """CRC-32 of the fields as JSON without spaces, keys in order: how the file is laid out does not count."""
+    return zlib.crc32(msgspec.json.encode(fields, order="sorted"))

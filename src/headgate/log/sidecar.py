@@ -2,9 +2,9 @@
 
     Head, 16 bytes
     +------+------+------+------+
-    | HGMX | 0001 | D    | crc  |       magic, u32 format, u32 bytes of the directory, u32 CRC-32 of the directory
+    | HGMX | 0002 | D    | crc  |       magic, u32 format, u32 bytes of the directory, u32 CRC-32 of the directory
     +------+------+------+------+
-    directory, D bytes                 JSON of `Directory`: which chunks, which filters, and where each area lies
+    directory, D bytes                 JSON of `Directory`: which stream, chunks, filters, and where each area lies
     areas                              plain arrays, each with a CRC-32 per piece of 64 KiB in the directory
 
     headers    48 bytes per chunk      the chunk's header as it was when its messages were decided; zeros: not decided
@@ -38,7 +38,7 @@ from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.log.pairs import MATCH_SUFFIX
 from headgate.log.segment import Segment
 
-SIDECAR_FORMAT = 1
+SIDECAR_FORMAT = 2
 MAGIC = b"HGMX"
 PIECE_BYTES = 1 << 16
 """So many bytes of an area share a checksum: the unit in which it is read."""
@@ -79,9 +79,10 @@ class IndexedFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the file holds: `chunks` chunks with the offsets `start … stop`; `array_bytes` is 0 in the layout `exact`.
 
-    `parameters` is a name of how bit arrays are made, empty without them.
+    `identity` is that of the stream. `parameters` is a name of how bit arrays are made, empty without them.
     """
 
+    identity: str
     start: int
     stop: int
     chunks: int
@@ -109,9 +110,11 @@ class FilterColumn:
 class SidecarContent:
     """What is written: `headers` `(chunks,)` of HEADER_BYTES_DTYPE, `entries` `(offsets,)` of ENTRY_DTYPE.
 
-    `arrays` is `(offsets, array bytes)` uint8 in the layout `bloom`, else None; `parameters` names how they are made.
+    `identity` is that of the stream. `arrays` is `(offsets, array bytes)` uint8 in the layout `bloom`, else None;
+    `parameters` names how they are made.
     """
 
+    identity: str
     start: int
     headers: NDArray[np.void]
     entries: NDArray[np.void]
@@ -159,6 +162,7 @@ def encode_sidecar(content: SidecarContent) -> bytes:
     )
     arrays = None if content.arrays is None else areas.add(content.arrays.tobytes())
     directory = Directory(
+        content.identity,
         content.start,
         content.start + count,
         len(content.headers),
@@ -216,6 +220,10 @@ class Sidecar:
                 directory, areas_at = _read_directory(path, descriptor)
             except OSError as error:
                 raise CorruptSidecarError(f"cannot be read: {error.strerror}", path=path) from error
+            if directory.identity != segment.identity:
+                raise CorruptSidecarError(
+                    f"of the stream with the identity {directory.identity}, this one has {segment.identity}", path=path
+                )
             if directory.start != segment.first_chunk_id:
                 raise CorruptSidecarError(f"of a segment that begins at offset {directory.start}", path=path)
         except BaseException:

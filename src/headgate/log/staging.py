@@ -35,7 +35,7 @@ from headgate.log.build import (
     chunk_boundaries,
 )
 from headgate.log.files import DiskFile, OpenFile, WritableFile, storage_error, sync_folder
-from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES
+from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES, Compression
 from headgate.log.tracking import MAX_REFERENCE_BYTES
 
 PRIVATE_FOLDER = ".headgate"
@@ -216,12 +216,13 @@ class StagedFile:
         filter_size_bytes: int,
         max_messages: int = MAX_MESSAGES,
         max_bytes: int = MAX_BYTES,
+        compression: Compression = Compression.NONE,
         open_file: OpenFile = DiskFile,
         file: StagingFile | None = None,
     ) -> None:
         self._is_own = file is None
         self._file = StagingFile(root, query=query, name=name, open_file=open_file) if file is None else file
-        self.limits = ChunkLimits(filter_size_bytes, query.encode(), max_messages, max_bytes)
+        self.limits = ChunkLimits(filter_size_bytes, query.encode(), max_messages, max_bytes, compression)
         self._builder = ChunkBuilder(self.limits, self.add_chunks)
         self._pieces: list[tuple[int, int]] = []
         self._chunks = 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,28 +14,30 @@ import numpy as np
 
 from headgate.errors import CorruptChunkError, OffsetOutOfRangeError, StreamExistsError, StreamNotFoundError
 from headgate.log.bloom import DEFAULT_FILTER_SIZE_BYTES
-from headgate.log.files import DiskFile, storage_error
+from headgate.log.ending import HELP
+from headgate.log.files import DiskFile, OpenFile, storage_error
 from headgate.log.format import (
     FILE_HEAD_BYTES,
     ChunkType,
     index_name,
     segment_name,
 )
-from headgate.log.lock import StreamLock, Wait, no_wait
+from headgate.log.lock import LOCK_NAME, StreamLock, Wait, no_wait
 from headgate.log.offsets import OffsetKind, OffsetSpecification
-from headgate.log.pairs import create_pair, ids_among, ids_on_disk, orphaned_segments
+from headgate.log.pairs import SETTINGS_NAME, create_pair, delete_pair, find_missing, ids_among
 from headgate.log.segment import Segment, SegmentReader
 from headgate.log.settings import (
     DEFAULT_MAX_SEGMENT_SIZE_BYTES,
-    SETTINGS_NAME,
     StreamArguments,
     StreamSettings,
+    check_identity,
     load_settings,
     save_settings,
 )
 
 _FOREIGN_NAME = re.compile(r"__(.+)_[0-9]+")
 _BACKWARD_ROWS = 4096
+_IDENTITY_BYTES = 16
 
 
 @dataclass(slots=True)
@@ -78,21 +82,27 @@ class Stream:
         arguments: StreamArguments | None = None,
         filter_source: str | None = None,
         declaration: Mapping[str, object] | None = None,
+        identity: str | None = None,
         flushed: bool = True,
         wait: Wait = no_wait,
+        open_file: OpenFile = DiskFile,
     ) -> Stream:
         """Make a new, empty stream; `filter_source` declares the field that its filter values come from.
+
+        `identity` is what tells it from others of its name, before and after; None makes one at random.
 
         `declaration` are the arguments as a client gave them, kept as they are. Not `flushed` a power loss may take the
         stream, or leave it with empty settings, which is an error to whoever opens it.
 
         Raises ConfigError for a wrong argument, StreamExistsError, StreamLockedError where another process is making
-        it and `wait` gives up, and StorageFullError or StreamReadOnlyError where the folder cannot be made.
+        it and `wait` gives up, and StorageFullError or StreamReadOnlyError where it cannot be made; then nothing of it
+        is left.
         """
         folder = Path(path)
         settings = StreamSettings(
             name=name,
             created_ms=now_ms,
+            identity=identity or _new_identity(),
             arguments=arguments or StreamArguments(),
             filter_source=filter_source,
             declaration=None if declaration is None else dict(declaration),
@@ -104,7 +114,7 @@ class Stream:
             raise StreamExistsError("a file of that name is there already", path=folder) from error
         except OSError as error:
             raise storage_error(error, folder) from error
-        with StreamLock.acquire(folder, now_ms=now_ms, wait=wait):
+        with _removed_if_empty(folder), StreamLock.acquire(folder, now_ms=now_ms, wait=wait):
             names = os.listdir(folder)
             if SETTINGS_NAME in names:
                 raise StreamExistsError(f"stream {name!r} is there already", path=folder)
@@ -113,11 +123,14 @@ class Stream:
             ):
                 raise StreamExistsError("a foreign stream is there already; adopt it instead", path=folder)
             try:
-                for file in create_pair(folder, 0, DiskFile):
+                for file in create_pair(folder, 0, open_file):
                     file.close()
-            except OSError as error:
-                raise storage_error(error, folder) from error
-            save_settings(folder, settings, flushed=flushed)
+                save_settings(folder, settings, flushed=flushed)
+            except BaseException as error:
+                _remove_unfinished(folder)
+                if isinstance(error, OSError):
+                    raise storage_error(error, folder) from error
+                raise
         return Stream(folder, settings)
 
     @staticmethod
@@ -132,8 +145,8 @@ class Stream:
         """Make a foreign folder ours by writing its `stream.json`; from then on it can be appended to.
 
         Its broker must not use the folder any more. The filter size is the last one seen, the name that of the folder
-        unless given. Raises StreamExistsError if it is ours already, CorruptChunkError if a segment has no index (the
-        writer's recovery would delete it).
+        unless given; the identity stays where the folder is still called as RabbitMQ called it, else it is made anew.
+        Raises StreamExistsError if it is ours already, CorruptChunkError if a file is missing.
         """
         stream = Stream.open(path)
         arguments = StreamArguments(
@@ -141,15 +154,19 @@ class Stream:
             max_segment_size_bytes=max_segment_size_bytes or DEFAULT_MAX_SEGMENT_SIZE_BYTES,
         )
         arguments.check()
-        settings = StreamSettings(name=name or stream.name, created_ms=now_ms, arguments=arguments)
+        settings = StreamSettings(
+            name=name or stream.name,
+            created_ms=now_ms,
+            # Other folders may be copied to the same name one after the other.
+            identity=stream.identity
+            if _FOREIGN_NAME.fullmatch(stream.identity)
+            else secrets.token_hex(_IDENTITY_BYTES),
+            arguments=arguments,
+        )
         with StreamLock.acquire(stream.path, now_ms=now_ms, wait=wait):
             if not stream.is_foreign or load_settings(stream.path) is not None:
                 raise StreamExistsError(f"stream {stream.name!r} has a stream.json already", path=stream.path)
-            for chunk_id in orphaned_segments(stream.path):
-                raise CorruptChunkError(
-                    "a segment without its index file; restore the index or move the segment away before adopting",
-                    path=stream.path / segment_name(chunk_id),
-                )
+            stream.segments()
             save_settings(stream.path, settings)
         return Stream(stream.path, settings)
 
@@ -168,6 +185,11 @@ class Stream:
         return match[1] if match else folder_name
 
     @property
+    def identity(self) -> str:
+        """What tells this stream from others of its name; of a foreign one the folder's name, made once by RabbitMQ."""
+        return self.path.resolve().name if self.settings is None else self.settings.identity
+
+    @property
     def filter_size_bytes(self) -> int:
         """Bytes of the Bloom filters that are written; for a foreign folder the last length seen in it, else 16."""
         if self.settings is not None:
@@ -183,29 +205,56 @@ class Stream:
         return DEFAULT_FILTER_SIZE_BYTES
 
     def segments(self) -> list[Segment]:
-        """The segments, oldest first, as the folder is now."""
-        ids = sorted(_first_chunk_ids(self.path))
-        if not ids:
-            return []
+        """The segments, oldest first, as the folder is now.
+
+        Raises CorruptChunkError where a file with messages is missing.
+        """
+        return self._segments(_listed_pairs(self.path))
+
+    def segments_left(self) -> list[Segment]:
+        """The segments whose files are there, whatever is missing between them: for who looks at a damaged folder."""
+        return self._segments(sorted(_first_chunk_ids(self.path)))
+
+    def _segments(self, ids: list[int]) -> list[Segment]:
         sealed = len(ids) - 1
         # A newest segment without a chunk may be deleted by recovery, which then cuts the one before it.
-        if sealed and _size(self.path / index_name(ids[-1])) <= FILE_HEAD_BYTES:
+        if sealed > 0 and _size(self.path / index_name(ids[-1])) <= FILE_HEAD_BYTES:
             sealed -= 1
+        identity = self.identity
         return [
             Segment(
                 folder=self.path,
+                identity=identity,
                 first_chunk_id=chunk_id,
                 is_newest=row == len(ids) - 1,
                 is_own=self.settings is not None,
-                mappable=self.settings is not None and row < sealed,
+                stop_offset=ids[row + 1] if row < sealed else None,
             )
             for row, chunk_id in enumerate(ids)
         ]
 
-    def segment_after(self, segment: Segment) -> Segment | None:
-        """The segment that follows, None if that one is the newest still."""
-        following = [other for other in self.segments() if other.first_chunk_id > segment.first_chunk_id]
-        return following[0] if following else None
+    def segment_after(self, segment: Segment, next_offset: int) -> Segment | None:
+        """The segment that follows one whose last chunk ends at `next_offset`; None if that one is the newest still.
+
+        Raises CorruptChunkError where the one that follows begins elsewhere, OffsetOutOfRangeError where retention
+        deleted it.
+        """
+        segments = self.segments()
+        for other in segments:
+            if other.first_chunk_id <= segment.first_chunk_id:
+                continue
+            if other.first_chunk_id <= next_offset:
+                return other
+            is_kept = segments[0].first_chunk_id <= segment.first_chunk_id
+            gap = f"offsets {next_offset} to {other.first_chunk_id - 1}"
+            if is_kept:
+                raise CorruptChunkError(f"{gap} are missing before this segment; {HELP}", path=other.segment_path)
+            raise OffsetOutOfRangeError(f"{gap} were deleted before they were read", path=self.path)
+        return None
+
+    def check_is_there(self) -> None:
+        """Raise StreamNotFoundError if it was deleted since it was opened, StreamReplacedError if also made again."""
+        check_identity(self.path, self.identity, name=self.name)
 
     def first_offset(self) -> int:
         """The first chunk id kept; the next offset if nothing is."""
@@ -285,6 +334,24 @@ class Stream:
         return _at_row(segments[0], 0)
 
 
+@contextlib.contextmanager
+def _removed_if_empty(folder: Path) -> Iterator[None]:
+    """After an error: no folder that holds nothing."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        raise
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove what the start of a creation left. The caller holds the lock, whose file goes as well."""
+    with contextlib.suppress(OSError):
+        delete_pair(folder, 0)
+        (folder / LOCK_NAME).unlink(missing_ok=True)
+
+
 def _at_row(segment: Segment, row: int) -> Attachment:
     with segment.open() as reader:
         return _place(segment, reader, row)
@@ -307,19 +374,35 @@ def _first_chunk_ids(folder: Path) -> set[int]:
     A folder that grows while it is listed may show a new file and not the one made before it (readdir, POSIX), and a
     hole would look like retention. What is older than the newest of one listing is all there when the next one begins.
     """
-    found = _complete_pairs(folder)
-    if not found:
-        return found
-    newest = max(found)
-    return {chunk_id for chunk_id in _complete_pairs(folder) if chunk_id <= newest}
+    return _pairs_of(_names(folder), _names(folder))
 
 
-def _complete_pairs(folder: Path) -> set[int]:
+def _pairs_of(names: list[str], names_later: list[str]) -> set[int]:
+    found, later = (set.intersection(*ids_among(each)) for each in (names, names_later))
+    newest = max(found, default=-1)
+    return {chunk_id for chunk_id in later if chunk_id <= newest} or ({min(later)} if later else set())
+
+
+def _listed_pairs(folder: Path) -> list[int]:
+    """First chunk ids of the pairs in a folder, ascending. Raises CorruptChunkError where a file is missing."""
+    names, error = _names(folder), None
+    while True:
+        later = _names(folder)
+        again = find_missing(folder, later)
+        # Files may have come and gone while the folder was listed: what is missing is missing twice.
+        if again is None or str(again) == str(error):
+            break
+        names, error = later, again
+    if again is not None:
+        raise again
+    return sorted(_pairs_of(names, later))
+
+
+def _names(folder: Path) -> list[str]:
     try:
-        indexes, segments = ids_on_disk(folder)
+        return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
-        return set()
-    return indexes & segments
+        return []
 
 
 def _size(path: Path) -> int:
@@ -327,3 +410,7 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
+
+
+def _new_identity() -> str:
+    return secrets.token_hex(_IDENTITY_BYTES)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from headgate.errors import CorruptChunkError
+from headgate.log.ending import HELP
+from headgate.log.format import CHUNK_HEADER_BYTES, FILE_HEAD_BYTES, INDEX_RECORD_BYTES, ChunkType
 
 
 @dataclass(slots=True)
@@ -35,6 +40,31 @@ class ChunkTable:
             records["position"].astype(np.int64),
             records["type"].copy(),
         )
+
+    def check(self, first_row: int, least_id: int, least_position: int, *, segment_size: int, path: Path) -> None:
+        """Raise CorruptChunkError for records out of order, or behind the end of the segment.
+
+        They are the rows from `first_row` on of the index at `path`. The first of all has exactly the least id and
+        position, later ones at least.
+        """
+        if not len(self):
+            return
+        bad = self.position + CHUNK_HEADER_BYTES > segment_size
+        bad |= self.type > ChunkType.TRACKING_SNAPSHOT
+        bad[1:] |= (np.diff(self.chunk_id) <= 0) | (np.diff(self.position) < CHUNK_HEADER_BYTES)
+        place = int(self.chunk_id[0]), int(self.position[0])
+        if first_row:
+            bad[0] |= place[0] < least_id or place[1] < least_position
+        else:
+            bad[0] |= place != (least_id, least_position)
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise CorruptChunkError(
+                f"index record {first_row + row} is out of order: chunk id {self.chunk_id[row]}, position "
+                f"{self.position[row]}, type {self.type[row]}, in a segment of {segment_size} bytes; {HELP}",
+                path=path,
+                position=FILE_HEAD_BYTES + (first_row + row) * INDEX_RECORD_BYTES,
+            )
 
     @staticmethod
     def room(rows: int) -> ChunkTable:

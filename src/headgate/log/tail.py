@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.errors import OffsetOutOfRangeError, StreamNotFoundError
-from headgate.log.format import CHUNK_HEADER_BYTES, FILE_HEAD_BYTES, INDEX_RECORD_BYTES, ChunkHeader, position_of_record
+from headgate.log.ending import OpenPair, find_ending
+from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES, ChunkHeader, IndexRecord
 from headgate.log.segment import Segment
 from headgate.log.stream import Stream
 
@@ -60,20 +61,19 @@ def _tail_of(segments: list[Segment]) -> StreamTail:
 
 
 def _last_header(segment: Segment) -> ChunkHeader | None:
-    """The header of the last chunk that exists, None for a segment without one.
-
-    A crash may have left records behind it that are zero or point behind the segment's end; they are passed over.
-    """
+    """The header of the last chunk that exists, None for a segment without one."""
     with open(segment.index_path, "rb", buffering=0) as index, open(segment.segment_path, "rb", buffering=0) as chunks:
-        records = max(0, os.fstat(index.fileno()).st_size - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
-        segment_size = os.fstat(chunks.fileno()).st_size
-        for row in range(records - 1, -1, -1):
-            at = FILE_HEAD_BYTES + row * INDEX_RECORD_BYTES
-            record = os.pread(index.fileno(), INDEX_RECORD_BYTES, at)
-            if len(record) < INDEX_RECORD_BYTES:
-                continue
-            position = position_of_record(record)
-            if FILE_HEAD_BYTES <= position <= segment_size - CHUNK_HEADER_BYTES:
-                head = os.pread(chunks.fileno(), CHUNK_HEADER_BYTES, position)
-                return ChunkHeader.decode(head, path=segment.segment_path, position=position)
-    return None
+        count = max(0, os.fstat(index.fileno()).st_size - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
+        pair = OpenPair(
+            chunks.fileno(),
+            os.fstat(chunks.fileno()).st_size,
+            segment.segment_path,
+            segment.index_path,
+            segment.first_chunk_id,
+        )
+
+        def record_at(row: int) -> IndexRecord:
+            place = FILE_HEAD_BYTES + row * INDEX_RECORD_BYTES
+            return IndexRecord.decode(os.pread(index.fileno(), INDEX_RECORD_BYTES, place))
+
+        return find_ending(pair, count, record_at).header

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import struct
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -169,19 +170,25 @@ def tracking_of_segment(reader: SegmentReader) -> TrackingState:
     path = reader.segment.segment_path
     for places in _places(reader):
         trailers = _trailers(reader, [place[3] for place in places], [place[4] for place in places])
-        for (chunk_id, chunk_type, data_start, begin, _), trailer in zip(places, trailers, strict=True):
+        for (chunk_id, chunk_type, data_start, begin, _, crc), trailer in zip(places, trailers, strict=True):
             if chunk_type != ChunkType.USER:
                 _settle(state, newest)
                 in_snapshot = chunk_type == ChunkType.TRACKING_SNAPSHOT
-                _apply(state, reader, data_start + ENTRY_HEAD_BYTES, begin, chunk_id, in_snapshot)
+                data = reader.read(data_start, begin)[: begin - data_start].tobytes()
+                if zlib.crc32(data) != crc:
+                    raise CorruptChunkError(f"data of chunk {chunk_id} fails its CRC", path=path, position=data_start)
+                for record in decode_records(
+                    data[ENTRY_HEAD_BYTES:], in_snapshot=in_snapshot, path=path, position=data_start + ENTRY_HEAD_BYTES
+                ):
+                    state.apply(record, chunk_id=chunk_id)
             for at, value_at, stop in _spans(trailer, in_snapshot=False, path=path, position=begin):
                 newest[trailer[at:value_at]] = chunk_id, trailer[value_at:stop]
     _settle(state, newest)
     return state
 
 
-def _places(reader: SegmentReader) -> Iterator[list[tuple[int, int, int, int, int]]]:
-    """The chunks with something to track: chunk id, type, where the data starts, where the trailer starts and ends."""
+def _places(reader: SegmentReader) -> Iterator[list[tuple[int, int, int, int, int, int]]]:
+    """The chunks with something to track: chunk id, type, where data and trailer start, the end, CRC of the data."""
     table = reader.chunks()
     if len(table) <= _FEW_ROWS:
         places = []
@@ -190,7 +197,8 @@ def _places(reader: SegmentReader) -> Iterator[list[tuple[int, int, int, int, in
             if header.chunk_type != ChunkType.USER or header.trailer_length:
                 end = position + header.size_bytes
                 begin = end - header.trailer_length
-                places.append((header.chunk_id, header.chunk_type, begin - header.data_length, begin, end))
+                start = begin - header.data_length
+                places.append((header.chunk_id, header.chunk_type, start, begin, end, header.crc))
         yield places
         return
     for start in range(0, len(table), _HEADER_ROWS):
@@ -199,7 +207,8 @@ def _places(reader: SegmentReader) -> Iterator[list[tuple[int, int, int, int, in
         rows = np.flatnonzero((types != ChunkType.USER) | (trailer_lengths > 0))
         data_starts = table.position[start + rows] + CHUNK_HEADER_BYTES + headers.bloom_length[rows]
         begins = data_starts + headers.data_length[rows]
-        columns = (table.chunk_id[start + rows], types[rows], data_starts, begins, begins + trailer_lengths[rows])
+        ends, crcs = begins + trailer_lengths[rows], headers.crc[rows]
+        columns = (table.chunk_id[start + rows], types[rows], data_starts, begins, ends, crcs)
         yield list(zip(*(column.tolist() for column in columns), strict=True))
 
 
@@ -222,12 +231,3 @@ def _settle(state: TrackingState, newest: _Newest) -> None:
     for head, (chunk_id, value) in newest.items():
         state.apply(TrackingRecord(TrackingKind(head[0]), head[2:], _U64.unpack(value)[0]), chunk_id=chunk_id)
     newest.clear()
-
-
-def _apply(
-    state: TrackingState, reader: SegmentReader, start: int, stop: int, chunk_id: int, in_snapshot: bool
-) -> None:
-    data = reader.read(start, max(start, stop))[: max(0, stop - start)].tobytes()
-    path = reader.segment.segment_path
-    for record in decode_records(data, in_snapshot=in_snapshot, path=path, position=start):
-        state.apply(record, chunk_id=chunk_id)

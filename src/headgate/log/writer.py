@@ -9,7 +9,7 @@ reader can have seen it; the stream stays readable and, when there is room again
 from __future__ import annotations
 
 import contextlib
-import zlib
+import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from headgate.errors import ConfigError, CorruptChunkError, LogError, StreamReadOnlyError
 from headgate.log.bloom import bloom_bytes
+from headgate.log.build import BuiltChunks, pack_chunks
 from headgate.log.declaration import ranges_covering, trimmed
 from headgate.log.entries import SubBatch, chunk_groups, encode_chunk, encode_entry
 from headgate.log.files import DiskFile, OpenFile
@@ -30,6 +31,8 @@ from headgate.log.format import (
     INDEX_DTYPE,
     ChunkHeader,
     ChunkType,
+    Compression,
+    assemble_chunk,
     decode_headers,
     encode_index_record,
     patch_headers,
@@ -37,9 +40,11 @@ from headgate.log.format import (
 from headgate.log.last_pair import LastPair
 from headgate.log.lock import StreamLock, Wait, no_wait
 from headgate.log.manifest import Commits, Manifest
-from headgate.log.pending import finish_pending
+from headgate.log.pairs import seal_path
 from headgate.log.recovery import Tail, recover
-from headgate.log.retention import apply_retention
+from headgate.log.retention import delete_pairs, kept_by_limits
+from headgate.log.roll_forward import finish_pending
+from headgate.log.seal import write_seal
 from headgate.log.segment import Segment
 from headgate.log.settings import StreamArguments, StreamSettings, load_settings, save_settings
 from headgate.log.stream import Stream
@@ -53,6 +58,10 @@ from headgate.log.tracking import (
     encode_records,
     tracking_of_segment,
 )
+
+_SEALS_AT_ONCE = 8
+
+logger = logging.getLogger("headgate.log")
 
 
 class Durability(Enum):
@@ -94,8 +103,10 @@ class Writer:
         self._folder = stream.path
         # Only now: whoever held the lock before may have changed them.
         self._settings = _own_settings(stream.path)
+        stream.check_is_there()
         tail = recover(self._folder)
-        self._pair = LastPair(self._folder, tail, open_file, is_durable=durability is Durability.DISK)
+        self._is_durable = durability is Durability.DISK
+        self._pair = LastPair(self._folder, tail, open_file, is_durable=self._is_durable)
         self._next_offset = tail.next_chunk_id
         self._epoch = tail.epoch
         self._first_chunk_ids = tail.first_chunk_ids
@@ -104,6 +115,7 @@ class Writer:
         self._trim_declaration()
         self.apply_retention(now_ms=now_ms)
         self._pair.open()
+        self._seal()
 
     @staticmethod
     def open(
@@ -116,7 +128,8 @@ class Writer:
     ) -> Writer:
         """Take the stream's lock, recover the last segment and be ready to append.
 
-        Raises StreamLockedError that names the holder, StreamReadOnlyError for a foreign or write-protected folder.
+        Raises StreamLockedError that names the holder, StreamReadOnlyError for a foreign or write-protected folder,
+        StreamReplacedError where another stream of that name was made since this one was opened.
         """
         writer = Writer._locked(stream, now_ms=now_ms, wait=wait, durability=durability, open_file=open_file)
         try:
@@ -228,16 +241,23 @@ class Writer:
         publisher: str | bytes | None = None,
         sequences: Sequence[int] | None = None,
         filter_source: str | None = None,
+        compression: Compression = Compression.NONE,
     ) -> Appended:
         """Append messages, each (body, filter value or None), or sub-batches; what returns is confirmed.
 
         Grouped into chunks of at most 4096 entries or 1 MiB. `now_ms` becomes the chunks' time. A `publisher` gives one
         rising sequence per message: those not above its last one are duplicates and left out. `filter_source` is the
         field that the filter values were filled from; only if it is the declared one does the declaration cover them.
+        Sub-batches that are given say no filter values: no declaration covers a call with one. `compression` other than
+        NONE packs the messages of each chunk into a sub-batch, with their filter values in the chunk's Bloom filter.
         Raises ConfigError, StorageFullError, StreamReadOnlyError, LogError; chunks of this call that were written by
         then are in the stream without having been confirmed.
         """
         rows = range(len(messages))
+        if any(isinstance(message, SubBatch) for message in messages):
+            if compression is not Compression.NONE:
+                raise ConfigError("compression packs messages; found a sub-batch, which is packed already")
+            filter_source = None
         reference = None
         if publisher is not None:
             reference = check_reference(_as_bytes(publisher), what="publisher reference")
@@ -274,7 +294,12 @@ class Writer:
             )
         sizes = np.fromiter((len(chunk) for chunk in chunks), dtype=np.int64, count=len(chunks))
         data = np.frombuffer(bytearray().join(chunks), dtype=np.uint8)
-        appended = self.append_chunks(data, np.cumsum(sizes) - sizes, now_ms=now_ms, filter_source=filter_source)
+        positions = np.cumsum(sizes) - sizes
+        if compression is not Compression.NONE:
+            built = BuiltChunks(data, positions, decode_headers(data, positions).num_records)
+            packed = pack_chunks(built, compression)
+            data, positions = packed.data, packed.positions
+        appended = self.append_chunks(data, positions, now_ms=now_ms, filter_source=filter_source)
         return replace(appended, num_duplicates=duplicates)
 
     def append_message(
@@ -287,19 +312,17 @@ class Writer:
         trailer = encode_offsets(self._pending_offsets) if self._pending_offsets else b""
         self._begin_segment(now_ms)
         self._cover(filter_source, self._next_offset + 1)
-        header = ChunkHeader(
-            chunk_type=ChunkType.USER,
+        header, chunk = assemble_chunk(
+            data,
             num_entries=1,
             num_records=1,
+            bloom=bloom,
+            trailer=trailer,
             timestamp_ms=now_ms,
             epoch=self._epoch,
             chunk_id=self._next_offset,
-            crc=zlib.crc32(data),
-            data_length=len(data),
-            trailer_length=len(trailer),
-            bloom_length=len(bloom),
         )
-        self._put_one(memoryview(b"".join((header.encode(), bloom, data, trailer))), header, trailer)
+        self._put_one(memoryview(chunk), header, trailer)
         return header
 
     def append_chunks(
@@ -314,7 +337,8 @@ class Writer:
 
         `data` is a writable, contiguous uint8 array; chunk i lies at `positions[i]`, the next one right behind it. As
         many chunks as fit a segment go out in one write. Publisher sequences in trailers are taken over; whether they
-        are duplicates is the caller's to ask before (`last_sequence`). `filter_source` and errors as in `append`;
+        are duplicates is the caller's to ask before (`last_sequence`). `filter_source` and errors as in `append`, but
+        who gives it vouches for the Bloom bytes of sub-batches, too: the values of all members are in them.
         CorruptChunkError, before anything is written, for bytes that are no such chunks.
         """
         self._check_usable()
@@ -426,8 +450,15 @@ class Writer:
 
     def apply_retention(self, *, now_ms: int) -> None:
         """Drop what the stream's limits drop; call it once an hour where nothing is written."""
+        if self._tracking and not self._pair.num_chunks:
+            # Until a snapshot is written, what is tracked stands in the segment before.
+            return
+        self._keep(self._kept(now_ms))
+
+    def _kept(self, now_ms: int) -> list[int]:
+        """The pairs that the limits keep now."""
         arguments = self._settings.arguments
-        self._first_chunk_ids = apply_retention(
+        return kept_by_limits(
             self._folder,
             self._first_chunk_ids,
             max_length_bytes=arguments.max_length_bytes,
@@ -435,12 +466,19 @@ class Writer:
             now_ms=now_ms,
         )
 
+    def _keep(self, kept: list[int]) -> None:
+        """Delete the pairs before those that are kept."""
+        dropped = self._first_chunk_ids[: len(self._first_chunk_ids) - len(kept)]
+        self._first_chunk_ids = kept
+        delete_pairs(self._folder, dropped)
+
     # inside
 
     def _read_tracking(self, tail: Tail) -> TrackingState:
         if not tail.num_chunks:
             return TrackingState()
-        last = Segment(self._folder, tail.first_chunk_id, is_newest=True, is_own=True, mappable=False)
+        identity = self._settings.identity
+        last = Segment(self._folder, identity, tail.first_chunk_id, is_newest=True, is_own=True, stop_offset=None)
         with last.open() as reader:
             return tracking_of_segment(reader)
 
@@ -487,16 +525,45 @@ class Writer:
         is_full = (
             pair.segment_size >= arguments.max_segment_size_bytes or pair.num_chunks >= arguments.max_segment_chunks
         )
+        kept = self._first_chunk_ids
         if is_full and pair.num_chunks:
             pair.begin(self._next_offset)
             self._first_chunk_ids.append(self._next_offset)
-            self.apply_retention(now_ms=now_ms)
+            self._seal()
+            kept = self._kept(now_ms)
         # Unlike the original, a snapshot holds nothing of the chunk that follows it: a crash between the two must not
         # leave a sequence whose message is not there.
         if not pair.num_chunks and pair.first_chunk_id > 0 and self._tracking:
-            records = self._tracking.snapshot(first_offset=self._first_chunk_ids[0])
+            records = self._tracking.snapshot(first_offset=kept[0])
             if records:
                 self._write_tracking(encode_records(records), ChunkType.TRACKING_SNAPSHOT, now_ms)
+        # Until the snapshot is written, what is tracked stands in the segment before.
+        if kept is not self._first_chunk_ids:
+            self._keep(kept)
+
+    def _seal(self) -> None:
+        """Seal the newest segments before the last one that have no seal, some at a time.
+
+        One may have none because a writer died before it made it, or could not write it. Without a seal there is less
+        protection, and no message less.
+        """
+        ids = self._first_chunk_ids
+        for first_chunk_id, stop in zip(ids[-2::-1][:_SEALS_AT_ONCE], ids[:0:-1], strict=False):
+            segment = Segment(
+                self._folder,
+                self._settings.identity,
+                first_chunk_id,
+                is_newest=False,
+                is_own=True,
+                stop_offset=stop,
+            )
+            if seal_path(segment.segment_path).exists():
+                continue
+            try:
+                with segment.open() as reader:
+                    write_seal(reader, flushed=self._is_durable)
+            except (LogError, OSError) as error:
+                logger.warning("segment not sealed: %s", error)
 
     def _write_tracking(self, body: bytes, chunk_type: ChunkType, now_ms: int) -> None:
         chunk = encode_chunk([body], [], filter_size_bytes=0, chunk_type=chunk_type)

@@ -6,7 +6,7 @@ Broker, Spark, tail and back-tests all read through this package, so a filter gi
 
 from headgate.scan.cursor import Cursor
 from headgate.scan.match_index.count import MatchCount, count_matches
-from headgate.scan.plan import ChunkRange, Plan, plan, read_range, resolve_range
+from headgate.scan.plan import ChunkRange, Plan, check_start, plan, read_range, resolve_range
 from headgate.scan.reading import ScanBatch
 from headgate.scan.request import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
 
@@ -23,5 +23,6 @@ __all__ = [
     "count_matches",
     "plan",
     "read_range",
+    "check_start",
     "resolve_range",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from headgate.errors import OffsetOutOfRangeError
+from headgate.errors import LogError
 from headgate.log import OffsetSpecification, SegmentReader, Stream
 from headgate.scan.match_index.lookup import MatchIndex
 from headgate.scan.plan import rows_within
@@ -41,6 +41,7 @@ class Cursor:
         place = stream.attach(start, now_ms=now_ms)
         self._within = OffsetRange(place.offset, _NO_END if stop_offset is None else stop_offset)
         self._reader: SegmentReader | None = place.segment.open()
+        self._check_stream()
         self._row = place.row
         self._next_offset = place.offset
         self._batches: Iterator[ScanBatch] | None = None
@@ -73,7 +74,8 @@ class Cursor:
         """The next batch of messages that pass, empty where some chunks gave none; None when nothing more is there now.
 
         `now_ms` is what `UTC()` gives in chunks not begun yet. Raises OffsetOutOfRangeError when retention overtook
-        the cursor, CorruptChunkError as the request says.
+        the cursor, StreamNotFoundError when the stream was deleted, StreamReplacedError when it was also made again,
+        CorruptChunkError as the request says.
         """
         while True:
             if self._batches is not None:
@@ -90,21 +92,33 @@ class Cursor:
             return False
         if self._take_rows(reader, now_ms):
             return True
-        following = self._stream.segment_after(reader.segment)
-        if following is None:
-            return False
-        # Chunks may have been added between the look at this segment and the appearance of the next.
-        if self._take_rows(reader, now_ms):
-            return True
-        if following.first_chunk_id > self._next_offset:
-            raise OffsetOutOfRangeError(
-                f"offsets {self._next_offset} to {following.first_chunk_id - 1} were deleted before they were read",
-                path=self._stream.path,
-            )
-        self._reader = following.open()
+        try:
+            if self._stream.segment_after(reader.segment, _NO_END) is None:
+                self._stream.check_is_there()
+                return False
+            # Chunks may have been added between the look at this segment and the appearance of the next.
+            if self._take_rows(reader, now_ms):
+                return True
+            following = self._stream.segment_after(reader.segment, self._next_offset)
+            if following is None:
+                return False
+            self._reader = following.open()
+        except LogError:
+            # What else is wrong with the files of a stream that was deleted or made again does not matter.
+            self._stream.check_is_there()
+            raise
         reader.close()
         self._row = 0
+        self._check_stream()
         return True
+
+    def _check_stream(self) -> None:
+        """The segment just opened is one of this stream, and of no other that was made in its folder since."""
+        try:
+            self._stream.check_is_there()
+        except LogError:
+            self.close()
+            raise
 
     def _take_rows(self, reader: SegmentReader, now_ms: int) -> bool:
         table = reader.chunks(refresh=True)

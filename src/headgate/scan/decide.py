@@ -19,6 +19,8 @@ from headgate.scan.request import OffsetRange, ScanRequest
 
 Int64Array = NDArray[np.int64]
 
+KERNEL = "headgate.scan.kernel"
+
 
 class Obstacle(enum.IntEnum):
     """Why deciding ended before the last chunk; numbers as in `kernel.py`."""
@@ -99,7 +101,9 @@ class Decider:
     def decide(self, chunks: ChunksInMemory, first_chunk: int) -> Decided:
         """The kept messages of the chunks from number `first_chunk` on, up to an obstacle."""
         program = None if self.request.filter is None else self.request.filter.program
-        kernel = kernels.load("headgate.scan.kernel")
+        # Without a filter the kernel is worth reading from the cache, but not compiling the evaluation of filters.
+        is_wanted = self.request.filter is not None or kernels.is_compiled(KERNEL)
+        kernel = kernels.load(KERNEL) if is_wanted else None
         fits = program is None or program.takes(self.request.now_ms)
         if kernel is None or not fits or (program is None and self.request.filter is not None):
             return self._in_python(chunks, first_chunk)

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.log import ChunkTable, OffsetSpecification, Segment, Stream
+from headgate.errors import OffsetOutOfRangeError
+from headgate.log import ChunkTable, OffsetSpecification, Segment, SegmentReader, Stream
+from headgate.log.settings import check_identity
 from headgate.scan.match_index.lookup import MatchIndex
 from headgate.scan.reading import ScanBatch
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
@@ -49,6 +51,13 @@ def resolve_range(
     """
     stop = stream.next_offset() if end is None else stream.attach(end, now_ms=now_ms).offset
     return OffsetRange(min(stream.attach(start, now_ms=now_ms).offset, stop), stop)
+
+
+def check_start(stream: Stream, start: OffsetSpecification, *, now_ms: int) -> None:
+    """Raise ConfigError, with the stream's offsets, where a read that does not wait would begin behind its end."""
+    behind = stream.next_offset()
+    begin = stream.attach(start, now_ms=now_ms).offset
+    start.check_not_behind(stream.first_offset(), behind, begin=begin, now_ms=now_ms)
 
 
 def plan(stream: Stream, request: ScanRequest, within: OffsetRange, *, range_bytes: int = DEFAULT_RANGE_BYTES) -> Plan:
@@ -96,10 +105,29 @@ def _cut(
 
 
 def read_range(chunks: ChunkRange, request: ScanRequest, counters: ScanCounters) -> Iterator[ScanBatch]:
-    """The messages of one range that pass the filter, as batches in stream order; see `read_rows`."""
+    """The messages of one range that pass the filter, as batches in stream order; see `read_rows`.
+
+    Raises StreamNotFoundError, StreamReplacedError where the stream was deleted since the range was planned.
+    """
     index = MatchIndex(request)
     try:
-        with chunks.segment.open() as reader:
+        with _opened(chunks.segment) as reader:
             yield from read_rows(reader, chunks.rows, request, chunks.within, counters, index)
     finally:
         index.close()
+
+
+def _opened(segment: Segment) -> SegmentReader:
+    """A reader of a segment that still is of the stream in which it was found."""
+    folder = segment.folder
+    try:
+        reader = segment.open()
+    except OffsetOutOfRangeError:
+        check_identity(folder, segment.identity, name=folder.name)
+        raise
+    try:
+        check_identity(folder, segment.identity, name=folder.name)
+    except BaseException:
+        reader.close()
+        raise
+    return reader

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError
-from headgate.log import ChunkHeader, ChunkHeaders, SegmentReader, decode_headers
+from headgate.log import ChunkHeader, ChunkHeaders, ChunkTable, SegmentReader, decode_headers
 from headgate.log.entries import unpack_chunk
 from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.message.batch import EncodedMessages
@@ -62,16 +62,14 @@ def read_in_full(
     """
     request = decider.request
     table = reader.chunks()
-    positions = table.position[rows]
     stops = reader.stop_positions()[rows]
-    total = np.cumsum(stops - positions)
+    total = np.cumsum(stops - table.position[rows])
     skipping = counters if request.on_corrupt is OnCorrupt.SKIP else None
     first = 0
     while first < len(rows):
         read_before = int(total[first - 1]) if first else 0
         stop = max(first + 1, int(np.searchsorted(total, read_before + WINDOW_BYTES, side="right")))
-        part = slice(first, stop)
-        window = open_window(reader, table.chunk_id[rows[part]], positions[part], stops[part], skipping)
+        window = open_window(reader, table, rows[first:stop], stops[first:stop], skipping)
         counters.bytes_read += int(total[stop - 1]) - read_before
         yield from read_window(window, decider, counters)
         first = stop
@@ -93,25 +91,23 @@ class Window:
 
 
 def open_window(
-    reader: SegmentReader,
-    chunk_ids: Int64Array,
-    positions: Int64Array,
-    stops: Int64Array,
-    counters: ScanCounters | None,
+    reader: SegmentReader, table: ChunkTable, rows: Int64Array, stops: Int64Array, counters: ScanCounters | None
 ) -> Window:
-    """Bring chunks into memory and check their headers; with `counters` corrupt ones are counted and left out."""
-    path = reader.path
+    """Bring chunks into memory and check their headers; with `counters` corrupt ones are counted and left out.
+
+    `rows`, ascending, are of a table that the reader gave, `stops` the bytes behind them. Raises CorruptChunkError.
+    """
+    positions = table.position[rows]
     data, starts = reader.gather(positions, stops)
     headers = decode_headers(data, starts)
-    sound = (headers.size_bytes == stops - positions) & (headers.chunk_id == chunk_ids)
     if counters is None:
-        headers.check(path=path, positions=positions)
-        if not sound.all():
-            row = int(np.argmin(sound))
-            reason = f"chunk {chunk_ids[row]} and its index record disagree about its id or size"
-            raise CorruptChunkError(reason, path=path, position=int(positions[row]))
-    else:
-        sound &= headers.sound()
+        headers.check(path=reader.path, positions=positions)
+    bad = reader.contradicted(headers, table, rows, stops)
+    if bad.any() and counters is None:
+        number = int(np.argmax(bad))
+        raise reader.contradiction(headers, table, int(rows[number]), number)
+    if counters is not None:
+        sound = ~bad & headers.sound()
         counters.chunks_corrupt += int((~sound).sum())
         headers = ChunkHeaders(headers.records[sound], data, headers.bloom_positions[sound])
         positions = positions[sound]
@@ -124,7 +120,7 @@ def open_window(
         headers.chunk_id,
         headers.crc,
     )
-    return Window(path, positions, headers.records, chunks)
+    return Window(reader.path, positions, headers.records, chunks)
 
 
 def read_window(window: Window, decider: Decider, counters: ScanCounters) -> Iterator[ScanBatch]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 
 from headgate.errors import ConfigError
 from headgate.evaluate.filter import Filter
-from headgate.log.entries import EXPANSION_LIMIT_BYTES
+from headgate.log.compression import EXPANSION_LIMIT_BYTES
 from headgate.message.fields import FieldReference
 
 

@@ -119,7 +119,6 @@ class ChunkSelector:
             chunk_ids = headers.chunk_id
             next_ids = chunk_ids + headers.num_records
             derived = self._settings.declared_mask(field, chunk_ids, next_ids)
-            derived &= headers.records["num_entries"] == headers.records["num_records"]
             keep &= ~derived | self._match(matcher, headers)
         return keep
 

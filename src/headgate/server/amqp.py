@@ -13,7 +13,7 @@ from headgate.protocols.amqp10.frames import SASL_HEADER
 from headgate.server.amqp091 import Amqp091Handler
 from headgate.server.amqp10 import Amqp10Handler
 from headgate.server.context import ServerContext
-from headgate.server.link import Handler, Link
+from headgate.server.transport import Handler, Transport
 
 AMQP_091_HEADER = b"AMQP\x00\x00\x09\x01"
 _HEADER_BYTES = 8
@@ -22,8 +22,8 @@ _HEADER_BYTES = 8
 class AmqpHandler:
     """Waits for the header, and hands over to one of the two handlers."""
 
-    def __init__(self, link: Link, context: ServerContext) -> None:
-        self._link = link
+    def __init__(self, transport: Transport, context: ServerContext) -> None:
+        self._transport = transport
         self._context = context
         self._head = b""
 
@@ -35,21 +35,21 @@ class AmqpHandler:
         head = self._head[:_HEADER_BYTES]
         handler: Handler
         if head == AMQP_091_HEADER:
-            handler = Amqp091Handler(self._link, self._context)
+            handler = Amqp091Handler(self._transport, self._context)
         elif head == SASL_HEADER:
-            handler = Amqp10Handler(self._link, self._context)
+            handler = Amqp10Handler(self._transport, self._context)
         else:
-            self._link.write(SASL_HEADER)
-            self._link.close()
+            self._transport.write(SASL_HEADER)
+            self._transport.close()
             return
-        self._link.hand_over(handler)
+        self._transport.hand_over(handler)
         handler.received(memoryview(self._head))
 
     def _might_be_header(self) -> bool:
         return any(header.startswith(self._head) for header in (AMQP_091_HEADER, SASL_HEADER))
 
     def writable(self) -> None:
-        """The link takes more again."""
+        """The transport takes more again."""
 
     def tick(self, now_ms: int) -> None:
         """Time passes; who says nothing is cut off by the driver."""
@@ -59,4 +59,4 @@ class AmqpHandler:
 
     def shut_down(self) -> None:
         """The server stops."""
-        self._link.close()
+        self._transport.close()

@@ -19,8 +19,8 @@ from headgate.errors import AuthenticationError, HeadgateError, LoopbackOnlyErro
 from headgate.protocols.sasl import Anonymous, Credentials, External, Mechanism, Plain
 from headgate.server.connections import Connections
 from headgate.server.context import Clock
-from headgate.server.link import Caller
 from headgate.server.settings import ServerSettings
+from headgate.server.transport import Caller
 
 _WINDOW_S = 60.0
 _REMEMBERED_ADDRESSES = 10_000
@@ -63,84 +63,85 @@ class LoginAuthenticator:
         self._run_in_thread = run_in_thread
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
 
-    def mechanisms(self, link: Caller) -> tuple[str, ...]:
-        """The SASL mechanisms that are offered on this link, the preferred first."""
+    def mechanisms(self, caller: Caller) -> tuple[str, ...]:
+        """The SASL mechanisms that are offered to this caller, the preferred first."""
         offered: list[str] = [Mechanism.PLAIN, Mechanism.AMQPLAIN]
-        if link.peer.certificate_name is not None:
+        if caller.peer.certificate_name is not None:
             offered.insert(0, Mechanism.EXTERNAL)
-        if self._takes_anonymous(link):
+        if self._takes_anonymous(caller):
             offered.append(Mechanism.ANONYMOUS)
         return tuple(map(str, offered))
 
-    def authenticate(self, link: Caller, credentials: Credentials, then: Answer) -> None:
+    def authenticate(self, caller: Caller, credentials: Credentials, then: Answer) -> None:
         """Check credentials; `then` gets the user's name or an error that says no secret, later, in the loop's thread.
 
         The answer to wrong ones is held back for `timeouts.login_failure_s`. From an address with too many failures
         in a minute nothing is checked any more.
         """
-        if self._is_blocked(link.peer.host):
-            self._refuse(link, "", "too many failures from this address in a minute", then)
+        if self._is_blocked(caller.peer.host):
+            self._refuse(caller, "", "too many failures from this address in a minute", then)
             return
         match credentials:
             case Plain(user, password):
-                if self._is_from_elsewhere(link, user):
-                    self._refuse(link, user, _ELSEWHERE, then, LoopbackOnlyError(_REFUSED))
+                if self._is_from_elsewhere(caller, user):
+                    self._refuse(caller, user, _ELSEWHERE, then, LoopbackOnlyError(_REFUSED))
                 else:
-                    self.check_password(user, password, lambda error: self._checked(link, user, error, then))
+                    self.check_password(user, password, lambda error: self._checked(caller, user, error, then))
             case External(wanted):
-                name = link.peer.certificate_name
+                name = caller.peer.certificate_name
                 if name is None or wanted not in ("", name) or name not in self._users:
-                    self._refuse(link, name or wanted, "no certificate of a user of that name", then)
-                elif self._is_from_elsewhere(link, name):
-                    self._refuse(link, name, _ELSEWHERE, then, LoopbackOnlyError(_REFUSED))
+                    self._refuse(caller, name or wanted, "no certificate of a user of that name", then)
+                elif self._is_from_elsewhere(caller, name):
+                    self._refuse(caller, name, _ELSEWHERE, then, LoopbackOnlyError(_REFUSED))
                 else:
-                    self._accept(link, name, then)
+                    self._accept(caller, name, then)
             case Anonymous():
-                if self._takes_anonymous(link):
-                    self._accept(link, self._settings.authentication.default_user, then)
+                if self._takes_anonymous(caller):
+                    self._accept(caller, self._settings.authentication.default_user, then)
                 else:
-                    self._refuse(link, "", "anonymous clients are taken from this machine only, if at all", then)
+                    self._refuse(caller, "", "anonymous clients are taken from this machine only, if at all", then)
 
     def check_password(self, user: str, password: str, then: Callable[[BaseException | None], None]) -> None:
         """Compare a password in the thread for it; `then` gets None or the error."""
         self._run_in_thread(lambda: self._users.authenticate(user, password), then)
 
-    def _is_from_elsewhere(self, link: Caller, user: str) -> bool:
+    def _is_from_elsewhere(self, caller: Caller, user: str) -> bool:
         """Whether a user that may come from this machine only comes from another."""
         settings = self._settings.authentication
         is_for_this_machine = user == settings.default_user and settings.default_password is None
-        return is_for_this_machine and not link.peer.is_loopback
+        return is_for_this_machine and not caller.peer.is_loopback
 
-    def _takes_anonymous(self, link: Caller) -> bool:
+    def _takes_anonymous(self, caller: Caller) -> bool:
         settings = self._settings.authentication
-        return settings.anonymous and link.peer.is_loopback and settings.default_user in self._users
+        return settings.anonymous and caller.peer.is_loopback and settings.default_user in self._users
 
-    def _checked(self, link: Caller, user: str, error: BaseException | None, then: Answer) -> None:
+    def _checked(self, caller: Caller, user: str, error: BaseException | None, then: Answer) -> None:
         if error is None:
-            self._accept(link, user, then)
+            self._accept(caller, user, then)
         elif isinstance(error, HeadgateError):
-            self._refuse(link, user, "no such user, or a wrong password", then)
+            self._refuse(caller, user, "no such user, or a wrong password", then)
         else:
             logger.error("the password of user %r could not be checked", user, exc_info=error)
-            self._refuse(link, user, "it could not be checked", then)
+            self._refuse(caller, user, "it could not be checked", then)
 
-    def _accept(self, link: Caller, user: str, then: Answer) -> None:
+    def _accept(self, caller: Caller, user: str, then: Answer) -> None:
         self._connections.totals.logins += 1
-        record = self._connections.of(link)
+        record = self._connections.of(caller)
         record.user = user
         if record.number:
-            logger.info("%s: user %r logged in", record.name, user)
-        link.call_soon(lambda: then(user))
+            # Each task of a Spark query logs in: more lines than anything else that is worth a line.
+            logger.debug("%s: user %r logged in", record.name, user)
+        caller.call_soon(lambda: then(user))
 
     def _refuse(
-        self, link: Caller, user: str, reason: str, then: Answer, error: AuthenticationError | None = None
+        self, caller: Caller, user: str, reason: str, then: Answer, error: AuthenticationError | None = None
     ) -> None:
-        host = link.peer.host
+        host = caller.peer.host
         logger.warning("login refused: user %r from %s: %s", user, host, reason)
         self._connections.totals.logins_failed += 1
         self._note_failure(host)
         answer = error or AuthenticationError(_REFUSED)
-        link.call_later(self._settings.timeouts.login_failure_s, lambda: then(answer))
+        caller.call_later(self._settings.timeouts.login_failure_s, lambda: then(answer))
 
     def _is_blocked(self, host: str) -> bool:
         times = self._failures.get(host)

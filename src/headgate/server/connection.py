@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headgate.server.connections import ConnectionRecord, ip_address
 from headgate.server.context import HandlerFactory
-from headgate.server.link import Buffer, Handler, Peer, T
 from headgate.server.sending import Sender
+from headgate.server.transport import Buffer, Handler, Peer, T
 
 if TYPE_CHECKING:
     from headgate.server.driver import Driver
@@ -31,7 +31,7 @@ logger = logging.getLogger("headgate.server")
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The driver's `Link`, and the loop's protocol. An error in its handler ends this connection and nothing else."""
+    """The `Transport` of a handler, and the protocol of the loop. An error in the handler ends this connection only."""
 
     def __init__(self, driver: Driver, listener: str, factory: HandlerFactory) -> None:
         self._driver = driver

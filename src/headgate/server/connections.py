@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headgate.server.link import Caller, Peer
+from headgate.server.transport import Caller, Peer
 
 
 def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
@@ -62,7 +62,7 @@ class ConnectionTotals:
 
 
 class Connections:
-    """Records of open connections by their links."""
+    """Records of open connections by who asks on them."""
 
     def __init__(self) -> None:
         self.totals = ConnectionTotals()
@@ -77,20 +77,20 @@ class Connections:
     def __iter__(self) -> Iterator[ConnectionRecord]:
         return iter(tuple(self._records.values()))
 
-    def opened(self, link: Caller, *, listener: str, now_ms: int) -> ConnectionRecord:
+    def opened(self, caller: Caller, *, listener: str, now_ms: int) -> ConnectionRecord:
         """Note a connection that was accepted."""
-        record = ConnectionRecord(next(self._numbers), link.peer, listener, now_ms)
-        self._records[link] = record
+        record = ConnectionRecord(next(self._numbers), caller.peer, listener, now_ms)
+        self._records[caller] = record
         self.totals.opened += 1
         return record
 
-    def of(self, link: Caller) -> ConnectionRecord:
-        """The record of a link, to read or to fill; one that nobody lists for a link that is not open."""
-        return self._records.get(link) or ConnectionRecord(0, link.peer)
+    def of(self, caller: Caller) -> ConnectionRecord:
+        """The record of a caller, to read or to fill; one that nobody lists for a caller that is not open."""
+        return self._records.get(caller) or ConnectionRecord(0, caller.peer)
 
-    def closed(self, link: Caller) -> None:
+    def closed(self, caller: Caller) -> None:
         """Note that a connection is gone."""
-        record = self._records.pop(link, None)
+        record = self._records.pop(caller, None)
         if record is not None:
             self.totals.closed += 1
             self._received_before[record.listener] += record.bytes_received

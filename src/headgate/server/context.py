@@ -1,4 +1,4 @@
-"""What every handler is given besides its link."""
+"""What every handler is given besides its transport."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from headgate import clock
 from headgate.errors import AuthenticationError
 from headgate.protocols.sasl import Credentials
 from headgate.server.connections import Connections
-from headgate.server.link import Caller, Handler, Link, Peer
 from headgate.server.settings import ServerSettings
+from headgate.server.transport import Caller, Handler, Peer, Transport
 
 if TYPE_CHECKING:
     from headgate.broker.broker import Broker
@@ -38,11 +38,11 @@ class SystemClock:
 class Authenticator(Protocol):
     """Says who a client is."""
 
-    def mechanisms(self, link: Caller) -> tuple[str, ...]:
-        """The SASL mechanisms that are offered on this link, the preferred first."""
+    def mechanisms(self, caller: Caller) -> tuple[str, ...]:
+        """The SASL mechanisms that are offered to this caller, the preferred first."""
 
     def authenticate(
-        self, link: Caller, credentials: Credentials, then: Callable[[str | AuthenticationError], None]
+        self, caller: Caller, credentials: Credentials, then: Callable[[str | AuthenticationError], None]
     ) -> None:
         """Check credentials; `then` gets the user's name or an error that says no secret, later, in the loop's thread.
 
@@ -78,5 +78,5 @@ class ServerContext:
         return next((f"{kind}:{self.ports[kind]}" for kind in kinds if kind in self.ports), None)
 
 
-HandlerFactory = Callable[[Link, ServerContext], Handler]
+HandlerFactory = Callable[[Transport, ServerContext], Handler]
 """Makes the handler of an accepted connection."""

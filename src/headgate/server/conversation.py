@@ -1,4 +1,4 @@
-"""The link of a client that is answered: when it is read, what it takes, whether both sides show signs of life."""
+"""The transport of a client that is answered: when it is read, what it takes, whether both sides show signs of life."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from headgate.broker.backlog import Backlog
 from headgate.server.context import Clock
-from headgate.server.link import Buffer, Link
 from headgate.server.settings import Limits
+from headgate.server.transport import Buffer, Transport
 
 MAX_UNTAKEN_BYTES = 1 << 20
 """Answers that a client has not taken: beyond them it is not asked for more."""
@@ -24,17 +24,17 @@ class Waiting(enum.Enum):
 
 
 class Conversation:
-    """What a handler says and hears on its link.
+    """What a handler says and hears on its transport.
 
     The client is read while there is no reason to wait. Deliveries do not count as answers that it has not taken: it
     may well send a lot before it reads, and neither side would ever go on. Silence is measured by the clock that never
     jumps; a client that is not read is not silent, unless that is because it takes nothing.
     """
 
-    __slots__ = ("_clock", "_heard_s", "_link", "_said_s", "_slow_since_s", "_untaken_bytes", "_waiting")
+    __slots__ = ("_clock", "_heard_s", "_said_s", "_slow_since_s", "_transport", "_untaken_bytes", "_waiting")
 
-    def __init__(self, link: Link, clock: Clock) -> None:
-        self._link = link
+    def __init__(self, transport: Transport, clock: Clock) -> None:
+        self._transport = transport
         self._clock = clock
         self._waiting: set[Waiting] = set()
         self._untaken_bytes = 0
@@ -56,7 +56,7 @@ class Conversation:
     def wait(self, reason: Waiting) -> None:
         """Do not read the client for now."""
         if not self._waiting:
-            self._link.pause_reading()
+            self._transport.pause_reading()
         self._waiting.add(reason)
 
     def go_on(self, reason: Waiting) -> None:
@@ -75,7 +75,7 @@ class Conversation:
 
     def _resume(self) -> None:
         self.heard()
-        self._link.resume_reading()
+        self._transport.resume_reading()
 
     def limit_backlog(self, backlog: Backlog, limits: Limits) -> None:
         """Wait while more of what the client published than that is not in its streams yet."""
@@ -92,11 +92,11 @@ class Conversation:
     def say(self, output: Buffer | Sequence[Buffer]) -> None:
         """Send bytes, if there are any."""
         if output:
-            if not self._link.is_writable:
+            if not self._transport.is_writable:
                 pieces = (output,) if isinstance(output, bytes | bytearray | memoryview) else output
                 self._untaken_bytes += sum(map(len, pieces))
             self._said_s = self._clock.monotonic_s()
-            self._link.write(output)
+            self._transport.write(output)
 
     def is_due(self, interval_s: float) -> bool:
         """Whether nothing was said for that long."""
@@ -110,7 +110,7 @@ class Conversation:
             self.wait(Waiting.SLOW)
 
     def taken(self) -> None:
-        """The link takes more again."""
+        """The transport takes more again."""
         self._untaken_bytes = 0
         self._slow_since_s = None
         self.go_on(Waiting.SLOW)

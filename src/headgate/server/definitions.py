@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headgate.broker.broker import Broker
+from headgate.broker.troubles import is_damage
 from headgate.broker.users import EVERYTHING, Permissions, Users
 from headgate.errors import AuthenticationError, ConfigError, HeadgateError
 from headgate.server.settings import ServerSettings, SuperStreamEntry
@@ -14,7 +15,8 @@ ADMINISTRATOR = "administrator"
 def apply_definitions(broker: Broker, settings: ServerSettings) -> None:
     """Make what is missing, and give users the passwords and permissions that the file says.
 
-    Raises ConfigError that names the entry: a stream that is there with other arguments stays as it is.
+    Raises ConfigError that names the entry: a stream that is there with other arguments stays as it is. One that is
+    damaged is in the log, and keeps nobody from the others.
     """
     default = settings.authentication
     if default.default_password is not None:
@@ -32,12 +34,14 @@ def apply_definitions(broker: Broker, settings: ServerSettings) -> None:
         try:
             _declare(broker, stream.name, dict(stream.arguments))
         except HeadgateError as error:
-            raise ConfigError(f"stream {stream.name!r}: {error}") from error
+            if not is_damage(error):
+                raise ConfigError(f"stream {stream.name!r}: {error}") from error
     for entry in settings.super_stream:
         try:
             _define_super_stream(broker, entry)
         except HeadgateError as error:
-            raise ConfigError(f"super_stream {entry.name!r}: {error}") from error
+            if not is_damage(error):
+                raise ConfigError(f"super_stream {entry.name!r}: {error}") from error
 
 
 def _define_user(users: Users, name: str, password: str, tags: tuple[str, ...], *, permissions: Permissions) -> None:

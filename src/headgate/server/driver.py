@@ -20,7 +20,7 @@ from typing import Any
 from headgate.server.connection import Connection
 from headgate.server.connections import ConnectionRecord
 from headgate.server.context import HandlerFactory, ServerContext
-from headgate.server.link import T
+from headgate.server.transport import T
 
 RECEIVE_BUFFER_BYTES = 1 << 20
 WORKERS = 2
@@ -42,8 +42,6 @@ class Driver:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.context: ServerContext
-        self.on_published: Callable[[str], None] = _nothing
-        """Told of the protocol after a turn in which something was published, and answered."""
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self._connections: dict[Connection, float] = {}
         """Since when each is there."""
@@ -137,8 +135,8 @@ class Driver:
     def _end_turn(self) -> None:
         # Until it is over it counts as scheduled: what it brings about itself asks for no other turn.
         try:
-            published, self._broker_is_woken = self._broker_is_woken, False
-            if published:
+            is_woken, self._broker_is_woken = self._broker_is_woken, False
+            if is_woken:
                 self._guarded("the broker failed to write", self.context.broker.write_queued)
             calls, self._calls = self._calls, []
             for call in calls:
@@ -146,8 +144,6 @@ class Driver:
             unsent, self._unsent = self._unsent, []
             for connection in unsent:
                 connection.flush()
-            if published and unsent:
-                self.on_published(unsent[0].record.protocol)
         finally:
             self._turn_is_scheduled = False
             if self._calls or self._unsent or self._broker_is_woken:
@@ -238,7 +234,3 @@ class Driver:
         self.context.connections.closed(connection)
         if not self._connections and self._all_gone is not None:
             self._all_gone.set()
-
-
-def _nothing(protocol: str) -> None:
-    """Nobody asked to be told."""

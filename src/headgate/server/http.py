@@ -1,19 +1,21 @@
 """HTTP: console, health, metrics, lists, and users. Served in the driver's loop, so it sees the broker as handlers do.
 
     GET    /                        the console, a page that shows the lists; its files are under /console
+    GET    /favicon.ico             its icon
     GET    /health/live             200 while the loop turns
     GET    /health/ready            200 while every listener accepts, else 503
     GET    /metrics                 Prometheus: server and streams; /metrics/per-object adds consumers, connections
     GET    /api/overview            the server and the user who asks
     GET    /api/streams, /api/consumers, /api/offsets, /api/connections, /api/users
     GET    /api/streams/NAME        one stream with all that its files say, which are read for it
+    DELETE /api/streams/NAME        delete it; 409 while somebody uses it, unless the query says force=true
     PUT    /api/users/NAME          make or change a user: {"password", "tags", "permissions": {"configure", …}}
     DELETE /api/users/NAME
 
 Paths under `/api` need a user (HTTP Basic); lists hold what that user may read, users are the administrators' matter.
 
-Only requests under `/api` wait for anything, so only they are limited in number; page, health and metrics are answered
-at once, whoever else waits. Connections are limited, too: one more takes the place of the one that owes a request
+Only requests under `/api` wait for others, so only they are limited in number; page, health and metrics are answered at
+once, whoever else waits. Connections are limited, too: one more takes the place of the one that owes a request
 longest.
 """
 
@@ -21,7 +23,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -29,12 +30,13 @@ from typing import Any
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from headgate.errors import AuthenticationError, BrokerError, HeadgateError, ResourceNotFoundError
+from headgate.broker.users import Permission
+from headgate.errors import AccessRefusedError, AuthenticationError, BrokerError, HeadgateError, ResourceNotFoundError
 from headgate.log.inspect import stream_info
 from headgate.protocols.sasl import Plain
 from headgate.server.connections import ip_address
@@ -42,21 +44,24 @@ from headgate.server.console import console_routes
 from headgate.server.context import ServerContext
 from headgate.server.definitions import ADMINISTRATOR
 from headgate.server.driver import Driver
-from headgate.server.link import Peer
 from headgate.server.listings import (
     UserChange,
     change_user,
     connection_rows,
     consumer_rows,
+    count_messages,
     may_read,
     offset_rows,
+    open_streams,
     overview_row,
     stream_detail,
     stream_rows,
     user_rows,
+    users_of,
 )
 from headgate.server.metrics import metrics_text
 from headgate.server.settings import Tls
+from headgate.server.transport import Peer
 
 _METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8; escaping=underscores"
 _BODY_BYTES = 65_536
@@ -200,6 +205,7 @@ class _Site:
         self._context = context
         self._driver = driver
         self._requests = 0
+        self._has_counted = False
 
     def application(self) -> Starlette:
         """The application with its routes."""
@@ -213,6 +219,7 @@ class _Site:
                 Route("/api/overview", self._with_user(self._overview)),
                 Route("/api/streams", self._with_user(self._streams)),
                 Route("/api/streams/{name:path}", self._with_user(self._stream)),
+                Route("/api/streams/{name:path}", self._with_user(self._delete_stream), methods=["DELETE"]),
                 Route("/api/consumers", self._with_user(self._consumers)),
                 Route("/api/offsets", self._with_user(self._offsets)),
                 Route("/api/connections", self._with_user(self._connections)),
@@ -230,15 +237,18 @@ class _Site:
         return PlainTextResponse("ready\n" if is_ready else "not ready\n", 200 if is_ready else 503)
 
     async def _metrics(self, _request: Request) -> Response:
+        await self._count()
         return Response(metrics_text(self._context, per_object=False), media_type=_METRICS_TYPE)
 
     async def _metrics_per_object(self, _request: Request) -> Response:
+        await self._count()
         return Response(metrics_text(self._context, per_object=True), media_type=_METRICS_TYPE)
 
     async def _overview(self, _request: Request, user: str) -> Response:
         return _json(overview_row(self._context, user))
 
     async def _streams(self, _request: Request, user: str) -> Response:
+        await self._count()
         return _json(list(stream_rows(self._context.broker, user)))
 
     async def _stream(self, request: Request, user: str) -> Response:
@@ -247,13 +257,28 @@ class _Site:
             raise _RefusedError(403, f"user {user!r} may not read stream {name!r}")
         stream = broker.catalogue.get(name)
         # In a thread: it looks at the header of every chunk.
-        info = await asyncio.to_thread(stream_info, stream.stream)
+        with stream.guarded():
+            info = await asyncio.to_thread(stream_info, stream.stream)
         return _json(stream_detail(broker, stream, info))
 
+    async def _delete_stream(self, request: Request, user: str) -> Response:
+        broker, name = self._context.broker, request.path_params["name"]
+        try:
+            broker.users.check(user, Permission.CONFIGURE, name)
+        except AccessRefusedError as error:
+            raise _RefusedError(403, str(error)) from error
+        stream = broker.catalogue.get(name)
+        used_by = users_of(broker, stream)
+        if used_by and request.query_params.get("force") != "true":
+            raise _RefusedError(409, f"stream {name!r} is in use by {', '.join(used_by)}")
+        return _json({"messages": broker.delete_stream(stream)})
+
     async def _consumers(self, _request: Request, user: str) -> Response:
+        await self._count()
         return _json(list(consumer_rows(self._context.broker, user)))
 
     async def _offsets(self, _request: Request, user: str) -> Response:
+        await self._count()
         return _json(list(offset_rows(self._context.broker, user)))
 
     async def _connections(self, _request: Request, user: str) -> Response:
@@ -276,6 +301,15 @@ class _Site:
         self._context.broker.users.remove(request.path_params["name"])
         return Response(status_code=204)
 
+    async def _count(self) -> None:
+        """Before messages are counted for the first time: read all index files, which may take seconds, in a thread.
+
+        Later a count reads what was written since.
+        """
+        if not self._has_counted:
+            await asyncio.to_thread(count_messages, list(open_streams(self._context.broker)))
+            self._has_counted = True
+
     def _check_administrator(self, user: str) -> None:
         if ADMINISTRATOR not in self._context.broker.users.get(user).tags:
             raise _RefusedError(403, f"user {user!r} has not the tag {ADMINISTRATOR}")
@@ -293,6 +327,9 @@ class _Site:
                 return await handle(request, await self._user(request))
             except _RefusedError as refused:
                 return refused.response
+            except ClientDisconnect:
+                # Nobody is there to be told.
+                return Response(status_code=400)
             except ResourceNotFoundError as error:
                 return _json({"error": str(error)}, 404)
             except HeadgateError as error:
@@ -328,7 +365,7 @@ def _basic(header: str) -> Plain | None:
         return None
     try:
         user, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # also of what is no ASCII, no base64, no UTF-8
         return None
     return Plain(user, password) if colon else None
 

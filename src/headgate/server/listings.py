@@ -6,7 +6,7 @@ The same for HTTP and the command line.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 
 import msgspec
@@ -69,6 +69,12 @@ def open_streams(broker: Broker) -> Iterator[BrokerStream]:
             yield broker.catalogue.get(name)
 
 
+def count_messages(streams: Iterable[BrokerStream]) -> None:
+    """Read what the messages of streams are counted from, so that lists find it read. In any thread."""
+    for stream in streams:
+        stream.messages_from(0)
+
+
 def stream_rows(broker: Broker, user: str) -> Iterator[Row]:
     """The streams that a user may read, in order of their names; one that cannot be opened says why."""
     members: dict[str, list[Consumer]] = {}
@@ -77,11 +83,10 @@ def stream_rows(broker: Broker, user: str) -> Iterator[Row]:
     for name in broker.catalogue.names():
         if may_read(broker.users, user, name):
             try:
-                stream = broker.catalogue.get(name)
+                row = stream_row(broker.catalogue.get(name), members.get(name, ()))
             except HeadgateError as error:
-                yield {"name": name, "error": str(error)}
-            else:
-                yield stream_row(stream, members.get(name, ()))
+                row = {"name": name, "error": str(error)}
+            yield row
 
 
 def stream_row(stream: BrokerStream, members: Iterable[Consumer]) -> Row:
@@ -92,7 +97,7 @@ def stream_row(stream: BrokerStream, members: Iterable[Consumer]) -> Row:
         "arguments": arguments_declared(stream),
         "first_offset": stream.first_offset,
         "next_offset": stream.next_offset,
-        "messages": stream.next_offset - stream.first_offset,
+        "messages": stream.messages_from(0),
         "size_bytes": stream.size_bytes(),
         "publishers": len(stream.publishers),
         "consumers": len(stream.readers),
@@ -125,6 +130,18 @@ def stream_detail(broker: Broker, stream: BrokerStream, info: StreamInfo) -> Row
             shown(name): offset for name, offset in stored_offsets(stream, info.tracking.offsets).items()
         },
     }
+
+
+def users_of(broker: Broker, stream: BrokerStream) -> list[str]:
+    """Who is told when a stream is deleted, in words: each consumer with its connection, and how many publishers."""
+    found = [
+        f"consumer {shown(consumer.options.name or consumer.options.tag)!r} of user {session.user!r} "
+        f"({session.protocol}, {session.connection})"
+        for session, consumer in consumers(broker)
+        if consumer.stream == stream.name
+    ]
+    publishers = len(stream.publishers)
+    return found + ([f"{publishers} publisher{'s' * (publishers > 1)}"] if publishers else [])
 
 
 def consumers(broker: Broker) -> Iterator[tuple[Session, Consumer]]:
@@ -175,22 +192,32 @@ def consumer_row(session: Session, consumer: Consumer) -> Row:
 
 
 def offset_rows(broker: Broker, user: str) -> Iterator[Row]:
-    """The offsets that consumers stored in streams that a user may read. Reads the bookkeeping of every stream."""
+    """The offsets that consumers stored in streams that a user may read. Reads the bookkeeping of every stream.
+
+    A stream whose bookkeeping cannot be read says why.
+    """
     for stream in open_streams(broker):
         if may_read(broker.users, user, stream.name):
-            stored = stored_offsets(stream, read_tracking(stream.stream).offsets)
-            yield from stored_rows(stream.name, stored, stream.next_offset)
+            try:
+                with stream.guarded():
+                    stored = stored_offsets(stream, read_tracking(stream.stream).offsets)
+            except HeadgateError as error:
+                yield {"stream": stream.name, "error": str(error)}
+            else:
+                yield from stored_rows(stream.name, stored, stream.next_offset, stream.messages_from)
 
 
-def stored_rows(stream: str, stored: Mapping[bytes, int], next_offset: int) -> Iterator[Row]:
-    """Stored offsets of one stream by their names, with the messages between them and the last one."""
+def stored_rows(
+    stream: str, stored: Mapping[bytes, int], next_offset: int, messages_from: Callable[[int], int]
+) -> Iterator[Row]:
+    """Stored offsets of one stream by their names, with the number of messages behind them."""
     for name, offset in sorted(stored.items()):
         yield {
             "stream": stream,
             "name": shown(name),
             "stored_offset": offset,
             "next_offset": next_offset,
-            "lag": max(0, next_offset - 1 - offset),
+            "lag": messages_from(offset + 1),
         }
 
 

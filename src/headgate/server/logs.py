@@ -1,4 +1,9 @@
-"""Log lines of the server on standard error: text for people, or one JSON object per line for collectors."""
+"""Log lines of the server on standard error: text for people, or one JSON object per line for collectors.
+
+Names and reasons in them come from clients. What a terminal or a reader of lines would take for anything but a
+character is escaped as in Python: line breaks of every kind, other control characters (ANSI sequences begin with one),
+invisible characters, surrogates. So a line that begins with a time was written by this process.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +25,24 @@ def configure_logs(settings: Log) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
+    # The command line tells of compiling by itself, without a time.
+    kernels = logging.getLogger("headgate.kernels")
+    kernels.handlers.clear()
+    kernels.setLevel(logging.NOTSET)
     # The compiler of kernels and the HTTP library tell at `info` what concerns only their own developers.
     for name in ("numba", "uvicorn", "asyncio"):
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-11-21T08:00:00.123Z info headgate.server: …`, with the traceback below."""
-
-    def __init__(self) -> None:
-        super().__init__("%(moment)s %(level)s %(name)s: %(message)s")
+    """`2026-11-21T08:00:00.123Z info headgate.server: …`, with the traceback below, its lines indented."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One record as text."""
-        record.moment = _moment(record)
-        record.level = record.levelname.lower()
-        return super().format(record)
+        lines = [f"{_moment(record)} {record.levelname.lower()} {record.name}: {escaped(record.getMessage())}"]
+        if record.exc_info:
+            lines += [f"    {escaped(line)}" for line in self.formatException(record.exc_info).split("\n")]
+        return "\n".join(lines)
 
 
 class JsonFormatter(logging.Formatter):
@@ -52,7 +59,22 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         line |= {key: value for key, value in record.__dict__.items() if key not in _OWN_FIELDS}
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        sayable = {key: _utf8(value) if isinstance(value, str) else value for key, value in line.items()}
+        return msgspec.json.encode(sayable, enc_hook=lambda value: _utf8(str(value))).decode()
+
+
+def escaped(text: str) -> str:
+    """`text` as one line of visible characters, others as `\\n`, `\\x1b`, `\\u2028`."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
+
+
+def _utf8(text: str) -> str:
+    """`text` with escapes for surrogates, which names that are no UTF-8 are kept with: JSON cannot say them."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _moment(record: logging.LogRecord) -> str:

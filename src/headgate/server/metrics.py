@@ -118,7 +118,7 @@ SERVER: tuple[Family[Totals], ...] = (
     Family(
         "rabbitmq_stream_consumer_max_offset_lag",
         "gauge",
-        "Offsets between the end of a stream and its slowest consumer, the largest.",
+        "Messages between the end of a stream and its slowest consumer, the largest.",
         lambda t: t.largest_lag,
     ),
     Family(
@@ -202,7 +202,8 @@ class StreamSample:
 
     stream: BrokerStream
     read: ReadingCounters
-    lag: int = 0
+    messages: int
+    lag: int
 
 
 def _of_written(name: str) -> Callable[[StreamSample], Number]:
@@ -239,13 +240,13 @@ STREAM: tuple[Family[StreamSample], ...] = (
         "rabbitmq_detailed_queue_messages",
         "gauge",
         "Messages in the stream.",
-        lambda s: s.stream.next_offset - s.stream.first_offset,
+        lambda s: s.messages,
     ),
     Family("rabbitmq_detailed_queue_consumers", "gauge", "Consumers of the stream.", lambda s: len(s.stream.readers)),
     Family(
         "rabbitmq_detailed_stream_consumer_max_offset_lag",
         "gauge",
-        "Offsets between the end of the stream and its slowest consumer.",
+        "Messages between the end of the stream and its slowest consumer.",
         lambda s: s.lag,
     ),
     Family("headgate_stream_first_offset", "gauge", "First offset kept.", lambda s: s.stream.first_offset),
@@ -259,7 +260,7 @@ STREAM: tuple[Family[StreamSample], ...] = (
 
 CONSUMER: tuple[Family[Consumer], ...] = (
     Family(
-        "headgate_consumer_lag", "gauge", "Offsets between the end of the stream and the consumer.", lambda c: c.lag
+        "headgate_consumer_lag", "gauge", "Messages between the end of the stream and the consumer.", lambda c: c.lag
     ),
     Family(
         "headgate_consumer_filtered_lag",
@@ -370,16 +371,15 @@ def _stream_samples(streams: Iterable[BrokerStream], live: list[tuple[Session, C
     samples = []
     for stream in streams:
         members = by_stream.get(stream.name, [])
-        samples.append(
-            StreamSample(stream, stream.reading(members), max((consumer.lag for consumer in members), default=0))
-        )
+        lag = max((consumer.lag for consumer in members), default=0)
+        samples.append(StreamSample(stream, stream.reading(members), stream.messages_from(0), lag))
     return samples
 
 
 def _totals(context: ServerContext, samples: list[StreamSample]) -> Totals:
     totals = Totals(context, streams=len(samples))
     for sample in samples:
-        totals.messages += sample.stream.next_offset - sample.stream.first_offset
+        totals.messages += sample.messages
         totals.publishers += len(sample.stream.publishers)
         totals.consumers += len(sample.stream.readers)
         totals.largest_lag = max(totals.largest_lag, sample.lag)

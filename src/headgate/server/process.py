@@ -19,14 +19,11 @@ from headgate.server.loop import new_loop
 from headgate.server.serving import Server
 from headgate.server.settings import ServerSettings
 
-KERNELS_WITHIN_S = 10.0
-"""So long `ready` waits for compiled kernels: enough to read them from the cache, not to compile them."""
+KERNELS_WITHIN_S = 4.0
+"""After this time `ready` no longer waits for kernels to be read from the cache. It does not wait for a compiler."""
 
 SWITCH_INTERVAL_S = 0.0005
 """So long a thread that scans may keep the interpreter from the loop; CPython's 5 ms are long for a message."""
-
-_NOT_SERVED = ("headgate.message.arrow.",)
-"""Kernels that only Spark uses."""
 
 logger = logging.getLogger("headgate.server")
 
@@ -39,13 +36,13 @@ def serve(settings: ServerSettings, *, ready: Callable[[str], None]) -> None:
     configure_logs(settings.log)
     _allow_descriptors()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    loading = kernels.load_in_background(
-        module for module in kernels.kernel_modules() if not module.startswith(_NOT_SERVED)
-    )
+    served = kernels.served_modules()
+    kernels_within_s = 0.0 if kernels.missing(served) else KERNELS_WITHIN_S
+    loading = kernels.load_in_background(served)
     loop = new_loop()
     asyncio.set_event_loop(loop)
     try:
-        loop.run_until_complete(_serve(settings, loading, ready))
+        loop.run_until_complete(_serve(settings, loading, kernels_within_s, ready))
     finally:
         asyncio.set_event_loop(None)
         loop.close()
@@ -58,7 +55,9 @@ def _allow_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def _serve(settings: ServerSettings, loading: threading.Thread, ready: Callable[[str], None]) -> None:
+async def _serve(
+    settings: ServerSettings, loading: threading.Thread, kernels_within_s: float, ready: Callable[[str], None]
+) -> None:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     server = Server(settings)
@@ -77,9 +76,9 @@ async def _serve(settings: ServerSettings, loading: threading.Thread, ready: Cal
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop, number)
-        await loop.run_in_executor(None, loading.join, KERNELS_WITHIN_S)
+        await loop.run_in_executor(None, loading.join, kernels_within_s)
         if loading.is_alive():
-            logger.info("kernels are being compiled, once for this machine; until then filters are slower")
+            logger.info("ready before the kernels are: until then filters are slower, with the same results")
         # Modules and kernels live as long as the process: the collector need not walk them again, for tens of ms.
         gc.collect()
         gc.freeze()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from headgate.errors import HeadgateError
-from headgate.server.link import Link
+from headgate.server.transport import Transport
 
 TURN_BYTES = 512 * 1024
 """What one link may write in one turn of the loop, so that others get theirs; at least one chunk."""
@@ -65,7 +65,7 @@ class _Entry:
 class Pump:
     """Moves messages of the consumers of one link. The handler calls `wake` when its link is writable again."""
 
-    def __init__(self, link: Link, *, turn_bytes: int = TURN_BYTES) -> None:
+    def __init__(self, link: Transport, *, turn_bytes: int = TURN_BYTES) -> None:
         """`turn_bytes`: what may be written in one turn of the loop; more where writing copies nothing."""
         self._link = link
         self._turn_bytes = turn_bytes

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from headgate.log import memory_of
-from headgate.server.link import Buffer
+from headgate.server.transport import Buffer
 
 RunInThread = Callable[[Callable[[], bool], Callable[[bool | BaseException], None]], None]
 
@@ -96,10 +96,7 @@ class Sender:
 
     def _send_queued(self) -> bool:
         """In the thread: send what is queued; whether the system took it all."""
-        while not self._is_closed:
-            buffers = self._next()
-            if not buffers:
-                break
+        while not self._is_closed and (buffers := self._next()):
             while buffers:
                 try:
                     sent = self._socket.sendmsg(buffers[:_BUFFERS_AT_ONCE])

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 
 from headgate.broker.broker import Broker, BrokerSettings
-from headgate.errors import ConfigError, LogError, StreamLockedError
+from headgate.errors import ConfigError, StreamLockedError
 from headgate.log import Durability
-from headgate.log.files import storage_error
 from headgate.log.lock import StreamLock
-from headgate.log.staging import PRIVATE_FOLDER
+from headgate.log.root import HTTP_NOTE, lock_root
 from headgate.server.authenticator import LoginAuthenticator
 from headgate.server.connections import Connections
 from headgate.server.context import Clock, HandlerFactory, ServerContext, SystemClock
@@ -22,7 +22,6 @@ from headgate.server.driver import Driver
 from headgate.server.http import HttpServer
 from headgate.server.listeners import ENCRYPTED, open_listeners, protocol_of, tls_context
 from headgate.server.settings import ServerSettings
-from headgate.server.warming import CacheWarming
 
 HANDLERS = {
     "amqp": "headgate.server.amqp:AmqpHandler",
@@ -31,7 +30,6 @@ HANDLERS = {
 }
 """Where the handler of each protocol is; imported when the server starts."""
 
-_LOCK_FOLDER = "server"
 _WRITTEN_WITHIN_S = 5.0
 _POLL_S = 0.01
 
@@ -54,7 +52,6 @@ class Server:
         self._driver = Driver(asyncio.get_running_loop())
         self._lock: StreamLock | None = None
         self._http: list[HttpServer] = []
-        self.warming: CacheWarming | None = None
         self.context: ServerContext
 
     @property
@@ -72,12 +69,11 @@ class Server:
         sockets = open_listeners(self._settings.listeners, encrypted=tls is not None)
         broker: Broker | None = None
         try:
-            self._lock = _lock_root(Path(self._settings.root), self._clock)
+            self._lock = _lock_root(Path(self._settings.root), self._clock, _reached_at(sockets))
             broker = self._make_broker()
             apply_definitions(broker, self._settings)
             protocols = {protocol_of(name) for name in sockets} - {"http"}
             handlers = {protocol: self._handler(protocol) for protocol in protocols}
-            self.warming = self._make_warming(handlers)
         except BaseException:
             for listening in sockets.values():
                 listening.close()
@@ -108,8 +104,6 @@ class Server:
         await self._driver.end_connections()
         for http in self._http:
             await http.stop()
-        if self.warming is not None:
-            self.warming.close()
         try:
             self.context.broker.close()
         finally:
@@ -136,19 +130,6 @@ class Server:
             wake=self._driver.wake,
             run_in_worker=self._driver.run_in_worker,
         )
-
-    def _make_warming(self, handlers: Mapping[str, HandlerFactory]) -> CacheWarming | None:
-        """Cache warming if it is asked for; where every confirm waits for a disk it would gain nothing."""
-        waits_for_disk = Durability(self._settings.storage.durability) is Durability.DISK
-        if not self._settings.timeouts.cache_warming_s or waits_for_disk or self._handlers is not None:
-            return None
-        try:
-            warming = CacheWarming(self._driver.loop, self._clock, self._settings, handlers)
-        except LogError as error:
-            logger.warning("no cache warming, lone messages may take longer to their confirm: %s", error)
-            return None
-        self._driver.on_published = warming.published
-        return warming
 
     def _make_context(self, broker: Broker) -> ServerContext:
         connections = Connections()
@@ -177,15 +158,20 @@ class Server:
             await asyncio.sleep(_POLL_S)
 
 
-def _lock_root(root: Path, clock: Clock) -> StreamLock:
+def _reached_at(sockets: Mapping[str, socket.socket]) -> dict[str, str]:
+    """What others on this machine are told who find the root locked."""
+    for scheme in ("http", "https"):
+        if scheme in sockets:
+            host, port = sockets[scheme].getsockname()[:2]
+            host = {"::": "localhost", "0.0.0.0": "127.0.0.1"}.get(host, f"[{host}]" if ":" in host else host)
+            return {HTTP_NOTE: f"{scheme}://{host}:{port}"}
+    return {}
+
+
+def _lock_root(root: Path, clock: Clock, note: Mapping[str, str]) -> StreamLock:
     """The right to serve a root. Raises ConfigError that names the server which has it."""
-    folder = root / PRIVATE_FOLDER / _LOCK_FOLDER
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise storage_error(error, folder) from error
-    try:
-        return StreamLock.acquire(folder, now_ms=clock.now_ms())
+        return lock_root(root, now_ms=clock.now_ms(), note=note)
     except StreamLockedError as error:
         holder = error.reason.partition(": ")[2].partition(";")[0]
         raise ConfigError(f"{root} is served already, by {holder}; one server has one root") from error

@@ -124,11 +124,6 @@ class Timeouts(_Table, frozen=True):
     """How long a closed connection may take to receive what was written."""
     shutdown_s: Seconds = 10.0
     """How long clients may take to leave when the server stops."""
-    cache_warming_s: Annotated[float, Meta(ge=0)] = 0.001
-    """While messages come one by one, a message that nobody sent goes through the server in every pause of so long:
-    what the next one needs stays in the processor's caches, and it is confirmed sooner. Takes a tenth of a core while a
-    client publishes, 20 messages a second or more; 0 is never. Stream protocol and AMQP 1.0, unless confirms wait for a
-    disk."""
 
 
 class Authentication(_Table, frozen=True):

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from headgate.spark.options import default_root
+from headgate.spark.declarations import default_root
 
 _FOLDED = "folded.json"
 _FOLD_FROM = 64

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from typing import Any
 
 from pyspark.sql import SparkSession
+
+from headgate.errors import SparkSetupError
+
+_DEFAULT = "python3"
+"""What PySpark runs workers under where `PYSPARK_PYTHON` is not set."""
+
+_FIND = """
+import importlib.util, sys
+missing = [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]
+sys.exit(f"it has no package {missing[0]}" if missing else 0)
+"""
 
 
 class this_interpreter:  # noqa: N801 - reads as the statement it is
@@ -18,7 +31,7 @@ class this_interpreter:  # noqa: N801 - reads as the statement it is
 
     def __init__(self, spark: SparkSession | None = None) -> None:
         context = getattr(spark or SparkSession.getActiveSession(), "_sc", None)
-        free = context is not None and str(context.master).startswith("local") and context.pythonExec == "python3"
+        free = context is not None and str(context.master).startswith("local") and context.pythonExec == _DEFAULT
         self._context: Any = context if free else None
 
     def __enter__(self) -> None:
@@ -27,4 +40,35 @@ class this_interpreter:  # noqa: N801 - reads as the statement it is
 
     def __exit__(self, *_: object) -> None:
         if self._context is not None:
-            self._context.pythonExec = "python3"
+            self._context.pythonExec = _DEFAULT
+
+
+def check_session_interpreter(spark: SparkSession) -> None:
+    """Raise the error of `check_interpreter` for a session; on a cluster the interpreter is one of other machines."""
+    context = getattr(spark, "_sc", None)
+    if context is not None and str(context.master).startswith("local") and context.pythonExec != _DEFAULT:
+        check_interpreter(str(context.pythonExec))
+
+
+def check_interpreter(chosen: str) -> None:
+    """Raise SparkSetupError where a Python that was chosen for workers lacks Headgate.
+
+    Without it Spark fails later, with the traceback of a worker, or says that there is no data source `headgate`.
+    Starts that Python once if it is another one than this.
+    """
+    if shutil.which(chosen) == sys.executable:
+        return
+    try:
+        found = subprocess.run(
+            [chosen, "-c", _FIND, "headgate", "pyarrow"], capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        reason = f"it cannot be started: {error}"
+    else:
+        if found.returncode == 0:
+            return
+        reason = found.stderr.strip()
+    raise SparkSetupError(
+        f"Spark runs its Python workers under {chosen} (PYSPARK_PYTHON), and {reason}; set PYSPARK_PYTHON to "
+        f"{sys.executable}, or leave it unset, before the session is made"
+    )

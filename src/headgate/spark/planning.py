@@ -9,27 +9,34 @@ import glob
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from headgate import clock
-from headgate.errors import ConfigError, OffsetOutOfRangeError, StreamNotFoundError
-from headgate.log import OffsetKind, OffsetSpecification, Stream, list_streams, resolve_stream
+from headgate.errors import ConfigError, OffsetOutOfRangeError, StreamNotFoundError, StreamReplacedError
+from headgate.log import OffsetKind, Stream, list_streams, resolve_stream
 from headgate.message.fields import FieldReference
 from headgate.scan import ChunkRange, OffsetRange, OnCorrupt, ScanCounters, ScanRequest, plan, resolve_range
+from headgate.scan import check_start as check_stream_start
 from headgate.scan.plan import rows_within
 from headgate.spark.counters import record_counters
 from headgate.spark.options import SourceOptions
+from headgate.spark.scans import Scan
 
 _SMALLEST_PARTITION_BYTES = 32 << 20
 _LARGEST_PARTITION_BYTES = 1 << 30
 _RANGE_BYTES = 16 << 20
 _PARTITIONS_PER_CORE = 2
+
+START = "headgate source option start"
+"""What an error of `check_start` is about, unless the caller has another name for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,7 @@ class ScanPartition(InputPartition):
         filter_sources: tuple[str | None, ...],
         request: ScanRequest,
         counting: Counting | None,
+        scan: Scan,
     ) -> None:
         super().__init__(f"{label}-{number}")
         self.number = number
@@ -65,6 +73,7 @@ class ScanPartition(InputPartition):
         self.filter_sources = filter_sources
         self.request = request
         self.counting = counting
+        self.scan = scan
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +133,7 @@ def _matching(pattern: str, root: Path) -> Iterable[tuple[str, Stream]]:
 
 def batch_ranges(options: SourceOptions, streams: Mapping[str, Stream], *, now_ms: int) -> dict[str, OffsetRange]:
     """Per stream the offsets that `start` and `end` mean now. Raises OffsetOutOfRangeError for deleted ones."""
-    start = options.start or OffsetSpecification.first()
+    start = options.start
     ranges = {}
     for key, stream in streams.items():
         found = resolve_range(stream, start=start, end=options.end, now_ms=now_ms)
@@ -132,6 +141,28 @@ def batch_ranges(options: SourceOptions, streams: Mapping[str, Stream], *, now_m
             raise gone(stream, start.value, stream.first_offset())
         ranges[key] = found
     return ranges
+
+
+def check_start(options: SourceOptions, streams: Iterable[Stream], *, now_ms: int, subject: str = START) -> None:
+    """Raise ConfigError where a read that does not wait would begin behind the end of every stream that it reads."""
+    start = options.start
+    if start is not None:
+        checks = ((stream.name, partial(check_stream_start, stream, start, now_ms=now_ms)) for stream in streams)
+        refuse_behind_all(checks, subject=subject)
+
+
+def refuse_behind_all(checks: Iterable[tuple[str, Callable[[], None]]], *, subject: str) -> None:
+    """Raise the first ConfigError of some streams' checks of `start`, by name, if every one of them raises one."""
+    refused: list[ConfigError] = []
+    for name, check in checks:
+        try:
+            check()
+        except ConfigError as error:
+            refused.append(ConfigError(f"{subject}: stream {name!r}: {error}"))
+        else:
+            return
+    if refused:
+        raise refused[0]
 
 
 def gone(stream: Stream, wanted: int, first: int) -> OffsetOutOfRangeError:
@@ -143,6 +174,31 @@ def gone(stream: Stream, wanted: int, first: int) -> OffsetOutOfRangeError:
     )
 
 
+class StreamReplacedWarning(UserWarning):
+    """A streaming read begins anew, because another stream has the name of the one it read."""
+
+
+def begins_anew(stream: str, read: str | None, there: str | None, *, path: str | Path, fails: bool) -> bool:
+    """Whether a query that read the stream with the identity `read` finds another one; None: not known.
+
+    Then StreamReplacedError if that `fails`, else a StreamReplacedWarning.
+    """
+    if read is None or there is None or read == there:
+        return False
+    found = (
+        f"the query has read stream {stream!r} with the identity {read}, which was deleted and created again with the "
+        f"identity {there}"
+    )
+    if fails:
+        raise StreamReplacedError(
+            f"{found}; to begin at the first message of the new one, set the option fail_on_data_loss to false, or "
+            "start the query with a new checkpoint",
+            path=path,
+        )
+    warnings.warn(f"{path}: {found}; it begins at the first message of that", StreamReplacedWarning, stacklevel=2)
+    return True
+
+
 def plan_partitions(
     options: SourceOptions,
     streams: Mapping[str, Stream],
@@ -152,13 +208,15 @@ def plan_partitions(
     label: str,
     keep: Callable[[ChunkRange], ChunkRange] | None = None,
     known_values: tuple[tuple[FieldReference | None, frozenset[bytes]], ...] = (),
+    scan: Scan | None = None,
 ) -> list[ScanPartition]:
     """The chunks that stage 1 leaves of some offset ranges, as partitions in stream and offset order.
 
     `label` names this piece of work; planning it again gives partitions of the same names. `keep` thins out ranges.
-    `known_values`: see `ScanRequest`.
+    `known_values`: see `ScanRequest`. What planning counts is recorded in `scan`.
     """
     request = replace(scan_request(options, now_ms=now_ms), known_values=known_values)
+    scan = scan or Scan()
     counting = None if options.counters is None else Counting(options.counters_root, options.counters)
     pieces: list[_Piece] = []
     counted = ScanCounters()
@@ -172,6 +230,8 @@ def plan_partitions(
         counted.add(planned.counters)
     if counting is not None:
         counting.record(f"{label}-planning", counted.as_dict())
+    bundles = _bundled(pieces, options.partitions)
+    scan.record(f"{label}-planning", counted.as_dict(), partitions=len(bundles))
     return [
         ScanPartition(
             label,
@@ -180,8 +240,9 @@ def plan_partitions(
             tuple(piece.filter_source for piece in bundle),
             request,
             counting,
+            scan,
         )
-        for number, bundle in enumerate(_bundled(pieces, options.partitions))
+        for number, bundle in enumerate(bundles)
     ]
 
 

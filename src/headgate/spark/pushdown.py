@@ -32,6 +32,14 @@ _COMPARISONS: dict[type[Filter], Callable[[Any, Any], Any]] = {
     LessThan: operator.lt,
     LessThanOrEqual: operator.le,
 }
+_SIGNS: dict[type[Filter], str] = {
+    EqualTo: "=",
+    EqualNullSafe: "=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+}
 _TEXT_PROPERTIES = ("to", "subject", "reply_to", "content_type", "content_encoding", "group_id", "reply_to_group_id")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -47,6 +55,8 @@ class Pushed:
     offsets: list[tuple[type[Filter], int]] = field(default_factory=list)
     times_us: list[tuple[type[Filter], int]] = field(default_factory=list)
     values: list[tuple[FieldReference | None, frozenset[bytes]]] = field(default_factory=list)
+    descriptions: list[str] = field(default_factory=list)
+    """Those that are of use, as text."""
 
     def take(self, filters: Iterable[Filter]) -> list[Filter]:
         """Keep what is understood, give back the rest."""
@@ -66,9 +76,11 @@ class Pushed:
             return False
         if attribute == ("offset",) and type(value) is int:
             self.offsets.append((type(pushed), value))
+            self._describe(attribute, pushed, value)
             return True
         if attribute == ("timestamp",) and isinstance(value, datetime) and value.tzinfo is not None:
             self.times_us.append((type(pushed), (value - _EPOCH) // timedelta(microseconds=1)))
+            self._describe(attribute, pushed, value)
             return True
         return False
 
@@ -81,6 +93,10 @@ class Pushed:
         if isinstance(wanted, tuple | list) and all(isinstance(value, str) for value in wanted):
             source = None if attribute == ("filter_value",) else parse_field(".".join(attribute))
             self.values.append((source, frozenset(str(value).encode() for value in wanted)))
+            self.descriptions.append(f"{'.'.join(attribute)} IN ({', '.join(map(repr, wanted))})")
+
+    def _describe(self, attribute: tuple[str, ...], pushed: Filter, value: object) -> None:
+        self.descriptions.append(f"{'.'.join(attribute)} {_SIGNS[type(pushed)]} {value}")
 
     def narrowed(self, within: OffsetRange) -> OffsetRange:
         """The offsets of a range for which all comparisons hold."""

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql.types import StructType
 
-from headgate.errors import OffsetOutOfRangeError
+from headgate.errors import OffsetOutOfRangeError, StreamNotFoundError
 from headgate.message.arrow import COLUMNS as MESSAGE_COLUMNS
-from headgate.message.arrow import DeclaredProperty, columns_of
+from headgate.message.arrow import DeclaredProperty
 from headgate.message.fields import FieldReference, parse_field
 from headgate.message.lookup import MessageCollector
 from headgate.scan import ScanBatch, ScanCounters, read_range
+from headgate.spark.mismatches import PropertyReader
+from headgate.spark.options import OnMismatch
 from headgate.spark.planning import ScanPartition
 from headgate.spark.schema import arrow_schema
 from headgate.spark.values import ANNOTATION, field_values, values_column
+
+if TYPE_CHECKING:
+    from headgate.spark.server_planning import ServerPartition
 
 MOST_ROWS = 32_768
 MOST_BYTES = 8 << 20
@@ -30,38 +36,49 @@ def record_batches(
     properties: tuple[DeclaredProperty, ...],
     *,
     skip_lost: bool,
+    on_mismatch: OnMismatch = OnMismatch.NULL,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one partition, in stream order. Memory: one batch and one window of chunks.
 
-    `skip_lost`: segments that retention deleted since the planning are passed over; else OffsetOutOfRangeError.
+    `skip_lost`: segments that retention deleted since the planning are passed over, and streams that are gone; else
+    OffsetOutOfRangeError, StreamNotFoundError.
+    `on_mismatch`: see `headgate.spark.mismatches`.
     """
     counted = ScanCounters()
-    rows = Rows(schema, properties)
+    rows = Rows(schema, PropertyReader(properties, on_mismatch, partition.scan))
     try:
         for chunks, filter_source in zip(partition.ranges, partition.filter_sources, strict=True):
             yield from rows.of_field(ANNOTATION if filter_source is None else parse_field(filter_source))
+            rows.of_stream(chunks.segment.folder.name)
             try:
                 for batch in read_range(chunks, partition.request, counted):
                     if len(batch):
                         rows.add(batch)
                         if rows.full:
                             yield rows.take()
-            except OffsetOutOfRangeError:
+            except (OffsetOutOfRangeError, StreamNotFoundError):
                 if not skip_lost:
                     raise
         if len(rows):
             yield rows.take()
     finally:
-        if partition.counting is not None:
-            partition.counting.record(str(partition.value), counted.as_dict())
+        record_read(partition, {**counted.as_dict(), **rows.counters})
+
+
+def record_read(partition: ScanPartition | ServerPartition, counted: Mapping[str, int]) -> None:
+    """Keep what reading a partition counted, in the places that there are for it."""
+    name = str(partition.value)
+    if partition.counting is not None:
+        partition.counting.record(name, counted)
+    partition.scan.record(name, counted, partitions_read=1)
 
 
 class Rows:
     """Rows on their way to Spark: kept as encoded messages until there are enough to decode at once."""
 
-    def __init__(self, schema: StructType, properties: tuple[DeclaredProperty, ...]) -> None:
+    def __init__(self, schema: StructType, properties: PropertyReader) -> None:
         self._schema = arrow_schema(schema)
-        self._properties = properties or None
+        self._properties = properties
         self._message_columns = [name for name in self._schema.names if name in MESSAGE_COLUMNS]
         self._needs_messages = bool(self._message_columns) or "filter_value" in self._schema.names
         self._field: FieldReference = ANNOTATION
@@ -69,6 +86,12 @@ class Rows:
         self._offsets: list[NDArray[np.int64]] = []
         self._timestamps_ms: list[NDArray[np.int64]] = []
         self._count = 0
+        self._streams: list[tuple[int, str]] = []
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """What making the columns counted, by name."""
+        return self._properties.counters
 
     def __len__(self) -> int:
         return self._count
@@ -84,6 +107,10 @@ class Rows:
             yield self.take()
         self._field = field
 
+    def of_stream(self, name: str) -> None:
+        """From now on rows are of that stream; errors name it."""
+        self._streams.append((self._count, name))
+
     def add(self, batch: ScanBatch) -> None:
         """Copy the messages of a batch behind those that are there."""
         if self._needs_messages:
@@ -97,7 +124,7 @@ class Rows:
         messages = self._messages.take()
         arrays: dict[str, pa.Array] = {}
         if self._message_columns:
-            arrays = columns_of(messages, self._message_columns, self._properties)
+            arrays = self._properties.columns(messages, self._message_columns, self._place_of)
         if "offset" in self._schema.names:
             arrays["offset"] = pa.array(np.concatenate(self._offsets))
         if "timestamp" in self._schema.names:
@@ -106,4 +133,10 @@ class Rows:
         if "filter_value" in self._schema.names:
             arrays["filter_value"] = values_column(field_values(messages, self._field))
         self._offsets, self._timestamps_ms, self._count = [], [], 0
+        self._streams = [(0, name) for _, name in self._streams[-1:]]
         return pa.RecordBatch.from_arrays([arrays[name] for name in self._schema.names], schema=self._schema)
+
+    def _place_of(self, row: int) -> tuple[str, int]:
+        """Stream and offset of a row."""
+        stream = next((name for first, name in reversed(self._streams) if first <= row), "")
+        return stream, int(np.concatenate(self._offsets)[row])

@@ -1,21 +1,10 @@
-"""The columns of a stream in Spark.
-
-    offset                  bigint, not null    position in the stream
-    timestamp               timestamp, not null when the chunk was written (milliseconds)
-    filter_value            string              see below
-    header, properties      struct              see `headgate.message.arrow`
-    application_properties  VARIANT             or, with the option `properties`, a struct of the declared ones
-    message_annotations     VARIANT
-    body                    binary              the joined data sections
-    message                 binary              the encoded message; only when `columns` names it
+"""The columns of a stream in Spark: types, and what they hold; `docs/reference/spark-source.md` is written from them.
 
 Application properties are a VARIANT because their keys are an open set with exact types; it crosses into the JVM as
 fast as a struct, and only a declared struct lets Spark push comparisons of them down.
 
-A stream keeps no filter value per message, only the Bloom filter of a chunk. The column `filter_value` is what the
-value is made from: the field that the stream declares as its source, else the annotation `x-stream-filter-value`; null
-where the message has neither. A publisher of the stream protocol may have sent another value beside the message: that
-one is not kept.
+A stream keeps no filter value per message, only the Bloom filter of a chunk: the column `filter_value` is what the
+value is made from.
 """
 
 from __future__ import annotations
@@ -29,9 +18,25 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from headgate.errors import ConfigError
 from headgate.message.arrow import DeclaredProperty, column_type, declared_properties
-from headgate.spark.options import COLUMNS
+from headgate.spark.declarations import COLUMNS
 
 _OPTIONS = "headgate.options"
+
+COLUMN_MEANINGS: Mapping[str, str] = {
+    "offset": "The position in the stream.",
+    "timestamp": "When the chunk was written, to the millisecond.",
+    "filter_value": "What the filter value is made from: the field that the stream declares as its source, else the "
+    "annotation `x-stream-filter-value`; null where the message has neither. A value that a publisher of the stream "
+    "protocol sent beside the message is not kept.",
+    "header": "The header section; null where the message has none. Defaults of the standard are not filled in.",
+    "properties": "The properties section; null where the message has none.",
+    "application_properties": "All application properties with their types; with the option `properties` a struct of "
+    "the declared ones. Null where the message has none.",
+    "message_annotations": "All message annotations; null where the message has none.",
+    "body": "The data sections, joined, or the text or the bytes of an AMQP value; null for another body.",
+    "message": "The whole message as it is encoded. Only when `columns` names it.",
+}
+"""What the columns hold, in Markdown."""
 
 _STREAM_FIELDS = {
     "offset": StructField("offset", LongType(), nullable=False),

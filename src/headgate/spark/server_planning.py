@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql.datasource import InputPartition
 
@@ -17,7 +18,8 @@ from headgate.errors import ConfigError, OffsetOutOfRangeError, ResourceNotFound
 from headgate.log import OffsetKind, OffsetSpecification
 from headgate.scan import OffsetRange, ScanRequest
 from headgate.spark.options import SourceOptions
-from headgate.spark.planning import Counting
+from headgate.spark.planning import START, Counting, refuse_behind_all
+from headgate.spark.scans import Scan
 
 _FEWEST_MESSAGES = 100_000
 _MOST_MESSAGES = 10_000_000
@@ -26,10 +28,11 @@ _PARTITIONS_PER_CORE = 2
 
 @dataclass(frozen=True, slots=True)
 class ServerRange:
-    """Offsets of one stream for one task."""
+    """Offsets of one stream for one task; `identity` says which stream was planned for, None where nothing does."""
 
     stream: str
     within: OffsetRange
+    identity: str | None = None
 
 
 class ServerPartition(InputPartition):
@@ -46,6 +49,7 @@ class ServerPartition(InputPartition):
         ranges: tuple[ServerRange, ...],
         request: ScanRequest,
         counting: Counting | None,
+        scan: Scan,
     ) -> None:
         super().__init__(f"{label}-{number}")
         self.number = number
@@ -53,6 +57,7 @@ class ServerPartition(InputPartition):
         self.ranges = ranges
         self.request = request
         self.counting = counting
+        self.scan = scan
 
 
 def server_of(options: SourceOptions) -> ServerAddress:
@@ -63,7 +68,7 @@ def server_of(options: SourceOptions) -> ServerAddress:
 
 def check_server_streams(options: SourceOptions) -> None:
     """Raise the errors of `find_server_streams`, and of connecting."""
-    with Client.connect(server_of(options)) as client:
+    with Client.connect(server_of(options), keep=True) as client:
         find_server_streams(client, options)
 
 
@@ -91,7 +96,8 @@ def _partitions(client: Client, name: str) -> list[str]:
     except ResourceNotFoundError:
         partitions = []
     if not partitions:
-        raise ResourceNotFoundError("no stream and no super stream of that name", subject=name)
+        near = client.near_streams(name)
+        raise ResourceNotFoundError(f"no stream and no super stream of that name{near}", subject=name)
     return partitions
 
 
@@ -99,7 +105,7 @@ def server_ranges(
     client: Client, options: SourceOptions, streams: Iterable[str], *, now_ms: int
 ) -> dict[str, OffsetRange]:
     """Per stream the offsets that `start` and `end` mean now. Raises OffsetOutOfRangeError for deleted ones."""
-    start = (options.start or OffsetSpecification.first()).resolve(now_ms)
+    start = options.start.resolve(now_ms)
     ranges = {}
     for stream in streams:
         first = client.resolve_offset(stream, OffsetSpecification.first())
@@ -112,6 +118,23 @@ def server_ranges(
     return ranges
 
 
+def check_server_start(
+    client: Client, options: SourceOptions, streams: Iterable[str], *, now_ms: int, subject: str = START
+) -> None:
+    """Raise ConfigError where a read that does not wait would begin behind the end of every stream that it reads."""
+    start = options.start
+    if start is None:
+        return
+
+    def check(stream: str) -> None:
+        first = client.resolve_offset(stream, OffsetSpecification.first())
+        behind = client.resolve_offset(stream, OffsetSpecification.next())
+        begin = client.resolve_offset(stream, start.resolve(now_ms))
+        start.check_not_behind(first, behind, begin=begin, now_ms=now_ms)
+
+    refuse_behind_all(((stream, partial(check, stream)) for stream in streams), subject=subject)
+
+
 def lost(stream: str, wanted: int, first: int, address: ServerAddress) -> OffsetOutOfRangeError:
     """The error for offsets that retention deleted before they were read."""
     return OffsetOutOfRangeError(
@@ -122,14 +145,26 @@ def lost(stream: str, wanted: int, first: int, address: ServerAddress) -> Offset
 
 
 def plan_server_partitions(
-    options: SourceOptions, ranges: Mapping[str, OffsetRange], *, request: ScanRequest, label: str
+    options: SourceOptions,
+    ranges: Mapping[str, OffsetRange],
+    *,
+    request: ScanRequest,
+    label: str,
+    scan: Scan | None = None,
+    identities: Mapping[str, str | None] | None = None,
 ) -> list[ServerPartition]:
-    """Some offset ranges as partitions; planning them again gives partitions of the same names."""
+    """Some offset ranges as partitions; planning them again gives partitions of the same names.
+
+    Their number is recorded in `scan`; `identities` are those of the streams that have one.
+    """
+    scan = scan or Scan()
     counting = None if options.counters is None else Counting(options.counters_root, options.counters)
     total = sum(within.stop - within.start for within in ranges.values())
+    bundles = _shared_out(ranges, identities or {}, _messages_per_partition(total, options.partitions))
+    scan.record(f"{label}-planning", {}, partitions=len(bundles))
     return [
-        ServerPartition(label, number, server_of(options), tuple(bundle), request, counting)
-        for number, bundle in enumerate(_shared_out(ranges, _messages_per_partition(total, options.partitions)))
+        ServerPartition(label, number, server_of(options), tuple(bundle), request, counting, scan)
+        for number, bundle in enumerate(bundles)
     ]
 
 
@@ -140,7 +175,9 @@ def _messages_per_partition(total: int, partitions: int | None) -> int:
     return min(max(wanted, _FEWEST_MESSAGES), _MOST_MESSAGES)
 
 
-def _shared_out(ranges: Mapping[str, OffsetRange], size: int) -> list[list[ServerRange]]:
+def _shared_out(
+    ranges: Mapping[str, OffsetRange], identities: Mapping[str, str | None], size: int
+) -> list[list[ServerRange]]:
     """The ranges cut into bundles of `size` messages, the last one smaller."""
     bundles: list[list[ServerRange]] = []
     room = 0
@@ -151,7 +188,7 @@ def _shared_out(ranges: Mapping[str, OffsetRange], size: int) -> list[list[Serve
                 bundles.append([])
                 room = size
             stop = min(within.stop, start + room)
-            bundles[-1].append(ServerRange(stream, OffsetRange(start, stop)))
+            bundles[-1].append(ServerRange(stream, OffsetRange(start, stop), identities.get(stream)))
             room -= stop - start
             start = stop
     return bundles

@@ -14,7 +14,10 @@ from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
 from headgate.message.arrow import DeclaredProperty
 from headgate.scan import ScanBatch, ScanCounters
-from headgate.spark.reader import Rows
+from headgate.spark.mismatches import PropertyReader
+from headgate.spark.options import OnMismatch
+from headgate.spark.planning import begins_anew
+from headgate.spark.reader import Rows, record_read
 from headgate.spark.server_planning import ServerPartition, ServerRange, lost
 
 _PATIENCE_S = 120.0
@@ -27,16 +30,19 @@ def server_record_batches(
     properties: tuple[DeclaredProperty, ...],
     *,
     skip_lost: bool,
+    on_mismatch: OnMismatch = OnMismatch.NULL,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one partition, in stream order. Memory: one batch, and the chunks that are on their way.
 
     `skip_lost`: what retention deleted since the planning is passed over; else OffsetOutOfRangeError.
+    `on_mismatch`: see `headgate.spark.mismatches`.
     """
     counted = ScanCounters()
-    rows = Rows(schema, properties)
+    rows = Rows(schema, PropertyReader(properties, on_mismatch, partition.scan))
     try:
-        with Client.connect(partition.address) as client:
+        with Client.connect(partition.address, keep=True) as client:
             for part in partition.ranges:
+                rows.of_stream(part.stream)
                 for batch in _read(client, partition, part, counted, skip_lost=skip_lost):
                     if len(batch):
                         rows.add(batch)
@@ -45,8 +51,7 @@ def server_record_batches(
         if len(rows):
             yield rows.take()
     finally:
-        if partition.counting is not None:
-            partition.counting.record(str(partition.value), counted.as_dict())
+        record_read(partition, {**counted.as_dict(), **rows.counters})
 
 
 def _read(
@@ -79,6 +84,8 @@ def _read(
                 raise ConnectionLostError(
                     f"stream {part.stream!r}: nothing came for {_PATIENCE_S} s", server=client.address.place
                 )
+        # Given back first, the one connection serves the question, too.
+        subscription.close()
         if not skip_lost:
             _check_whole(client, part, subscription)
     finally:
@@ -99,9 +106,14 @@ def _served(client: Client, given: Filter | None) -> ServedFilter | None:
 def _check_whole(client: Client, part: ServerRange, subscription: Subscription) -> None:
     """OffsetOutOfRangeError if something in the range was deleted, or may have been, before it was delivered.
 
+    StreamReplacedError where another stream than the planned one was read.
+
     That offsets are missing tells nothing: a filter may have left them out, or they are those of chunks with stored
     offsets and publishers. That the beginning is still there afterwards tells that all of it was.
     """
+    if part.identity is not None:
+        there = client.statistics(part.stream).identity
+        begins_anew(part.stream, part.identity, there, path=f"{client.address.place}/{part.stream}", fails=True)
     missing = part.within.stop - part.within.start - subscription.counters.messages_evaluated
     if not missing:
         return

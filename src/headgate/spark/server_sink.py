@@ -16,6 +16,7 @@ import numpy as np
 from headgate.client import Client, ServerAddress
 from headgate.errors import ConfigError, PreconditionFailedError
 from headgate.spark.counters import record_counters
+from headgate.spark.declarations import NO_VALUES_COMPRESSED
 from headgate.spark.options import SinkOptions
 from headgate.spark.server_staging import (
     Decision,
@@ -55,7 +56,11 @@ class ServerSink:
             for batch in rows:
                 messages = messages_of(batch.select(self.message_columns))
                 values = self.values.values(batch, messages)
-                without_value += int((values.lengths <= 0).sum())
+                missing = int((values.lengths <= 0).sum())
+                if missing < len(messages) and self.options.is_compressed and self.options.filter_source is None:
+                    # Before the batch is decided: afterwards it could be neither published nor given up.
+                    raise ConfigError(f"headgate sink option compression: {NO_VALUES_COMPRESSED}")
+                without_value += missing
                 staged.add(messages, values)
             return StagedRows(partition, query, staged.finish(), without_value)
         except BaseException:
@@ -88,9 +93,12 @@ class ServerSink:
         if decision.message_count == 0:
             return
         folder = query_folder(self.options.staging, decision.query)
+        compression = self.options.compression
+        # The server fills them in.
+        leaves_values_out = self.options.is_compressed and self.options.filter_source is not None
         with (
-            Client.connect(self.address) as client,
-            client.publisher(decision.stream, name=decision.query) as publisher,
+            Client.connect(self.address, keep=True) as client,
+            client.publisher(decision.stream, name=decision.query, compression=compression) as publisher,
         ):
             if is_new:
                 check_not_published(decision, publisher.last_sequence)
@@ -104,7 +112,8 @@ class ServerSink:
                     if behind > publisher.next_publishing_id:
                         ids = np.arange(first, behind, dtype=np.uint64)
                         new = slice(max(0, publisher.next_publishing_id - first), None)
-                        publisher.send_encoded(messages.take(new), values.slice(new.start, len(values)), ids=ids[new])
+                        given = None if leaves_values_out else values.slice(new.start, len(values))
+                        publisher.send_encoded(messages.take(new), given, ids=ids[new])
                     first = behind
 
 
@@ -115,7 +124,7 @@ def server_sink(options: SinkOptions, message_columns: tuple[str, ...], *, colum
     """
     assert options.server is not None
     values = value_source(option=options.filter_value, declared=options.filter_source, columns=columns)
-    with Client.connect(options.server) as client:
+    with Client.connect(options.server, keep=True) as client:
         _make_stream(client, options)
     return ServerSink(options.server, values, message_columns, options)
 

@@ -13,7 +13,6 @@ publishing id b · 2^32 + 1 + n, and whoever goes on, after whatever crash, publ
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,10 +24,10 @@ import pyarrow as pa
 
 from headgate.errors import ConfigError, LogError, SinkError
 from headgate.log.build import FilterValues
-from headgate.log.files import replace_file, storage_error
+from headgate.log.files import storage_error
 from headgate.log.format import SLACK_BYTES
-from headgate.log.manifest import ONE_TIME_PREFIX
-from headgate.log.staging import PRIVATE_FOLDER, folder_name
+from headgate.log.manifest import BatchManifest, ManifestFolder
+from headgate.log.staging import PRIVATE_FOLDER
 from headgate.message import EncodedMessages
 from headgate.message.lookup import MessageCollector
 from headgate.spark.values import column_values
@@ -39,8 +38,6 @@ MESSAGE_BITS = 32
 
 MAX_BATCH = (1 << (63 - MESSAGE_BITS)) - 1
 
-_FOLDER = "publishing"
-_COMPLETED = "completed.json"
 _SCHEMA = pa.schema([("message", pa.binary()), ("filter_value", pa.binary())])
 _BATCH_BYTES = 64 << 20
 
@@ -53,11 +50,9 @@ class StagedMessages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     size_bytes: int
 
 
-class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Decision(BatchManifest, frozen=True, forbid_unknown_fields=True):
     """One batch: where it goes and what it is made of."""
 
-    query: str
-    batch: int
     server: str
     stream: str
     parts: tuple[StagedMessages, ...]
@@ -161,7 +156,11 @@ def _slices(messages: EncodedMessages) -> Iterator[slice]:
 
 def query_folder(staging: Path, query: str) -> Path:
     """Where the files of a query lie."""
-    return staging / PRIVATE_FOLDER / _FOLDER / folder_name(query)
+    return _decisions(staging).query_folder(query)
+
+
+def _decisions(staging: Path) -> ManifestFolder[Decision]:
+    return ManifestFolder(staging / PRIVATE_FOLDER / "publishing", Decision, format=FORMAT)
 
 
 def decide(staging: Path, wanted: Decision) -> tuple[Decision | None, bool]:
@@ -177,18 +176,17 @@ def decide(staging: Path, wanted: Decision) -> tuple[Decision | None, bool]:
             f"batch {wanted.batch} of query {wanted.query!r} has {wanted.message_count} messages; fewer than "
             f"{1 << MESSAGE_BITS} can be numbered: make smaller batches"
         )
-    folder = query_folder(staging, wanted.query)
-    with _lock(staging):
-        completed = _load(folder / _COMPLETED)
+    decisions = _decisions(staging)
+    folder = decisions.query_folder(wanted.query)
+    with decisions.lock():
+        completed = decisions.completed(wanted.query)
         if completed is not None and completed.batch >= wanted.batch:
             _check_same_place(completed, wanted)
             _remove(folder, wanted.parts)
             return None, False
-        path = folder / f"{wanted.batch}.json"
-        decided = _load(path)
+        decided = decisions.find(wanted.query, wanted.batch)
         if decided is None:
-            folder.mkdir(parents=True, exist_ok=True)
-            replace_file(path, _encoded(wanted))
+            decisions.put(wanted, is_done=False)
             return wanted, True
         _check_same_place(decided, wanted)
         named = {part.name for part in decided.parts}
@@ -198,35 +196,20 @@ def decide(staging: Path, wanted: Decision) -> tuple[Decision | None, bool]:
 
 def complete(staging: Path, decision: Decision) -> None:
     """Note that a batch is in the stream, and remove its files and what older attempts left; again is harmless."""
-    folder = query_folder(staging, decision.query)
-    with _lock(staging):
-        if not folder.is_dir():
-            return
-        _clean(folder, decision)
-        path = folder / f"{decision.batch}.json"
-        if decision.query.startswith(ONE_TIME_PREFIX):
-            path.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-            return
-        completed = _load(folder / _COMPLETED)
-        if completed is None or completed.batch < decision.batch:
-            replace_file(folder / _COMPLETED, _encoded(decision))
-        path.unlink(missing_ok=True)
+    decisions = _decisions(staging)
+    folder = decisions.query_folder(decision.query)
+    with decisions.lock():
+        if folder.is_dir():
+            _clean(folder, decision)
+            decisions.complete(decision)
 
 
 def undecided(staging: Path, query: str, parts: Sequence[StagedMessages]) -> None:
     """Remove staged files that no decision names; for a batch that is given up."""
-    folder = query_folder(staging, query)
-    with _lock(staging):
-        if not folder.is_dir():
-            return
-        named = {
-            part.name
-            for path in folder.glob("*.json")
-            if path.name != _COMPLETED and (decision := _load(path)) is not None
-            for part in decision.parts
-        }
+    decisions = _decisions(staging)
+    folder = decisions.query_folder(query)
+    with decisions.lock():
+        named = {part.name for decision in decisions.pending(folder) for part in decision.parts}
         _remove(folder, [part for part in parts if part.name not in named])
 
 
@@ -262,38 +245,3 @@ def _check_same_place(decided: Decision, wanted: Decision) -> None:
             f"batch {wanted.batch} of query {wanted.query!r} was decided for stream {decided.stream!r} at "
             f"{decided.server}; found stream {wanted.stream!r} at {wanted.server}"
         )
-
-
-def _encoded(decision: Decision) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(decision), indent=1) + b"\n"
-
-
-def _load(path: Path) -> Decision | None:
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    try:
-        decision = msgspec.json.decode(raw, type=Decision)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise LogError(f"not a decision about staged messages: {error}", path=path) from error
-    if decision.format != FORMAT:
-        raise LogError(f"a decision of format {decision.format}, expected {FORMAT}", path=path)
-    return decision
-
-
-@contextlib.contextmanager
-def _lock(staging: Path) -> Iterator[None]:
-    folder = staging / PRIVATE_FOLDER / _FOLDER
-    descriptor = -1
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        # Held for a few file operations only, and freed by the kernel at death: no limit on the wait.
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    except OSError as error:
-        raise storage_error(error, folder) from error
-    finally:
-        if descriptor >= 0:
-            os.close(descriptor)

@@ -1,24 +1,24 @@
 """Spark sessions that know Headgate: one that is made here with all it needs, or one the user made.
 
 Nothing here runs at import. A session made here finds or provides Java (see `java.py`), runs its Python workers under
-this interpreter, lets Spark push simple filters down, and compiles the kernels once while the JVM starts, so that
-workers find them in the cache.
+this interpreter, lets Spark push simple filters down, and has missing kernels compiled from the start of the JVM on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import sysconfig
-import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from headgate import kernels
-from headgate.spark.interpreter import this_interpreter
+from headgate.spark.interpreter import check_interpreter, check_session_interpreter, this_interpreter
 from headgate.spark.java import choose_java
+from headgate.spark.scans import scans_folder
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
@@ -49,7 +49,8 @@ def session(
     """A Spark session with source and sink registered; the one that exists already, if there is one.
 
     `master` is `local[*]` unless given, or set by spark-submit or SPARK_REMOTE; a `sc://` address makes a Connect
-    session. `config` wins over the defaults here. Raises SparkSetupError where no Java fits and none can be provided.
+    session. `config` wins over the defaults here. Raises SparkSetupError where no Java fits and none can be provided,
+    and as `register` does.
     """
     existing = SparkSession.getActiveSession()
     chosen = dict(config or {})
@@ -64,13 +65,11 @@ def session(
             if master is not None:
                 builder = builder.master(master)
             chosen = {**_defaults(master), **chosen}
-            _prepare_process(chosen)
-        warming = threading.Thread(target=warm_kernels, name="headgate-kernels", daemon=True)
-        warming.start()
+            _prepare_process(master, chosen)
         for name, value in chosen.items():
             builder = builder.config(name, value)
-        existing = builder.getOrCreate()
-        warming.join()
+        with compiling_kernels() if remote is None else contextlib.nullcontext():
+            existing = builder.getOrCreate()
     else:
         for name, value in chosen.items():
             existing.conf.set(name, value)
@@ -82,7 +81,8 @@ def register(spark: SparkSession) -> None:
     """Make `format("headgate")` and the SQL function `headgate_match` known to a session.
 
     Repeat it after switching Spark's filter push-down on or off: a reader that takes filters from Spark fails where the
-    switch is off, so which reader is registered depends on it.
+    switch is off, so which reader is registered depends on it. Raises SparkSetupError where the session runs workers
+    under a Python without Headgate.
     """
     from headgate.spark.backtest import HeadgateBackTest
     from headgate.spark.columns import register_match
@@ -91,9 +91,11 @@ def register(spark: SparkSession) -> None:
     from headgate.spark.route import HeadgateRoute
     from headgate.spark.source import HeadgateSource, HeadgateSourceWithPushdown
 
+    check_session_interpreter(spark)
     pushes = (spark.conf.get(PUSHDOWN, "false") or "false").lower() == "true"
     with this_interpreter(spark):
-        spark.dataSource.register(HeadgateSourceWithPushdown if pushes else HeadgateSource)
+        source = HeadgateSourceWithPushdown if pushes else HeadgateSource
+        spark.dataSource.register(source.recording(scans_folder(spark)))
         spark.dataSource.register(HeadgateCopy)
         spark.dataSource.register(HeadgateIndex)
         spark.dataSource.register(HeadgateRoute)
@@ -101,10 +103,27 @@ def register(spark: SparkSession) -> None:
     register_match(spark)
 
 
-def warm_kernels() -> None:
-    """Load every compiled kernel once: the first time on a machine this compiles them into the cache workers read."""
-    for module in kernels.kernel_modules():
-        kernels.load(module)
+@contextlib.contextmanager
+def compiling_kernels() -> Iterator[None]:
+    """Begin to compile the kernels that are not in the cache, in the background.
+
+    A JVM that is started within tells its Python workers to take kernels from the cache only: until they are there the
+    reference implementations serve, and no worker compiles them a second time.
+    """
+    wanted = kernels.kernel_modules()
+    if not kernels.missing(wanted) or kernels.SWITCH in os.environ:
+        yield
+        return
+    kernels.load_in_background(wanted)
+    if os.environ.get("PYSPARK_PYTHON") != sys.executable:
+        # Workers of another interpreter have a cache of their own, which nobody else fills.
+        yield
+        return
+    os.environ[kernels.SWITCH] = kernels.CACHED
+    try:
+        yield
+    finally:
+        del os.environ[kernels.SWITCH]
 
 
 def _remote_address(master: str | None) -> str | None:
@@ -127,7 +146,7 @@ def _defaults(master: str | None) -> dict[str, str]:
     return {**DEFAULTS, **LOCAL_DEFAULTS, "spark.sql.shuffle.partitions": str(shuffles)}
 
 
-def _prepare_process(chosen: dict[str, str]) -> None:
+def _prepare_process(master: str | None, chosen: dict[str, str]) -> None:
     """Set what the JVM and through it the workers inherit: in this process's environment, before the JVM starts."""
     if _submitted():
         return
@@ -145,3 +164,5 @@ def _prepare_process(chosen: dict[str, str]) -> None:
             os.environ["PYTHONPATH"] = os.pathsep.join([folder, *paths])
     if os.environ.get("HEADGATE_CACHE"):
         chosen.setdefault("spark.executorEnv.HEADGATE_CACHE", os.environ["HEADGATE_CACHE"])
+    if master is not None and master.startswith("local") and "spark.pyspark.python" not in chosen:
+        check_interpreter(os.environ["PYSPARK_PYTHON"])

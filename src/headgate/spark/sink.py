@@ -22,7 +22,8 @@ from headgate.log.commit import abort_batch, commit_batch
 from headgate.log.manifest import ONE_TIME_PREFIX
 from headgate.log.staging import StagedChunks
 from headgate.spark.counters import record_counters
-from headgate.spark.options import COLUMNS, SinkOptions
+from headgate.spark.declarations import COLUMNS
+from headgate.spark.options import SinkOptions
 from headgate.spark.target import WAIT, Target, open_target
 from headgate.spark.values import ValueSource, value_source
 
@@ -129,10 +130,13 @@ def sink_for(schema: StructType, options: Mapping[str, str], *, overwrite: bool)
                 f"headgate sink: a message has no column {name!r}; there are {', '.join(COLUMNS)} (put values of your "
                 "own into the struct application_properties)"
             )
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"headgate sink: column {twice!r} is there twice; select it once")
     message_columns = tuple(name for name in names if name in COLUMNS and name not in _IGNORED_COLUMNS)
     if not message_columns:
         raise ConfigError(f"headgate sink: no column to make messages of; there are {', '.join(COLUMNS[3:])}")
-    _check_types(schema, message_columns, option)
+    check_column_types(schema, message_columns, option)
     # Before the stream is made, so that a wrong option leaves nothing behind.
     value_source(option=option, declared=checked.filter_source, columns=frozenset(names))
     if checked.server is not None:
@@ -144,7 +148,7 @@ def sink_for(schema: StructType, options: Mapping[str, str], *, overwrite: bool)
     return FolderSink(target, values, message_columns, checked)
 
 
-def _check_types(schema: StructType, message_columns: tuple[str, ...], option: str | None) -> None:
+def check_column_types(schema: StructType, message_columns: tuple[str, ...], option: str | None) -> None:
     """ConfigError for a column of a type that no message field takes, before any row is there."""
     import pyarrow as pa
 
@@ -171,7 +175,7 @@ class BatchSink(DataSourceArrowWriter):
         self._sink = sink
         write_id, batch_id = sink.options.write_id, sink.options.batch_id
         self._query = f"{ONE_TIME_PREFIX}{secrets.token_hex(12)}" if write_id is None else f"write-{write_id}"
-        self._batch = batch_id or 0
+        self._batch = batch_id
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
         """Stage the rows of one partition; called once per attempt of a task."""

@@ -36,6 +36,8 @@ from headgate.spark.options import SourceOptions, names_server
 from headgate.spark.planning import (
     ScanPartition,
     batch_ranges,
+    begins_anew,
+    check_start,
     chunk_end,
     find_streams,
     gone,
@@ -45,6 +47,7 @@ from headgate.spark.planning import (
     refuse_streaming_options,
 )
 from headgate.spark.pushdown import Pushed
+from headgate.spark.scans import Scan
 from headgate.spark.schema import check_schema, options_in, stream_schema, with_options
 from headgate.spark.sink import BatchSink, StreamSink, sink_for
 
@@ -53,7 +56,15 @@ if TYPE_CHECKING:
 
 
 class HeadgateSource(DataSource):
-    """Streams as DataFrames; options are in `headgate.spark.options`, columns in `headgate.spark.schema`."""
+    """Streams as DataFrames; options and columns: `docs/reference/spark-source.md`."""
+
+    scans: str | None = None
+    """The folder of the session's reads, in the class that is registered with a session."""
+
+    @classmethod
+    def recording(cls, scans: str) -> type[HeadgateSource]:
+        """The same for one session: a class that no module has goes to planning with what it holds."""
+        return type(cls.__name__, (cls,), {"scans": scans, "__module__": __name__})
 
     @classmethod
     def name(cls) -> str:
@@ -76,19 +87,19 @@ class HeadgateSource(DataSource):
         """A batch read."""
         options = self.options or options_in(schema)
         if not names_server(options):
-            return BatchReader(schema, options)
+            return BatchReader(schema, options, Scan(self.scans))
         from headgate.spark.server_source import ServerBatchReader
 
-        return ServerBatchReader(schema, options)
+        return ServerBatchReader(schema, options, Scan(self.scans))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming read."""
         options = self.options or options_in(schema)
         if not names_server(options):
-            return StreamReader(schema, options)
+            return StreamReader(schema, options, Scan(self.scans))
         from headgate.spark.server_source import ServerStreamReader
 
-        return ServerStreamReader(schema, options)
+        return ServerStreamReader(schema, options, Scan(self.scans))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         """A batch write."""
@@ -109,17 +120,18 @@ class HeadgateSourceWithPushdown(HeadgateSource):
         """A batch read that takes comparisons of `offset`."""
         options = self.options or options_in(schema)
         if not names_server(options):
-            return PushdownReader(schema, options)
+            return PushdownReader(schema, options, Scan(self.scans))
         from headgate.spark.server_source import ServerPushdownReader
 
-        return ServerPushdownReader(schema, options)
+        return ServerPushdownReader(schema, options, Scan(self.scans))
 
 
 class BatchReader(DataSourceReader):
     """One batch read, planned once. The time of planning is that at which the reader was made."""
 
-    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+    def __init__(self, schema: StructType, options: Mapping[str, str], scan: Scan | None = None) -> None:
         self._options = SourceOptions.parse(options)
+        self._scan = scan or Scan()
         refuse_streaming_options(self._options)
         self._schema = schema
         self._properties = check_schema(schema, self._options.properties)
@@ -129,8 +141,10 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Ranges of the chunks that stage 1 leaves; called once, while the query is planned."""
         streams = find_streams(self._options)
+        check_start(self._options, streams.values(), now_ms=self._now_ms)
         found = batch_ranges(self._options, streams, now_ms=self._now_ms)
         ranges = {key: self._pushed.narrowed(within) for key, within in found.items()}
+        self._scan.plan(ranges, self._pushed.descriptions)
         label = f"batch-{range_digest(ranges)}"
         return list(
             plan_partitions(
@@ -141,12 +155,13 @@ class BatchReader(DataSourceReader):
                 label=label,
                 keep=self._pushed.chunks_in_time,
                 known_values=tuple(self._pushed.values),
+                scan=self._scan,
             )
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition; called once per attempt of a task."""
-        return _rows_of(partition, self._schema, self._properties, skip_lost=not self._options.fail_on_data_loss)
+        return _rows_of(partition, self._schema, self._properties, self._options)
 
 
 class PushdownReader(BatchReader):
@@ -158,10 +173,14 @@ class PushdownReader(BatchReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One streaming read. Offsets of a query are `{"now_ms": time of planning, "next": {stream: next offset}}`."""
+    """One streaming read. Offsets of a query are `{"now_ms": time of planning, "next": {stream: next offset}}`.
 
-    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+    And `"identity": {stream: identity}`: which stream it was that was read so far.
+    """
+
+    def __init__(self, schema: StructType, options: Mapping[str, str], scan: Scan | None = None) -> None:
         self._options = SourceOptions.parse(options)
+        self._scan = scan or Scan()
         if self._options.end is not None:
             raise ConfigError("headgate source option end: a streaming read has no end; use a trigger, or a batch read")
         self._schema = schema
@@ -171,8 +190,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins: the option `start`, by default the first message kept."""
         time_ms = now_ms(self._options)
-        ranges = batch_ranges(self._options, find_streams(self._options), now_ms=time_ms)
-        return {"now_ms": time_ms, "next": {key: within.start for key, within in ranges.items()}}
+        streams = find_streams(self._options)
+        ranges = batch_ranges(self._options, streams, now_ms=time_ms)
+        return _offsets(time_ms, {key: within.start for key, within in ranges.items()}, streams)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit of the options, if there is one; both apply if there are two."""
@@ -193,13 +213,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         least one chunk.
         """
         streams = find_streams(self._options)
-        begins: dict[str, int] = start["next"]
+        begins: dict[str, int] = dict(start["next"])
         ends: dict[str, int] = {}
         for key, stream in streams.items():
             stop = stream.next_offset()
             if self._target is not None:
                 stop = min(stop, self._target.get(key, 0))
-            if stop != begins.get(key, 0):
+            if self._begins_anew(key, stream, start["identity"].get(key)):
+                begins[key] = 0
+                ends[key] = stop
+            elif stop != begins.get(key, 0):
                 ends[key] = stop
                 self._check_not_cut_back(key, stream, begins.get(key, 0), stop)
         if not ends:
@@ -207,14 +230,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(limit, ReadAllAvailable):
             share = len(ends)
             ends = {key: self._limited(streams[key], begins.get(key, 0), stop, share) for key, stop in ends.items()}
-        return {"now_ms": now_ms(self._options), "next": {**begins, **ends}}
+        offsets = _offsets(now_ms(self._options), ends, streams)
+        return {**offsets, **{part: {**start[part], **offsets[part]} for part in ("next", "identity")}}
+
+    def _begins_anew(self, key: str, stream: Stream, read: str | None) -> bool:
+        fails = self._options.fail_on_data_loss
+        return begins_anew(key, read, stream.identity, path=stream.path, fails=fails)
 
     def _check_not_cut_back(self, key: str, stream: Stream, begin: int, stop: int) -> None:
         if begin > stop and self._options.fail_on_data_loss:
             raise OffsetOutOfRangeError(
-                f"the query has read stream {key!r} up to offset {begin}, but it ends at {stop} now: it was deleted "
-                "and made again, or cut back; to begin again at its first message, set the option fail_on_data_loss to "
-                "false",
+                f"the query has read stream {key!r} up to offset {begin}, but it ends at {stop} now: it was cut "
+                "back; to begin again at its first message, set the option fail_on_data_loss to false",
                 path=stream.path,
             )
 
@@ -231,14 +258,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any]:
         """The ends of the streams, for the query's progress."""
         streams = find_streams(self._options)
-        return {"now_ms": now_ms(self._options), "next": {key: s.next_offset() for key, s in streams.items()}}
+        return _offsets(now_ms(self._options), {key: s.next_offset() for key, s in streams.items()}, streams)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The chunks between two offsets; also of an earlier run, then with that run's time."""
         streams = find_streams(self._options)
         ranges = {}
         for key, stop in end["next"].items():
-            begin = start["next"].get(key, 0)
+            begin, planned = start["next"].get(key, 0), end["identity"][key]
+            is_new = start["identity"].get(key) != planned
+            if is_new:
+                begin = 0
             if begin == stop:
                 continue
             if key not in streams:
@@ -246,33 +276,56 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"stream {key!r} is gone, but its offsets {begin} to {stop} are not read yet",
                     path=self._options.root,
                 )
+            if self._begins_anew(key, streams[key], planned):
+                continue
             first = streams[key].first_offset()
             if begin > stop:
                 begin = first
-            elif begin < first and key in start["next"] and self._options.fail_on_data_loss:
+            elif begin < first and not is_new and self._options.fail_on_data_loss:
                 raise gone(streams[key], begin, first)
             ranges[key] = OffsetRange(begin, max(begin, stop))
+        self._scan.plan(ranges, ())
         return list(
             plan_partitions(
-                self._options, streams, ranges, now_ms=int(end["now_ms"]), label=f"stream-{range_digest(ranges)}"
+                self._options,
+                streams,
+                ranges,
+                now_ms=int(end["now_ms"]),
+                label=f"stream-{range_digest(ranges)}",
+                scan=self._scan,
             )
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition; called once per attempt of a task."""
-        return _rows_of(partition, self._schema, self._properties, skip_lost=not self._options.fail_on_data_loss)
+        return _rows_of(partition, self._schema, self._properties, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Batches up to `end` are done: their counters can be summed up."""
         if self._options.counters is not None:
             fold_counters(self._options.counters_root, self._options.counters)
+        self._scan.fold()
+
+
+def _offsets(time_ms: int, ends: Mapping[str, int], streams: Mapping[str, Stream]) -> dict[str, Any]:
+    identities = {key: streams[key].identity for key in ends}
+    return {"now_ms": time_ms, "next": dict(ends), "identity": identities}
 
 
 def _rows_of(
-    partition: InputPartition, schema: StructType, properties: tuple[DeclaredProperty, ...], *, skip_lost: bool
+    partition: InputPartition,
+    schema: StructType,
+    properties: tuple[DeclaredProperty, ...],
+    options: SourceOptions,
 ) -> Iterator[pa.RecordBatch]:
     from headgate.spark.reader import record_batches
 
     # Spark makes a partition of nothing out of an empty plan.
     if isinstance(partition, ScanPartition):
-        yield from record_batches(partition, schema, properties, skip_lost=skip_lost)
+        yield from record_batches(
+            partition,
+            schema,
+            properties,
+            skip_lost=not options.fail_on_data_loss,
+            on_mismatch=options.on_mismatch,
+        )

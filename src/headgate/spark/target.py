@@ -12,6 +12,8 @@ from headgate import clock
 from headgate.errors import ConfigError, StreamExistsError, StreamNotFoundError, StreamReadOnlyError
 from headgate.log import Stream, StreamArguments, resolve_stream, stream_folder
 from headgate.log.commit import output_of
+from headgate.log.compression import parse_compression
+from headgate.log.format import Compression
 from headgate.log.manifest import Output, root_of
 from headgate.log.staging import PRIVATE_FOLDER, StagedChunks, StagedFile, StagingFile
 from headgate.spark.options import SinkOptions
@@ -26,17 +28,26 @@ class Target:
 
     root: Path
     path: Path
+    identity: str
     filter_size_bytes: int
     filter_source: str | None
+    compression: Compression
     durable: bool
 
     def staged_file(self, *, query: str, name: str, file: StagingFile | None = None) -> StagedFile:
         """What writes the chunks of one task: into a new file, or into `file`."""
-        return StagedFile(self.root, query=query, name=name, filter_size_bytes=self.filter_size_bytes, file=file)
+        return StagedFile(
+            self.root,
+            query=query,
+            name=name,
+            filter_size_bytes=self.filter_size_bytes,
+            compression=self.compression,
+            file=file,
+        )
 
     def output(self, staged: Sequence[StagedChunks]) -> Output:
         """What a batch appends to this stream."""
-        return output_of(self.root, self.path, staged, filter_source=self.filter_source)
+        return output_of(self.root, self.path, staged, identity=self.identity, filter_source=self.filter_source)
 
     def warn_without_value(self, query: str, count: int) -> None:
         """One line per query; see `warn_without_value`."""
@@ -77,8 +88,10 @@ def open_target(options: SinkOptions) -> Target:
     return Target(
         root=root_of(path),
         path=path,
+        identity=stream.identity,
         filter_size_bytes=stream.filter_size_bytes,
         filter_source=stream.settings.filter_source,
+        compression=parse_compression(options.compression),
         durable=options.durability == "disk",
     )
 

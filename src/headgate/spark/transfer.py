@@ -33,7 +33,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from headgate import clock
 from headgate.columns import totals
-from headgate.errors import OffsetOutOfRangeError
+from headgate.errors import OffsetOutOfRangeError, StreamNotFoundError
 from headgate.log.build import ChunkLimits, FilterValues
 from headgate.log.commit import abort_batch, commit_batch
 from headgate.log.manifest import ONE_TIME_PREFIX
@@ -362,7 +362,7 @@ def _staged(partition: InputPartition, transfer: Transfer, query: str, *, skip_l
             try:
                 for batch in read_range(chunks, partition.request, counted):
                     work.add(batch, source)
-            except OffsetOutOfRangeError:
+            except (OffsetOutOfRangeError, StreamNotFoundError):
                 if not skip_lost:
                     raise
         own = work.finish()

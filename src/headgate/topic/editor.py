@@ -13,17 +13,24 @@ from typing import TypeVar
 
 import msgspec
 
-from headgate.errors import ConfigError, RuleError, RuleExistsError, RuleNotFoundError, StreamNotFoundError
+from headgate.errors import (
+    ConfigError,
+    RuleError,
+    RuleExistsError,
+    RuleNotFoundError,
+    StreamNotFoundError,
+    did_you_mean,
+)
 from headgate.log.files import DiskFile, OpenFile, remove_file
 from headgate.log.lock import Wait, no_wait
 from headgate.log.manifest import root_of
-from headgate.log.root import list_streams, stream_folder
+from headgate.log.root import list_streams, stream_folder, stream_names
 from headgate.log.settings import StreamArguments
 from headgate.log.stream import Stream
 from headgate.log.writer import Writer
 from headgate.topic.forwarding import check_no_loop, forward_targets, target_not_found
 from headgate.topic.history import RuleHistory
-from headgate.topic.journal import JOURNAL_NAME, append_line, read_lines, write_lines
+from headgate.topic.journal import JOURNAL_NAME, JournalEnd, append_line, read_lines, write_head
 from headgate.topic.limits import DEFAULT_LIMITS, TopicLimits
 from headgate.topic.model import (
     Subscription,
@@ -65,7 +72,7 @@ class TopicEditor:
         self._owns_writer = owns_writer
         self._open_file = open_file
         self._path = writer.stream.path / JOURNAL_NAME
-        self._size_bytes: int | None = None
+        self._end: JournalEnd | None = None
         self._must_rewrite = False
         self._load()
 
@@ -108,13 +115,13 @@ class TopicEditor:
 
     def _load(self) -> None:
         """The history as it is on disk; after a failure without what was not confirmed."""
-        found = read_lines(self._path, size_bytes=self._size_bytes)
+        found = read_lines(self._path, size_bytes=None if self._end is None else self._end.size_bytes)
         if found is None:
             raise RuleNotFoundError("the stream is no topic", topic=self._writer.stream.name)
         self._history = RuleHistory.of_lines(found.lines, self._path)
         # Bytes behind the last whole line must not be written over beside a reader: the next change is a new file.
         self._must_rewrite = self._must_rewrite or found.is_torn
-        self._size_bytes = found.size_bytes
+        self._end = found.end
 
     # changes
 
@@ -292,14 +299,13 @@ class TopicEditor:
             self._rewrite(history.pruned_below)
         else:
             self._must_rewrite = True
-            self._size_bytes = append_line(
-                self._path, msgspec.json.encode(record), size_bytes=self._size_bytes or 0, open_file=self._open_file
-            )
+            assert self._end is not None
+            self._end = append_line(self._path, msgspec.json.encode(record), end=self._end, open_file=self._open_file)
             self._must_rewrite = False
 
     def _rewrite(self, below: int) -> None:
         head = self._history.head(pruned_below=below)
-        self._size_bytes = write_lines(self._path, [msgspec.json.encode(head)])
+        self._end = write_head(self._path, msgspec.json.encode(head))
         self._history = RuleHistory(head, self._path)
         self._must_rewrite = False
 
@@ -328,7 +334,7 @@ def create_topic(
         if read_lines(folder / JOURNAL_NAME) is not None:
             raise RuleExistsError("there is a topic of that name already", topic=name)
         head = Head(topic=name, created_ms=now_ms, limits=limits)
-        write_lines(folder / JOURNAL_NAME, [msgspec.json.encode(head)])
+        write_head(folder / JOURNAL_NAME, msgspec.json.encode(head))
     return stream
 
 
@@ -356,7 +362,8 @@ def topic_stream(root: str | Path, name: str) -> Stream:
     try:
         stream = Stream.open(stream_folder(root, name))
     except StreamNotFoundError as error:
-        raise RuleNotFoundError("there is no such topic", topic=name) from error
+        near = did_you_mean(name, stream_names(root))
+        raise RuleNotFoundError(f"there is no such topic{near}", topic=name) from error
     RuleHistory.load(stream)
     return stream
 

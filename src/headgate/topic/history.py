@@ -9,7 +9,6 @@ rule that it needs.
 from __future__ import annotations
 
 import bisect
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,7 +201,8 @@ class RuleHistory:
             for version in (*self._closed_subscriptions, *(opened.version for opened in self._open.values()))
             if _in_force(version, offset)
         ]
-        rule_of = functools.partial(self._rule, limits.content, self._compiled.setdefault(limits.content, {}))
+        content = limits.content
+        compiled = self._compiled.setdefault(content, {})
         rules: dict[int, list[RuleVersion]] = {version.number: [] for version in subscriptions}
         for closed in self._closed_rules:
             if _in_force(closed, offset):
@@ -216,7 +216,7 @@ class RuleHistory:
             tuple(
                 Subscription(
                     version.name,
-                    tuple(rule_of(rule) for rule in sorted(rules[version.number], key=_by_number)),
+                    tuple(_rule(rule, content, compiled) for rule in sorted(rules[version.number], key=_by_number)),
                     fall_through=version.fall_through,
                     dead_letter_on_errors=version.dead_letter_on_errors,
                     forward_to=version.forward_to,
@@ -226,15 +226,6 @@ class RuleHistory:
             ),
             limits,
         )
-
-    @staticmethod
-    def _rule(limits: Limits, compiled: dict[tuple[int, int, int], Rule], version: RuleVersion) -> Rule:
-        """The rule of a version; one object for each under the same limits, so that what was compiled is kept."""
-        key = version.subscription, version.number, version.from_offset
-        rule = compiled.get(key)
-        if rule is None or rule.definition != version.rule:
-            rule = compiled[key] = Rule.of(version.rule, number=version.number, limits=limits)
-        return rule
 
     # single entries
 
@@ -376,6 +367,15 @@ class RuleHistory:
         if version.from_offset < offset:
             version.to_offset = offset
             closed.append(version)  # type: ignore[arg-type]
+
+
+def _rule(version: RuleVersion, limits: Limits, compiled: dict[tuple[int, int, int], Rule]) -> Rule:
+    """The rule of a version; one object for each under the same limits, so that what was compiled is kept."""
+    key = version.subscription, version.number, version.from_offset
+    rule = compiled.get(key)
+    if rule is None or rule.definition != version.rule:
+        rule = compiled[key] = Rule.of(version.rule, number=version.number, limits=limits)
+    return rule
 
 
 def _by_number(version: SubscriptionVersion | RuleVersion) -> int:

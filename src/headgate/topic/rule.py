@@ -50,14 +50,23 @@ class RuleDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     """
 
     name: str
+    """The name of the rule, unique in its subscription without letter case."""
     sql: str | None = None
+    """A filter as text."""
     dialect: str | None = None
+    """The language of `sql`; `servicebus` if none is named."""
     correlation: dict[str, Any] | None = None
+    """A correlation filter: system properties and `properties`, each with the value that it must have."""
     tags: str | None = None
+    """A tag expression of RocketMQ."""
     properties: dict[str, Any] | None = None
+    """A property filter: fields of the properties section, each with the value that it must have."""
     application_properties: dict[str, Any] | None = None
+    """The same of application properties; may stand beside `properties`."""
     action: str | None = None
+    """What is changed in the copy, in the language of Service Bus actions."""
     parameters: dict[str, Any] | None = None
+    """The values of `@name` in `sql` and `action`."""
 
     @staticmethod
     def of(value: object) -> RuleDefinition:

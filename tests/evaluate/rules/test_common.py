@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.evaluate import Filter
@@ -28,7 +28,6 @@ BATCH = EncodedMessages.of(
 )
 
 
-@settings(deadline=None)
 @given(chosen=st.lists(st.lists(st.sampled_from(CLAUSES), min_size=1, unique=True), min_size=1, max_size=5))
 def test_no_message_is_lost_by_asking_first_what_all_filters_demand(chosen: list[list[str]]) -> None:
     filters = [Filter.parse(" AND ".join(clauses), "amqp") for clauses in chosen]

@@ -9,13 +9,14 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import amqp_strategies
 import kernel_strategies
 import rocketmq_strategies
+from examples import examples
 from headgate.errors import FilterError
 from headgate.evaluate import Filter, Verdict
 from headgate.evaluate.rules import Matches, RuleSet, build, plan
@@ -80,7 +81,6 @@ def assert_as_alone(
 texts = st.lists(expressions, min_size=4, max_size=14)
 
 
-@settings(deadline=None, max_examples=150)
 @given(texts, st.lists(st.one_of(encoded_messages(), damaged_messages()), min_size=1, max_size=6), st.data())
 def test_a_rule_set_says_of_generated_messages_what_every_filter_says_alone(
     given_texts: list[str], messages: list[bytes], data: st.DataObject
@@ -147,7 +147,6 @@ any_messages = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=150)
 @given(filters_of_all_kinds, st.lists(any_messages, min_size=1, max_size=6), st.data())
 def test_filters_of_all_languages_in_one_set_say_what_each_says_alone(
     filters: list[Filter], messages: list[bytes], data: st.DataObject
@@ -156,7 +155,6 @@ def test_filters_of_all_languages_in_one_set_say_what_each_says_alone(
     assert_as_alone(filters, messages, exact, data.draw(index_from))
 
 
-@settings(deadline=None, max_examples=80)
 @given(st.lists(equalities, min_size=4, max_size=12), st.lists(any_messages, min_size=1, max_size=6), index_from)
 def test_indexed_equalities_say_what_each_filter_says_alone(
     filters: list[Filter], messages: list[bytes], least: int
@@ -193,7 +191,6 @@ few_equalities = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.lists(few_equalities, min_size=20, max_size=40), st.lists(few_events, min_size=10, max_size=30))
 def test_equalities_that_messages_often_fulfil_are_all_checked(filters: list[Filter], messages: list[bytes]) -> None:
     assert_as_alone(filters, messages, set(), 1)
@@ -243,7 +240,7 @@ class Changes(RuleBasedStateMachine):
         assert len(self.rules) == len(self.filters)
 
 
-Changes.TestCase.settings = settings(deadline=None, max_examples=25, stateful_step_count=12)
+Changes.TestCase.settings = examples(0.5)
 TestAddingAndRemoving = Changes.TestCase
 
 

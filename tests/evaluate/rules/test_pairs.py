@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -36,7 +36,6 @@ def as_pairs(found: list[tuple[int, int, int]]) -> Int64Array:
     )
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(kinds, st.integers(0, MESSAGES - 1), st.integers(0, NUMBERS - 1)), max_size=300))
 def test_pairs_come_by_message_and_number(found: list[tuple[int, int, int]]) -> None:
     result, others = ordered(as_pairs(found))

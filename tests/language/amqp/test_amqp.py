@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from amqp_strategies import amqp_expressions
 from headgate.errors import FilterError, FilterLimitError
@@ -48,7 +48,6 @@ def test_amqp_is_the_language_of_a_filter_whose_giver_names_none() -> None:
     assert parse("EXISTS(x)") == parse("EXISTS(x)", "amqp")
 
 
-@settings(deadline=None, max_examples=300)
 @given(expressions)
 def test_what_rabbitmq_accepts_is_the_same_tree_spans_included(text: str) -> None:
     tree = parse(text, "amqp")
@@ -193,7 +192,6 @@ def test_a_name_with_its_section_and_each_reference_are_one_token() -> None:
         parse("LEFT(x, 1) = 'a' AND " * 22 + "x = 1", "amqp")
 
 
-@settings(deadline=None, max_examples=300)
 @given(amqp_expressions)
 def test_what_is_printed_parses_to_the_same_tree_bound_and_unbound(text: str) -> None:
     unbound = parse(text, "amqp")

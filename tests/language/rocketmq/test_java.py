@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.language.rocketmq.java import (
@@ -187,7 +187,6 @@ def test_a_long_becomes_a_float_in_one_rounding(number: float, value: float) -> 
     assert to_float(number) == value
 
 
-@settings(deadline=None)
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_no_other_float_is_nearer_to_a_long(number: int) -> None:
     found = to_float(number)
@@ -197,7 +196,6 @@ def test_no_other_float_is_nearer_to_a_long(number: int) -> None:
     assert distance <= abs(Fraction(found - step) - number)
 
 
-@settings(deadline=None)
 @given(st.floats(allow_nan=False, width=32))
 def test_a_float_survives_its_digits(number: float) -> None:
     assert parse_float(repr(number).replace("inf", "Infinity")) == number
@@ -229,7 +227,6 @@ def test_a_double_prints_as_in_java(value: float, text: str) -> None:
     assert double_text(value) == text
 
 
-@settings(deadline=None)
 @given(st.floats(allow_nan=False))
 def test_the_printed_double_reads_back(value: float) -> None:
     assert parse_double(double_text(value)) == value

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from headgate.errors import FilterError, FilterLimitError, FilterSyntaxError, FilterTypeError
 from headgate.evaluate import Filter
@@ -291,7 +291,6 @@ def test_hyphens_without_a_line_end_behind_them_are_signs() -> None:
     assert len(tree.operands) == 20_000
 
 
-@settings(deadline=None, max_examples=300)
 @given(token_soups)
 def test_parsing_any_tokens_raises_filter_errors_only(text: str) -> None:
     try:
@@ -303,7 +302,6 @@ def test_parsing_any_tokens_raises_filter_errors_only(text: str) -> None:
         assert spelled(tree, "rocketmq")
 
 
-@settings(deadline=None, max_examples=300)
 @given(expressions)
 def test_the_printed_text_of_a_bound_tree_gives_the_tree_again(text: str) -> None:
     try:

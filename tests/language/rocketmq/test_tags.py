@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import FilterSyntaxError
@@ -96,7 +96,6 @@ def test_an_empty_tag_and_one_that_is_no_string_are_no_tags() -> None:
 tags = st.text(alphabet="ab |*", max_size=3)
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="ab |*", max_size=12), st.one_of(st.none(), tags))
 def test_the_first_check_loses_nothing_and_the_filter_is_the_second(text: str, tag: str | None) -> None:
     try:

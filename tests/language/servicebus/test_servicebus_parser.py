@@ -6,7 +6,7 @@ import datetime
 import uuid
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, FilterError, FilterLimitError, FilterSyntaxError, FilterTypeError
@@ -270,7 +270,6 @@ def test_calls_of_newid_are_counted_in_the_order_of_the_text() -> None:
     assert [node.occurrence for node in walk(tree) if isinstance(node, NewId)] == [0, 1, 2]
 
 
-@settings(deadline=None, max_examples=300)
 @given(filters())
 @example("n = (- (0 / 0.0))")
 def test_the_text_of_a_filter_gives_the_same_filter(text: str) -> None:
@@ -286,7 +285,6 @@ _WORDS = (
 _SOUP = st.lists(st.sampled_from(_WORDS.split()), max_size=20).map(" ".join)
 
 
-@settings(deadline=None, max_examples=400)
 @given(st.one_of(_SOUP, st.text(max_size=40)))
 def test_any_text_is_a_filter_of_service_bus_or_refused(text: str) -> None:
     try:

@@ -7,7 +7,7 @@ from typing import get_args, get_type_hints
 from hypothesis import strategies as st
 
 from headgate.protocols.amqp091.fields import Field, FieldType
-from headgate.protocols.amqp091.methods import METHODS, Form, Method
+from headgate.protocols.amqp091.methods import METHODS, Domain, Method
 from headgate.protocols.amqp091.properties import BasicProperties
 
 _RANGES = {
@@ -96,14 +96,14 @@ def properties_with(headers: st.SearchStrategy[dict[str, Field]]) -> st.SearchSt
 
 
 _FORMS = {
-    Form.BIT: st.booleans(),
-    Form.OCTET: st.integers(0, 2**8 - 1),
-    Form.SHORT: st.integers(0, 2**16 - 1),
-    Form.LONG: st.integers(0, 2**32 - 1),
-    Form.LONG_LONG: st.integers(0, 2**64 - 1),
-    Form.SHORT_STRING: short_strings,
-    Form.LONG_STRING: st.binary(max_size=300),
-    Form.TABLE: tables,
+    Domain.BIT: st.booleans(),
+    Domain.OCTET: st.integers(0, 2**8 - 1),
+    Domain.SHORT: st.integers(0, 2**16 - 1),
+    Domain.LONG: st.integers(0, 2**32 - 1),
+    Domain.LONG_LONG: st.integers(0, 2**64 - 1),
+    Domain.SHORT_STRING: short_strings,
+    Domain.LONG_STRING: st.binary(max_size=300),
+    Domain.TABLE: tables,
 }
 
 

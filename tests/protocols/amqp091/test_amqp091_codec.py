@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import RemoteProtocolError
@@ -30,14 +30,12 @@ def read_or_code(decode, octets):
         return error.code
 
 
-@settings(deadline=None)
 @given(tables)
 def test_a_table_comes_back_with_its_exact_types(table):
     encoded = encode_table(table)
     assert decode_table(encoded, 0, len(encoded)) == (table, len(encoded))
 
 
-@settings(deadline=None)
 @given(properties_with(tables), st.integers(0, 2**64 - 1))
 def test_properties_come_back(properties, body_size):
     encoded = encode_content_header(properties, body_size)
@@ -45,13 +43,11 @@ def test_properties_come_back(properties, body_size):
     assert decode_properties(encoded) == properties
 
 
-@settings(deadline=None)
 @given(methods)
 def test_a_method_comes_back(method):
     assert decode_method(encode_method(method)) == method
 
 
-@settings(deadline=None)
 @given(methods, st.data())
 def test_a_method_that_is_cut_short_or_goes_on_is_a_syntax_error(method, data):
     encoded = encode_method(method)
@@ -62,7 +58,6 @@ def test_a_method_that_is_cut_short_or_goes_on_is_a_syntax_error(method, data):
         assert refused.value.code in (ReplyCode.SYNTAX_ERROR, ReplyCode.FRAME_ERROR)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(sorted(METHODS)), st.binary(max_size=60))
 def test_any_bytes_are_a_method_or_an_error_with_a_code(code, octets):
     payload = b"".join(number.to_bytes(2, "big") for number in code) + octets
@@ -70,7 +65,6 @@ def test_any_bytes_are_a_method_or_an_error_with_a_code(code, octets):
     assert method in SYNTAX_CODES or type(decode_method(encode_method(method))) is METHODS[code]
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_properties_or_an_error_with_a_code(octets):
     found = read_or_code(decode_properties, b"\0\x3c\0\0" + bytes(8) + octets)

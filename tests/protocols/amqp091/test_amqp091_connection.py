@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -187,7 +187,6 @@ def test_bytes_one_by_one_are_the_bytes_at_once():
     assert bodies == [b"", b"x" * 17_000, b"y" * 8184]
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, len(HANDSHAKE + OPENING + SESSION)), max_size=8))
 def test_any_cut_of_the_bytes_gives_the_same_events(cuts):
     stream = HANDSHAKE + OPENING + SESSION
@@ -375,7 +374,6 @@ def test_each_error_has_a_code_and_texts_fit():
     assert not {ReplyCode.NOT_IMPLEMENTED, ReplyCode.NOT_ALLOWED, ReplyCode.INTERNAL_ERROR} & CHANNEL_CODES
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.data())
 def test_any_frames_are_events_or_end_in_an_exception(data):
     core = open_connection(1)
@@ -387,7 +385,6 @@ def test_any_frames_are_events_or_end_in_an_exception(data):
         core.take_output()
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.binary(max_size=200), st.booleans())
 def test_any_bytes_are_events_or_end_in_an_exception(octets, is_open):
     core = open_connection(1) if is_open else connection()
@@ -508,4 +505,3 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=100, stateful_step_count=15, deadline=None)

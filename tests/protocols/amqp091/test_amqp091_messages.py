@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import MessageError, PreconditionFailedError
@@ -217,7 +217,6 @@ def delivered(message: Message) -> tuple[BasicProperties, bytes]:
     return found.properties, body
 
 
-@settings(deadline=None)
 @given(
     properties_with(storable_tables), st.binary(max_size=300), st.sampled_from(("", "shop", "é")), st.text(max_size=20)
 )
@@ -410,7 +409,6 @@ def test_other_bodies_are_handed_out_as_sections(body):
     assert stored(octets, type="amqp-1.0").body == body
 
 
-@settings(deadline=None, max_examples=60)
 @given(sections, bodies, st.integers(0, 2**63 - 1))
 def test_any_message_has_a_header_that_decodes(message_sections, body, offset):
     message = Message.of_sections(message_sections, body)
@@ -423,7 +421,6 @@ def test_any_message_has_a_header_that_decodes(message_sections, body, offset):
     assert encode_table(headers) == encode_table(decode_table(encode_table(headers), 0, len(encode_table(headers)))[0])
 
 
-@settings(deadline=None, max_examples=60)
 @given(sections, bodies)
 def test_headers_are_those_of_the_decoded_message(message_sections, body):
     message = Message.of_sections(message_sections, body)
@@ -447,7 +444,6 @@ def _is_short(name: str) -> bool:
     return len(name.encode("utf-8", "surrogateescape")) <= 255
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=80) | st.binary(max_size=40).map(lambda octets: b"\0Sr\xc1" + octets))
 def test_bytes_that_are_no_message_are_the_body(octets):
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.protocols.amqp091 import Confirms, Unacknowledged
@@ -26,7 +26,6 @@ class Publisher:
         (self.kept if confirm.is_kept else self.refused).update(tags)
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_a_publisher_hears_of_each_message_once_and_the_truth(data):
     confirms, publisher = Confirms(), Publisher()
@@ -73,7 +72,6 @@ def test_what_was_refused_is_said_before_what_was_kept():
     assert confirms.take() == [Confirm(2, multiple=False, is_kept=False), Confirm(3, multiple=True, is_kept=True)]
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_acknowledgements_give_back_what_the_model_says(data):
     unacknowledged: Unacknowledged[str] = Unacknowledged()

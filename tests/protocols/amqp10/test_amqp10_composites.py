@@ -6,7 +6,7 @@ import contextlib
 import string
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import MessageError, RemoteProtocolError
@@ -91,21 +91,18 @@ def _records(draw: st.DrawFn) -> Composite:
 
 
 @given(_records())
-@settings(deadline=None)
 def test_a_record_comes_back_as_it_was_encoded(record: Composite) -> None:
     encoded = record.encode()
     assert decode_composite(encoded, 0, len(encoded)) == (record, len(encoded))
 
 
 @given(_records(), st.binary(max_size=4))
-@settings(deadline=None)
 def test_what_stands_behind_a_record_is_not_touched(record: Composite, behind: bytes) -> None:
     encoded = record.encode()
     assert decode_composite(encoded + behind, 0, len(encoded + behind)) == (record, len(encoded))
 
 
 @given(_records(), st.data())
-@settings(deadline=None)
 def test_a_record_with_a_changed_byte_is_read_or_refused(record: Composite, data: st.DataObject) -> None:
     encoded = bytearray(record.encode())
     encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))

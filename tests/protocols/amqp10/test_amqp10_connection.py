@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate import kernels
@@ -597,7 +597,6 @@ def test_byte_at_a_time_is_all_at_once() -> None:
 
 
 @given(st.lists(st.integers(0, 5000), max_size=8))
-@settings(deadline=None, max_examples=50)
 def test_any_pieces_are_all_at_once(cuts: list[int]) -> None:
     said = _conversation()
     places = sorted({min(cut, len(said)) for cut in cuts} | {0, len(said)})
@@ -607,7 +606,6 @@ def test_any_pieces_are_all_at_once(cuts: list[int]) -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=200)
 def test_damaged_bytes_are_understood_or_refused(data: st.DataObject) -> None:
     said = bytearray(_conversation())
     for _ in range(data.draw(st.integers(1, 5))):

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -266,5 +265,4 @@ class ConversationMachine(RuleBasedStateMachine):
             assert (len(side.events), side.output()) == (events, b"")
 
 
-ConversationMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestConversationMachine = ConversationMachine.TestCase

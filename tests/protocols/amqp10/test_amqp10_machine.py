@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -614,5 +613,4 @@ class PeerMachine(RuleBasedStateMachine):
             assert link.credit >= 0
 
 
-PeerMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestPeerMachine = PeerMachine.TestCase

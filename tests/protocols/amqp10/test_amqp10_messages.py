@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amqp_strategies import amqp_messages
@@ -157,7 +157,6 @@ _built = st.builds(
 
 
 @given(st.lists(st.one_of(_built, amqp_messages(), st.binary(max_size=30)), max_size=6))
-@settings(deadline=None)
 def test_storing_in_bulk_gives_what_storing_one_by_one_gives(messages: list[bytes]) -> None:
     assert kernels.load("headgate.protocols.amqp10.kernel") is not None
     stored = _bulk(messages)
@@ -184,7 +183,6 @@ def _outcome(store: Callable[..., tuple[bytes, bytes | None]], data: bytes, *, k
     st.sampled_from(("guest", "other")),
 )
 @example([Message(bytes(9000)).encode(), Message(b"").encode()], "q", "guest")
-@settings(deadline=None)
 def test_storing_one_by_the_kernel_gives_the_same(messages: list[bytes], key: str, user: str) -> None:
     assert kernels.load("headgate.protocols.amqp10.kernel") is not None
     for data in messages:

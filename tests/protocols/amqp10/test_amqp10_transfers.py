@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_strategies import amqp_messages
@@ -52,7 +52,6 @@ def _read(data: bytes | memoryview) -> list[tuple[Transfer, bytes]]:
     st.sampled_from((512, 600, 65_536)),
     st.integers(0, 2**32 - 1),
 )
-@settings(deadline=None)
 def test_framed_messages_are_the_delivered_ones_in_order(messages: list[bytes], max_frame: int, first: int) -> None:
     offsets = np.arange(len(messages)) + 100
     room = _room(max_frame_size=max_frame, delivery_id=first, tag=first)
@@ -116,7 +115,6 @@ def _is_plain(transfer: Transfer) -> bool:
 
 
 @given(st.lists(st.tuples(_transfers, st.binary(max_size=30)), max_size=5), st.integers(0, 20))
-@settings(deadline=None)
 def test_a_run_is_what_the_frames_say_up_to_the_first_that_is_not_plain(
     transfers: list[tuple[Transfer, bytes]], cut: int
 ) -> None:
@@ -143,7 +141,6 @@ def test_a_run_is_what_the_frames_say_up_to_the_first_that_is_not_plain(
 
 
 @given(_transfers, st.binary(max_size=30))
-@settings(deadline=None)
 def test_a_lone_transfer_is_what_its_frame_says(transfer: Transfer, payload: bytes) -> None:
     data = encode_frame(3, transfer.encode() + payload)
     lone = parse_lone(memoryview(data), 4096)
@@ -166,7 +163,6 @@ _plain_transfers = st.builds(
 
 
 @given(_plain_transfers, st.binary(min_size=8, max_size=30), st.data())
-@settings(deadline=None)
 def test_a_changed_byte_makes_no_other_transfer_of_a_lone_one(
     transfer: Transfer, payload: bytes, data: st.DataObject
 ) -> None:
@@ -228,7 +224,6 @@ def test_frames_above_the_limit_end_a_run() -> None:
 
 
 @given(st.binary(max_size=200))
-@settings(deadline=None)
 def test_any_bytes_are_parsed_without_reading_beyond_them(data: bytes) -> None:
     run, position = parse_run(np.frombuffer(data + b"\0", dtype=np.uint8)[:-1], 0, 4096, 0, skip_settled=True)
     assert 0 <= position <= len(data) and (run is None or len(run) > 0)

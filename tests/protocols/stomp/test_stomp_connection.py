@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -205,7 +205,6 @@ SESSION = (
 )
 
 
-@settings(deadline=None)
 @given(st.integers(1, len(SESSION)))
 def test_bytes_in_any_pieces_are_the_bytes_at_once(size):
     whole, parts = connection(), connection()
@@ -215,7 +214,6 @@ def test_bytes_in_any_pieces_are_the_bytes_at_once(size):
     assert parts.take_output() == whole.take_output()
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.binary(max_size=100), st.booleans())
 def test_any_bytes_are_events_or_end_in_an_error(octets, is_open):
     core = open_connection() if is_open else connection()
@@ -290,7 +288,6 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=60, stateful_step_count=15, deadline=None)
 
 
 @pytest.mark.parametrize(

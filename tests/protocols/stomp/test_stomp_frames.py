@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import RemoteProtocolError
@@ -98,7 +98,6 @@ def test_what_is_no_frame_is_refused(data, reason):
 _texts = st.text(max_size=12) | st.sampled_from((":", "\n", "\r", "\\", "a:b\\c\nd\re", " x "))
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(("SEND", "MESSAGE")),
     st.dictionaries(_texts.filter(lambda name: name != "content-length"), _texts, max_size=5),
@@ -121,7 +120,6 @@ def test_a_value_never_ends_its_header(version):
     assert list(frame.headers) == ["a"]
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.binary(max_size=100), st.sampled_from(list(Version)), st.integers(1, 100))
 def test_any_bytes_are_frames_or_refused_in_any_cut(octets, version, size):
     def outcome(step):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import LocalProtocolError
@@ -148,7 +148,6 @@ def test_a_delivery_during_the_handshake_ends_the_connection() -> None:
     assert isinstance(violation, ProtocolViolation)
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.lists(st.sampled_from(f.FROM_SERVER).flatmap(frames_of).map(encode) | st.binary(max_size=9), max_size=6))
 def test_however_the_bytes_of_a_server_are_cut_the_events_are_the_same(pieces: list[bytes]) -> None:
     data = b"".join(pieces)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from headgate.errors import LocalProtocolError, RemoteProtocolError
 from headgate.log.offsets import OffsetSpecification
 from headgate.protocols.stream import frames as f
@@ -55,7 +56,7 @@ def test_publish_frames_of_the_specification_have_their_bytes(
     assert hexadecimal(publish(entries)) == expected.replace(" ", "")
 
 
-@settings(deadline=None, max_examples=20)
+@examples(0.5)
 @pytest.mark.parametrize("kind", f.FROM_CLIENT)
 @given(data=st.data())
 def test_what_a_client_says_is_read_as_it_was_written(kind: type[f.Frame], data: st.DataObject) -> None:
@@ -63,7 +64,7 @@ def test_what_a_client_says_is_read_as_it_was_written(kind: type[f.Frame], data:
     assert decode_from_client(encode(frame)[4:]) == frame
 
 
-@settings(deadline=None, max_examples=20)
+@examples(0.5)
 @pytest.mark.parametrize("kind", f.FROM_SERVER)
 @given(data=st.data())
 def test_what_a_server_says_is_read_as_it_was_written(kind: type[f.Frame], data: st.DataObject) -> None:
@@ -71,7 +72,6 @@ def test_what_a_server_says_is_read_as_it_was_written(kind: type[f.Frame], data:
     assert decode_from_server(encode(frame)[4:]) == frame
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.integers(0, 40), st.integers(0, 1), st.binary(max_size=60), st.sampled_from([1, 2, 0xFFFF]))
 def test_any_body_is_read_or_refused(key: int, reply: int, body: bytes, version: int) -> None:
     frame = (key | reply << 15).to_bytes(2, "big") + version.to_bytes(2, "big") + body
@@ -80,7 +80,6 @@ def test_any_body_is_read_or_refused(key: int, reply: int, body: bytes, version:
             assert isinstance(decode(frame), f.Frame)
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.data())
 def test_a_cut_frame_is_refused_or_misses_only_what_may_be_absent(data: st.DataObject) -> None:
     frame = data.draw(st.sampled_from(f.FROM_CLIENT).flatmap(frames_of))

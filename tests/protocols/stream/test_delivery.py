@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import RemoteProtocolError
@@ -34,7 +34,6 @@ def test_a_chunk_goes_out_without_its_bloom_filter_and_trailer() -> None:
     assert decode_deliver(bytes(frame[4:])) == Deliver(9, None, bytes(frame[9:]))
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.lists(st.binary(max_size=30), max_size=7), st.integers(0, 255), st.sampled_from([1, 2]))
 def test_the_kernel_and_views_give_what_python_writes(datas: list[bytes], number: int, version: int) -> None:
     chunks = [encode_chunk([data], [None], filter_size_bytes=16) for data in datas]

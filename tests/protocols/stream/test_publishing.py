@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import LocalProtocolError, RemoteProtocolError
@@ -64,7 +64,6 @@ def parsed(data: bytes, *, position: int = 0, frame_max: int = 1 << 20, limit: i
     return flat(events), end
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.lists(FRAMES, max_size=5), st.binary(max_size=40), st.integers(0, 3), st.integers(0, 2**16), st.data())
 def test_the_kernel_reads_what_python_reads(
     frames: list[bytes], behind: bytes, before: int, damage: int, data: st.DataObject
@@ -80,7 +79,6 @@ def test_the_kernel_reads_what_python_reads(
     assert results[0] == results[1]
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.lists(FRAMES, max_size=2), st.binary(max_size=3), st.integers(0, 2**16), st.data())
 def test_a_message_that_comes_alone_is_read_as_in_a_run(
     frames: list[bytes], behind: bytes, damage: int, data: st.DataObject
@@ -114,7 +112,6 @@ def test_only_one_message_that_is_all_of_the_data_is_read_alone(frames: bytes, i
     assert (parse_only_publish(memoryview(frames), frame_max=60) is not None) is is_alone
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.lists(VALUED, max_size=20), st.integers(1, 5), st.booleans(), st.integers(60, 200))
 def test_what_is_written_by_either_way_is_the_same_and_is_read_as_it_was(
     entries: list[tuple[int, bytes, bytes | None]], frame_entries: int, valued: bool, limit: int
@@ -132,7 +129,6 @@ def test_what_is_written_by_either_way_is_the_same_and_is_read_as_it_was(
     assert [(*event[:4], event[4] or None, event[5]) for event in events] == expected  # type: ignore[index]
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=20), st.integers(81, 200))
 def test_no_frame_is_larger_than_the_limit(bodies: list[bytes], limit: int) -> None:
     lengths = np.array([len(body) for body in bodies], dtype=np.int64)
@@ -263,7 +259,6 @@ def test_sub_batches_have_no_filter_values_and_entries_must_fit_a_frame() -> Non
     assert encode_publish(0, *(column[:0] for column in columns)) == b""
 
 
-@settings(deadline=None)
 @given(st.integers(0, 255), st.lists(IDS, min_size=1, max_size=9), st.sampled_from([0, 1, 17, 30, 1000]))
 def test_answers_are_read_as_they_were_written_in_frames_within_the_limit(
     number: int, ids: list[int], limit: int

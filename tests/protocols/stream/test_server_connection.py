@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
+from examples import examples
 from headgate.errors import LocalProtocolError
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codec import decode_from_server, encode
@@ -72,7 +73,7 @@ def test_the_smaller_limit_holds_and_zero_is_none(ours: int, theirs: int, result
 
 @pytest.mark.parametrize("before", range(len(HANDSHAKE)))
 @pytest.mark.parametrize("kind", f.FROM_CLIENT)
-@settings(deadline=None, max_examples=2)
+@examples(0.04)
 @given(data=st.data())
 def test_out_of_its_place_a_frame_ends_a_connection_that_is_not_open(
     kind: type[f.Frame], before: int, data: st.DataObject
@@ -284,7 +285,6 @@ PIECES = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=150)
 @example([encode(f.Heartbeat())] * 2 + [bytes(8), publish([(0, b""), (0, b"")]), encode(f.Heartbeat())], [31], False)
 @given(st.lists(PIECES, max_size=6), st.lists(st.integers(1, 40), max_size=10), st.booleans())
 def test_however_the_bytes_are_cut_the_events_are_the_same(
@@ -371,5 +371,4 @@ class ServerMachine(RuleBasedStateMachine):
         self.step = len(HANDSHAKE) + 1
 
 
-ServerMachine.TestCase.settings = settings(deadline=None, max_examples=60, stateful_step_count=20)
 TestServerMachine = ServerMachine.TestCase

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate import kernels
@@ -80,9 +80,11 @@ def append(stream: Stream, writes: list[Write], *, now_ms: int = 0) -> None:
                 writer.append([(body, None) for body in bodies], now_ms=now_ms)
 
 
-def create(folder: Path, writes: list[Write], *, segment_bytes: int = SEGMENT_BYTES) -> Stream:
+def create(
+    folder: Path, writes: list[Write], *, segment_bytes: int = SEGMENT_BYTES, identity: str | None = None
+) -> Stream:
     arguments = StreamArguments(max_segment_size_bytes=segment_bytes)
-    Stream.create(folder, name=folder.name, now_ms=0, arguments=arguments)
+    Stream.create(folder, name=folder.name, now_ms=0, arguments=arguments, identity=identity)
     append(Stream.open(folder), writes)
     return Stream.open(folder)
 
@@ -144,7 +146,6 @@ def assert_same(stream: Stream, text: str, start: int = 0) -> ScanCounters:
     return counters
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     writes=WRITES,
     later=WRITES,
@@ -187,7 +188,6 @@ def damaged(content: bytes, cut: int, flips: list[tuple[int, int]]) -> bytes:
     return bytes(changed)
 
 
-@settings(deadline=None, max_examples=80)
 @given(
     writes=WRITES,
     layout=st.sampled_from(Layout),
@@ -348,7 +348,9 @@ def test_a_sidecar_of_another_stream_with_the_same_layout_is_stale(tmp_path: Pat
     build_index(other, now_ms=2)
     for mine, foreign in zip(sidecars(stream), sidecars(other), strict=True):
         shutil.copyfile(foreign, mine)
-    counters = with_warning(stream, "region = 'AMER'", "stale, computed for other chunks")
+    counters = with_warning(
+        stream, "region = 'AMER'", f"of the stream with the identity {other.identity}, this one has {stream.identity}"
+    )
     assert counters.messages_decided_by_index == 0
 
 
@@ -366,7 +368,7 @@ def test_a_sidecar_of_an_earlier_state_of_the_stream_is_stale(tmp_path: Path) ->
     kept = [(path.name, path.read_bytes()) for path in sidecars(made)]
     shutil.rmtree(folder)
     turned = [Write(tuple(reversed(write.messages)), packed=False) for write in MANY]
-    made = create(folder, turned)
+    made = create(folder, turned, identity=made.identity)
     for name, content in kept:
         (folder / name).write_bytes(content)
     with_warning(made, "price > 3", "stale")
@@ -507,7 +509,7 @@ def at_work(mangle: Callable[[bytes], bytes], path: Path) -> None:
     ("mangle", "words"),
     [
         (lambda content: b"", "shorter than its head"),
-        (lambda content: b"XXXX" + content[4:], "expected format 1"),
+        (lambda content: b"XXXX" + content[4:], "expected format 2"),
         (lambda content: content[:8] + b"\xff\xff\xff\xff" + content[12:], "a directory of 4294967295 bytes"),
         (lambda content: content[:20] + b"#" + content[21:], "checksum of the directory"),
         (lambda content: content[:-1] + bytes([content[-1] ^ 1]), "checksum does not match"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from unittest import mock
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.evaluate.filter import Filter
@@ -65,7 +65,6 @@ class Following:
         return True
 
 
-@settings(deadline=None)
 @given(
     pieces=st.lists(PIECES, min_size=1, max_size=12),
     wishes=st.lists(st.tuples(_requests(), STARTS), min_size=1, max_size=7),
@@ -118,7 +117,6 @@ SPARSE = [
 ]
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     pieces=st.lists(PIECES, min_size=4, max_size=14),
     start=st.integers(0, 30),

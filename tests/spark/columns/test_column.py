@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
+from examples import examples
 from headgate.errors import ConfigError, FilterError
 from headgate.evaluate.filter import Filter
 from headgate.language.tree import Compare, CompareOperator, Constant, Field, OwnRules
@@ -39,8 +40,7 @@ def applicable(texts: list[str], dialect: str, rows: Rows) -> list[Filter]:
 @pytest.mark.parametrize("dialect", sorted(LANGUAGES))
 @pytest.mark.parametrize("shape", ["columns", "struct", "map", "variant"])
 @settings(
-    deadline=None,
-    max_examples=2,
+    examples(0.04),
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[
         HealthCheck.too_slow,
@@ -104,7 +104,7 @@ def test_a_language_from_outside_is_left_to_the_function(shop: DataFrame, capsys
     rules = OwnRules("headgate.evaluate.semantics.rabbitmq")
     field = Field(FieldReference(Section.APPLICATION_PROPERTIES, key=b"number"), rules)
     filter = Filter(Compare(CompareOperator.EQUAL, field, Constant(5), rules), "number = 5", "outside")
-    found = shop.where(filter.column(shop.schema))
+    found = shop.where(column(filter, shop.schema))
     assert [row.number for row in found.collect()] == [5]
     assert "PushedFilters: []" in plan(found, capsys)
 
@@ -130,10 +130,10 @@ def test_the_time_of_a_column_is_that_of_the_query_unless_it_is_given(shop: Data
     assert shop.where(column("UTC() = UTC()", shop.schema)).count() == 1000
 
 
-def test_a_filter_makes_its_column_itself(shop: DataFrame) -> None:
+def test_a_parsed_filter_takes_named_columns(shop: DataFrame) -> None:
     filter = Filter.parse("sys.Label = 'x' OR REGION = 'EMEA'", "servicebus")
     named = {"properties.subject": "region"}
-    assert shop.where(filter.column(shop.schema, columns=named)).count() == 333
+    assert shop.where(column(filter, shop.schema, columns=named)).count() == 333
 
 
 def test_a_parsed_filter_has_its_dialect_already(shop: DataFrame) -> None:

@@ -52,7 +52,7 @@ def agree(text: str, dialect: str, rows: Rows) -> None:
 
 
 @pytest.mark.parametrize("dialect", sorted(LANGUAGES))
-@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.data(), typed_rows())
 def test_rows_give_the_verdicts_of_their_messages_in_every_language(
     dialect: str, data: st.DataObject, rows: Rows

@@ -7,76 +7,19 @@ from __future__ import annotations
 
 from headgate.evaluate.kernel import reset
 from headgate.evaluate.layout import APPLICATION_KEYS, FALSE, MALFORMED, TRUE, UNDECIDED, UNKNOWN
+from headgate.evaluate.rules import layout
 from headgate.evaluate.rules.columns.kernel import class_row, expect, make_room, spread, verdict_at
 from headgate.evaluate.rules.combine.kernel import where_true, where_what
 from headgate.evaluate.rules.index.kernel import GROUP as LOOK_UP_ROWS
 from headgate.evaluate.rules.index.kernel import keep, look_up
-from headgate.evaluate.rules.layout import (
-    ALL_DONE,
-    BITS,
-    BITS_SEEN,
-    BLOCK,
-    BLOCK_ROWS,
-    CODE,
-    COLUMN_COUNT,
-    COLUMN_WORDS,
-    COLUMNS,
-    DATA,
-    DATA_BYTES,
-    DECIDED,
-    ERROR_PAIR,
-    FIELD_COUNT,
-    FILTER_CODE,
-    FILTER_COLUMNS,
-    FILTER_COUNT,
-    FILTER_EXACT,
-    FILTER_HEAD,
-    FILTER_LENGTH,
-    FILTER_NUMBER_COUNT,
-    FILTER_NUMBERS,
-    FILTER_WORDS,
-    FILTERS,
-    GROUP,
-    HAS_UNDECIDED,
-    HIT_COUNT,
-    HIT_FILTERS,
-    HITS,
-    IS_FALSE,
-    IS_OTHER,
-    LENGTHS,
-    LOOSE,
-    LOOSE_COUNT,
-    LOOSE_GROUP,
-    MATCH,
-    MESSAGE_SHIFT,
-    MESSAGES,
-    NEXT,
-    NO_ROOM,
-    NUMBERS,
-    OPEN_PAIR,
-    OUT,
-    OUT_CAPACITY,
-    OUT_COUNT,
-    POOL,
-    PROGRAM,
-    REGISTERS,
-    ROWS,
-    SQUARE,
-    STACK,
-    STARTS,
-    STATES,
-    TRIPLE_BYTES,
-    UNSURE,
-    WHAT_SHIFT,
-)
 from headgate.evaluate.walk.kernel import check_rest, gather_early, gather_late
 from headgate.kernels.compiler import helper, inlined, kernel
 from headgate.kernels.memory import load_i64, prefetch, store_i64, store_u8, trailing_zeros
 from headgate.kernels.vectors import BITMAP_BYTES, both_bitmaps, count_bits, words_with_bits
 
 PREFETCH_MESSAGES = 8
-_NUMBER_BITS = (1 << MESSAGE_SHIFT) - 1
-_MESSAGE_BITS = ((1 << WHAT_SHIFT) - 1) ^ _NUMBER_BITS
+_NUMBER_BITS = (1 << layout.MESSAGE_SHIFT) - 1
+_MESSAGE_BITS = ((1 << layout.WHAT_SHIFT) - 1) ^ _NUMBER_BITS
 
 
 @inlined
@@ -92,7 +35,7 @@ def _fill_slots(start: int, end: int, program: int, registers: int, pool: int) -
     wanted = late != 0 and load_i64(program + APPLICATION_KEYS) != 0
     if wanted and not gather_late(late, end, program, registers, pool):
         return MALFORMED
-    return DECIDED
+    return layout.DECIDED
 
 
 @helper
@@ -104,38 +47,38 @@ def _mark(bitmap: int, row: int) -> None:
 @helper
 def _ask_loose(head: int, row: int, program: int, registers: int, pool: int) -> int:
     """Ask the predicates that belong to no column; gives flags of columns that have other bits."""
-    at = load_i64(head + LOOSE)
-    bits = load_i64(head + BITS)
+    at = load_i64(head + layout.LOOSE)
+    bits = load_i64(head + layout.BITS)
     others = 0
-    for _ in range(load_i64(head + LOOSE_COUNT)):
+    for _ in range(load_i64(head + layout.LOOSE_COUNT)):
         verdict = verdict_at(program, load_i64(at), registers, pool)
-        triple = bits + load_i64(at + 8) * TRIPLE_BYTES
+        triple = bits + load_i64(at + 8) * layout.TRIPLE_BYTES
         at += 16
         if verdict == UNKNOWN:
             continue
         if verdict == TRUE:
             _mark(triple, row)
         elif verdict == FALSE:
-            _mark(triple + IS_FALSE, row)
+            _mark(triple + layout.IS_FALSE, row)
         else:
-            _mark(triple + IS_OTHER, row)
-            others = 1 << LOOSE_GROUP
+            _mark(triple + layout.IS_OTHER, row)
+            others = 1 << layout.LOOSE_GROUP
             if verdict == UNDECIDED:
-                _mark(load_i64(head + UNSURE), row)
+                _mark(load_i64(head + layout.UNSURE), row)
     return others
 
 
 @helper
 def _begin_block(head: int) -> None:
-    columns = load_i64(head + COLUMNS)
-    for number in range(load_i64(head + COLUMN_COUNT)):
-        make_room(columns + number * (8 * COLUMN_WORDS))
+    columns = load_i64(head + layout.COLUMNS)
+    for number in range(load_i64(head + layout.COLUMN_COUNT)):
+        make_room(columns + number * (8 * layout.COLUMN_WORDS))
     for word in range(0, BITMAP_BYTES, 8):
-        store_i64(load_i64(head + UNSURE) + word, 0)
-    at = load_i64(head + LOOSE)
-    for _ in range(load_i64(head + LOOSE_COUNT)):
-        triple = load_i64(head + BITS) + load_i64(at + 8) * TRIPLE_BYTES
-        for word in range(0, TRIPLE_BYTES, 8):
+        store_i64(load_i64(head + layout.UNSURE) + word, 0)
+    at = load_i64(head + layout.LOOSE)
+    for _ in range(load_i64(head + layout.LOOSE_COUNT)):
+        triple = load_i64(head + layout.BITS) + load_i64(at + 8) * layout.TRIPLE_BYTES
+        for word in range(0, layout.TRIPLE_BYTES, 8):
             store_i64(triple + word, 0)
         at += 16
     _forget_hits(head)
@@ -143,51 +86,51 @@ def _begin_block(head: int) -> None:
 
 @helper
 def _forget_hits(head: int) -> None:
-    for hit in range(load_i64(head + HIT_COUNT)):
-        bitmap = load_i64(head + HITS) + load_i64(load_i64(head + HIT_FILTERS) + 8 * hit) * BITMAP_BYTES
+    for hit in range(load_i64(head + layout.HIT_COUNT)):
+        bitmap = load_i64(head + layout.HITS) + load_i64(load_i64(head + layout.HIT_FILTERS) + 8 * hit) * BITMAP_BYTES
         for word in range(0, BITMAP_BYTES, 8):
             store_i64(bitmap + word, 0)
-    store_i64(head + HIT_COUNT, 0)
+    store_i64(head + layout.HIT_COUNT, 0)
 
 
 @helper
 def _no_classes(head: int, row: int) -> None:
     """A row for which no predicate says anything."""
-    columns = load_i64(head + COLUMNS)
-    for number in range(load_i64(head + COLUMN_COUNT)):
-        column = columns + number * (8 * COLUMN_WORDS)
-        store_i64(load_i64(column + BLOCK_ROWS) + 8 * row, load_i64(column + ROWS))
+    columns = load_i64(head + layout.COLUMNS)
+    for number in range(load_i64(head + layout.COLUMN_COUNT)):
+        column = columns + number * (8 * layout.COLUMN_WORDS)
+        store_i64(load_i64(column + layout.BLOCK_ROWS) + 8 * row, load_i64(column + layout.ROWS))
 
 
 @inlined
 def _classify(head: int, row: int, program: int, registers: int, pool: int) -> None:
     """Find the class rows of a message."""
-    columns = load_i64(head + COLUMNS)
-    for number in range(load_i64(head + COLUMN_COUNT)):
-        expect(columns + number * (8 * COLUMN_WORDS), registers)
-    for number in range(load_i64(head + COLUMN_COUNT)):
-        column = columns + number * (8 * COLUMN_WORDS)
+    columns = load_i64(head + layout.COLUMNS)
+    for number in range(load_i64(head + layout.COLUMN_COUNT)):
+        expect(columns + number * (8 * layout.COLUMN_WORDS), registers)
+    for number in range(load_i64(head + layout.COLUMN_COUNT)):
+        column = columns + number * (8 * layout.COLUMN_WORDS)
         found = class_row(column, program, registers, pool)
-        store_i64(load_i64(column + BLOCK_ROWS) + 8 * row, found)
+        store_i64(load_i64(column + layout.BLOCK_ROWS) + 8 * row, found)
         flags = load_i64(found)
         if flags != 0:
-            store_i64(column + BITS_SEEN, 1)
-            if flags & HAS_UNDECIDED != 0:
-                _mark(load_i64(head + UNSURE), row)
+            store_i64(column + layout.BITS_SEEN, 1)
+            if flags & layout.HAS_UNDECIDED != 0:
+                _mark(load_i64(head + layout.UNSURE), row)
 
 
 @helper
 def _write(head: int, first: int, bitmap: int, record: int, what: int) -> bool:
     """Write the pairs of a bitmap's rows and a filter's numbers; False if there is no room."""
     words = words_with_bits(bitmap)
-    count = load_i64(head + OUT_COUNT)
-    room = load_i64(head + OUT_CAPACITY) - count
-    numbers = load_i64(head + NUMBERS) + 8 * load_i64(record + FILTER_NUMBERS)
-    for which in range(load_i64(record + FILTER_NUMBER_COUNT)):
-        label = what << WHAT_SHIFT | load_i64(numbers + 8 * which)
+    count = load_i64(head + layout.OUT_COUNT)
+    room = load_i64(head + layout.OUT_CAPACITY) - count
+    numbers = load_i64(head + layout.NUMBERS) + 8 * load_i64(record + layout.FILTER_NUMBERS)
+    for which in range(load_i64(record + layout.FILTER_NUMBER_COUNT)):
+        label = what << layout.WHAT_SHIFT | load_i64(numbers + 8 * which)
         if room < count_bits(words) << 6:
             return False
-        out = load_i64(head + OUT) + 8 * count
+        out = load_i64(head + layout.OUT) + 8 * count
         behind = out
         left = words
         while left != 0:
@@ -196,61 +139,61 @@ def _write(head: int, first: int, bitmap: int, record: int, what: int) -> bool:
             bits = load_i64(bitmap + 8 * word)
             base = first + 64 * word
             while bits != 0:
-                store_i64(behind, (base + trailing_zeros(bits)) << MESSAGE_SHIFT | label)
+                store_i64(behind, (base + trailing_zeros(bits)) << layout.MESSAGE_SHIFT | label)
                 behind += 8
                 bits &= bits - 1
         written = (behind - out) >> 3
         room -= written
         count += written
-    store_i64(head + OUT_COUNT, count)
+    store_i64(head + layout.OUT_COUNT, count)
     return True
 
 
 @helper
 def _ask_filter(head: int, first: int, record: int, others: int, hits: int) -> bool:
     """Find and write the rows that a filter matches, among `hits` if that is given; False if there is no room."""
-    code = load_i64(head + CODE) + 8 * load_i64(record + FILTER_CODE)
-    length = load_i64(record + FILTER_LENGTH)
-    bits = load_i64(head + BITS)
-    stack = load_i64(head + STACK)
-    if others & load_i64(record + FILTER_COLUMNS) == 0:
-        if not where_true(code, load_i64(record + FILTER_HEAD), length, bits, stack):
+    code = load_i64(head + layout.CODE) + 8 * load_i64(record + layout.FILTER_CODE)
+    length = load_i64(record + layout.FILTER_LENGTH)
+    bits = load_i64(head + layout.BITS)
+    stack = load_i64(head + layout.STACK)
+    if others & load_i64(record + layout.FILTER_COLUMNS) == 0:
+        if not where_true(code, load_i64(record + layout.FILTER_HEAD), length, bits, stack):
             return True
         if hits != 0:
             both_bitmaps(stack, stack, hits)
-        return _write(head, first, stack, record, MATCH)
+        return _write(head, first, stack, record, layout.MATCH)
     where_what(code, length, bits, stack)
     if hits != 0:
         both_bitmaps(stack, stack, hits)
-        both_bitmaps(stack + IS_OTHER, stack + IS_OTHER, hits)
-    if not _write(head, first, stack, record, MATCH):
+        both_bitmaps(stack + layout.IS_OTHER, stack + layout.IS_OTHER, hits)
+    if not _write(head, first, stack, record, layout.MATCH):
         return False
-    if words_with_bits(stack + IS_OTHER) == 0:
+    if words_with_bits(stack + layout.IS_OTHER) == 0:
         return True
-    unsure = load_i64(head + UNSURE)
-    both_bitmaps(stack + IS_FALSE, stack + IS_OTHER, unsure)
-    if not _write(head, first, stack + IS_FALSE, record, OPEN_PAIR):
+    unsure = load_i64(head + layout.UNSURE)
+    both_bitmaps(stack + layout.IS_FALSE, stack + layout.IS_OTHER, unsure)
+    if not _write(head, first, stack + layout.IS_FALSE, record, layout.OPEN_PAIR):
         return False
-    if load_i64(record + FILTER_EXACT) == 0:
+    if load_i64(record + layout.FILTER_EXACT) == 0:
         return True
     for word in range(0, BITMAP_BYTES, 8):
-        failed = load_i64(stack + IS_OTHER + word) & ~load_i64(unsure + word)
-        store_i64(stack + IS_OTHER + word, failed)
-    return _write(head, first, stack + IS_OTHER, record, ERROR_PAIR)
+        failed = load_i64(stack + layout.IS_OTHER + word) & ~load_i64(unsure + word)
+        store_i64(stack + layout.IS_OTHER + word, failed)
+    return _write(head, first, stack + layout.IS_OTHER, record, layout.ERROR_PAIR)
 
 
 @helper
 def _ask_filters(head: int, first: int, others: int) -> bool:
     """All filters that every block asks, then those that the index named; False if there is no room."""
-    filters = load_i64(head + FILTERS)
-    count = load_i64(head + FILTER_COUNT)
+    filters = load_i64(head + layout.FILTERS)
+    count = load_i64(head + layout.FILTER_COUNT)
     for number in range(count):
-        if not _ask_filter(head, first, filters + number * (8 * FILTER_WORDS), others, 0):
+        if not _ask_filter(head, first, filters + number * (8 * layout.FILTER_WORDS), others, 0):
             return False
-    for hit in range(load_i64(head + HIT_COUNT)):
-        number = load_i64(load_i64(head + HIT_FILTERS) + 8 * hit)
-        hits = load_i64(head + HITS) + number * BITMAP_BYTES
-        if not _ask_filter(head, first, filters + (count + number) * (8 * FILTER_WORDS), others, hits):
+    for hit in range(load_i64(head + layout.HIT_COUNT)):
+        number = load_i64(load_i64(head + layout.HIT_FILTERS) + 8 * hit)
+        hits = load_i64(head + layout.HITS) + number * BITMAP_BYTES
+        if not _ask_filter(head, first, filters + (count + number) * (8 * layout.FILTER_WORDS), others, hits):
             return False
     return True
 
@@ -261,24 +204,24 @@ def match(head: int) -> int:
 
     Otherwise the number of the first message whose bytes are not within the data.
     """
-    data = load_i64(head + DATA)
-    data_bytes = load_i64(head + DATA_BYTES)
-    starts = load_i64(head + STARTS)
-    lengths = load_i64(head + LENGTHS)
-    messages = load_i64(head + MESSAGES)
-    states = load_i64(head + STATES)
-    program = load_i64(head + PROGRAM)
-    registers = load_i64(head + REGISTERS)
-    pool = load_i64(head + POOL)
-    columns = load_i64(head + COLUMNS)
-    column_count = load_i64(head + COLUMN_COUNT)
-    indexed = load_i64(head + FIELD_COUNT) != 0
-    loose = load_i64(head + LOOSE_COUNT) != 0
+    data = load_i64(head + layout.DATA)
+    data_bytes = load_i64(head + layout.DATA_BYTES)
+    starts = load_i64(head + layout.STARTS)
+    lengths = load_i64(head + layout.LENGTHS)
+    messages = load_i64(head + layout.MESSAGES)
+    states = load_i64(head + layout.STATES)
+    program = load_i64(head + layout.PROGRAM)
+    registers = load_i64(head + layout.REGISTERS)
+    pool = load_i64(head + layout.POOL)
+    columns = load_i64(head + layout.COLUMNS)
+    column_count = load_i64(head + layout.COLUMN_COUNT)
+    indexed = load_i64(head + layout.FIELD_COUNT) != 0
+    loose = load_i64(head + layout.LOOSE_COUNT) != 0
     last_ahead = messages - PREFETCH_MESSAGES
-    first = load_i64(head + NEXT)
+    first = load_i64(head + layout.NEXT)
     while first < messages:
-        rows = min(messages - first, BLOCK)
-        written = load_i64(head + OUT_COUNT)
+        rows = min(messages - first, layout.BLOCK)
+        written = load_i64(head + layout.OUT_COUNT)
         _begin_block(head)
         others = 0
         looked_up = 0
@@ -294,10 +237,10 @@ def match(head: int) -> int:
                 prefetch(ahead + 128)
             start += data
             state = _fill_slots(start, start + length, program, registers, pool)
-            if state == DECIDED and indexed:
+            if state == layout.DECIDED and indexed:
                 state = keep(head, row, registers)
             store_u8(states + first + row, state)
-            if state == DECIDED:
+            if state == layout.DECIDED:
                 _classify(head, row, program, registers, pool)
                 if loose:
                     others |= _ask_loose(head, row, program, registers, pool)
@@ -305,26 +248,31 @@ def match(head: int) -> int:
                 _no_classes(head, row)
             if indexed and row + 1 - looked_up == LOOK_UP_ROWS:
                 if not look_up(head, first, looked_up, row + 1):
-                    store_i64(head + OUT_COUNT, written)
-                    return NO_ROOM
+                    store_i64(head + layout.OUT_COUNT, written)
+                    return layout.NO_ROOM
                 looked_up = row + 1
         if indexed and not look_up(head, first, looked_up, rows):
-            store_i64(head + OUT_COUNT, written)
-            return NO_ROOM
-        for row in range(rows, BLOCK):
+            store_i64(head + layout.OUT_COUNT, written)
+            return layout.NO_ROOM
+        for row in range(rows, layout.BLOCK):
             _no_classes(head, row)
         for number in range(column_count):
-            column = columns + number * (8 * COLUMN_WORDS)
-            if load_i64(column + BITS_SEEN) != 0:
-                others |= 1 << load_i64(column + GROUP)
+            column = columns + number * (8 * layout.COLUMN_WORDS)
+            if load_i64(column + layout.BITS_SEEN) != 0:
+                others |= 1 << load_i64(column + layout.GROUP)
         for number in range(column_count):
-            spread(columns + number * (8 * COLUMN_WORDS), load_i64(head + BITS), load_i64(head + SQUARE), others != 0)
+            spread(
+                columns + number * (8 * layout.COLUMN_WORDS),
+                load_i64(head + layout.BITS),
+                load_i64(head + layout.SQUARE),
+                others != 0,
+            )
         if not _ask_filters(head, first, others):
-            store_i64(head + OUT_COUNT, written)
-            return NO_ROOM
+            store_i64(head + layout.OUT_COUNT, written)
+            return layout.NO_ROOM
         first += rows
-        store_i64(head + NEXT, first)
-    return ALL_DONE
+        store_i64(head + layout.NEXT, first)
+    return layout.ALL_DONE
 
 
 @helper
@@ -352,15 +300,15 @@ def order_pairs(pairs: int, count: int, places: int, ordered: int) -> int:
     last = 0
     for number in range(count):
         pair = load_i64(pairs + 8 * number)
-        others += pair >> WHAT_SHIFT != MATCH
-        row = (pair & _MESSAGE_BITS) >> MESSAGE_SHIFT
+        others += pair >> layout.WHAT_SHIFT != layout.MATCH
+        row = (pair & _MESSAGE_BITS) >> layout.MESSAGE_SHIFT
         last = max(last, row)
         store_i64(places + 8 * row + 8, load_i64(places + 8 * row + 8) + 1)
     for row in range(last):
         store_i64(places + 8 * row + 8, load_i64(places + 8 * row + 8) + load_i64(places + 8 * row))
     for number in range(count):
         pair = load_i64(pairs + 8 * number)
-        place = places + 8 * ((pair & _MESSAGE_BITS) >> MESSAGE_SHIFT)
+        place = places + 8 * ((pair & _MESSAGE_BITS) >> layout.MESSAGE_SHIFT)
         at = load_i64(place)
         store_i64(place, at + 1)
         store_i64(ordered + 8 * at, pair)

@@ -6,37 +6,7 @@ behind every text there are at least eight readable bytes.
 
 from __future__ import annotations
 
-from headgate.evaluate.layout import (
-    ADD,
-    ANY_TEXT,
-    BEYOND,
-    BOOLEAN,
-    BOTH,
-    BYTES,
-    DIVIDE,
-    EQUAL,
-    FALSE,
-    FIRST_KNOWN,
-    FLOAT,
-    INTEGER,
-    KEEP_NUMBER,
-    LARGE,
-    LIKE_EXACT,
-    MODULO,
-    MULTIPLY,
-    NEGATE,
-    ONE_CHARACTER,
-    OPPOSITE,
-    SUBTRACT,
-    TRUE,
-    UNDECIDED,
-    UNKNOWN,
-    VALUELESS,
-    B,
-    C,
-    D,
-    E,
-)
+from headgate.evaluate import layout
 from headgate.kernels.compiler import helper, inlined
 from headgate.kernels.memory import (
     add_overflows,
@@ -132,7 +102,7 @@ def set_register(register: int, kind: int, payload: int) -> None:
 def set_float(register: int, value: float, otherwise: int) -> None:
     """Write a double, or, if it is not finite, the kind `otherwise`."""
     if value - value == 0.0:
-        set_register(register, FLOAT, bits_of_float(value))
+        set_register(register, layout.FLOAT, bits_of_float(value))
     else:
         store_i64(register, otherwise)
 
@@ -140,7 +110,7 @@ def set_float(register: int, value: float, otherwise: int) -> None:
 @inlined
 def set_bytes(register: int, address: int, length: int) -> None:
     """Write a text, which stays where it is."""
-    store_i64(register, BYTES)
+    store_i64(register, layout.BYTES)
     store_i64(register + 8, address)
     store_i64(register + 16, length)
 
@@ -150,8 +120,8 @@ def set_bytes(register: int, address: int, length: int) -> None:
 
 @inlined
 def _is_number(kind: int) -> bool:
-    integer = kind == INTEGER
-    return integer or kind == FLOAT or kind >= LARGE
+    integer = kind == layout.INTEGER
+    return integer or kind == layout.FLOAT or kind >= layout.LARGE
 
 
 @helper
@@ -181,23 +151,23 @@ def _order_large_float(bits: int, value: float) -> int:
 @helper
 def order_numbers(left_kind: int, left: int, right_kind: int, right: int) -> int:
     """-1, 0 or 1; numbers are kind and payload, none BEYOND."""
-    if left_kind == INTEGER:
-        if right_kind == INTEGER:
+    if left_kind == layout.INTEGER:
+        if right_kind == layout.INTEGER:
             return order_of(left, right)
-        if right_kind == FLOAT:
+        if right_kind == layout.FLOAT:
             return _order_integer_float(left, float_of_bits(right))
         return -1
-    if left_kind == FLOAT:
+    if left_kind == layout.FLOAT:
         value = float_of_bits(left)
-        if right_kind == FLOAT:
+        if right_kind == layout.FLOAT:
             other = float_of_bits(right)
             return (1 if value > other else 0) - (1 if value < other else 0)
-        if right_kind == INTEGER:
+        if right_kind == layout.INTEGER:
             return -_order_integer_float(right, value)
         return -_order_large_float(right, value)
-    if right_kind == INTEGER:
+    if right_kind == layout.INTEGER:
         return 1
-    if right_kind == FLOAT:
+    if right_kind == layout.FLOAT:
         return _order_large_float(left, float_of_bits(right))
     return order_of(left ^ SIGN_BIT, right ^ SIGN_BIT)
 
@@ -206,7 +176,7 @@ def order_numbers(left_kind: int, left: int, right_kind: int, right: int) -> int
 def _order_beyond(kind: int, payload: int, below: int, exact: int) -> int:
     """The exact order of a number that 64 bits hold and a constant that none do, given as its register says."""
     limit = float_of_bits(below)
-    if kind != FLOAT:
+    if kind != layout.FLOAT:
         return -1 if limit > 0.0 else 1
     value = float_of_bits(payload)
     if value == limit and exact != 0:
@@ -219,44 +189,46 @@ def compare(left: int, right_kind: int, right_payload: int, right_length: int, a
     """Truth of a comparison: a register against a value; kinds as RabbitMQ compares them."""
     kept_apart()
     kind = load_i64(left)
-    if kind < FIRST_KNOWN or right_kind < FIRST_KNOWN:
-        return UNKNOWN
+    if kind < layout.FIRST_KNOWN or right_kind < layout.FIRST_KNOWN:
+        return layout.UNKNOWN
     payload = load_i64(left + 8)
     if _is_number(kind):
         if not _is_number(right_kind):
-            return FALSE
-        if kind == BEYOND or right_kind == BEYOND:
+            return layout.FALSE
+        if kind == layout.BEYOND or right_kind == layout.BEYOND:
             if kind == right_kind:
-                return UNDECIDED
-            if kind == BEYOND:
+                return layout.UNDECIDED
+            if kind == layout.BEYOND:
                 order = -_order_beyond(right_kind, right_payload, payload, load_i64(left + 16))
             else:
                 order = _order_beyond(kind, payload, right_payload, right_length)
             return (accepted >> (order + 1)) & 1
         return (accepted >> (order_numbers(kind, payload, right_kind, right_payload) + 1)) & 1
     if kind != right_kind:
-        return FALSE
-    if kind == BYTES:
+        return layout.FALSE
+    if kind == layout.BYTES:
         length = load_i64(left + 16)
-        if accepted == EQUAL:
-            return TRUE if length == right_length and equal_text(payload, right_payload, length) else FALSE
+        if accepted == layout.EQUAL:
+            return (
+                layout.TRUE if length == right_length and equal_text(payload, right_payload, length) else layout.FALSE
+            )
         return (accepted >> (_text_order(payload, length, right_payload, right_length) + 1)) & 1
-    return TRUE if accepted == EQUAL and payload == right_payload else FALSE
+    return layout.TRUE if accepted == layout.EQUAL and payload == right_payload else layout.FALSE
 
 
 @helper
 def among(subject: int, others: int, count: int, registers: int) -> int:
     """Truth of IN over registers: members of unknown value equal nothing."""
-    if load_i64(subject) < FIRST_KNOWN:
-        return UNKNOWN
-    result = FALSE
+    if load_i64(subject) < layout.FIRST_KNOWN:
+        return layout.UNKNOWN
+    result = layout.FALSE
     while count > 0:
         other = registers + load_i64(others)
-        truth = compare(subject, load_i64(other), load_i64(other + 8), load_i64(other + 16), EQUAL)
-        if truth == TRUE:
-            return TRUE
-        if truth == UNDECIDED:
-            result = UNDECIDED
+        truth = compare(subject, load_i64(other), load_i64(other + 8), load_i64(other + 16), layout.EQUAL)
+        if truth == layout.TRUE:
+            return layout.TRUE
+        if truth == layout.UNDECIDED:
+            result = layout.UNDECIDED
         others += 8
         count -= 1
     return result
@@ -265,36 +237,36 @@ def among(subject: int, others: int, count: int, registers: int) -> int:
 @helper
 def _integer_arithmetic(operation: int, first: int, second: int, result: int) -> bool:
     """Integer arithmetic but division into a register that is VALUELESS before; False on overflow."""
-    if operation == ADD:
+    if operation == layout.ADD:
         if add_overflows(first, second) != 0:
             return False
-        set_register(result, INTEGER, first + second)
-    elif operation == SUBTRACT:
+        set_register(result, layout.INTEGER, first + second)
+    elif operation == layout.SUBTRACT:
         if subtract_overflows(first, second) != 0:
             return False
-        set_register(result, INTEGER, first - second)
-    elif operation == MULTIPLY:
+        set_register(result, layout.INTEGER, first - second)
+    elif operation == layout.MULTIPLY:
         if multiply_overflows(first, second) != 0:
             return False
-        set_register(result, INTEGER, first * second)
+        set_register(result, layout.INTEGER, first * second)
     elif second == 1 or second == -1:
         # The machine traps on the least integer modulo -1.
-        set_register(result, INTEGER, 0)
+        set_register(result, layout.INTEGER, 0)
     elif second != 0:
         remainder = first % second
         if remainder != 0 and (first < 0) != (second < 0):
             remainder -= second
-        set_register(result, INTEGER, remainder)
+        set_register(result, layout.INTEGER, remainder)
     return True
 
 
 @inlined
 def as_float(kind: int, payload: int) -> float:
     """The double nearest to a number that is not BEYOND."""
-    if kind == FLOAT:
+    if kind == layout.FLOAT:
         value: float = float_of_bits(payload)
         return value
-    if kind == INTEGER:
+    if kind == layout.INTEGER:
         return float(payload)
     # Halved with the lowest bit kept as a sticky one, so that rounding once gives the nearest.
     return 2.0 * float((payload >> 1) & MOST_INTEGER | payload & 1)
@@ -305,29 +277,29 @@ def arithmetic(operation: int, left: int, right: int, result: int) -> bool:
     """Binary arithmetic of two registers into a third; False if only unbounded integers can say."""
     left_kind = load_i64(left)
     right_kind = load_i64(right)
-    store_i64(result, VALUELESS)
+    store_i64(result, layout.VALUELESS)
     if not _is_number(left_kind) or not _is_number(right_kind):
         return True
-    if operation == MODULO and (left_kind == FLOAT or right_kind == FLOAT):
+    if operation == layout.MODULO and (left_kind == layout.FLOAT or right_kind == layout.FLOAT):
         return True
-    if left_kind == BEYOND or right_kind == BEYOND:
+    if left_kind == layout.BEYOND or right_kind == layout.BEYOND:
         return False
     first = load_i64(left + 8)
     second = load_i64(right + 8)
-    if left_kind != FLOAT and right_kind != FLOAT and operation != DIVIDE:
-        if left_kind == LARGE or right_kind == LARGE:
+    if left_kind != layout.FLOAT and right_kind != layout.FLOAT and operation != layout.DIVIDE:
+        if left_kind == layout.LARGE or right_kind == layout.LARGE:
             return False
         return _integer_arithmetic(operation, first, second, result)
     value = as_float(left_kind, first)
     other = as_float(right_kind, second)
-    if operation == ADD:
-        set_float(result, value + other, VALUELESS)
-    elif operation == SUBTRACT:
-        set_float(result, value - other, VALUELESS)
-    elif operation == MULTIPLY:
-        set_float(result, value * other, VALUELESS)
+    if operation == layout.ADD:
+        set_float(result, value + other, layout.VALUELESS)
+    elif operation == layout.SUBTRACT:
+        set_float(result, value - other, layout.VALUELESS)
+    elif operation == layout.MULTIPLY:
+        set_float(result, value * other, layout.VALUELESS)
     elif other != 0.0:
-        set_float(result, value / other, VALUELESS)
+        set_float(result, value / other, layout.VALUELESS)
     return True
 
 
@@ -336,42 +308,42 @@ def signed(operation: int, operand: int, result: int) -> bool:
     """Unary plus or minus; False if only unbounded integers can say."""
     kind = load_i64(operand)
     payload = load_i64(operand + 8)
-    if kind == FLOAT:
-        set_register(result, FLOAT, payload ^ SIGN_BIT if operation == NEGATE else payload)
-    elif kind == INTEGER and (operation == KEEP_NUMBER or payload != SIGN_BIT):
-        set_register(result, INTEGER, -payload if operation == NEGATE else payload)
+    if kind == layout.FLOAT:
+        set_register(result, layout.FLOAT, payload ^ SIGN_BIT if operation == layout.NEGATE else payload)
+    elif kind == layout.INTEGER and (operation == layout.KEEP_NUMBER or payload != SIGN_BIT):
+        set_register(result, layout.INTEGER, -payload if operation == layout.NEGATE else payload)
     elif _is_number(kind):
         return False
     else:
-        store_i64(result, VALUELESS)
+        store_i64(result, layout.VALUELESS)
     return True
 
 
 @inlined
 def truth_of(register: int) -> int:
     """Truth of a value: anything but a boolean is unknown."""
-    return load_i64(register + 8) if load_i64(register) == BOOLEAN else UNKNOWN
+    return load_i64(register + 8) if load_i64(register) == layout.BOOLEAN else layout.UNKNOWN
 
 
 @inlined
 def store_truth(register: int, truth: int) -> None:
     """Write a truth as a value."""
-    set_register(register, VALUELESS if truth == UNKNOWN else BOOLEAN, truth)
+    set_register(register, layout.VALUELESS if truth == layout.UNKNOWN else layout.BOOLEAN, truth)
 
 
 @helper
 def logic(operation: int, left: int, right: int, result: int) -> None:
     """Three-valued conjunction, disjunction or negation of values."""
     first = truth_of(left)
-    if operation == OPPOSITE:
-        store_truth(result, UNKNOWN if first == UNKNOWN else 1 - first)
+    if operation == layout.OPPOSITE:
+        store_truth(result, layout.UNKNOWN if first == layout.UNKNOWN else 1 - first)
         return
     second = truth_of(right)
-    decisive = FALSE if operation == BOTH else TRUE
+    decisive = layout.FALSE if operation == layout.BOTH else layout.TRUE
     if first == decisive or second == decisive:
         store_truth(result, decisive)
-    elif first == UNKNOWN or second == UNKNOWN:
-        store_truth(result, UNKNOWN)
+    elif first == layout.UNKNOWN or second == layout.UNKNOWN:
+        store_truth(result, layout.UNKNOWN)
     else:
         store_truth(result, 1 - decisive)
 
@@ -382,18 +354,18 @@ def logic(operation: int, left: int, right: int, result: int) -> None:
 @helper
 def like_bytes(operation: int, at: int, text: int, length: int, pool: int) -> int:
     """Truth of a pattern that compares bytes (LIKE_EXACT, LIKE_AFFIXES), as the instruction `at` states it."""
-    prefix = pool + load_i64(at + B)
-    size = load_i64(at + C)
-    if operation == LIKE_EXACT:
-        return TRUE if length == size and equal_text(text, prefix, length) else FALSE
-    suffix = load_i64(at + E)
+    prefix = pool + load_i64(at + layout.B)
+    size = load_i64(at + layout.C)
+    if operation == layout.LIKE_EXACT:
+        return layout.TRUE if length == size and equal_text(text, prefix, length) else layout.FALSE
+    suffix = load_i64(at + layout.E)
     if (
         length >= size + suffix
         and equal_text(text, prefix, size)
-        and equal_text(text + length - suffix, pool + load_i64(at + D), suffix)
+        and equal_text(text + length - suffix, pool + load_i64(at + layout.D), suffix)
     ):
-        return TRUE
-    return FALSE
+        return layout.TRUE
+    return layout.FALSE
 
 
 @helper
@@ -459,14 +431,14 @@ def like_any(subject: int, end: int, elements: int, count: int, pool: int) -> in
     while True:
         if element < count:
             size = load_i64(elements + 16 * element)
-            if size == ANY_TEXT:
+            if size == layout.ANY_TEXT:
                 element += 1
                 if element == count:
-                    return TRUE
+                    return layout.TRUE
                 resume_element = element
                 resume = position
                 continue
-            if size == ONE_CHARACTER:
+            if size == layout.ONE_CHARACTER:
                 if position < end:
                     position = _behind_character(position, end)
                     element += 1
@@ -476,9 +448,9 @@ def like_any(subject: int, end: int, elements: int, count: int, pool: int) -> in
                 element += 1
                 continue
         elif position == end:
-            return TRUE
+            return layout.TRUE
         if resume_element < 0 or resume >= end:
-            return FALSE
+            return layout.FALSE
         resume = _behind_character(resume, end)
         position = resume
         element = resume_element
@@ -495,7 +467,7 @@ def like_general(subject: int, length: int, elements: int, count: int, pool: int
     trimmed = end - 1 if length > 0 and load_u8(end - 1) == LINE_FEED else end
     state = text_state(subject, trimmed)
     if state == NOT_TEXT:
-        return UNKNOWN
+        return layout.UNKNOWN
     if state == HAS_LINE_FEED:
-        return FALSE
+        return layout.FALSE
     return like_any(subject, trimmed, elements, count, pool)

@@ -9,39 +9,7 @@ Functions that walk return an address to go on at; an address behind the given `
 
 from __future__ import annotations
 
-from headgate.evaluate.layout import (
-    ABSENT,
-    APPLICATION_KEYS,
-    AS_IT_IS,
-    CASE_KEY_BYTES,
-    FIELDS_COUNT,
-    FIELDS_FIRST,
-    FOOTER_KEYS,
-    KEY_BYTES,
-    KEY_CASE_MASK,
-    KEY_CASE_MASKS,
-    KEY_LENGTH,
-    KEY_MASK,
-    KEY_NEXT,
-    KEY_REGISTER,
-    KEY_SPELLING,
-    KEY_TEXT,
-    KEY_WORD,
-    KEYS_BY_LENGTH,
-    KEYS_COUNT,
-    KEYS_FIRST,
-    KEYS_IGNORE_CASE,
-    MALFORMED,
-    NO_KEY,
-    OPEN,
-    OTHER_CASE,
-    READING,
-    SAME_CASE,
-    TRUE,
-    UNDECIDED,
-    VALUELESS,
-    WANTED_SECTIONS,
-)
+from headgate.evaluate import layout
 from headgate.evaluate.values.kernel import (
     equal_after_eight,
     equal_text,
@@ -91,8 +59,8 @@ def _settle(value: int, register: int, pool: int, by_use: bool) -> int:
     decode_text_first(value, register, pool)
     if by_use:
         found = load_i64(register)
-        if found in (VALUELESS, OPEN):
-            if known != ABSENT:
+        if found in (layout.VALUELESS, layout.OPEN):
+            if known != layout.ABSENT:
                 set_register(register, known, address)
             return 0
     return 1
@@ -101,7 +69,7 @@ def _settle(value: int, register: int, pool: int, by_use: bool) -> int:
 @inlined
 def _is_settled(register: int, by_use: bool) -> bool:
     known = load_i64(register)
-    return not ABSENT <= known <= OPEN if by_use else known != ABSENT
+    return not layout.ABSENT <= known <= layout.OPEN if by_use else known != layout.ABSENT
 
 
 @inlined
@@ -110,10 +78,10 @@ def _read_list(position: int, stop: int, count: int, fields: int, registers: int
 
     An element that is null is as good as none: its slot stays as it is.
     """
-    wanted = load_i64(fields + FIELDS_COUNT)
+    wanted = load_i64(fields + layout.FIELDS_COUNT)
     if count > wanted:
         count = wanted
-    slots = fields + FIELDS_FIRST
+    slots = fields + layout.FIELDS_FIRST
     while count > 0:
         nulls = null_run(position, count)
         position += nulls
@@ -126,8 +94,8 @@ def _read_list(position: int, stop: int, count: int, fields: int, registers: int
             return
         slot = load_i64(slots)
         if slot >= 0:
-            reading = slot & READING
-            if reading == AS_IT_IS:
+            reading = slot & layout.READING
+            if reading == layout.AS_IT_IS:
                 decode_text_first(position, registers + slot, pool)
             else:
                 decode_as(reading, position, registers + slot - reading, pool)
@@ -143,9 +111,9 @@ def _read_map(position: int, stop: int, pairs: int, keys: int, by_use: bool, reg
     With `by_use` keys are strings, and of equal ones the first counts that filters can use, null being one; otherwise
     they are strings and symbols, and the first counts.
     """
-    missing = load_i64(keys + KEYS_COUNT)
-    by_length = pool + load_i64(keys + KEYS_BY_LENGTH)
-    first_key = keys + KEYS_FIRST - KEY_BYTES
+    missing = load_i64(keys + layout.KEYS_COUNT)
+    by_length = pool + load_i64(keys + layout.KEYS_BY_LENGTH)
+    first_key = keys + layout.KEYS_FIRST - layout.KEY_BYTES
     while pairs > 0:
         constructor = load_u8(position)
         length = load_u8(position + 1)
@@ -169,25 +137,25 @@ def _read_map(position: int, stop: int, pairs: int, keys: int, by_use: bool, reg
             return
         pairs -= 1
         while candidate != 0:
-            entry = first_key + candidate * KEY_BYTES
+            entry = first_key + candidate * layout.KEY_BYTES
             if (
-                (load_i64(key) ^ load_i64(entry + KEY_WORD)) & load_i64(entry + KEY_MASK) == 0
-                and length == load_i64(entry + KEY_LENGTH)
-                and (length <= 8 or equal_after_eight(key, pool + load_i64(entry + KEY_TEXT), length))
+                (load_i64(key) ^ load_i64(entry + layout.KEY_WORD)) & load_i64(entry + layout.KEY_MASK) == 0
+                and length == load_i64(entry + layout.KEY_LENGTH)
+                and (length <= 8 or equal_after_eight(key, pool + load_i64(entry + layout.KEY_TEXT), length))
             ):
-                register = registers + load_i64(entry + KEY_REGISTER)
-                reading = AS_IT_IS
+                register = registers + load_i64(entry + layout.KEY_REGISTER)
+                reading = layout.AS_IT_IS
                 if not by_use:
-                    reading = load_i64(entry + KEY_REGISTER) & READING
+                    reading = load_i64(entry + layout.KEY_REGISTER) & layout.READING
                     register -= reading
                 if not _is_settled(register, by_use):
                     missing -= _settle(value, register, pool, by_use)
-                    if reading != AS_IT_IS:
+                    if reading != layout.AS_IT_IS:
                         read_as(reading, value, register)
                     if missing == 0:
                         return
                 break
-            candidate = load_i64(entry + KEY_NEXT)
+            candidate = load_i64(entry + layout.KEY_NEXT)
 
 
 @inlined
@@ -209,9 +177,9 @@ def _read_map_in_any_case(position: int, stop: int, pairs: int, keys: int, regis
     A key in the wanted spelling counts before others, else the first; of equal ones as ever.
     """
     kept_apart()
-    missing = load_i64(keys + KEYS_COUNT)
-    by_length = pool + load_i64(keys + KEYS_BY_LENGTH)
-    first_key = keys + KEYS_FIRST - CASE_KEY_BYTES
+    missing = load_i64(keys + layout.KEYS_COUNT)
+    by_length = pool + load_i64(keys + layout.KEYS_BY_LENGTH)
+    first_key = keys + layout.KEYS_FIRST - layout.CASE_KEY_BYTES
     while pairs > 0:
         constructor = load_u8(position)
         length = load_u8(position + 1)
@@ -235,31 +203,33 @@ def _read_map_in_any_case(position: int, stop: int, pairs: int, keys: int, regis
             return
         pairs -= 1
         while candidate != 0:
-            entry = first_key + candidate * CASE_KEY_BYTES
-            candidate = load_i64(entry + KEY_NEXT)
-            different = load_i64(key) ^ load_i64(entry + KEY_WORD)
-            text = pool + load_i64(entry + KEY_TEXT)
+            entry = first_key + candidate * layout.CASE_KEY_BYTES
+            candidate = load_i64(entry + layout.KEY_NEXT)
+            different = load_i64(key) ^ load_i64(entry + layout.KEY_WORD)
+            text = pool + load_i64(entry + layout.KEY_TEXT)
             if (
-                different & load_i64(entry + KEY_CASE_MASK) == 0
-                and length == load_i64(entry + KEY_LENGTH)
-                and (length <= 8 or _equal_in_any_case(key, text, pool + load_i64(entry + KEY_CASE_MASKS), length))
+                different & load_i64(entry + layout.KEY_CASE_MASK) == 0
+                and length == load_i64(entry + layout.KEY_LENGTH)
+                and (
+                    length <= 8 or _equal_in_any_case(key, text, pool + load_i64(entry + layout.KEY_CASE_MASKS), length)
+                )
             ):
-                register = registers + load_i64(entry + KEY_REGISTER)
-                spelling = registers + load_i64(entry + KEY_SPELLING)
+                register = registers + load_i64(entry + layout.KEY_REGISTER)
+                spelling = registers + load_i64(entry + layout.KEY_SPELLING)
                 taken = load_i64(spelling)
-                if different & load_i64(entry + KEY_MASK) == 0 and (
+                if different & load_i64(entry + layout.KEY_MASK) == 0 and (
                     length <= 8 or equal_after_eight(key, text, length)
                 ):
-                    if taken != SAME_CASE:
-                        set_register(spelling, SAME_CASE, key)
-                        store_i64(register, ABSENT)
-                elif taken == NO_KEY:
-                    set_register(spelling, OTHER_CASE, key)
-                elif taken == SAME_CASE or not equal_text(key, load_i64(spelling + 8), length):
+                    if taken != layout.SAME_CASE:
+                        set_register(spelling, layout.SAME_CASE, key)
+                        store_i64(register, layout.ABSENT)
+                elif taken == layout.NO_KEY:
+                    set_register(spelling, layout.OTHER_CASE, key)
+                elif taken == layout.SAME_CASE or not equal_text(key, load_i64(spelling + 8), length):
                     continue
                 if not _is_settled(register, True):
                     settled = _settle(value, register, pool, True)
-                    if load_i64(spelling) == SAME_CASE:
+                    if load_i64(spelling) == layout.SAME_CASE:
                         missing -= settled
                         if missing == 0:
                             return
@@ -294,7 +264,7 @@ def _descriptor(position: int, end: int) -> tuple[int, int]:
         code = load_be_i64(position + 2)
         return (code if HEADER_CODE <= code <= LAST_CODE else 0), position + 10
     if (head == 0xA300 or head == 0xB300) and position + 2 <= end:
-        return UNDECIDED, position
+        return layout.UNDECIDED, position
     return 0, position
 
 
@@ -333,16 +303,16 @@ def check_rest(late: int, end: int) -> int:
     That is the map of the application properties at `late` (0 for none, then nothing is left) and what follows it.
     """
     if late == 0:
-        return TRUE
+        return layout.TRUE
     _elements, stop, _count = _section(late, end, False)
     if stop > end:
-        return MALFORMED
+        return layout.MALFORMED
     if stop == end:
-        return TRUE
+        return layout.TRUE
     code, _value = _descriptor(stop, end)
-    if code == UNDECIDED:
-        return UNDECIDED
-    return TRUE if FIRST_BODY_CODE <= code <= LAST_CODE else MALFORMED
+    if code == layout.UNDECIDED:
+        return layout.UNDECIDED
+    return layout.TRUE if FIRST_BODY_CODE <= code <= LAST_CODE else layout.MALFORMED
 
 
 @inlined
@@ -363,23 +333,23 @@ def gather_early(position: int, end: int, program: int, registers: int, pool: in
             stop = position + 5 + size
             count = load_u8(position + 5)
             if size == 0:
-                return -MALFORMED
+                return -layout.MALFORMED
         elif head & 0xFFFFFF == APPLICATION_PROPERTIES_HEAD:
-            return position + 3 if position + 3 <= end else -MALFORMED
+            return position + 3 if position + 3 <= end else -layout.MALFORMED
         else:
             code, value = _descriptor(position, end)
             if code >= APPLICATION_PROPERTIES_CODE:
                 if code == APPLICATION_PROPERTIES_CODE:
                     return value
-                return 0 if code <= LAST_CODE else -MALFORMED
+                return 0 if code <= LAST_CODE else -layout.MALFORMED
             if code < HEADER_CODE:
-                return -UNDECIDED if code == UNDECIDED else -MALFORMED
+                return -layout.UNDECIDED if code == layout.UNDECIDED else -layout.MALFORMED
             is_list = _is_list(code)
             elements, stop, count = _section(value, end, is_list)
         if code <= previous or stop > end:
-            return -MALFORMED
+            return -layout.MALFORMED
         previous = code
-        wanted = load_i64(program + WANTED_SECTIONS + 8 * (code - HEADER_CODE))
+        wanted = load_i64(program + layout.WANTED_SECTIONS + 8 * (code - HEADER_CODE))
         if wanted != 0:
             if is_list:
                 _read_list(elements, stop, count, program + wanted, registers, pool)
@@ -395,8 +365,8 @@ def gather_late(value: int, end: int, program: int, registers: int, pool: int) -
     elements, stop, count = _section(value, end, False)
     if stop > end:
         return False
-    keys = program + load_i64(program + APPLICATION_KEYS)
-    if load_i64(keys + KEYS_IGNORE_CASE) != 0:
+    keys = program + load_i64(program + layout.APPLICATION_KEYS)
+    if load_i64(keys + layout.KEYS_IGNORE_CASE) != 0:
         _read_map_in_any_case(elements, stop, count >> 1, keys, registers, pool)
     else:
         _read_map(elements, stop, count >> 1, keys, True, registers, pool)
@@ -412,19 +382,19 @@ def gather_footer(position: int, end: int, program: int, registers: int, pool: i
     in_body = False
     while position < end:
         code, value = _descriptor(position, end)
-        if code == UNDECIDED:
-            return UNDECIDED
+        if code == layout.UNDECIDED:
+            return layout.UNDECIDED
         if code == LAST_CODE:
             elements, stop, count = _section(value, end, False)
             if stop <= end:
-                keys = program + load_i64(program + FOOTER_KEYS)
+                keys = program + load_i64(program + layout.FOOTER_KEYS)
                 _read_annotations(elements, stop, count >> 1, keys, registers, pool)
-            return TRUE
+            return layout.TRUE
         if code >= FIRST_BODY_CODE:
             in_body = True
             position = skip_rare(value, end, pool)
         elif code < HEADER_CODE or in_body:
-            return TRUE
+            return layout.TRUE
         else:
             _elements, position, _count = _section(value, end, _is_list(code))
-    return TRUE
+    return layout.TRUE

@@ -44,7 +44,7 @@ from headgate.language.parser import (
 from headgate.language.servicebus.limits import DEFAULT_LIMITS
 from headgate.language.servicebus.printer import KEYWORDS, print_tree
 from headgate.language.servicebus.system_properties import missing_system_property, system_property
-from headgate.language.servicebus.values import INTEGER_LIMIT, TICKS_PER_MS, Kind, kind_of, time_span, value_of
+from headgate.language.servicebus.values import INTEGER_LIMIT, TICKS_PER_MS, ValueKind, kind_of, time_span, value_of
 from headgate.language.servicebus.values import arithmetic as calculated
 from headgate.language.servicebus.values import compare as compared
 from headgate.language.servicebus.values import signed as with_sign
@@ -330,7 +330,7 @@ def typed_constant(given: object) -> AmqpValue:
 
 def _seen(typed: AmqpValue) -> Value:
     value = value_of(typed)
-    if isinstance(value, AmqpValue) and kind_of(value) is Kind.OTHER:
+    if isinstance(value, AmqpValue) and kind_of(value) is ValueKind.OTHER:
         raise ConfigError(f"a {value.type.value} is no value of Service Bus")
     return value
 

@@ -53,7 +53,7 @@ INTEGERS = frozenset(
 """The types that hold an integer."""
 
 
-class Kind(enum.Enum):
+class ValueKind(enum.Enum):
     """The kinds of values, by their names in messages of errors; only values of one kind compare."""
 
     BOOLEAN = "boolean"
@@ -66,14 +66,14 @@ class Kind(enum.Enum):
     OTHER = "value of another type"
 
 
-_ORDERED = frozenset({Kind.NUMBER, Kind.STRING, Kind.DATE_TIME, Kind.TIME_SPAN})
+_ORDERED = frozenset({ValueKind.NUMBER, ValueKind.STRING, ValueKind.DATE_TIME, ValueKind.TIME_SPAN})
 _KINDS = {
-    **dict.fromkeys((*DECIMAL_SIZES, AmqpType.CHAR), Kind.NUMBER),
-    AmqpType.TIMESTAMP: Kind.DATE_TIME,
-    AmqpType.UUID: Kind.GUID,
-    AmqpType.BINARY: Kind.BINARY,
+    **dict.fromkeys((*DECIMAL_SIZES, AmqpType.CHAR), ValueKind.NUMBER),
+    AmqpType.TIMESTAMP: ValueKind.DATE_TIME,
+    AmqpType.UUID: ValueKind.GUID,
+    AmqpType.BINARY: ValueKind.BINARY,
 }
-_DESCRIBED_KINDS = {TIME_SPAN: Kind.TIME_SPAN, DATE_TIME_OFFSET: Kind.DATE_TIME}
+_DESCRIBED_KINDS = {TIME_SPAN: ValueKind.TIME_SPAN, DATE_TIME_OFFSET: ValueKind.DATE_TIME}
 
 Number: TypeAlias = int | float | Fraction
 
@@ -104,19 +104,19 @@ def described_as(typed: AmqpValue) -> str | None:
     return descriptor.value if descriptor.type is AmqpType.SYMBOL else None
 
 
-def kind_of(value: Value) -> Kind:
+def kind_of(value: Value) -> ValueKind:
     """The kind of a value that is not unknown."""
     if isinstance(value, bool):
-        return Kind.BOOLEAN
+        return ValueKind.BOOLEAN
     if isinstance(value, int | float):
-        return Kind.NUMBER
+        return ValueKind.NUMBER
     if isinstance(value, bytes):
-        return Kind.STRING
+        return ValueKind.STRING
     assert value is not None
     if value.type is AmqpType.DESCRIBED:
         kind = _DESCRIBED_KINDS.get(described_as(value) or "")
-        return kind if kind is not None and value.value.value.type is AmqpType.LONG else Kind.OTHER
-    return _KINDS.get(value.type, Kind.OTHER)
+        return kind if kind is not None and value.value.value.type is AmqpType.LONG else ValueKind.OTHER
+    return _KINDS.get(value.type, ValueKind.OTHER)
 
 
 def typed_value(value: Value) -> AmqpValue:
@@ -179,7 +179,7 @@ def compare(operator: CompareOperator, left: Value, right: Value) -> bool | None
     if left is None or right is None:
         return None
     kind, other = kind_of(left), kind_of(right)
-    if kind is not other or kind is Kind.OTHER:
+    if kind is not other or kind is ValueKind.OTHER:
         raise EvaluationFailed(f"a {kind.value} does not compare with a {other.value}")
     if kind in _ORDERED:
         return _holds(operator, *_sortable(kind, left, right))
@@ -198,18 +198,18 @@ def equals(left: Value, right: Value) -> bool:
     if left is None or right is None:
         return False
     kind = kind_of(left)
-    if kind is not kind_of(right) or kind is Kind.OTHER:
+    if kind is not kind_of(right) or kind is ValueKind.OTHER:
         return False
-    if kind is Kind.NUMBER:
+    if kind is ValueKind.NUMBER:
         return number_of(left) == number_of(right)
     return left == right if kind not in _ORDERED else _holds(CompareOperator.EQUAL, *_sortable(kind, left, right))
 
 
-def _sortable(kind: Kind, left: Value, right: Value) -> tuple[Number, Number] | tuple[bytes, bytes]:
+def _sortable(kind: ValueKind, left: Value, right: Value) -> tuple[Number, Number] | tuple[bytes, bytes]:
     match kind:
-        case Kind.NUMBER:
+        case ValueKind.NUMBER:
             return _promoted(number_of(left), number_of(right))
-        case Kind.STRING:
+        case ValueKind.STRING:
             assert isinstance(left, bytes) and isinstance(right, bytes)
             return _utf16(left), _utf16(right)
         case _:
@@ -251,17 +251,17 @@ def arithmetic(operator: ArithmeticOperator, left: Value, right: Value) -> Value
     if left is None or right is None:
         return None
     kinds = kind_of(left), kind_of(right)
-    if operator is ArithmeticOperator.ADD and Kind.STRING in kinds:
+    if operator is ArithmeticOperator.ADD and ValueKind.STRING in kinds:
         return _joined(left, right)
-    if kinds == (Kind.NUMBER, Kind.NUMBER):
+    if kinds == (ValueKind.NUMBER, ValueKind.NUMBER):
         return _calculated(operator, number_of(left), number_of(right))
     if operator in (ArithmeticOperator.ADD, ArithmeticOperator.SUBTRACT):
         sign = 1 if operator is ArithmeticOperator.ADD else -1
-        if kinds == (Kind.DATE_TIME, Kind.DATE_TIME) and sign < 0:
+        if kinds == (ValueKind.DATE_TIME, ValueKind.DATE_TIME) and sign < 0:
             return time_span(ticks_of(left) - ticks_of(right))
-        if kinds == (Kind.TIME_SPAN, Kind.TIME_SPAN):
+        if kinds == (ValueKind.TIME_SPAN, ValueKind.TIME_SPAN):
             return time_span(ticks_of(left) + sign * ticks_of(right))
-        if kinds == (Kind.DATE_TIME, Kind.TIME_SPAN):
+        if kinds == (ValueKind.DATE_TIME, ValueKind.TIME_SPAN):
             assert isinstance(left, AmqpValue)
             with_offset = left.type is AmqpType.DESCRIBED
             return date_time(ticks_of(left) + sign * ticks_of(right), with_offset=with_offset)
@@ -323,9 +323,9 @@ def signed(negative: bool, value: Value) -> Value:
     if value is None:
         return None
     kind = kind_of(value)
-    number = number_of(value) if kind is Kind.NUMBER else None
+    number = number_of(value) if kind is ValueKind.NUMBER else None
     if number is None or isinstance(number, Fraction):
-        what = "decimal" if kind is Kind.NUMBER else kind.value
+        what = "decimal" if kind is ValueKind.NUMBER else kind.value
         raise EvaluationFailed(f"unary {'-' if negative else '+'} does not take a {what}")
     if isinstance(number, float):
         return -number if negative else number
@@ -345,16 +345,16 @@ def text_of(value: Value) -> bytes:
         return value
     kind = kind_of(value)
     match kind:
-        case Kind.BOOLEAN:
+        case ValueKind.BOOLEAN:
             text = "True" if value else "False"
-        case Kind.NUMBER:
+        case ValueKind.NUMBER:
             text = _number_text(value)
-        case Kind.GUID:
+        case ValueKind.GUID:
             assert isinstance(value, AmqpValue)
             text = str(value.value)
-        case Kind.DATE_TIME:
+        case ValueKind.DATE_TIME:
             text = _date_text(ticks_of(value))
-        case Kind.TIME_SPAN:
+        case ValueKind.TIME_SPAN:
             text = _time_span_text(ticks_of(value))
         case _:
             raise EvaluationFailed(f"a {kind.value} has no text")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from headgate.language.servicebus.printer import constant_text, property_text
 from headgate.language.servicebus.system_properties import CORRELATION_FIELDS, system_property
-from headgate.language.servicebus.values import Kind, kind_of, number_of
+from headgate.language.servicebus.values import ValueKind, kind_of, number_of
 from headgate.language.tree import (
     And,
     Compare,
@@ -91,12 +91,12 @@ def _condition(node: Node) -> tuple[str, str] | None:
     field, constant = (node.left, node.right) if isinstance(node.left, Field) else (node.right, node.left)
     if not isinstance(field, Field) or not isinstance(constant, Constant) or constant.value is None:
         return None
-    if kind_of(constant.value) is Kind.NUMBER and not -_EXACT_LIMIT < number_of(constant.value) < _EXACT_LIMIT:
+    if kind_of(constant.value) is ValueKind.NUMBER and not -_EXACT_LIMIT < number_of(constant.value) < _EXACT_LIMIT:
         return None
     if field.reference.section is Section.APPLICATION_PROPERTIES:
         name = (field.reference.key or b"").decode(errors="replace")
         return f"properties.{property_text(name)}", constant_text(constant.value)
     system_field = _SYSTEM_FIELDS.get(field.reference)
-    if system_field is None or kind_of(constant.value) is not Kind.STRING:
+    if system_field is None or kind_of(constant.value) is not ValueKind.STRING:
         return None
     return system_field, constant_text(constant.value)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import enum
 import functools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,9 @@ from headgate.errors import ConfigError
 from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 COLUMNS: tuple[str, ...] = (
     "header",
@@ -40,7 +43,7 @@ COLUMNS: tuple[str, ...] = (
 """Every column a message has, in the order in which they are shown."""
 
 
-class Kind(enum.Enum):
+class SparkType(enum.Enum):
     """Spark's scalar types that a column of a message can have; the value is the name in Spark's DDL."""
 
     BOOLEAN = "boolean"
@@ -58,30 +61,30 @@ class Kind(enum.Enum):
 
 _SYNONYMS = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
 
-INTEGER_RANGES: dict[Kind, tuple[int, int]] = {
-    Kind.TINYINT: (-(2**7), 2**7 - 1),
-    Kind.SMALLINT: (-(2**15), 2**15 - 1),
-    Kind.INT: (-(2**31), 2**31 - 1),
-    Kind.BIGINT: (-(2**63), 2**63 - 1),
+INTEGER_RANGES: dict[SparkType, tuple[int, int]] = {
+    SparkType.TINYINT: (-(2**7), 2**7 - 1),
+    SparkType.SMALLINT: (-(2**15), 2**15 - 1),
+    SparkType.INT: (-(2**31), 2**31 - 1),
+    SparkType.BIGINT: (-(2**63), 2**63 - 1),
 }
 """Inclusive ranges of the integer kinds."""
 
-HEADER_KINDS: dict[str, Kind] = dict(
+HEADER_TYPES: dict[str, SparkType] = dict(
     zip(
         (field.replace("-", "_") for field in HEADER_FIELDS),
-        (Kind.BOOLEAN, Kind.SMALLINT, Kind.BIGINT, Kind.BOOLEAN, Kind.BIGINT),
+        (SparkType.BOOLEAN, SparkType.SMALLINT, SparkType.BIGINT, SparkType.BOOLEAN, SparkType.BIGINT),
         strict=True,
     )
 )
 """Fields of the `header` column, in the order of the section's list."""
 
-PROPERTIES_KINDS: dict[str, Kind] = {
+PROPERTIES_TYPES: dict[str, SparkType] = {
     name: {
-        "user_id": Kind.BINARY,
-        "absolute_expiry_time": Kind.TIMESTAMP,
-        "creation_time": Kind.TIMESTAMP,
-        "group_sequence": Kind.BIGINT,
-    }.get(name, Kind.STRING)
+        "user_id": SparkType.BINARY,
+        "absolute_expiry_time": SparkType.TIMESTAMP,
+        "creation_time": SparkType.TIMESTAMP,
+        "group_sequence": SparkType.BIGINT,
+    }.get(name, SparkType.STRING)
     for name in (field.replace("-", "_") for field in PROPERTIES_FIELDS)
 }
 """Fields of the `properties` column, in the order of the section's list."""
@@ -92,13 +95,32 @@ class DeclaredProperty:
     """One application property with the type of its column; `precision` counts for decimals only (scale is 0)."""
 
     name: str
-    kind: Kind
+    kind: SparkType
     precision: int = 0
 
     @property
     def ddl(self) -> str:
         """The type in Spark's DDL."""
-        return f"decimal({self.precision},0)" if self.kind is Kind.DECIMAL else self.kind.value
+        return f"decimal({self.precision},0)" if self.kind is SparkType.DECIMAL else self.kind.value
+
+
+@dataclass(slots=True)
+class Mismatches:
+    """How many values of declared properties are null because they do not fit, and the first row that has one."""
+
+    count: int = 0
+    first_row: int | None = None
+
+    def add(self, row: int, count: int = 1) -> None:
+        """Note some from a row on; rows may come in any order."""
+        if count:
+            self.count += count
+            self.first_row = row if self.first_row is None else min(row, self.first_row)
+
+    def add_all(self, others: Mismatches, rows: Sequence[int] | NDArray[np.int64]) -> None:
+        """Note those of another table, whose row i is `rows[i]` here; `rows` rise."""
+        if others.first_row is not None:
+            self.add(int(rows[others.first_row]), others.count)
 
 
 _DECLARATION = re.compile(
@@ -132,11 +154,11 @@ def declared_properties(text: str) -> tuple[DeclaredProperty, ...]:
 
 def _declared(name: str, type_name: str, precision: str | None, scale: str | None) -> DeclaredProperty:
     try:
-        kind = Kind(_SYNONYMS.get(type_name, type_name))
+        kind = SparkType(_SYNONYMS.get(type_name, type_name))
     except ValueError:
-        known = ", ".join("decimal(p,0)" if kind is Kind.DECIMAL else kind.value for kind in Kind)
+        known = ", ".join("decimal(p,0)" if kind is SparkType.DECIMAL else kind.value for kind in SparkType)
         raise ConfigError(f"properties: {name!r} is declared {type_name!r}; expected one of {known}") from None
-    if kind is not Kind.DECIMAL:
+    if kind is not SparkType.DECIMAL:
         if precision is not None:
             raise ConfigError(f"properties: {name!r}: the type {type_name} takes no precision")
         return DeclaredProperty(name, kind)
@@ -148,23 +170,23 @@ def _declared(name: str, type_name: str, precision: str | None, scale: str | Non
     return DeclaredProperty(name, kind, int(precision or 10))
 
 
-def arrow_kind(kind: Kind, precision: int = 0) -> pa.DataType:
+def arrow_kind(kind: SparkType, precision: int = 0) -> pa.DataType:
     """The Arrow type that Spark uses for a scalar kind."""
     import pyarrow as pa
 
-    if kind is Kind.DECIMAL:
+    if kind is SparkType.DECIMAL:
         return pa.decimal128(precision, 0)
     return {
-        Kind.BOOLEAN: pa.bool_(),
-        Kind.TINYINT: pa.int8(),
-        Kind.SMALLINT: pa.int16(),
-        Kind.INT: pa.int32(),
-        Kind.BIGINT: pa.int64(),
-        Kind.FLOAT: pa.float32(),
-        Kind.DOUBLE: pa.float64(),
-        Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-        Kind.STRING: pa.string(),
-        Kind.BINARY: pa.binary(),
+        SparkType.BOOLEAN: pa.bool_(),
+        SparkType.TINYINT: pa.int8(),
+        SparkType.SMALLINT: pa.int16(),
+        SparkType.INT: pa.int32(),
+        SparkType.BIGINT: pa.int64(),
+        SparkType.FLOAT: pa.float32(),
+        SparkType.DOUBLE: pa.float64(),
+        SparkType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+        SparkType.STRING: pa.string(),
+        SparkType.BINARY: pa.binary(),
     }[kind]
 
 
@@ -189,9 +211,9 @@ def column_type(column: str, properties: tuple[DeclaredProperty, ...] | None = N
     import pyarrow as pa
 
     if column == "header":
-        return pa.struct([(name, arrow_kind(kind)) for name, kind in HEADER_KINDS.items()])
+        return pa.struct([(name, arrow_kind(kind)) for name, kind in HEADER_TYPES.items()])
     if column == "properties":
-        return pa.struct([(name, arrow_kind(kind)) for name, kind in PROPERTIES_KINDS.items()])
+        return pa.struct([(name, arrow_kind(kind)) for name, kind in PROPERTIES_TYPES.items()])
     if column == "application_properties" and properties is not None:
         return pa.struct([(declared.name, arrow_kind(declared.kind, declared.precision)) for declared in properties])
     if column in ("application_properties", "message_annotations"):
@@ -207,9 +229,9 @@ def column_ddl(column: str, properties: tuple[DeclaredProperty, ...] | None = No
     Raises ConfigError for a name that is no column.
     """
     if column == "header":
-        return _struct_ddl({name: kind.value for name, kind in HEADER_KINDS.items()})
+        return _struct_ddl({name: kind.value for name, kind in HEADER_TYPES.items()})
     if column == "properties":
-        return _struct_ddl({name: kind.value for name, kind in PROPERTIES_KINDS.items()})
+        return _struct_ddl({name: kind.value for name, kind in PROPERTIES_TYPES.items()})
     if column == "application_properties" and properties is not None:
         return _struct_ddl({declared.name: declared.ddl for declared in properties})
     if column in ("application_properties", "message_annotations"):

@@ -14,18 +14,18 @@ from typing import Any, get_args, get_type_hints
 from headgate.errors import RemoteProtocolError
 from headgate.protocols.amqp091.codes import ReplyCode
 from headgate.protocols.amqp091.fields import decode_table, encode_table
-from headgate.protocols.amqp091.methods import METHODS, BasicAck, Form, Method
+from headgate.protocols.amqp091.methods import METHODS, BasicAck, Domain, Method
 
 _HEAD = struct.Struct(">HH")
-_NUMBERS = {form: struct.Struct(form.value) for form in Form if form.value.startswith(">")}
+_NUMBERS = {form: struct.Struct(form.value) for form in Domain if form.value.startswith(">")}
 
 
-def _layout(method: type[Method]) -> tuple[tuple[str, Form], ...]:
+def _layout(method: type[Method]) -> tuple[tuple[str, Domain], ...]:
     hints = get_type_hints(method, include_extras=True)
     return tuple((name, get_args(hints[name])[1]) for name in method.__struct_fields__)
 
 
-_LAYOUTS: dict[type[Method], tuple[tuple[str, Form], ...]] = {method: _layout(method) for method in METHODS.values()}
+_LAYOUTS: dict[type[Method], tuple[tuple[str, Domain], ...]] = {method: _layout(method) for method in METHODS.values()}
 _CACHED_BYTES = 128
 _ACK = struct.Struct(">HHQB")
 
@@ -56,19 +56,19 @@ def _decode(payload: bytes) -> Method:
     values: list[Any] = []
     bit = 8
     for _, form in _LAYOUTS[method]:
-        if form is Form.BIT:
+        if form is Domain.BIT:
             if bit == 8:
                 position, bit = _within(method, position, 1, stop), 0
             values.append(bool(payload[position - 1] >> bit & 1))
             bit += 1
             continue
         bit = 8
-        if form is Form.TABLE:
+        if form is Domain.TABLE:
             value, position = decode_table(payload, position, stop)
             values.append(value)
             continue
-        if form is Form.SHORT_STRING or form is Form.LONG_STRING:
-            width = 1 if form is Form.SHORT_STRING else 4
+        if form is Domain.SHORT_STRING or form is Domain.LONG_STRING:
+            width = 1 if form is Domain.SHORT_STRING else 4
             start = _within(method, position, width, stop)
             position = _within(method, start, int.from_bytes(payload[position:start], "big"), stop)
             octets = payload[start:position]
@@ -100,18 +100,18 @@ def encode_method(method: Method) -> bytes:
     bits, count = 0, 0
     for name, form in _LAYOUTS[type(method)]:
         value = getattr(method, name)
-        if form is Form.BIT:
+        if form is Domain.BIT:
             bits |= value << count
             count += 1
             continue
         if count:
             parts.append(bytes([bits]))
             bits, count = 0, 0
-        if form is Form.TABLE:
+        if form is Domain.TABLE:
             parts.append(encode_table(value))
-        elif form is Form.SHORT_STRING:
+        elif form is Domain.SHORT_STRING:
             parts.append(encode_short_string(value))
-        elif form is Form.LONG_STRING:
+        elif form is Domain.LONG_STRING:
             parts += (len(value).to_bytes(4, "big"), value)
         else:
             parts.append(_NUMBERS[form].pack(value))

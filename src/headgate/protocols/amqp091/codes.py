@@ -7,26 +7,7 @@ from __future__ import annotations
 
 import enum
 
-from headgate.errors import (
-    AccessRefusedError,
-    AuthenticationError,
-    BrokerError,
-    FilterError,
-    HeadgateError,
-    LimitExceededError,
-    LogError,
-    OffsetOutOfRangeError,
-    PreconditionFailedError,
-    ReservedNameError,
-    ResourceExistsError,
-    ResourceNotFoundError,
-    StorageFullError,
-    StreamExistsError,
-    StreamLockedError,
-    StreamNotFoundError,
-    StreamReadOnlyError,
-    UnsupportedError,
-)
+from headgate import errors
 
 
 class ReplyCode(enum.IntEnum):
@@ -66,29 +47,31 @@ CHANNEL_CODES = frozenset(
 )
 """Codes that close the channel; every other one closes the connection."""
 
-ERROR_CODES: dict[type[HeadgateError], ReplyCode] = {
-    ResourceNotFoundError: ReplyCode.NOT_FOUND,
-    ResourceExistsError: ReplyCode.PRECONDITION_FAILED,
-    PreconditionFailedError: ReplyCode.PRECONDITION_FAILED,
-    ReservedNameError: ReplyCode.ACCESS_REFUSED,
-    AccessRefusedError: ReplyCode.ACCESS_REFUSED,
-    AuthenticationError: ReplyCode.ACCESS_REFUSED,
-    UnsupportedError: ReplyCode.NOT_IMPLEMENTED,
-    LimitExceededError: ReplyCode.RESOURCE_ERROR,
-    BrokerError: ReplyCode.INTERNAL_ERROR,
-    FilterError: ReplyCode.PRECONDITION_FAILED,
-    StreamNotFoundError: ReplyCode.NOT_FOUND,
-    StreamExistsError: ReplyCode.PRECONDITION_FAILED,
-    StreamLockedError: ReplyCode.RESOURCE_LOCKED,
-    StreamReadOnlyError: ReplyCode.ACCESS_REFUSED,
-    OffsetOutOfRangeError: ReplyCode.PRECONDITION_FAILED,
-    StorageFullError: ReplyCode.RESOURCE_ERROR,
-    LogError: ReplyCode.INTERNAL_ERROR,
+ERROR_CODES: dict[type[errors.HeadgateError], ReplyCode] = {
+    errors.ResourceNotFoundError: ReplyCode.NOT_FOUND,
+    errors.ResourceExistsError: ReplyCode.PRECONDITION_FAILED,
+    errors.PreconditionFailedError: ReplyCode.PRECONDITION_FAILED,
+    errors.ReservedNameError: ReplyCode.ACCESS_REFUSED,
+    errors.AccessRefusedError: ReplyCode.ACCESS_REFUSED,
+    errors.AuthenticationError: ReplyCode.ACCESS_REFUSED,
+    errors.UnsupportedError: ReplyCode.NOT_IMPLEMENTED,
+    errors.LimitExceededError: ReplyCode.RESOURCE_ERROR,
+    errors.BrokerError: ReplyCode.INTERNAL_ERROR,
+    errors.FilterError: ReplyCode.PRECONDITION_FAILED,
+    errors.StreamNotFoundError: ReplyCode.NOT_FOUND,
+    errors.StreamExistsError: ReplyCode.PRECONDITION_FAILED,
+    errors.StreamLockedError: ReplyCode.RESOURCE_LOCKED,
+    errors.StreamReadOnlyError: ReplyCode.ACCESS_REFUSED,
+    errors.OffsetOutOfRangeError: ReplyCode.PRECONDITION_FAILED,
+    errors.StorageFullError: ReplyCode.RESOURCE_ERROR,
+    # What is wrong with the files of one stream must not end the connection. RabbitMQ says the same of a stream that
+    # has no running replica.
+    errors.LogError: ReplyCode.PRECONDITION_FAILED,
 }
 """The code of each error; a class that is missing has that of its nearest base."""
 
 
-def reply_code(error: HeadgateError) -> ReplyCode:
+def reply_code(error: errors.HeadgateError) -> ReplyCode:
     """What an error is answered with."""
     for kind in type(error).__mro__:
         if kind in ERROR_CODES:

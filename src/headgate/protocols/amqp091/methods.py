@@ -14,8 +14,8 @@ import msgspec
 from headgate.protocols.amqp091.fields import Table
 
 
-class Form(enum.Enum):
-    """How a field is laid out."""
+class Domain(enum.Enum):
+    """The elementary domain of a method's argument, which says how it is laid out (AMQP 0.9.1, section 4.2.5)."""
 
     BIT = "bit"
     OCTET = ">B"
@@ -27,14 +27,14 @@ class Form(enum.Enum):
     TABLE = "table"
 
 
-Bit = Annotated[bool, Form.BIT]
-Octet = Annotated[int, Form.OCTET]
-Short = Annotated[int, Form.SHORT]
-Long = Annotated[int, Form.LONG]
-LongLong = Annotated[int, Form.LONG_LONG]
-ShortString = Annotated[str, Form.SHORT_STRING]
-LongString = Annotated[bytes, Form.LONG_STRING]
-Arguments = Annotated[Table, Form.TABLE]
+Bit = Annotated[bool, Domain.BIT]
+Octet = Annotated[int, Domain.OCTET]
+Short = Annotated[int, Domain.SHORT]
+Long = Annotated[int, Domain.LONG]
+LongLong = Annotated[int, Domain.LONG_LONG]
+ShortString = Annotated[str, Domain.SHORT_STRING]
+LongString = Annotated[bytes, Domain.LONG_STRING]
+Arguments = Annotated[Table, Domain.TABLE]
 
 
 class Method(msgspec.Struct, frozen=True):

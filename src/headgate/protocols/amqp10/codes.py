@@ -9,29 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 
-from headgate.errors import (
-    AccessRefusedError,
-    AuthenticationError,
-    BrokerError,
-    ConfigError,
-    FilterError,
-    HeadgateError,
-    LimitExceededError,
-    LogError,
-    MessageError,
-    OffsetOutOfRangeError,
-    PreconditionFailedError,
-    ReservedNameError,
-    ResourceExistsError,
-    ResourceNotFoundError,
-    StorageFullError,
-    StreamExistsError,
-    StreamLockedError,
-    StreamNotFoundError,
-    StreamReadOnlyError,
-    UnsuitableArgumentError,
-    UnsupportedError,
-)
+from headgate import errors
 
 
 class Condition(enum.StrEnum):
@@ -71,53 +49,53 @@ class SaslCode(enum.IntEnum):
     SYS_TEMP = 4
 
 
-CONDITIONS: Mapping[type[HeadgateError], Condition] = {
-    AccessRefusedError: Condition.UNAUTHORIZED_ACCESS,
-    AuthenticationError: Condition.UNAUTHORIZED_ACCESS,
-    LimitExceededError: Condition.RESOURCE_LIMIT_EXCEEDED,
-    PreconditionFailedError: Condition.PRECONDITION_FAILED,
-    ResourceExistsError: Condition.PRECONDITION_FAILED,
-    ResourceNotFoundError: Condition.NOT_FOUND,
-    UnsupportedError: Condition.NOT_IMPLEMENTED,
-    BrokerError: Condition.PRECONDITION_FAILED,
-    OffsetOutOfRangeError: Condition.PRECONDITION_FAILED,
-    StorageFullError: Condition.RESOURCE_LIMIT_EXCEEDED,
-    StreamExistsError: Condition.PRECONDITION_FAILED,
-    StreamLockedError: Condition.RESOURCE_LOCKED,
-    StreamNotFoundError: Condition.NOT_FOUND,
-    StreamReadOnlyError: Condition.NOT_ALLOWED,
-    LogError: Condition.INTERNAL_ERROR,
-    MessageError: Condition.DECODE_ERROR,
-    FilterError: Condition.INVALID_FIELD,
-    ConfigError: Condition.INVALID_FIELD,
+CONDITIONS: Mapping[type[errors.HeadgateError], Condition] = {
+    errors.AccessRefusedError: Condition.UNAUTHORIZED_ACCESS,
+    errors.AuthenticationError: Condition.UNAUTHORIZED_ACCESS,
+    errors.LimitExceededError: Condition.RESOURCE_LIMIT_EXCEEDED,
+    errors.PreconditionFailedError: Condition.PRECONDITION_FAILED,
+    errors.ResourceExistsError: Condition.PRECONDITION_FAILED,
+    errors.ResourceNotFoundError: Condition.NOT_FOUND,
+    errors.UnsupportedError: Condition.NOT_IMPLEMENTED,
+    errors.BrokerError: Condition.PRECONDITION_FAILED,
+    errors.OffsetOutOfRangeError: Condition.PRECONDITION_FAILED,
+    errors.StorageFullError: Condition.RESOURCE_LIMIT_EXCEEDED,
+    errors.StreamExistsError: Condition.PRECONDITION_FAILED,
+    errors.StreamLockedError: Condition.RESOURCE_LOCKED,
+    errors.StreamNotFoundError: Condition.NOT_FOUND,
+    errors.StreamReadOnlyError: Condition.NOT_ALLOWED,
+    errors.LogError: Condition.INTERNAL_ERROR,
+    errors.MessageError: Condition.DECODE_ERROR,
+    errors.FilterError: Condition.INVALID_FIELD,
+    errors.ConfigError: Condition.INVALID_FIELD,
 }
 """The condition that tells a peer of an error; a class that is missing has that of its nearest base class."""
 
-STATUSES: Mapping[type[HeadgateError], int] = {
-    AccessRefusedError: 403,
-    ResourceNotFoundError: 404,
-    StreamNotFoundError: 404,
-    ReservedNameError: 403,
-    ResourceExistsError: 409,
-    UnsuitableArgumentError: 409,
-    PreconditionFailedError: 400,
-    UnsupportedError: 400,
-    LimitExceededError: 400,
-    AuthenticationError: 403,
-    BrokerError: 500,
-    StreamExistsError: 409,
-    StreamLockedError: 409,
-    StreamReadOnlyError: 403,
-    OffsetOutOfRangeError: 400,
-    LogError: 500,
-    FilterError: 400,
-    ConfigError: 400,
-    MessageError: 400,
+STATUSES: Mapping[type[errors.HeadgateError], int] = {
+    errors.AccessRefusedError: 403,
+    errors.ResourceNotFoundError: 404,
+    errors.StreamNotFoundError: 404,
+    errors.ReservedNameError: 403,
+    errors.ResourceExistsError: 409,
+    errors.UnsuitableArgumentError: 409,
+    errors.PreconditionFailedError: 400,
+    errors.UnsupportedError: 400,
+    errors.LimitExceededError: 400,
+    errors.AuthenticationError: 403,
+    errors.BrokerError: 500,
+    errors.StreamExistsError: 409,
+    errors.StreamLockedError: 409,
+    errors.StreamReadOnlyError: 403,
+    errors.OffsetOutOfRangeError: 400,
+    errors.LogError: 500,
+    errors.FilterError: 400,
+    errors.ConfigError: 400,
+    errors.MessageError: 400,
 }
 """The status of a management response that tells of an error, looked up likewise."""
 
 
-def condition_of(error: HeadgateError) -> Condition:
+def condition_of(error: errors.HeadgateError) -> Condition:
     """The condition of an error."""
     for kind in type(error).__mro__:
         if kind in CONDITIONS:
@@ -125,7 +103,7 @@ def condition_of(error: HeadgateError) -> Condition:
     return Condition.INTERNAL_ERROR
 
 
-def status_of(error: HeadgateError) -> int:
+def status_of(error: errors.HeadgateError) -> int:
     """The status of an error of a management request."""
     for kind in type(error).__mro__:
         if kind in STATUSES:

@@ -31,7 +31,7 @@ class _Mismatch(Exception):  # noqa: N818 - becomes a RemoteProtocolError that n
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FieldEncoding:
     """How a field is written: `decode` takes the bytes of exactly one value that is not null."""
 
     name: str
@@ -39,7 +39,7 @@ class Kind:
     encode: Callable[[Any], bytes]
 
 
-def _unsigned(name: str, constructors: dict[int, int]) -> Kind:
+def _unsigned(name: str, constructors: dict[int, int]) -> FieldEncoding:
     """`constructors` maps constructor bytes to the bytes behind them, shortest first."""
     forms = [(256**width, bytes([constructor]), width) for constructor, width in constructors.items()]
 
@@ -54,7 +54,7 @@ def _unsigned(name: str, constructors: dict[int, int]) -> Kind:
                 return constructor + value.to_bytes(width, "big")
         raise ConfigError(f"{value} is not {name}")
 
-    return Kind(name, decode, encode)
+    return FieldEncoding(name, decode, encode)
 
 
 def _decode_boolean(octets: bytes) -> bool:
@@ -65,7 +65,7 @@ def _decode_boolean(octets: bytes) -> bool:
     return octets[0] == 0x41
 
 
-def _typed(name: str, kind: AmqpType, plain: Callable[[Any], Any] = lambda value: value) -> Kind:
+def _typed(name: str, kind: AmqpType, plain: Callable[[Any], Any] = lambda value: value) -> FieldEncoding:
     """A field whose Python value says all; `plain` takes it out of an enum."""
 
     def decode(octets: bytes) -> Any:
@@ -74,7 +74,7 @@ def _typed(name: str, kind: AmqpType, plain: Callable[[Any], Any] = lambda value
             raise _Mismatch
         return value.value
 
-    return Kind(name, decode, lambda value: encode_value(AmqpValue(kind, plain(value))))
+    return FieldEncoding(name, decode, lambda value: encode_value(AmqpValue(kind, plain(value))))
 
 
 def _decode_symbols(octets: bytes) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ def _decode_map(octets: bytes) -> AmqpValue:
     return value
 
 
-BOOLEAN = Kind("a boolean", _decode_boolean, lambda value: b"\x41" if value else b"\x42")
+BOOLEAN = FieldEncoding("a boolean", _decode_boolean, lambda value: b"\x41" if value else b"\x42")
 UBYTE = _unsigned("a ubyte", {0x50: 1})
 USHORT = _unsigned("a ushort", {0x60: 2})
 UINT = _unsigned("a uint", {0x43: 0, 0x52: 1, 0x70: 4})
@@ -112,9 +112,9 @@ ULONG = _unsigned("a ulong", {0x44: 0, 0x53: 1, 0x80: 8})
 STRING = _typed("a string", AmqpType.STRING)
 SYMBOL = _typed("a symbol", AmqpType.SYMBOL, str)
 BINARY = _typed("a binary", AmqpType.BINARY)
-SYMBOLS = Kind("symbols", _decode_symbols, _encode_symbols)
-MAP = Kind("a map", _decode_map, encode_value)
-ANY = Kind("any value", decode_value, encode_value)
+SYMBOLS = FieldEncoding("symbols", _decode_symbols, _encode_symbols)
+MAP = FieldEncoding("a map", _decode_map, encode_value)
+ANY = FieldEncoding("any value", decode_value, encode_value)
 
 Boolean = Annotated[bool, BOOLEAN]
 Ubyte = Annotated[int, UBYTE]
@@ -132,7 +132,7 @@ Any_ = Annotated[AmqpValue, ANY]
 @dataclass(frozen=True, slots=True)
 class _Field:
     name: str
-    kind: Kind
+    kind: FieldEncoding
     mandatory: bool
     default: Any
 
@@ -193,15 +193,15 @@ def composite(code: int, symbol: str) -> Callable[[type[_C]], type[_C]]:
     return decorate
 
 
-def _kind(hint: Any) -> Kind:
+def _kind(hint: Any) -> FieldEncoding:
     for part in (hint, *get_args(hint)):
         for note in getattr(part, "__metadata__", ()):
-            if isinstance(note, Kind):
+            if isinstance(note, FieldEncoding):
                 return note
     raise TypeError(f"{hint} says no kind of field")
 
 
-def one_of(name: str, *choices: type[Composite]) -> Kind:
+def one_of(name: str, *choices: type[Composite]) -> FieldEncoding:
     """A field that holds one of some records."""
 
     def decode(octets: bytes) -> Composite:
@@ -210,7 +210,7 @@ def one_of(name: str, *choices: type[Composite]) -> Kind:
             raise _Mismatch
         return record
 
-    return Kind(name, decode, lambda record: record.encode())
+    return FieldEncoding(name, decode, lambda record: record.encode())
 
 
 def decode_composite(data: bytes, position: int, stop: int) -> tuple[Composite, int]:

@@ -18,7 +18,7 @@ from headgate.protocols.amqp10.composites import (
     Binary,
     Boolean,
     Composite,
-    Kind,
+    FieldEncoding,
     Map,
     String,
     Symbol,
@@ -79,7 +79,7 @@ def _encode_filter(entries: Sequence[RawEntry]) -> bytes:
     return b"\xc1" + bytes([len(content) + 1, count]) + content
 
 
-Filters = Annotated[tuple[RawEntry, ...], Kind("a filter map", _decode_filter, _encode_filter)]
+Filters = Annotated[tuple[RawEntry, ...], FieldEncoding("a filter map", _decode_filter, _encode_filter)]
 
 
 @composite(0x1D, "amqp:error:list")

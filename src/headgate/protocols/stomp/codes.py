@@ -2,53 +2,33 @@
 
 from __future__ import annotations
 
-from headgate.errors import (
-    AccessRefusedError,
-    AuthenticationError,
-    BrokerError,
-    FilterError,
-    HeadgateError,
-    LimitExceededError,
-    LogError,
-    OffsetOutOfRangeError,
-    PreconditionFailedError,
-    RemoteProtocolError,
-    ReservedNameError,
-    ResourceExistsError,
-    ResourceNotFoundError,
-    StorageFullError,
-    StreamExistsError,
-    StreamLockedError,
-    StreamNotFoundError,
-    StreamReadOnlyError,
-    UnsupportedError,
-)
+from headgate import errors
 
-ERROR_MESSAGES: dict[type[HeadgateError], str] = {
-    ResourceNotFoundError: "not_found",
-    ResourceExistsError: "precondition_failed",
-    PreconditionFailedError: "precondition_failed",
-    ReservedNameError: "access_refused",
-    AccessRefusedError: "access_refused",
-    AuthenticationError: "Bad CONNECT",
-    UnsupportedError: "not_implemented",
-    LimitExceededError: "resource_error",
-    BrokerError: "internal_error",
-    FilterError: "precondition_failed",
-    StreamNotFoundError: "not_found",
-    StreamExistsError: "precondition_failed",
-    StreamLockedError: "resource_locked",
-    StreamReadOnlyError: "access_refused",
-    OffsetOutOfRangeError: "precondition_failed",
-    StorageFullError: "resource_error",
-    LogError: "internal_error",
-    RemoteProtocolError: "Invalid frame",
+ERROR_MESSAGES: dict[type[errors.HeadgateError], str] = {
+    errors.ResourceNotFoundError: "not_found",
+    errors.ResourceExistsError: "precondition_failed",
+    errors.PreconditionFailedError: "precondition_failed",
+    errors.ReservedNameError: "access_refused",
+    errors.AccessRefusedError: "access_refused",
+    errors.AuthenticationError: "Bad CONNECT",
+    errors.UnsupportedError: "not_implemented",
+    errors.LimitExceededError: "resource_error",
+    errors.BrokerError: "internal_error",
+    errors.FilterError: "precondition_failed",
+    errors.StreamNotFoundError: "not_found",
+    errors.StreamExistsError: "precondition_failed",
+    errors.StreamLockedError: "resource_locked",
+    errors.StreamReadOnlyError: "access_refused",
+    errors.OffsetOutOfRangeError: "precondition_failed",
+    errors.StorageFullError: "resource_error",
+    errors.LogError: "internal_error",
+    errors.RemoteProtocolError: "Invalid frame",
 }
 """The name of each error; a class that is missing has that of its nearest base."""
 
 
-def error_message(error: HeadgateError) -> str:
+def error_message(error: errors.HeadgateError) -> str:
     """What an error is called. A RemoteProtocolError may bring its own name as its code."""
-    if isinstance(error, RemoteProtocolError) and isinstance(error.code, str):
+    if isinstance(error, errors.RemoteProtocolError) and isinstance(error.code, str):
         return error.code
     return next((ERROR_MESSAGES[kind] for kind in type(error).__mro__ if kind in ERROR_MESSAGES), "internal_error")

@@ -7,6 +7,7 @@ What is legal when:
     OPEN            SEND, SUBSCRIBE, UNSUBSCRIBE, ACK, NACK
     OPEN            DISCONNECT                       → LEAVING          nothing is read any more
     LEAVING         our `disconnected`               → CLOSED
+    OPEN, LEAVING   our `refuse`                     as it was          sent: ERROR
     any             our `fail`, or a wrong frame     → CLOSED           sent: ERROR
 
 Transactions (BEGIN, COMMIT, ABORT, the header `transaction`) are refused.
@@ -186,8 +187,22 @@ class ServerConnection:
         self, error: HeadgateError, *, receipt: str | None = None, headers: Iterable[tuple[str, str]] = ()
     ) -> None:
         """Say what is wrong, and end the connection. Harmless if it has ended."""
-        if self.state is ConnectionState.CLOSED:
-            return
+        if self.state is not ConnectionState.CLOSED:
+            self._tell(error, receipt, headers)
+            self.finish()
+
+    def refuse(
+        self, error: HeadgateError, *, receipt: str | None = None, headers: Iterable[tuple[str, str]] = ()
+    ) -> None:
+        """Say what is wrong with one stream, and go on; harmless if the connection has ended.
+
+        The standard has the connection end with every ERROR; RabbitMQ goes on behind that of a subscription that it
+        cancels.
+        """
+        if self.state is not ConnectionState.CLOSED:
+            self._tell(error, receipt, headers)
+
+    def _tell(self, error: HeadgateError, receipt: str | None, headers: Iterable[tuple[str, str]]) -> None:
         told = [
             ("message", error_message(error)),
             ("content-type", "text/plain"),
@@ -197,7 +212,6 @@ class ServerConnection:
         if receipt is not None:
             told.append(("receipt-id", receipt))
         self._output.append(encode_frame("ERROR", told, str(error).encode("utf-8", "replace"), self.version))
-        self.finish()
 
     def finish(self) -> None:
         """End it without a word: nothing more is read or said."""

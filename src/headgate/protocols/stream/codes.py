@@ -6,28 +6,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from headgate.errors import (
-    AccessRefusedError,
-    AuthenticationError,
-    BrokerError,
-    ConfigError,
-    FilterError,
-    HeadgateError,
-    LimitExceededError,
-    LogError,
-    LoopbackOnlyError,
-    MessageError,
-    OffsetOutOfRangeError,
-    PreconditionFailedError,
-    ProtocolError,
-    ResourceExistsError,
-    ResourceNotFoundError,
-    StreamExistsError,
-    StreamLockedError,
-    StreamNotFoundError,
-    StreamReadOnlyError,
-    UnsupportedError,
-)
+from headgate import errors
 
 REPLY_BIT = 0x8000
 """Set in the key of a reply."""
@@ -110,33 +89,33 @@ CLIENT_VERSIONS: tuple[tuple[int, int, int], ...] = (
 )
 """What our client can receive."""
 
-RESPONSE_CODES: dict[type[HeadgateError], ResponseCode] = {
-    ResourceNotFoundError: ResponseCode.STREAM_DOES_NOT_EXIST,
-    ResourceExistsError: ResponseCode.PRECONDITION_FAILED,
-    PreconditionFailedError: ResponseCode.PRECONDITION_FAILED,
-    AccessRefusedError: ResponseCode.ACCESS_REFUSED,
-    AuthenticationError: ResponseCode.AUTHENTICATION_FAILURE,
-    LoopbackOnlyError: ResponseCode.LOOPBACK_ONLY,
-    UnsupportedError: ResponseCode.PRECONDITION_FAILED,
-    LimitExceededError: ResponseCode.PRECONDITION_FAILED,
-    BrokerError: ResponseCode.INTERNAL_ERROR,
-    FilterError: ResponseCode.PRECONDITION_FAILED,
-    ConfigError: ResponseCode.PRECONDITION_FAILED,
-    MessageError: ResponseCode.PRECONDITION_FAILED,
-    StreamNotFoundError: ResponseCode.STREAM_DOES_NOT_EXIST,
-    StreamExistsError: ResponseCode.STREAM_EXISTS,
-    StreamLockedError: ResponseCode.STREAM_NOT_AVAILABLE,
-    StreamReadOnlyError: ResponseCode.ACCESS_REFUSED,
-    OffsetOutOfRangeError: ResponseCode.NO_OFFSET,
-    LogError: ResponseCode.INTERNAL_ERROR,
-    HeadgateError: ResponseCode.INTERNAL_ERROR,
+RESPONSE_CODES: dict[type[errors.HeadgateError], ResponseCode] = {
+    errors.ResourceNotFoundError: ResponseCode.STREAM_DOES_NOT_EXIST,
+    errors.ResourceExistsError: ResponseCode.PRECONDITION_FAILED,
+    errors.PreconditionFailedError: ResponseCode.PRECONDITION_FAILED,
+    errors.AccessRefusedError: ResponseCode.ACCESS_REFUSED,
+    errors.AuthenticationError: ResponseCode.AUTHENTICATION_FAILURE,
+    errors.LoopbackOnlyError: ResponseCode.LOOPBACK_ONLY,
+    errors.UnsupportedError: ResponseCode.PRECONDITION_FAILED,
+    errors.LimitExceededError: ResponseCode.PRECONDITION_FAILED,
+    errors.BrokerError: ResponseCode.INTERNAL_ERROR,
+    errors.FilterError: ResponseCode.PRECONDITION_FAILED,
+    errors.ConfigError: ResponseCode.PRECONDITION_FAILED,
+    errors.MessageError: ResponseCode.PRECONDITION_FAILED,
+    errors.StreamNotFoundError: ResponseCode.STREAM_DOES_NOT_EXIST,
+    errors.StreamExistsError: ResponseCode.STREAM_EXISTS,
+    errors.StreamLockedError: ResponseCode.STREAM_NOT_AVAILABLE,
+    errors.StreamReadOnlyError: ResponseCode.ACCESS_REFUSED,
+    errors.OffsetOutOfRangeError: ResponseCode.NO_OFFSET,
+    errors.LogError: ResponseCode.INTERNAL_ERROR,
+    errors.HeadgateError: ResponseCode.INTERNAL_ERROR,
 }
 """An error has the code of its class, or of the nearest class above it."""
 
 
-def response_code(error: HeadgateError) -> ResponseCode:
+def response_code(error: errors.HeadgateError) -> ResponseCode:
     """The code that says an error; an error of the protocol has its own."""
-    if isinstance(error, ProtocolError) and error.code in ResponseCode.__members__.values():
+    if isinstance(error, errors.ProtocolError) and error.code in ResponseCode.__members__.values():
         return ResponseCode(int(error.code))
     return next(RESPONSE_CODES[kind] for kind in type(error).__mro__ if kind in RESPONSE_CODES)
 

@@ -377,6 +377,10 @@ class ConsumerUpdateReply(Reply, frozen=True):
     offset: NullableOffset = None
 
 
+IDENTITY_STATISTIC = "headgate_identity:"
+"""The protocol has numbers only for statistics, so an identity is the end of a name, whose number says nothing."""
+
+
 class StreamStats(Request, frozen=True):
     """Figures of a stream."""
 
@@ -385,7 +389,7 @@ class StreamStats(Request, frozen=True):
 
 
 class StreamStatsReply(Reply, frozen=True):
-    """Pairs of name and number."""
+    """Pairs of name and number; one name of a Headgate's is IDENTITY_STATISTIC and the stream's identity."""
 
     command = Command.STREAM_STATS
     is_always_full = True

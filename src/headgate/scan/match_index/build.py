@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
-from headgate.errors import CorruptChunkError, CorruptSidecarError, LogError, OffsetOutOfRangeError
+from headgate.errors import (
+    ConfigError,
+    CorruptChunkError,
+    CorruptSidecarError,
+    FilterError,
+    LogError,
+    OffsetOutOfRangeError,
+)
 from headgate.evaluate.filter import Filter
 from headgate.log import ChunkType, Segment, SegmentReader, Stream
 from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES
@@ -32,7 +39,7 @@ from headgate.scan.decide import Decider
 from headgate.scan.match_index.bit_map import BitMapParameters, bits_of, put_bits, set_positions
 from headgate.scan.match_index.identity import FilterKey, key_of
 from headgate.scan.match_index.lookup import parameters_name
-from headgate.scan.match_index.registry import FilterRegistry, Registration
+from headgate.scan.match_index.registry import REGISTRY_NAME, FilterRegistry, Registration
 from headgate.scan.match_index.settings import Layout
 from headgate.scan.reading import WINDOW_BYTES, Window, open_window, read_window
 from headgate.scan.request import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
@@ -86,13 +93,17 @@ def build_index(stream: Stream, *, now_ms: int, full: bool = False, from_offset:
 def prepare_build(stream: Stream, *, now_ms: int) -> Registration:
     """What to build: the registered filters, all of them checked; removes what nobody needs any more.
 
-    That are filters dead for a day, sidecars without a segment, and, without a filter, all sidecars.
+    That are filters dead for a day, sidecars without a segment, and, without a filter, all sidecars. Raises LogError
+    that names the registry for one that cannot be read, or that has a filter that cannot be used here.
     """
     registry = FilterRegistry(stream)
     registry.clean(now_ms=now_ms)
     registration = registry.read()
     for each in registration.filters:
-        each.parsed()
+        try:
+            each.parsed()
+        except (FilterError, ConfigError) as error:
+            raise LogError(f"filter {each.id!r} cannot be used: {error}", path=stream.path / REGISTRY_NAME) from error
     wanted = {sidecar_path(segment.segment_path) for segment in stream.segments()} if registration.filters else set()
     for path in stream.path.glob(f"*.segment{MATCH_SUFFIX}"):
         if path not in wanted:
@@ -259,8 +270,8 @@ class _Building:
             return
         self.is_changed = True
         table = self._reader.chunks()
-        positions, stops = table.position[rows], self._reader.stop_positions()[rows]
-        total = np.cumsum(stops - positions)
+        stops = self._reader.stop_positions()[rows]
+        total = np.cumsum(stops - table.position[rows])
         request = ScanRequest(on_corrupt=OnCorrupt.SKIP)
         decider = Decider(request, OffsetRange(self._start, self._start + len(self._entries)))
         counters = ScanCounters()
@@ -269,7 +280,7 @@ class _Building:
             before = int(total[first - 1]) if first else 0
             stop = max(first + 1, int(np.searchsorted(total, before + WINDOW_BYTES, side="right")))
             part = rows[first:stop]
-            window = open_window(self._reader, table.chunk_id[part], positions[first:stop], stops[first:stop], counters)
+            window = open_window(self._reader, table, part, stops[first:stop], counters)
             self._decide_window(part, window, decider, counters)
             first = stop
         done.chunks_decided += len(rows)
@@ -334,7 +345,10 @@ class _Building:
             )
             for each in self._columns
         ]
-        return SidecarContent(self._start, self._headers, self._entries, columns, self._arrays, self._parameters)
+        identity = self._reader.segment.identity
+        return SidecarContent(
+            identity, self._start, self._headers, self._entries, columns, self._arrays, self._parameters
+        )
 
     def _ranges(self, covered: Mask) -> tuple[tuple[int, int], ...]:
         borders = np.flatnonzero(np.diff(np.concatenate([[False], covered, [False]]).astype(np.int8)))

@@ -90,9 +90,9 @@ class SharedLog:
         self._results: Tiles[SharedResults] = Tiles()
         self._small_from = (-1, 0)
         self._is_closed = False
+        self._list()
         with reads.lock:
             reads.add_log(self)
-        self._list()
 
     def close(self) -> None:
         """Give everything back that no reader is using just now."""

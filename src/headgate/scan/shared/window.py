@@ -164,7 +164,7 @@ def user_rows(view: SegmentView, start_row: int, stop_row: int) -> Int64Array:
 def load_rows(opened: OpenSegment, view: SegmentView, rows: Int64Array) -> LoadedRows:
     """Bring the chunks of some rows into memory, their headers checked. Raises CorruptChunkError."""
     positions, stops = view.table.position[rows], view.stops(rows)
-    content = open_window(opened.reader, view.table.chunk_id[rows], positions, stops, None)
+    content = open_window(opened.reader, view.table, rows, stops, None)
     return LoadedRows(content, stops - positions)
 
 

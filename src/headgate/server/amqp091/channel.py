@@ -258,12 +258,16 @@ class Channel:
 
     def cancel_consumers(self, stream: str, *, notify: bool) -> None:
         """The stream is gone, and so are the consumers of it; the client is told if it wants to be."""
-        for tag, consumer in list(self.consumers.items()):
+        for consumer in list(self.consumers.values()):
             if consumer.stream == stream and consumer.consumer.is_closed:
-                del self.consumers[tag]
-                self._handler.end_consumer(consumer)
-                if notify:
-                    self._send(m.BasicCancel(tag, nowait=True))
+                self.cancel(consumer, notify=notify)
+
+    def cancel(self, consumer: ChannelConsumer, *, notify: bool) -> None:
+        """End a consumer from this side; the client is told if it wants to be."""
+        del self.consumers[consumer.tag]
+        self._handler.end_consumer(consumer)
+        if notify:
+            self._send(m.BasicCancel(consumer.tag, nowait=True))
 
     # the rest
 

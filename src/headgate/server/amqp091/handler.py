@@ -35,9 +35,9 @@ from headgate.server.amqp091.options import shown_refusal
 from headgate.server.context import ServerContext
 from headgate.server.conversation import Conversation, Waiting
 from headgate.server.identity import PROPERTIES
-from headgate.server.link import Link
 from headgate.server.outbox import Outbox
 from headgate.server.pump import Pump
+from headgate.server.transport import Transport
 
 CAPABILITIES = {
     "publisher_confirms": True,
@@ -62,12 +62,12 @@ logger = logging.getLogger("headgate.server.amqp091")
 class Amqp091Handler:
     """One connection. `core` is its protocol, `session` its view of the broker, there once the client is known."""
 
-    def __init__(self, link: Link, context: ServerContext) -> None:
+    def __init__(self, transport: Transport, context: ServerContext) -> None:
         self.settings = context.settings
         self.session: Session
         self.core = ServerConnection(
             server_properties=_server_properties(),
-            mechanisms=context.authenticator.mechanisms(link),
+            mechanisms=context.authenticator.mechanisms(transport),
             limits=ConnectionLimits(
                 channel_max=self.settings.limits.channels,
                 frame_max_bytes=self.settings.limits.frame_size_bytes_091,
@@ -77,17 +77,17 @@ class Amqp091Handler:
             ),
         )
         self.consumer_count = 0
-        self._link = link
+        self._transport = transport
         self._context = context
-        self._pump = Pump(link)
+        self._pump = Pump(transport)
         self._channels: dict[int, Channel] = {}
         self._message_number = 0
         self._logged_in_s = 0.0
         self._confirming: dict[Channel, None] = {}
-        self._conversation = Conversation(link, context.clock)
+        self._conversation = Conversation(transport, context.clock)
         self._outbox: Outbox[tuple[Channel, int, int]] = Outbox(context.clock, self.settings.limits, self._published)
 
-    # what the link calls
+    # what the transport calls
 
     def received(self, data: memoryview) -> None:
         """Bytes of the client."""
@@ -103,10 +103,10 @@ class Amqp091Handler:
         self._conversation.limit_answers()
         if self.core.state is ConnectionState.FINISHED:
             self._end()
-            self._link.close()
+            self._transport.close()
 
     def writable(self) -> None:
-        """The link takes more."""
+        """The transport takes more."""
         self._conversation.taken()
         self._pump.wake()
 
@@ -115,15 +115,15 @@ class Amqp091Handler:
         self._outbox.tick(now_ms)
         if self.core.state in (ConnectionState.TUNING, ConnectionState.OPENING):
             if self._context.clock.monotonic_s() - self._logged_in_s > self.settings.timeouts.handshake_s:
-                logger.info("%s: logged in, but not opened in time", self._context.connections.of(self._link).name)
-                self._link.abort()
+                logger.info("%s: logged in, but not opened in time", self._context.connections.of(self._transport).name)
+                self._transport.abort()
         elif self.core.state is ConnectionState.OPEN and self.core.heartbeat_s:
             self._tick_open(self.core.heartbeat_s)
 
     def _tick_open(self, interval_s: int) -> None:
         if self._conversation.is_silent(2 * interval_s):
             logger.info("missed heartbeats from client, timeout: %ds", interval_s)
-            self._link.abort()
+            self._transport.abort()
         elif self._conversation.is_due(interval_s / 2):
             self.core.send_heartbeat()
             self.flush()
@@ -184,11 +184,11 @@ class Amqp091Handler:
             self._refuse(event.channel, error, event.method)
 
     def _authenticate(self, event: Authenticate) -> None:
-        record = self._context.connections.of(self._link)
+        record = self._context.connections.of(self._transport)
         record.protocol = "AMQP 0.9.1"
         record.client = _texts(event.client_properties)
         if not sasl.is_known(event.mechanism) or event.mechanism not in self._context.authenticator.mechanisms(
-            self._link
+            self._transport
         ):
             reason = f"unknown authentication mechanism '{event.mechanism[:40]}'"
             self._refuse(0, RemoteProtocolError(reason, code=ReplyCode.COMMAND_INVALID), None)
@@ -200,7 +200,7 @@ class Amqp091Handler:
             return
         self._conversation.wait(Waiting.LOGIN)
         self._context.authenticator.authenticate(
-            self._link, credentials, lambda result: self._authenticated(event.mechanism, result)
+            self._transport, credentials, lambda result: self._authenticated(event.mechanism, result)
         )
 
     def _authenticated(self, mechanism: str, result: str | AuthenticationError) -> None:
@@ -213,9 +213,9 @@ class Amqp091Handler:
                 self._closing()
                 self.flush()
             else:
-                self._link.close()
+                self._transport.close()
             return
-        name = self._context.connections.of(self._link).name
+        name = self._context.connections.of(self._transport).name
         self.session = self._context.broker.open_session(result, protocol="AMQP 0.9.1", connection=name)
         self.session.on_stream_deleted = self._stream_deleted
         self._logged_in_s = self._context.clock.monotonic_s()
@@ -290,9 +290,16 @@ class Amqp091Handler:
             consumer.close()
 
     def _scan_failed(self, consumer: ChannelConsumer, error: HeadgateError) -> None:
-        if consumer.is_open and self.core.is_open(consumer.channel):
-            self._refuse(consumer.channel, error, None)
-            self.flush()
+        """A stream cannot be read any further: its consumer is cancelled, or its channel ends with the reason."""
+        if not (consumer.is_open and self.core.is_open(consumer.channel)):
+            return
+        if self.core.client_can("consumer_cancel_notify"):
+            logger.info("consumer %r of stream %r: %s", consumer.tag, consumer.stream, error)
+            self._channels[consumer.channel].cancel(consumer, notify=True)
+        else:
+            refused = RemoteProtocolError(str(error), code=ReplyCode.PRECONDITION_FAILED)
+            self._refuse(consumer.channel, refused, None)
+        self.flush()
 
     # ends
 
@@ -313,7 +320,7 @@ class Amqp091Handler:
         self.core.close(code, reason)
         if self.core.state is ConnectionState.FINISHED:
             self._end()
-            self._link.close()
+            self._transport.close()
         else:
             self._closing()
 
@@ -321,7 +328,7 @@ class Amqp091Handler:
         """The end was said; the client has a while to agree."""
         self._end()
         self._conversation.only_listen()
-        self._link.call_later(self.settings.timeouts.linger_s, self._link.close)
+        self._transport.call_later(self.settings.timeouts.linger_s, self._transport.close)
 
     def _drop_channel(self, number: int) -> None:
         channel = self._channels.pop(number, None)

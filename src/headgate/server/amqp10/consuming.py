@@ -110,7 +110,7 @@ class ConsumingLink:
 
     def _failed(self, error: HeadgateError) -> None:
         """The stream cannot be read any further."""
-        logger.error("consumer %s of stream %s: %s", self._link.name, self._stream, error)
+        logger.info("consumer %s of stream %s: %s", self._link.name, self._stream, error)
         self._handler.detach(self._link, Error(Condition.INTERNAL_ERROR, str(error)))
 
 

@@ -53,8 +53,8 @@ from headgate.server.amqp10.publishing import PublishingLink
 from headgate.server.context import ServerContext
 from headgate.server.conversation import Conversation, Waiting
 from headgate.server.identity import NODE, PROPERTIES
-from headgate.server.link import Link as NetworkLink
 from headgate.server.pump import Pump
+from headgate.server.transport import Transport
 
 CAPABILITIES = ("LINK_PAIR_V1_0", "ANONYMOUS-RELAY")
 
@@ -134,11 +134,11 @@ ServedLink: TypeAlias = PublishingLink | ConsumingLink | ManagementLink
 class Amqp10Handler:
     """The handler of one connection; `broker` is its session there once the user is known."""
 
-    def __init__(self, link: NetworkLink, context: ServerContext) -> None:
+    def __init__(self, transport: Transport, context: ServerContext) -> None:
         self.context = context
-        self.pump = Pump(link)
+        self.pump = Pump(transport)
         self.user = ""
-        self._link = link
+        self._transport = transport
         limits = context.settings.limits
         self._connection = Connection(
             is_server=True,
@@ -155,7 +155,7 @@ class Amqp10Handler:
         self._links: dict[Link, ServedLink] = {}
         self._is_ended = False
         self._logged_in_s: float | None = None
-        self._conversation = Conversation(link, context.clock)
+        self._conversation = Conversation(transport, context.clock)
 
     @property
     def broker(self) -> BrokerSession:
@@ -177,7 +177,7 @@ class Amqp10Handler:
         self._conversation.limit_answers()
 
     def writable(self) -> None:
-        """The link takes more again."""
+        """The transport takes more again."""
         self._conversation.taken()
         self.pump.wake()
 
@@ -196,7 +196,7 @@ class Amqp10Handler:
             waited_s = self.context.clock.monotonic_s() - self._logged_in_s
             if waited_s > self.context.settings.timeouts.handshake_s:
                 logger.info("%s: logged in, but not opened in time", self._name)
-                self._link.abort()
+                self._transport.abort()
 
     def lost(self, reason: Exception | None) -> None:
         """The connection is gone."""
@@ -245,7 +245,7 @@ class Amqp10Handler:
 
     @property
     def _name(self) -> str:
-        return self.context.connections.of(self._link).name
+        return self.context.connections.of(self._transport).name
 
     def _on(self, event: Event) -> None:
         match event:
@@ -284,10 +284,10 @@ class Amqp10Handler:
             case Closed():
                 self.flush()
                 self._end()
-                self._link.close()
+                self._transport.close()
             case HeadersExchanged():
                 if event.is_sasl:
-                    self._connection.offer_mechanisms(self.context.authenticator.mechanisms(self._link))
+                    self._connection.offer_mechanisms(self.context.authenticator.mechanisms(self._transport))
             case InitReceived():
                 self._on_init(event)
 
@@ -299,7 +299,7 @@ class Amqp10Handler:
             self._refuse_login()
             return
         self._conversation.wait(Waiting.LOGIN)
-        self.context.authenticator.authenticate(self._link, credentials, self._authenticated)
+        self.context.authenticator.authenticate(self._transport, credentials, self._authenticated)
 
     def _authenticated(self, user: str | AuthenticationError) -> None:
         if self._is_ended:
@@ -317,10 +317,10 @@ class Amqp10Handler:
         self._connection.send_outcome(SaslCode.AUTH)
         self.flush()
         self._end()
-        self._link.close()
+        self._transport.close()
 
     def _on_open(self, opened: Open) -> None:
-        record = self.context.connections.of(self._link)
+        record = self.context.connections.of(self._transport)
         record.protocol = "AMQP 1.0"
         record.client = {"container_id": opened.container_id} | _texts(opened.properties)
         hostname = opened.hostname or ""
@@ -440,7 +440,7 @@ class Amqp10Handler:
             self._connection.close(error)
         self.flush()
         self._end()
-        self._link.close()
+        self._transport.close()
 
     def _end(self) -> None:
         self._is_ended = True

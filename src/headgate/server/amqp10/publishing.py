@@ -128,8 +128,8 @@ class PublishingLink:
         if self._route is not None:
             self._publish(self._route, messages, deliveries.ids, deliveries.settled)
             return
-        messages = _with_address_in_front(messages)
-        for rows, address in _by_address(messages):
+        messages, groups = _by_address(messages)
+        for rows, address in groups:
             ids, settled = deliveries.ids[rows], deliveries.settled[rows]
             try:
                 route = parse_route(address)
@@ -263,25 +263,27 @@ def _first_fault(refused: Mapping[int, HeadgateError]) -> int | None:
     return min(rows, default=None)
 
 
-def _with_address_in_front(messages: EncodedMessages) -> EncodedMessages:
-    """The messages, those without `to` in the standard's order: a body in front of the properties hides it."""
-    hidden = np.flatnonzero(locate_bytes(messages, _TO)[1] < 0).tolist()
-    if not hidden:
-        return messages
+def _in_standard_order(messages: EncodedMessages, wanted: NDArray[np.bool_]) -> EncodedMessages:
+    """The messages, the wanted ones of them in the standard's order."""
     found = [messages.message(row) for row in range(len(messages))]
-    for row in hidden:
+    for row in np.flatnonzero(wanted).tolist():
         # What is no message is refused as such when it is stored.
         with contextlib.suppress(MessageError):
             found[row] = in_standard_order(found[row])
     return EncodedMessages.of(found)
 
 
-def _by_address(messages: EncodedMessages) -> list[tuple[NDArray[np.intp], str]]:
-    """The rows of messages by their `to`, in order of appearance; empty where a message has none."""
+def _by_address(messages: EncodedMessages) -> tuple[EncodedMessages, list[tuple[NDArray[np.intp], str]]]:
+    """The messages, and their rows by their `to`, in order of appearance; empty where a message has none."""
     starts, lengths = locate_bytes(messages, _TO)
+    if (lengths < 0).any():
+        # A body in front of the properties hides them.
+        messages = _in_standard_order(messages, lengths < 0)
+        starts, lengths = locate_bytes(messages, _TO)
     rows: dict[bytes, list[int]] = {}
     for row in range(len(messages)):
         start, length = int(starts[row]), int(lengths[row])
         address = b"" if length < 0 else messages.data[start : start + length].tobytes()
         rows.setdefault(address, []).append(row)
-    return [(np.array(found), address.decode("utf-8", "surrogateescape")) for address, found in rows.items()]
+    groups = [(np.array(found), address.decode("utf-8", "surrogateescape")) for address, found in rows.items()]
+    return messages, groups

@@ -4,6 +4,7 @@
     console.mjs                  the page's program: login, views, tables of the document
     tables.mjs                   what the tables are made of, from the lists; knows no document, so tests run it
     refresh.mjs                  when is asked again; knows no document either
+    favicon.ico                  the icon, where browsers look for it
 
 The page asks for a login itself and keeps it in memory: a browser that kept it would send it along with requests that
 other pages make. The files are read once, at start.
@@ -19,6 +20,7 @@ from starlette.routing import Route
 
 FILES = {
     "/": "console.html",
+    "/favicon.ico": "favicon.ico",
     "/console/console.css": "console.css",
     "/console/console.mjs": "console.mjs",
     "/console/tables.mjs": "tables.mjs",
@@ -26,7 +28,7 @@ FILES = {
 }
 """The file behind each path."""
 
-_TYPES = {"html": "text/html", "css": "text/css", "mjs": "text/javascript"}
+_TYPES = {"html": "text/html", "css": "text/css", "mjs": "text/javascript", "ico": "image/vnd.microsoft.icon"}
 
 HEADERS = {
     "Content-Security-Policy": (

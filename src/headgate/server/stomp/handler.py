@@ -7,6 +7,7 @@ import logging
 import secrets
 
 from headgate.broker.session import Session
+from headgate.broker.troubles import is_damage
 from headgate.errors import (
     AuthenticationError,
     BrokerError,
@@ -38,7 +39,6 @@ from headgate.server.amqp091.options import consumer_options
 from headgate.server.context import ServerContext
 from headgate.server.conversation import Conversation, Waiting
 from headgate.server.identity import PRODUCT, VERSION
-from headgate.server.link import Link
 from headgate.server.outbox import Outbox
 from headgate.server.pump import Pump
 from headgate.server.stomp.options import (
@@ -49,6 +49,7 @@ from headgate.server.stomp.options import (
     number_of,
 )
 from headgate.server.stomp.subscription import Subscription
+from headgate.server.transport import Transport
 
 VIRTUAL_HOST = "/"
 MIN_HEART_BEAT_MS = 1000
@@ -63,13 +64,13 @@ logger = logging.getLogger("headgate.server.stomp")
 class StompHandler:
     """One connection. `core` is its protocol, `session` its view of the broker, there once the client is known."""
 
-    def __init__(self, link: Link, context: ServerContext) -> None:
+    def __init__(self, transport: Transport, context: ServerContext) -> None:
         self.settings = context.settings
         self.session: Session
         self.core = ServerConnection(max_body_bytes=self.settings.limits.message_size_bytes)
-        self._link = link
+        self._transport = transport
         self._context = context
-        self._pump = Pump(link)
+        self._pump = Pump(transport)
         self._session_id = f"session-{secrets.token_urlsafe(16)}"
         self._subscriptions: dict[str, Subscription] = {}
         self._last_tag = 0
@@ -78,10 +79,10 @@ class StompHandler:
         self._numbers = itertools.count(1)
         self._leaving: Disconnect | None = None
         self._heart_beat_ms = (0, 0)
-        self._conversation = Conversation(link, context.clock)
+        self._conversation = Conversation(transport, context.clock)
         self._outbox: Outbox[Ticket] = Outbox(context.clock, self.settings.limits, self._published)
 
-    # what the link calls
+    # what the transport calls
 
     def received(self, data: memoryview) -> None:
         """Bytes of the client."""
@@ -93,17 +94,21 @@ class StompHandler:
             try:
                 self._handle(event)
             except (BrokerError, LogError, FilterError, RemoteProtocolError) as error:
-                self._fail(error, receipt=getattr(event, "receipt", None))
+                receipt = getattr(event, "receipt", None)
+                if is_damage(error):
+                    self._refuse(error, receipt, event.id if isinstance(event, Subscribe) else None)
+                else:
+                    self._fail(error, receipt=receipt)
         self._outbox.flush()
         self._leave()
         self.flush()
         self._conversation.limit_answers()
         if self.core.state is ConnectionState.CLOSED:
             self._end()
-            self._link.close()
+            self._transport.close()
 
     def writable(self) -> None:
-        """The link takes more."""
+        """The transport takes more."""
         self._conversation.taken()
         self._pump.wake()
 
@@ -115,7 +120,7 @@ class StompHandler:
         send_ms, receive_ms = self._heart_beat_ms
         if receive_ms and self._conversation.is_silent((2 * receive_ms + MIN_HEART_BEAT_MS) / 1000):
             logger.info("no heart-beat within twice %d ms", receive_ms)
-            self._link.abort()
+            self._transport.abort()
         elif send_ms and self._conversation.is_due(send_ms / 2000):
             self.core.heart_beat()
             self.flush()
@@ -129,7 +134,7 @@ class StompHandler:
         """The server stops."""
         self._fail(BrokerError("the broker is shutting down"))
         self.flush()
-        self._link.close()
+        self._transport.close()
 
     # events
 
@@ -150,20 +155,20 @@ class StompHandler:
             logger.warning("connection closed: %s", event.error.reason)
 
     def _connect(self, event: Connect) -> None:
-        record = self._context.connections.of(self._link)
+        record = self._context.connections.of(self._transport)
         record.protocol = f"STOMP {self.core.version}"
         if event.host != VIRTUAL_HOST:
             raise RemoteProtocolError(f"Virtual host '{event.host[:200]}' access denied", code="Bad CONNECT")
         self._conversation.wait(Waiting.LOGIN)
         self._context.authenticator.authenticate(
-            self._link, self._credentials(event), lambda result: self._authenticated(event, result)
+            self._transport, self._credentials(event), lambda result: self._authenticated(event, result)
         )
 
     def _credentials(self, event: Connect) -> sasl.Credentials:
         """Name and passcode; without a name a TLS certificate says who it is, or nobody does."""
         if event.login is not None:
             return sasl.Plain(event.login, event.passcode or "")
-        return sasl.Anonymous() if self._link.peer.certificate_name is None else sasl.External("")
+        return sasl.Anonymous() if self._transport.peer.certificate_name is None else sasl.External("")
 
     def _authenticated(self, event: Connect, result: str | AuthenticationError) -> None:
         if self.core.state is not ConnectionState.AUTHENTICATING:
@@ -172,9 +177,9 @@ class StompHandler:
         if isinstance(result, AuthenticationError):
             self._fail(RemoteProtocolError(f"Access refused for user '{event.login or ''}'", code="Bad CONNECT"))
             self.flush()
-            self._link.close()
+            self._transport.close()
             return
-        name = self._context.connections.of(self._link).name
+        name = self._context.connections.of(self._transport).name
         self.session = self._context.broker.open_session(result, protocol="STOMP", connection=name)
         self.session.on_stream_deleted = self._stream_deleted
         self._outbox.open(self.session)
@@ -232,15 +237,24 @@ class StompHandler:
         self.session.declare_stream(name, declaration(headers))
 
     def _published(self, tickets: list[Ticket], error: HeadgateError | None) -> None:
-        if error is not None:
+        if error is None:
+            for _, receipt in tickets:
+                self._receipt(receipt)
+        else:
             logger.warning("%d messages were not kept: %s", len(tickets), error)
-            self._fail(error, receipt=tickets[0][1])
-        for _, receipt in tickets:
-            self._receipt(receipt)
+            self._not_kept([receipt for _, receipt in tickets if receipt is not None], error)
         self._leave()
         self.flush()
         if self.core.state is ConnectionState.CLOSED:
-            self._link.close()
+            self._transport.close()
+
+    def _not_kept(self, receipts: list[str], error: HeadgateError) -> None:
+        """Say so: once for each message that asks for a receipt, for others together."""
+        if is_damage(error):
+            for receipt in receipts or (None,):
+                self._refuse(error, receipt)
+        else:
+            self._fail(error, receipt=receipts[0] if receipts else None)
 
     # consuming
 
@@ -299,24 +313,21 @@ class StompHandler:
         self._receipt(event.receipt)
 
     def _scan_failed(self, subscription: Subscription, error: HeadgateError) -> None:
+        """The stream cannot be read any further: that is the end of the subscription alone."""
         if subscription.is_open:
-            self._fail(error)
+            del self._subscriptions[subscription.request.key]
+            self._end_subscription(subscription)
+            cancelled = _cancelled(subscription.stream, f" {error}")
+            self._refuse(cancelled, None, subscription.request.id)
             self.flush()
-            self._link.close()
 
     def _stream_deleted(self, stream: str) -> None:
         self._declared.discard(stream)
         for subscription in list(self._subscriptions.values()):
-            if subscription.stream == stream:
-                identifier = subscription.request.id
-                headers = [] if identifier is None else [("subscription", identifier)]
-                error = RemoteProtocolError(
-                    f"The server has canceled a subscription. No more messages will be delivered for {stream!r}.",
-                    code="Server cancelled subscription",
-                )
-                self._fail(error, headers=headers)
+            if subscription.stream == stream and subscription.consumer.is_closed:
+                self._fail(_cancelled(stream), headers=_naming(subscription.request.id))
                 self.flush()
-                self._link.close()
+                self._transport.close()
                 return
 
     # ends
@@ -341,6 +352,11 @@ class StompHandler:
         self.core.fail(error, receipt=receipt, headers=headers or ())
         self._end()
 
+    def _refuse(self, error: HeadgateError, receipt: str | None, subscription: str | None = None) -> None:
+        """Say what is wrong with one stream; the connection goes on."""
+        logger.info("%s: %s", self._context.connections.of(self._transport).name, error)
+        self.core.refuse(error, receipt=receipt, headers=_naming(subscription))
+
     def _end_subscription(self, subscription: Subscription) -> None:
         self._pump.remove(subscription.consumer)
         self._last_tag = max(self._last_tag, subscription.last_tag)
@@ -356,3 +372,16 @@ class StompHandler:
     def flush(self) -> None:
         """Send what was said."""
         self._conversation.say(self.core.take_output())
+
+
+def _cancelled(stream: str, reason: str = "") -> RemoteProtocolError:
+    """What a client is told of a subscription that the server ends."""
+    return RemoteProtocolError(
+        f"The server has canceled a subscription. No more messages will be delivered for {stream!r}.{reason}",
+        code="Server cancelled subscription",
+    )
+
+
+def _naming(subscription: str | None) -> list[tuple[str, str]]:
+    """The header that names a subscription, if it has a name."""
+    return [] if subscription is None else [("subscription", subscription)]

@@ -16,8 +16,8 @@ from headgate.log.tracking import MAX_REFERENCE_BYTES
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import ResponseCode, response_code
 from headgate.server.context import ServerContext
-from headgate.server.link import Peer
 from headgate.server.listings import may_read
+from headgate.server.transport import Peer
 
 KNOWN_ARGUMENTS = frozenset(
     {
@@ -95,8 +95,7 @@ class Administration:
             self._session.declare_stream(stream, {}, passive=True)
         except ResourceNotFoundError:
             return ResponseCode.STREAM_DOES_NOT_EXIST
-        except LogError as error:
-            logger.warning("stream %r is not available: %s", stream, error)
+        except LogError:
             return ResponseCode.STREAM_NOT_AVAILABLE
         except HeadgateError as error:
             return response_code(error)
@@ -144,6 +143,7 @@ class Administration:
                 ("last_chunk_id", info.last_chunk_id),
                 ("committed_chunk_id", info.committed_chunk_id),
                 ("committed_offset", info.next_offset - 1 if info.committed_chunk_id >= 0 else -1),
+                (f"{f.IDENTITY_STATISTIC}{info.identity}", 0),
             )
         )
 

@@ -9,19 +9,20 @@ from typing import Any
 import msgspec
 
 from headgate.broker.session import Session
-from headgate.errors import HeadgateError, LogError
+from headgate.broker.troubles import is_damage
+from headgate.errors import HeadgateError
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import SERVER_VERSIONS, ResponseCode, response_code
 from headgate.protocols.stream.publishing import Publish, PublishOne
 from headgate.protocols.stream.server import ServerConnection
 from headgate.server.context import ServerContext
 from headgate.server.conversation import Conversation, Waiting
-from headgate.server.link import Link
 from headgate.server.pump import Pump
 from headgate.server.stream.administration import Administration
 from headgate.server.stream.outlet import Outlet
 from headgate.server.stream.publishers import Publishers
 from headgate.server.stream.subscriptions import Subscriptions
+from headgate.server.transport import Transport
 
 _TURN_BYTES = 4 << 20
 """Large chunks are written as views of their file: several leave in one turn, which costs the loop what one does."""
@@ -35,7 +36,7 @@ class Commands:
     def __init__(
         self,
         session: Session,
-        link: Link,
+        transport: Transport,
         context: ServerContext,
         conversation: Conversation,
         connection: ServerConnection,
@@ -43,12 +44,12 @@ class Commands:
     ) -> None:
         settings = context.settings
         self._session = session
-        self._link = link
+        self._transport = transport
         self._conversation = conversation
         self._connection = connection
         self._outlet = outlet
         self._when_confirmed: Callable[[], None] | None = None
-        self._pump = Pump(link, turn_bytes=_TURN_BYTES)
+        self._pump = Pump(transport, turn_bytes=_TURN_BYTES)
         self._publishers = Publishers(session, outlet, settings.limits, self._answered_some)
         self._subscriptions = Subscriptions(
             session,
@@ -58,7 +59,7 @@ class Commands:
             clock_s=context.clock.monotonic_s,
             failed=self._stream_failed,
         )
-        self._administration = Administration(session, context, link.peer)
+        self._administration = Administration(session, context, transport.peer)
         session.on_stream_deleted = self._stream_deleted
         conversation.limit_backlog(session.backlog, settings.limits)
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -93,7 +94,7 @@ class Commands:
             self._administer(event)
 
     def writable(self) -> None:
-        """The link takes more: go on delivering."""
+        """The transport takes more: go on delivering."""
         self._pump.wake()
 
     def when_confirmed(self, call: Callable[[], None]) -> None:
@@ -115,7 +116,7 @@ class Commands:
     def _answered_some(self) -> None:
         if self._when_confirmed is not None and not self._session.backlog.entries:
             call, self._when_confirmed = self._when_confirmed, None
-            self._link.call_soon(call)
+            self._transport.call_soon(call)
 
     def _declare_publisher(self, request: f.DeclarePublisher) -> None:
         self._reply_or_refuse(request, lambda: self._publishers.declare(request))
@@ -160,25 +161,29 @@ class Commands:
 
     def _refuse(self, request: f.Request, error: HeadgateError) -> None:
         code = response_code(error)
-        level = logging.ERROR if code is ResponseCode.INTERNAL_ERROR else logging.INFO
+        # Damage is in the log already.
+        level = logging.ERROR if code is ResponseCode.INTERNAL_ERROR and not is_damage(error) else logging.INFO
         logger.log(level, "user %r: %s is refused: %s", self._session.user, type(request).__name__, error)
         self._connection.reply(request, code)
 
     # What happens to streams.
 
     def _stream_deleted(self, stream: str) -> None:
-        self._drop_stream(stream, ResponseCode.STREAM_NOT_AVAILABLE)
+        # One of that name may be there again, with publishers and subscriptions of its own.
+        self._drop_stream(stream, only_ended=True)
 
     def _stream_failed(self, stream: str, error: HeadgateError) -> None:
-        """A stream cannot be read any more: its subscribers must look for it again."""
-        logger.error("stream %r cannot be read for user %r: %s", stream, self._session.user, error)
-        code = ResponseCode.STREAM_NOT_AVAILABLE if isinstance(error, LogError) else response_code(error)
-        self._drop_stream(stream, code)
+        """A stream cannot be read any more: its subscribers must look for it again.
 
-    def _drop_stream(self, stream: str, code: ResponseCode) -> None:
-        self._publishers.drop_stream(stream)
-        self._subscriptions.drop_stream(stream)
-        self._outlet.send(f.MetadataUpdate(code, stream))
+        The client forgets all that it has on that stream, its publishers, too: the update names no subscription.
+        """
+        logger.info("stream %r cannot be read on for user %r: %s", stream, self._session.user, error)
+        self._drop_stream(stream, only_ended=False)
+
+    def _drop_stream(self, stream: str, *, only_ended: bool) -> None:
+        self._publishers.drop_stream(stream, only_ended=only_ended)
+        self._subscriptions.drop_stream(stream, only_ended=only_ended)
+        self._outlet.send(f.MetadataUpdate(ResponseCode.STREAM_NOT_AVAILABLE, stream))
 
 
 def _answering(reply: f.Reply | f.MetadataReply, request: f.Request) -> f.Reply | f.MetadataReply:

@@ -16,9 +16,9 @@ from headgate.protocols.stream.server import ServerConnection, ServerEvent, Serv
 from headgate.server.context import ServerContext
 from headgate.server.conversation import Conversation
 from headgate.server.identity import PROPERTIES
-from headgate.server.link import Link
 from headgate.server.stream.commands import Commands
 from headgate.server.stream.outlet import Outlet
+from headgate.server.transport import Transport
 
 PROTOCOL = "stream"
 
@@ -32,11 +32,11 @@ logger = logging.getLogger("headgate.server.stream")
 class StreamHandler:
     """One connection of the stream protocol."""
 
-    def __init__(self, link: Link, context: ServerContext) -> None:
+    def __init__(self, transport: Transport, context: ServerContext) -> None:
         settings = context.settings
-        self._link = link
+        self._transport = transport
         self._context = context
-        self._record = context.connections.of(link)
+        self._record = context.connections.of(transport)
         self._record.protocol = PROTOCOL
         self._connection = ServerConnection(
             ServerLimits(
@@ -45,8 +45,8 @@ class StreamHandler:
                 expansion_limit_bytes=settings.limits.sub_batch_expansion_bytes,
             )
         )
-        self._conversation = Conversation(link, context.clock)
-        self._outlet = Outlet(link, self._conversation, self._connection)
+        self._conversation = Conversation(transport, context.clock)
+        self._outlet = Outlet(transport, self._conversation, self._connection)
         self._commands: Commands | None = None
         self._user = ""
         self._mechanism = ""
@@ -70,7 +70,7 @@ class StreamHandler:
         self._handle(self._connection.receive(data))
 
     def writable(self) -> None:
-        """The link takes more: go on delivering."""
+        """The transport takes more: go on delivering."""
         self._conversation.taken()
         if self._commands is not None:
             self._commands.writable()
@@ -85,7 +85,7 @@ class StreamHandler:
             self._tick_open()
         elif now_s - self._step_s > self._context.settings.timeouts.handshake_s and state not in _OURS_TO_ANSWER:
             logger.info("%s: no answer in time while the connection is %s", self._record.name, state.value)
-            self._link.abort()
+            self._transport.abort()
 
     def lost(self, reason: Exception | None) -> None:
         """The connection is gone."""
@@ -94,7 +94,7 @@ class StreamHandler:
     def shut_down(self) -> None:
         """The server stops: what was published is confirmed, then the client is told."""
         if self._commands is None or self._connection.state is not ServerState.OPENED:
-            self._link.close()
+            self._transport.close()
         elif not self._is_stopping:
             self._is_stopping = True
             self._commands.when_confirmed(self._say_good_bye)
@@ -114,25 +114,25 @@ class StreamHandler:
         self._conversation.limit_answers()
         if self._connection.state is ServerState.CLOSED:
             self._end_commands()
-            self._link.close()
+            self._transport.close()
 
     def _peer_properties(self, request: f.PeerProperties) -> None:
         self._record.client.update(list(request.properties.items())[:_CLIENT_PROPERTIES])
         properties = {**PROPERTIES, "headgate": headgate.__version__}
-        http = self._context.http_listener(self._link.peer)
+        http = self._context.http_listener(self._transport.peer)
         if http is not None:
             properties["headgate-http"] = http
         self._connection.send(f.PeerPropertiesReply(properties, correlation_id=request.correlation_id))
 
     def _sasl_handshake(self, request: f.SaslHandshake) -> None:
-        mechanisms = self._context.authenticator.mechanisms(self._link)
+        mechanisms = self._context.authenticator.mechanisms(self._transport)
         self._connection.send(f.SaslHandshakeReply(mechanisms, correlation_id=request.correlation_id))
 
     def _sasl_authenticate(self, request: f.SaslAuthenticate) -> None:
         if self._commands is not None and request.mechanism != self._mechanism:
             self._refuse_login(request, ResponseCode.SASL_MECHANISM_MAY_NOT_CHANGE)
             return
-        if request.mechanism not in self._context.authenticator.mechanisms(self._link):
+        if request.mechanism not in self._context.authenticator.mechanisms(self._transport):
             self._refuse_login(request, ResponseCode.SASL_MECHANISM_UNSUPPORTED)
             return
         try:
@@ -142,7 +142,7 @@ class StreamHandler:
             self._refuse_login(request, ResponseCode.SASL_ERROR)
             return
         self._context.authenticator.authenticate(
-            self._link, credentials, lambda result: self._authenticated(request, result)
+            self._transport, credentials, lambda result: self._authenticated(request, result)
         )
 
     def _authenticated(self, request: f.SaslAuthenticate, result: str | AuthenticationError) -> None:
@@ -167,13 +167,13 @@ class StreamHandler:
         if request.virtual_host != _VIRTUAL_HOST:
             logger.warning("%s: there is no virtual host %r", self._record.name, request.virtual_host)
             delay_s = self._context.settings.timeouts.login_failure_s
-            self._link.call_later(delay_s, lambda: self._refuse_virtual_host(request))
+            self._transport.call_later(delay_s, lambda: self._refuse_virtual_host(request))
             return
         session = self._context.broker.open_session(self._user, protocol=PROTOCOL, connection=self._record.name)
         self._commands = Commands(
-            session, self._link, self._context, self._conversation, self._connection, self._outlet
+            session, self._transport, self._context, self._conversation, self._connection, self._outlet
         )
-        host, port = self._context.advertised_address(self._link.peer)
+        host, port = self._context.advertised_address(self._transport.peer)
         properties = {"advertised_host": host, "advertised_port": str(port)}
         self._connection.send(f.OpenReply(properties, correlation_id=request.correlation_id))
 
@@ -200,8 +200,8 @@ class StreamHandler:
             self._close(ResponseCode.INTERNAL_ERROR, "a consumer update was not answered")
         elif interval_s and self._conversation.is_silent(2 * interval_s):
             logger.info("%s: two heartbeats were missed", self._record.name)
-            self._link.abort()
-        elif interval_s and self._conversation.is_due(interval_s / 2) and self._link.is_writable:
+            self._transport.abort()
+        elif interval_s and self._conversation.is_due(interval_s / 2) and self._transport.is_writable:
             self._outlet.send(f.Heartbeat())
 
     def _say_good_bye(self) -> None:

@@ -10,7 +10,7 @@ from headgate.protocols.stream.codes import ResponseCode
 from headgate.protocols.stream.frames import Frame
 from headgate.protocols.stream.server import ServerConnection, ServerState
 from headgate.server.conversation import Conversation
-from headgate.server.link import Link
+from headgate.server.transport import Transport
 
 UInt64Array = NDArray[np.uint64]
 
@@ -21,8 +21,8 @@ class Outlet:
     Frames leave together at the end of the loop's turn, chunks behind the frames that were said before them.
     """
 
-    def __init__(self, link: Link, conversation: Conversation, connection: ServerConnection) -> None:
-        self._link = link
+    def __init__(self, transport: Transport, conversation: Conversation, connection: ServerConnection) -> None:
+        self._transport = transport
         self._conversation = conversation
         self._connection = connection
         self._flush_is_due = False
@@ -48,7 +48,7 @@ class Outlet:
         """This entry is in the stream."""
         if self.is_open:
             self._connection.confirm_one(publisher_id, publishing_id)
-            # There is nothing to wait for, and the link sends at the end of the turn all the same.
+            # There is nothing to wait for, and the transport sends at the end of the turn all the same.
             self.flush()
 
     def refuse(self, publisher_id: int, publishing_ids: UInt64Array, code: ResponseCode) -> None:
@@ -87,7 +87,7 @@ class Outlet:
         """Write what was said at the end of this turn of the loop."""
         if not self._flush_is_due:
             self._flush_is_due = True
-            self._link.call_soon(self._flush_due)
+            self._transport.call_soon(self._flush_due)
 
     def _flush_due(self) -> None:
         self._flush_is_due = False

@@ -66,10 +66,10 @@ class Publishers:
         declared.publisher.close()
         return True
 
-    def drop_stream(self, stream: str) -> None:
-        """Forget the publishers of a stream that is deleted; one of that name may be there again, with its own."""
+    def drop_stream(self, stream: str, *, only_ended: bool) -> None:
+        """Forget the publishers of a stream, or those of them that the broker has ended."""
         for number, own in list(self._declared.items()):
-            if own.publisher.stream == stream and own.publisher.is_closed:
+            if own.publisher.stream == stream and (own.publisher.is_closed or not only_ended):
                 self.delete(number)
 
     def publish(self, publish: Publish) -> None:

@@ -20,7 +20,7 @@ from headgate.errors import (
     PreconditionFailedError,
 )
 from headgate.evaluate.filter import Filter
-from headgate.log.format import ChunkHeader, ChunkType
+from headgate.log.format import assemble_chunk
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import ResponseCode, name_of_code
 from headgate.server.pump import Pump
@@ -119,10 +119,10 @@ class Subscriptions:
         subscription.consumer.close()
         return True
 
-    def drop_stream(self, stream: str) -> None:
-        """Forget the subscriptions of a stream that is deleted; one of that name may be there again, with its own."""
+    def drop_stream(self, stream: str, *, only_ended: bool) -> None:
+        """Forget the subscriptions of a stream, or those of them that the broker has ended."""
         for number, own in list(self._subscriptions.items()):
-            if own.consumer.stream == stream and own.consumer.is_closed:
+            if own.consumer.stream == stream and (own.consumer.is_closed or not only_ended):
                 self.unsubscribe(number)
 
     def end(self) -> None:
@@ -247,17 +247,6 @@ def _end(request: f.Subscribe) -> int | None:
 
 
 def _empty_chunk(chunk_id: int) -> ChunkBatch:
-    header = ChunkHeader(
-        chunk_type=ChunkType.USER,
-        num_entries=0,
-        num_records=0,
-        timestamp_ms=0,
-        epoch=0,
-        chunk_id=chunk_id,
-        crc=0,
-        data_length=0,
-        trailer_length=0,
-        bloom_length=0,
-    ).encode()
+    header, chunk = assemble_chunk(b"", num_entries=0, num_records=0, chunk_id=chunk_id)
     starts = np.zeros(1, dtype=np.int64)
-    return ChunkBatch(np.frombuffer(header, dtype=np.uint8), starts, starts + len(header), starts, chunk_id)
+    return ChunkBatch(np.frombuffer(chunk, dtype=np.uint8), starts, starts + header.size_bytes, starts, chunk_id)

@@ -42,7 +42,7 @@ from pyspark.sql.types import (
 from headgate.errors import ConfigError
 from headgate.evaluate.filter import Filter
 from headgate.language.tree import Field, MessageSize, PropertyOf, ValueRules, walk
-from headgate.message.arrow.schema import HEADER_KINDS, PROPERTIES_KINDS, Kind
+from headgate.message.arrow.schema import HEADER_TYPES, PROPERTIES_TYPES, SparkType
 from headgate.message.fields import FieldReference, Section, parse_field, without_case
 from headgate.spark.columns.kinds import ValueKind, compared_kinds
 
@@ -57,7 +57,7 @@ SECTION_COLUMNS: Mapping[Section, str] = {
 }
 """Sections that rows can have, by the name of their column."""
 
-_FIELD_KINDS = {Section.HEADER: HEADER_KINDS, Section.PROPERTIES: PROPERTIES_KINDS}
+_FIELD_KINDS = {Section.HEADER: HEADER_TYPES, Section.PROPERTIES: PROPERTIES_TYPES}
 _IDS = ("message_id", "correlation_id")
 
 
@@ -259,13 +259,13 @@ def _check_cell(cell: Cell) -> None:
             raise _cannot(cell, f"a filter can read {_SCALARS}; cast it")
         return
     kind = fields[cell.name]
-    if cell.name in _IDS or kind is Kind.BINARY:
+    if cell.name in _IDS or kind is SparkType.BINARY:
         fits, expected = isinstance(cell.type, StringType | BinaryType), "string or binary"
-    elif kind is Kind.STRING:
+    elif kind is SparkType.STRING:
         fits, expected = isinstance(cell.type, StringType), "string"
-    elif kind is Kind.TIMESTAMP:
+    elif kind is SparkType.TIMESTAMP:
         fits, expected = isinstance(cell.type, TimestampType | TimestampNTZType), "timestamp"
-    elif kind is Kind.BOOLEAN:
+    elif kind is SparkType.BOOLEAN:
         fits, expected = isinstance(cell.type, BooleanType), "boolean"
     else:
         fits, expected = isinstance(cell.type, IntegralType), "an integer type"

@@ -1,39 +1,12 @@
 """A pipeline as a TOML file: read, checked and put in order here, before Spark starts.
 
-    name = "orders"                          names the checkpoints
-    root = "headgate-data"                   where streams are; default: HEADGATE_ROOT, else headgate-data
-    state = "…"                              checkpoints and progress; default: <root>/.headgate/pipelines/<name>
-    sinks_at_once = 4                        how many sinks that are no streams run side by side
-    spark = { "spark.jars" = "…" }           configuration of a session that is made for the run
+`docs/reference/pipeline-files.md` has all keys; it is written from the structures below (`make docs`), whose texts
+behind the fields are Markdown, and from `headgate.spark.declarations` for keys that are options of a stream.
 
-    [[source]]                               rows from a Headgate stream or any Spark source
-    name = "events"                          what steps and sinks call it
-    format = "parquet"                       a format of Spark; "headgate" for a stream
-    path = "…" / stream = "…"                a file or folder, or a stream (name or folder)
-    options = { … }                          the format's own options
-    filter, dialect, filter_values, …        of a stream: the options of `headgate.spark.options`, as keys
-
-    [[step]]                                 Spark SQL over what came before
-    name = "lines"
-    inputs = ["events"]                      names that stand in the text as tables
-    sql = "SELECT …"
-    watermark = { column = "…", delay = "10 minutes" }
-
-    [[sink]]                                 where rows go, each with its own checkpoint
-    name = "archive"
-    input = "lines"
-    format, path / stream, options           as for a source; keys of the Headgate sink for a stream
-    mode = "append"                          "append": new rows only, exactly once, going on where the last run stopped;
-                                             "complete": computed anew from all rows of the inputs, replacing the output
-    stall_timeout = "10m"                    give the sink up when so long no batch of it ends; default: wait
-    key = ["order_id"]                       of format jdbc: a row replaces the one with the same values there
-    partition_by = ["day"]                   of format delta: columns that a new table is partitioned by
-
-    [[topic]] …                              streams routed by rules into streams: see `topics`
-
-Relative paths are relative to the working directory. Topics and sinks that write streams run one after the other, sinks
-first, in the order of the file, except that what writes a stream or a path runs before what reads it; every other sink
-runs beside them as soon as what it reads is written. Which sink gives which guarantee: `sinks`.
+What sources name has to be there when a run begins, or be written by it (`inputs`). A run reads what there is and waits
+for nothing. Topics and sinks that write streams run one after the other, sinks first, in the order of the file, except
+that what writes a stream or a path runs before what reads it; every other sink runs beside them as soon as what it
+reads is written. Which sink gives which guarantee: `sinks`.
 """
 
 from __future__ import annotations
@@ -47,9 +20,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
+import msgspec.inspect
 
-from headgate.errors import ConfigError, HeadgateError
-from headgate.spark.options import SinkOptions, SourceOptions, default_root, interval_ms
+from headgate.errors import ConfigError, HeadgateError, did_you_mean
+from headgate.spark.declarations import default_root, interval_ms
+from headgate.spark.options import SinkOptions, SourceOptions
 from headgate.spark.pipeline.sinks import DELTA, HEADGATE, JDBC, check_delta_sink, check_jdbc_options
 from headgate.spark.pipeline.topics import RoutedTopic, TopicEntry, check_topics
 
@@ -68,7 +43,9 @@ class Watermark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How late rows may come, by an event-time column: Spark's `withWatermark`."""
 
     column: str
+    """The column with the time of the event, a timestamp."""
     delay: str
+    """How far behind the latest time a row may be, such as `10 minutes`."""
 
 
 OptionValue = str | int | float | bool | list[str]
@@ -78,10 +55,14 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Rows from a stream or from any Spark source."""
 
     name: str
+    """What steps and sinks call it: a letter, then letters, digits and underscores; no other source or step has it."""
     format: str = HEADGATE
+    """`headgate` for a stream, or a format that Spark reads, such as `parquet`."""
     path: str | None = None
+    """The file or folder to read; of a format other than `headgate`."""
     stream: str | list[str] | None = None
     options: dict[str, OptionValue] = {}
+    """Options of the format, by the names that Spark knows; of a stream, those that are no keys here."""
     filter: str | None = None
     dialect: str | None = None
     filter_values: list[str] | None = None
@@ -91,6 +72,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     properties: str | None = None
     fail_on_data_loss: bool | None = None
     on_corrupt: str | None = None
+    on_mismatch: str | None = None
     watermark: Watermark | None = None
 
 
@@ -98,8 +80,11 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """Spark SQL over sources and earlier steps."""
 
     name: str
+    """What steps and sinks call it; as of a source."""
     inputs: list[str]
+    """The sources and earlier steps that stand in `sql` as tables."""
     sql: str
+    """A query in Spark SQL."""
     watermark: Watermark | None = None
 
 
@@ -107,11 +92,17 @@ class Sink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """Where the rows of a source or step go."""
 
     name: str
+    """Names the checkpoint and the line of the report: a letter, then letters, digits and underscores; no other
+    sink has it."""
     input: str
+    """The source or step whose rows go there."""
     format: str = HEADGATE
+    """`headgate` for a stream, or a format that Spark writes: [which gives which guarantee](sinks.md)."""
     path: str | None = None
+    """The folder to write; of a format other than `headgate`."""
     stream: str | None = None
     options: dict[str, OptionValue] = {}
+    """Options of the format, by the names that Spark knows; of a stream, those that are no keys here."""
     filter_value: str | None = None
     filter_source: str | None = None
     filter_size_bytes: int | None = None
@@ -119,10 +110,18 @@ class Sink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     max_length_bytes: int | None = None
     max_age: str | None = None
     durability: str | None = None
+    compression: str | None = None
     mode: Mode = Mode.APPEND
+    """`append`: new rows only, each run goes on where the last one stopped. `complete`: the output is computed
+    anew from all rows of the inputs and replaced; not for streams."""
     stall_timeout: str | None = None
+    """The sink is given up when no batch of it ends for so long (a number and a unit of Y, M, D, h, m, s).
+    Default: it is waited for. In mode `append`, not for streams."""
     key: list[str] | None = None
+    """Of format `jdbc`, in mode `append`: a row replaces the one with the same values in these columns. Default:
+    rows are added."""
     partition_by: list[str] | None = None
+    """Of format `delta`: the columns by which a table that is made is partitioned."""
 
     @property
     def stall_timeout_s(self) -> float | None:
@@ -134,12 +133,20 @@ Job = Sink | RoutedTopic
 """What runs: a sink or a topic."""
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PipelineFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the file says of the whole; `name`, and at least one sink or topic, are needed."""
+
     name: str
+    """Names the folder of checkpoints: letters, digits, dots, dashes and underscores, at most 100."""
     root: str | None = None
+    """The folder under which streams are looked for, and made, by name. Default: the variable `HEADGATE_ROOT`,
+    else `headgate-data`."""
     state: str | None = None
+    """The folder of checkpoints and progress. Default: `ROOT/.headgate/pipelines/NAME`."""
     sinks_at_once: int = 4
+    """At most so many sinks that are no streams run side by side."""
     spark: dict[str, str] = {}
+    """Configuration of the Spark session that is made for the run, such as `spark.jars`."""
     source: list[Source] = []
     step: list[Step] = []
     sink: list[Sink] = []
@@ -156,6 +163,7 @@ _SOURCE_KEYS = (
     "properties",
     "fail_on_data_loss",
     "on_corrupt",
+    "on_mismatch",
 )
 _SINK_KEYS = (
     "filter_value",
@@ -165,6 +173,7 @@ _SINK_KEYS = (
     "max_length_bytes",
     "max_age",
     "durability",
+    "compression",
 )
 
 
@@ -173,7 +182,7 @@ class Pipeline:
     """A checked pipeline: every name resolves, every option of a stream parses, every rule compiles.
 
     `jobs` are the sinks and the topics, each behind those whose output it reads; `sinks_at_once` of those that write no
-    streams run side by side. `spark` is configuration for a session.
+    streams run side by side. `spark` is configuration for a session, `file` where the pipeline was read.
     """
 
     name: str
@@ -184,6 +193,7 @@ class Pipeline:
     jobs: tuple[Job, ...]
     sinks_at_once: int
     spark: Mapping[str, str]
+    file: Path | None = None
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
@@ -233,7 +243,7 @@ def load(path: str | Path) -> Pipeline:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{file}: not a TOML file that can be read: {error}") from error
     try:
-        return check(content)
+        return replace(check(content), file=file)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
 
@@ -251,12 +261,36 @@ def _with_names(reason: str, content: object) -> str:
     return f"{', '.join(names)}: {reason}" if names else reason
 
 
+def _unknown_key(reason: str) -> str | None:
+    """The error for a key that an entry has not, with those that it has; None for other reasons of msgspec."""
+    found = re.fullmatch(r"Object contains unknown field `(.+?)`(?: - at `(\$.*)`)?", reason, re.DOTALL)
+    if found is None:
+        return None
+    key, path = found[1], found[2] or "$"
+    entry: object = msgspec.inspect.type_info(PipelineFile)
+    for name in re.findall(r"\.(\w+)", path):
+        assert isinstance(entry, msgspec.inspect.StructType)
+        entry = _entry_type(next(field.type for field in entry.fields if field.encode_name == name))
+    assert isinstance(entry, msgspec.inspect.StructType)
+    keys = [field.encode_name for field in entry.fields]
+    return f"key `{key}` is unknown at `{path}`; there are {', '.join(keys)}{did_you_mean(key, keys)}"
+
+
+def _entry_type(declared: msgspec.inspect.Type) -> msgspec.inspect.Type:
+    """The struct in the type of a key, which may be a list or optional."""
+    if isinstance(declared, msgspec.inspect.ListType):
+        return _entry_type(declared.item_type)
+    if isinstance(declared, msgspec.inspect.UnionType):
+        return next(each for each in declared.types if not isinstance(each, msgspec.inspect.NoneType))
+    return declared
+
+
 def check(content: Mapping[str, object]) -> Pipeline:
     """The pipeline that a dict in the form of the TOML file describes; errors as in `load`, without the file."""
     try:
-        parsed = msgspec.convert(content, _File)
+        parsed = msgspec.convert(content, PipelineFile)
     except msgspec.ValidationError as error:
-        raise ConfigError(_with_names(str(error), content)) from error
+        raise ConfigError(_with_names(_unknown_key(str(error)) or str(error), content)) from error
     if not _PIPELINE_NAME.fullmatch(parsed.name):
         raise ConfigError(f"name {parsed.name!r}: expected letters, digits, dots, dashes and underscores, at most 100")
     if not parsed.sink and not parsed.topic:
@@ -310,7 +344,7 @@ class _naming:  # noqa: N801 - reads as the statement it is
             raise ConfigError(f"{self._entry}: {error}") from error
 
 
-def _check_names(parsed: _File) -> None:
+def _check_names(parsed: PipelineFile) -> None:
     known: set[str] = set()
     for kind, entries in (("source", parsed.source), ("step", parsed.step)):
         for entry in entries:

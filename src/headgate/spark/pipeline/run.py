@@ -6,6 +6,7 @@ what it reads is written, and is nobody's business but its own: one that fails o
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 import time
@@ -23,7 +24,7 @@ from pyspark.sql.functions import count, lit
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
-from headgate.errors import HeadgateError, PipelineError, SinkError
+from headgate.errors import ConfigError, HeadgateError, PipelineError, SinkError
 from headgate.scan import ScanCounters
 from headgate.spark.copy import copy_stream
 from headgate.spark.counters import counters, forget_counters
@@ -39,6 +40,7 @@ from headgate.spark.pipeline.configuration import (
     writes_streams,
 )
 from headgate.spark.pipeline.delta import DeltaSink, query_id
+from headgate.spark.pipeline.inputs import check_inputs, paths_are_local
 from headgate.spark.pipeline.jdbc import JdbcTable
 from headgate.spark.pipeline.report import Failure, Report, RuleReport, SinkReport, TopicReport, sum_counters
 from headgate.spark.pipeline.sinks import DELTA, HEADGATE, JDBC, guarantee_of, local_folder
@@ -53,6 +55,9 @@ _ROWS = "rows"
 
 class Watcher(Protocol):
     """Is told how a run goes: one call at a time, from any thread of the run."""
+
+    def spark_starts(self) -> None:
+        """All that can be known before Spark starts is checked."""
 
     def sink_started(self, name: str, *, continued: bool) -> None:
         """A sink's query begins; `continued` when an earlier run wrote to it."""
@@ -89,12 +94,16 @@ def run(
     """Run every sink and topic of a pipeline (or of a pipeline file) once, to the end of what their inputs hold now.
 
     Topics and sinks with mode append continue where an earlier run stopped, with the guarantee of their kind (`sinks`).
-    Raises ConfigError before Spark starts. A sink or topic that fails stops no other one; when all others are done,
-    PipelineError names those that failed and has the report of the rest. What was finished stays so.
+    Raises ConfigError before Spark starts, also for a stream, file or column that is not there. A sink or topic that
+    fails stops no other one; when all others are done, PipelineError names those that failed and has the report of the
+    rest. What was finished stays so.
     """
     checked = pipeline if isinstance(pipeline, Pipeline) else load(pipeline)
+    _check_inputs(checked, is_new_session=spark is None and SparkSession.getActiveSession() is None)
+    tell = _Telling(watcher)
+    tell(lambda watcher: watcher.spark_starts())
     made = spark or session(f"headgate run {checked.name}", config=checked.spark)
-    runner = _Runner(checked, made, _Telling(watcher))
+    runner = _Runner(checked, made, tell)
     began = time.monotonic()
     runner.declare_topics()
     done = runner.run_all()
@@ -109,6 +118,17 @@ def run(
     if report.failures:
         raise PipelineError("\n".join(failure.reason for failure in report.failures), report=report)
     return report
+
+
+def _check_inputs(pipeline: Pipeline, *, is_new_session: bool) -> None:
+    """Refuse inputs that are not there, where this process can see what Spark will see."""
+    if is_remote() or os.environ.get("SPARK_REMOTE"):
+        return
+    try:
+        # A session that is there has a working directory and a default file system of its own.
+        check_inputs(pipeline, local_paths=is_new_session and paths_are_local(pipeline))
+    except ConfigError as error:
+        raise ConfigError(str(error) if pipeline.file is None else f"{pipeline.file}: {error}") from error
 
 
 Outcome = SinkReport | TopicReport | Failure

@@ -1,27 +1,8 @@
 """Topics of a pipeline: what `[[topic]]` says, checked, and the topics and output streams that it means.
 
-    [[topic]]
-    name = "orders"                          the topic, and the stream under the root whose messages it routes
-    start = "first"                          where routing begins the first time: first, next
-    max_messages_per_batch = 5000000         of a commit; default: all there is
-
-    [[topic.subscription]]
-    name = "red"
-    stream = "red-orders"                    where its copies go; default: "<topic>.<subscription>"
-    fall_through = true                      it gets what no other subscription took, and has no rules
-    dead_letter = "broken"                   a stream for messages that a rule cannot be evaluated for
-    forward_to = "billing"                   another topic that its copies go to, instead of a stream
-    filter_value, filter_source, …           the keys of a Headgate sink, for the stream
-
-    [[topic.subscription.rule]]
-    name = "red"
-    sql = "color = 'red'"                    or correlation, tags, properties and application_properties
-    dialect = "servicebus"                   of `sql`
-    action = "SET quantity = quantity / 2"
-    parameters = { "@limit" = 5 }
-
-A subscription without rules has the true rule `$Default`. A topic without subscriptions here is routed by those that
-the commands `headgate subscription` and `headgate rule` gave it.
+The keys are those of the structures below, as in `configuration`. A subscription without rules has the true rule
+`$Default`. A topic without subscriptions here is routed by those that the commands `headgate subscription` and
+`headgate rule` gave it.
 """
 
 from __future__ import annotations
@@ -49,17 +30,23 @@ _STREAM_KEYS = (
     "max_length_bytes",
     "max_age",
     "durability",
+    "compression",
 )
 
 
 class SubscriptionEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One `[[topic.subscription]]`."""
+    """What a subscription of the topic gets, and where it goes."""
 
     name: str
+    """The name of the subscription, unique in its topic without letter case."""
     stream: str | None = None
+    """The stream that its copies go to. Default: `TOPIC.SUBSCRIPTION`."""
     fall_through: bool = False
+    """Whether it gets what no other subscription has a copy of; it has no rules then."""
     dead_letter: str | None = None
+    """A stream for messages that a rule cannot be evaluated for. Default: there is none."""
     forward_to: str | None = None
+    """Another topic that its copies go to, in place of a stream."""
     filter_value: str | None = None
     filter_source: str | None = None
     filter_size_bytes: int | None = None
@@ -67,6 +54,7 @@ class SubscriptionEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     max_length_bytes: int | None = None
     max_age: str | None = None
     durability: str | None = None
+    compression: str | None = None
     rule: list[RuleDefinition] = []
 
     def subscription(self) -> Subscription:
@@ -81,11 +69,14 @@ class SubscriptionEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 class TopicEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One `[[topic]]`."""
+    """A stream that is routed by the rules of its subscriptions into other streams."""
 
     name: str
+    """The name of the topic, which is that of the stream under the root whose messages it routes."""
     start: str = "first"
+    """Where routing begins when it runs for the first time: `first` or `next`."""
     max_messages_per_batch: int | None = None
+    """How many messages are routed before their copies are committed. Default: all there is."""
     limits: TopicLimits = TopicLimits()
     subscription: list[SubscriptionEntry] = []
 

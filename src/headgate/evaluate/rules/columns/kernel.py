@@ -8,53 +8,7 @@ from __future__ import annotations
 
 from headgate.evaluate.kernel import interpret
 from headgate.evaluate.layout import BOOLEAN, BYTES, FALSE, FLOAT, INTEGER, TRUE, UNDECIDED, UNKNOWN, VALUELESS
-from headgate.evaluate.rules.layout import (
-    ARENA,
-    ARENA_BYTES,
-    ARENA_USED,
-    BITS_SEEN,
-    BLOCK,
-    BLOCK_ROWS,
-    CELL_COUNT,
-    CELLS,
-    ENTRIES,
-    FALSE_CELL,
-    FALSE_WANTED,
-    FIRST_PREDICATE,
-    FLOAT_BOUNDS,
-    FLOAT_CELLS,
-    FLOAT_COUNT,
-    HAS_OTHERS,
-    HAS_UNDECIDED,
-    HASH,
-    INTEGER_BOUNDS,
-    INTEGER_CELLS,
-    INTEGER_COUNT,
-    IS_FALSE,
-    IS_OTHER,
-    IS_TRUE,
-    KINDS_BY_PAYLOAD,
-    KINDS_BY_TEXT,
-    KINDS_BY_THEMSELVES,
-    LONGEST_MEMO_TEXT,
-    LONGEST_WORD,
-    MEMO,
-    MEMO_LENGTH_SHIFT,
-    MEMO_MASK,
-    MEMO_ROW,
-    MEMO_USED,
-    OTHER_TEXT_CELL,
-    OTHERS_DIRTY,
-    PREDICATES,
-    ROW_CAPACITY,
-    ROW_WORDS,
-    ROWS,
-    ROWS_USED,
-    SLOT,
-    TEXT_MASK,
-    TEXTS,
-    TRIPLE_BYTES,
-)
+from headgate.evaluate.rules import layout
 from headgate.evaluate.rules.texts.kernel import first_word, text_number, value_hash
 from headgate.evaluate.values.kernel import equal_text
 from headgate.kernels.compiler import helper, inlined
@@ -103,39 +57,39 @@ def _cell(column: int, register: int) -> int:
     """The number of the value's class, -1 if it has none."""
     kind = load_i64(register)
     if kind == BYTES:
-        texts = load_i64(column + TEXTS)
+        texts = load_i64(column + layout.TEXTS)
         if texts != 0:
             payload = load_i64(register + 8)
-            number = text_number(texts, load_i64(column + TEXT_MASK), payload, load_i64(register + 16))
-            return OTHER_TEXT_CELL + 1 + number
+            number = text_number(texts, load_i64(column + layout.TEXT_MASK), payload, load_i64(register + 16))
+            return layout.OTHER_TEXT_CELL + 1 + number
         return -1
     if kind == INTEGER:
-        bounds = load_i64(column + INTEGER_BOUNDS)
+        bounds = load_i64(column + layout.INTEGER_BOUNDS)
         if bounds != 0:
-            below = _integers_below(bounds, load_i64(column + INTEGER_COUNT), load_i64(register + 8))
-            return load_i64(column + INTEGER_CELLS) + below
+            below = _integers_below(bounds, load_i64(column + layout.INTEGER_COUNT), load_i64(register + 8))
+            return load_i64(column + layout.INTEGER_CELLS) + below
         return -1
     if kind == FLOAT:
-        bounds = load_i64(column + FLOAT_BOUNDS)
+        bounds = load_i64(column + layout.FLOAT_BOUNDS)
         if bounds != 0:
-            below = _floats_below(bounds, load_i64(column + FLOAT_COUNT), float_of_bits(load_i64(register + 8)))
-            return load_i64(column + FLOAT_CELLS) + below
+            below = _floats_below(bounds, load_i64(column + layout.FLOAT_COUNT), float_of_bits(load_i64(register + 8)))
+            return load_i64(column + layout.FLOAT_CELLS) + below
         return -1
     if kind == BOOLEAN:
-        return FALSE_CELL + (load_i64(register + 8) & 1)
+        return layout.FALSE_CELL + (load_i64(register + 8) & 1)
     if kind == VALUELESS:
         # Only predicates that tell apart nothing but kinds do not look at what lies there.
-        return kind if load_i64(column + TEXTS) != 0 else -1
-    return kind if (KINDS_BY_THEMSELVES >> kind) & 1 != 0 else -1
+        return kind if load_i64(column + layout.TEXTS) != 0 else -1
+    return kind if (layout.KINDS_BY_THEMSELVES >> kind) & 1 != 0 else -1
 
 
 @helper
 def _new_row(column: int, program: int, registers: int, pool: int) -> int:
     """A class row of its own with what the predicates of a column say about the message at hand."""
     kept_apart()
-    number = load_i64(column + ROWS_USED)
-    store_i64(column + ROWS_USED, number + 1)
-    row = load_i64(column + ROWS) + number * (8 + 24 * load_i64(column + ROW_WORDS))
+    number = load_i64(column + layout.ROWS_USED)
+    store_i64(column + layout.ROWS_USED, number + 1)
+    row = load_i64(column + layout.ROWS) + number * (8 + 24 * load_i64(column + layout.ROW_WORDS))
     _fill_row(row, column, program, registers, pool)
     return row
 
@@ -143,12 +97,12 @@ def _new_row(column: int, program: int, registers: int, pool: int) -> int:
 @helper
 def _fill_row(row: int, column: int, program: int, registers: int, pool: int) -> None:
     kept_apart()
-    words = load_i64(column + ROW_WORDS)
+    words = load_i64(column + layout.ROW_WORDS)
     for word in range(1 + 3 * words):
         store_i64(row + 8 * word, 0)
     flags = 0
-    entries = load_i64(column + ENTRIES)
-    for predicate in range(load_i64(column + PREDICATES)):
+    entries = load_i64(column + layout.ENTRIES)
+    for predicate in range(load_i64(column + layout.PREDICATES)):
         verdict = verdict_at(program, load_i64(entries + 8 * predicate), registers, pool)
         if verdict == UNKNOWN:
             continue
@@ -157,31 +111,31 @@ def _fill_row(row: int, column: int, program: int, registers: int, pool: int) ->
             at += 8 * words
         elif verdict != TRUE:
             at += 16 * words
-            flags |= HAS_OTHERS | HAS_UNDECIDED if verdict == UNDECIDED else HAS_OTHERS
+            flags |= layout.HAS_OTHERS | layout.HAS_UNDECIDED if verdict == UNDECIDED else layout.HAS_OTHERS
         store_i64(at, load_i64(at) | (1 << (predicate & 63)))
     store_i64(row, flags)
 
 
 @inlined
 def _is_remembered(kind: int) -> bool:
-    return (KINDS_BY_TEXT >> kind) & 1 != 0 or (KINDS_BY_PAYLOAD >> kind) & 1 != 0
+    return (layout.KINDS_BY_TEXT >> kind) & 1 != 0 or (layout.KINDS_BY_PAYLOAD >> kind) & 1 != 0
 
 
 @inlined
 def expect(column: int, registers: int) -> None:
     """Ask for the place where the class row of a value is looked for, where values are told apart one by one."""
-    if load_i64(column + TEXTS) == 0:
-        register = registers + load_i64(column + SLOT)
+    if load_i64(column + layout.TEXTS) == 0:
+        register = registers + load_i64(column + layout.SLOT)
         if _is_remembered(load_i64(register)):
             found = value_hash(register)
-            store_i64(column + HASH, found)
+            store_i64(column + layout.HASH, found)
             prefetch(_place(column, found))
 
 
 @inlined
 def _place(column: int, found: int) -> int:
-    place = found & load_i64(column + MEMO_MASK)
-    return load_i64(column + MEMO) + place * (MEMO_ROW + 8 + 24 * load_i64(column + ROW_WORDS))
+    place = found & load_i64(column + layout.MEMO_MASK)
+    return load_i64(column + layout.MEMO) + place * (layout.MEMO_ROW + 8 + 24 * load_i64(column + layout.ROW_WORDS))
 
 
 @helper
@@ -191,47 +145,47 @@ def _remembered_row(column: int, register: int, program: int, registers: int, po
     kind = load_i64(register)
     if not _is_remembered(kind):
         return _new_row(column, program, registers, pool)
-    is_text = (KINDS_BY_TEXT >> kind) & 1 != 0
+    is_text = (layout.KINDS_BY_TEXT >> kind) & 1 != 0
     payload = load_i64(register + 8)
     length = load_i64(register + 16) if is_text else 0
     # Columns that tell texts apart by a table meet other values here so seldom that nothing was asked for.
-    found = load_i64(column + HASH) if load_i64(column + TEXTS) == 0 else value_hash(register)
-    if is_text and length <= LONGEST_WORD:
+    found = load_i64(column + layout.HASH) if load_i64(column + layout.TEXTS) == 0 else value_hash(register)
+    if is_text and length <= layout.LONGEST_WORD:
         is_text = False
         payload = first_word(payload, length)
-    what = kind | length << MEMO_LENGTH_SHIFT
+    what = kind | length << layout.MEMO_LENGTH_SHIFT
     place = found
     entry = _place(column, place)
     while load_i64(entry) != 0:
         if load_i64(entry) == what and load_i64(entry + 8) == found:
             known = load_i64(entry + 16)
             if equal_text(payload, known, length) if is_text else payload == known:
-                return entry + MEMO_ROW
+                return entry + layout.MEMO_ROW
         place += 1
         entry = _place(column, place)
-    used = load_i64(column + ARENA_USED)
+    used = load_i64(column + layout.ARENA_USED)
     if is_text:
-        if length > LONGEST_MEMO_TEXT or used + length > load_i64(column + ARENA_BYTES):
+        if length > layout.LONGEST_MEMO_TEXT or used + length > load_i64(column + layout.ARENA_BYTES):
             return _new_row(column, program, registers, pool)
-        copy_bytes(load_i64(column + ARENA) + used, payload, length)
-        payload = load_i64(column + ARENA) + used
-        store_i64(column + ARENA_USED, used + length)
-    store_i64(column + MEMO_USED, load_i64(column + MEMO_USED) + 1)
+        copy_bytes(load_i64(column + layout.ARENA) + used, payload, length)
+        payload = load_i64(column + layout.ARENA) + used
+        store_i64(column + layout.ARENA_USED, used + length)
+    store_i64(column + layout.MEMO_USED, load_i64(column + layout.MEMO_USED) + 1)
     store_i64(entry, what)
     store_i64(entry + 8, found)
     store_i64(entry + 16, payload)
-    _fill_row(entry + MEMO_ROW, column, program, registers, pool)
-    return entry + MEMO_ROW
+    _fill_row(entry + layout.MEMO_ROW, column, program, registers, pool)
+    return entry + layout.MEMO_ROW
 
 
 @inlined
 def class_row(column: int, program: int, registers: int, pool: int) -> int:
     """The class row of the value that a column's field has in the message at hand."""
-    register = registers + load_i64(column + SLOT)
+    register = registers + load_i64(column + layout.SLOT)
     cell = _cell(column, register)
     if cell < 0:
         return _remembered_row(column, register, program, registers, pool)
-    at = load_i64(column + CELLS) + 8 * cell
+    at = load_i64(column + layout.CELLS) + 8 * cell
     row = load_i64(at)
     if row == 0:
         row = _new_row(column, program, registers, pool)
@@ -242,19 +196,19 @@ def class_row(column: int, program: int, registers: int, pool: int) -> int:
 @helper
 def make_room(column: int) -> None:
     """Forget all classes unless there is room for as many new ones as a block has messages."""
-    store_i64(column + BITS_SEEN, 0)
-    places = load_i64(column + MEMO_MASK) + 1
+    store_i64(column + layout.BITS_SEEN, 0)
+    places = load_i64(column + layout.MEMO_MASK) + 1
     if (
-        load_i64(column + ROWS_USED) + BLOCK <= load_i64(column + ROW_CAPACITY)
-        and load_i64(column + MEMO_USED) + BLOCK <= places >> 1
-        and load_i64(column + ARENA_USED) <= load_i64(column + ARENA_BYTES) >> 1
+        load_i64(column + layout.ROWS_USED) + layout.BLOCK <= load_i64(column + layout.ROW_CAPACITY)
+        and load_i64(column + layout.MEMO_USED) + layout.BLOCK <= places >> 1
+        and load_i64(column + layout.ARENA_USED) <= load_i64(column + layout.ARENA_BYTES) >> 1
     ):
         return
-    store_i64(column + ROWS_USED, 1)
-    store_i64(column + MEMO_USED, 0)
-    store_i64(column + ARENA_USED, 0)
-    cells = load_i64(column + CELLS)
-    for cell in range(load_i64(column + CELL_COUNT)):
+    store_i64(column + layout.ROWS_USED, 1)
+    store_i64(column + layout.MEMO_USED, 0)
+    store_i64(column + layout.ARENA_USED, 0)
+    cells = load_i64(column + layout.CELLS)
+    for cell in range(load_i64(column + layout.CELL_COUNT)):
         store_i64(cells + 8 * cell, 0)
     for place in range(places):
         store_i64(_place(column, place), 0)
@@ -266,15 +220,15 @@ def _spread_bits(column: int, which: int, target: int, square: int) -> None:
 
     `which` kind of bits (0 true, 1 false, 2 other) go to `target` of each predicate.
     """
-    words = load_i64(column + ROW_WORDS)
-    count = load_i64(column + PREDICATES)
-    rows = load_i64(column + BLOCK_ROWS)
-    target += load_i64(column + FIRST_PREDICATE) * TRIPLE_BYTES
+    words = load_i64(column + layout.ROW_WORDS)
+    count = load_i64(column + layout.PREDICATES)
+    rows = load_i64(column + layout.BLOCK_ROWS)
+    target += load_i64(column + layout.FIRST_PREDICATE) * layout.TRIPLE_BYTES
     for word in range(words):
         inside = 8 + 8 * (which * words + word)
-        first = target + 64 * word * TRIPLE_BYTES
+        first = target + 64 * word * layout.TRIPLE_BYTES
         here = min(count - 64 * word, 64)
-        for group in range(BLOCK >> 6):
+        for group in range(layout.BLOCK >> 6):
             of_group = rows + 512 * group
             some = 0
             for row in range(64):
@@ -284,27 +238,27 @@ def _spread_bits(column: int, which: int, target: int, square: int) -> None:
             if some != 0:
                 transpose(square)
             for predicate in range(here):
-                store_i64(first + predicate * TRIPLE_BYTES + 8 * group, load_i64(square + 8 * predicate))
+                store_i64(first + predicate * layout.TRIPLE_BYTES + 8 * group, load_i64(square + 8 * predicate))
 
 
 @helper
 def spread(column: int, bits: int, square: int, others: bool) -> None:
     """Make the bitmaps of a column's predicates; `others` says that some class row of the block has other bits."""
-    _spread_bits(column, 0, bits + IS_TRUE, square)
-    if others or load_i64(column + FALSE_WANTED) != 0:
-        _spread_bits(column, 1, bits + IS_FALSE, square)
-    if load_i64(column + BITS_SEEN) != 0:
-        _spread_bits(column, 2, bits + IS_OTHER, square)
-        store_i64(column + OTHERS_DIRTY, 1)
-    elif load_i64(column + OTHERS_DIRTY) != 0:
+    _spread_bits(column, 0, bits + layout.IS_TRUE, square)
+    if others or load_i64(column + layout.FALSE_WANTED) != 0:
+        _spread_bits(column, 1, bits + layout.IS_FALSE, square)
+    if load_i64(column + layout.BITS_SEEN) != 0:
+        _spread_bits(column, 2, bits + layout.IS_OTHER, square)
+        store_i64(column + layout.OTHERS_DIRTY, 1)
+    elif load_i64(column + layout.OTHERS_DIRTY) != 0:
         _clear_others(column, bits)
-        store_i64(column + OTHERS_DIRTY, 0)
+        store_i64(column + layout.OTHERS_DIRTY, 0)
 
 
 @helper
 def _clear_others(column: int, bits: int) -> None:
-    at = bits + load_i64(column + FIRST_PREDICATE) * TRIPLE_BYTES + IS_OTHER
-    for _ in range(load_i64(column + PREDICATES)):
-        for word in range(BLOCK >> 6):
+    at = bits + load_i64(column + layout.FIRST_PREDICATE) * layout.TRIPLE_BYTES + layout.IS_OTHER
+    for _ in range(load_i64(column + layout.PREDICATES)):
+        for word in range(layout.BLOCK >> 6):
             store_i64(at + 8 * word, 0)
-        at += TRIPLE_BYTES
+        at += layout.TRIPLE_BYTES

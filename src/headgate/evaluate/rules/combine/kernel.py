@@ -12,24 +12,12 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from headgate.evaluate.rules.layout import (
-    ADDS,
-    IS_FALSE,
-    IS_OTHER,
-    JOINS,
-    NEGATED,
-    OR,
-    PLACE_SHIFT,
-    SAVES,
-    SOURCE_SHIFT,
-    TRIPLE_BYTES,
-    WIDENS,
-)
+from headgate.evaluate.rules import layout
 from headgate.kernels.compiler import helper
 from headgate.kernels.memory import intrinsic, load_i64, store_i64
 from headgate.kernels.vectors import BITMAP, BITMAP_BYTES, bitmap_at, copy_bitmap, repeated, words_with_bits
 
-PLACE_MASK = (1 << (SOURCE_SHIFT - PLACE_SHIFT)) - 1
+PLACE_MASK = (1 << (layout.SOURCE_SHIFT - layout.PLACE_SHIFT)) - 1
 
 
 @intrinsic
@@ -60,16 +48,16 @@ def _fold(_context: Any, _code: Any, _count: Any, _bits: Any, _stack: Any) -> An
         found.add_incoming(before, entry)
         position = builder.add(code, builder.shl(index, constant(3)))
         instruction = builder.load(builder.inttoptr(position, word.as_pointer()), align=8)
-        number = builder.and_(builder.lshr(instruction, constant(PLACE_SHIFT)), constant(PLACE_MASK))
-        place = builder.add(stack, builder.mul(number, constant(TRIPLE_BYTES)))
-        at = builder.add(bits, builder.lshr(instruction, constant(SOURCE_SHIFT)))
+        number = builder.and_(builder.lshr(instruction, constant(layout.PLACE_SHIFT)), constant(PLACE_MASK))
+        place = builder.add(stack, builder.mul(number, constant(layout.TRIPLE_BYTES)))
+        at = builder.add(bits, builder.lshr(instruction, constant(layout.SOURCE_SHIFT)))
         source = builder.load(bitmap_at(builder, at), align=8)
         builder.store(found, bitmap_at(builder, place), align=8)
         zero = constant(0)
         widens = repeated(
-            builder, builder.sub(zero, builder.lshr(builder.and_(instruction, constant(WIDENS)), constant(1)))
+            builder, builder.sub(zero, builder.lshr(builder.and_(instruction, constant(layout.WIDENS)), constant(1)))
         )
-        adds = repeated(builder, builder.sub(zero, builder.and_(instruction, constant(ADDS))))
+        adds = repeated(builder, builder.sub(zero, builder.and_(instruction, constant(layout.ADDS))))
         kept = builder.and_(found, builder.or_(source, widens))
         following = builder.or_(kept, builder.and_(source, adds))
         after = builder.add(index, constant(1))
@@ -106,27 +94,27 @@ def where_what(code: int, count: int, bits: int, stack: int) -> None:
     """Put the rows for which a filter is true, false or anything else but unknown into the lowest place."""
     for position in range(count):
         instruction = load_i64(code + 8 * position)
-        place = stack + ((instruction >> PLACE_SHIFT) & PLACE_MASK) * TRIPLE_BYTES
-        if instruction & SAVES != 0:
+        place = stack + ((instruction >> layout.PLACE_SHIFT) & PLACE_MASK) * layout.TRIPLE_BYTES
+        if instruction & layout.SAVES != 0:
             _copy_triple(place, stack)
-        joins = instruction & JOINS != 0
+        joins = instruction & layout.JOINS != 0
         left = place if joins else stack
-        true = stack if joins else bits + (instruction >> SOURCE_SHIFT)
-        false = true + IS_FALSE
-        other = true + IS_OTHER
-        if instruction & NEGATED != 0:
-            false = true - IS_FALSE
-            other = false + IS_OTHER
-        operation = instruction & OR
-        if operation == OR:
-            _follow(left, left + IS_FALSE, left + IS_OTHER, true, false, other)
-        elif operation == ADDS:
+        true = stack if joins else bits + (instruction >> layout.SOURCE_SHIFT)
+        false = true + layout.IS_FALSE
+        other = true + layout.IS_OTHER
+        if instruction & layout.NEGATED != 0:
+            false = true - layout.IS_FALSE
+            other = false + layout.IS_OTHER
+        operation = instruction & layout.OR
+        if operation == layout.OR:
+            _follow(left, left + layout.IS_FALSE, left + layout.IS_OTHER, true, false, other)
+        elif operation == layout.ADDS:
             copy_bitmap(left, true)
-            copy_bitmap(left + IS_FALSE, false)
-            copy_bitmap(left + IS_OTHER, other)
+            copy_bitmap(left + layout.IS_FALSE, false)
+            copy_bitmap(left + layout.IS_OTHER, other)
         else:
             # An AND of what is false is an OR of what is true.
-            _follow(left + IS_FALSE, left, left + IS_OTHER, false, true, other)
+            _follow(left + layout.IS_FALSE, left, left + layout.IS_OTHER, false, true, other)
         if joins:
             _copy_triple(stack, place)
 
@@ -134,8 +122,8 @@ def where_what(code: int, count: int, bits: int, stack: int) -> None:
 @helper
 def _copy_triple(target: int, source: int) -> None:
     copy_bitmap(target, source)
-    copy_bitmap(target + IS_FALSE, source + IS_FALSE)
-    copy_bitmap(target + IS_OTHER, source + IS_OTHER)
+    copy_bitmap(target + layout.IS_FALSE, source + layout.IS_FALSE)
+    copy_bitmap(target + layout.IS_OTHER, source + layout.IS_OTHER)
 
 
 @helper

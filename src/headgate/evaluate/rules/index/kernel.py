@@ -7,44 +7,7 @@ cache meanwhile. Whatever a hash suggests is compared byte for byte.
 from __future__ import annotations
 
 from headgate.evaluate.layout import BOOLEAN, BYTES, FLOAT, INTEGER, UNDECIDED
-from headgate.evaluate.rules.layout import (
-    BUCKET_MASK,
-    BUCKET_WORDS,
-    BUCKETS,
-    CANDIDATE_CHECKS,
-    CANDIDATE_FIRST,
-    CANDIDATE_NUMBER,
-    CANDIDATE_RESIDUAL,
-    CANDIDATES,
-    DECIDED,
-    FIELD_COUNT,
-    FIELD_IS_ACCESS,
-    FIELD_OPEN_KINDS,
-    FIELD_SLOT,
-    FIELD_WORDS,
-    FIELDS,
-    HASHES,
-    HIT_COUNT,
-    HIT_FILTERS,
-    HITS,
-    KEY_FIELD,
-    KEY_KIND,
-    KEY_LENGTH,
-    KEY_PAYLOAD,
-    KEY_POSTING_COUNT,
-    KEY_POSTINGS,
-    KEY_WORDS,
-    KEYS,
-    MATCH,
-    MESSAGE_SHIFT,
-    OUT,
-    OUT_CAPACITY,
-    OUT_COUNT,
-    POSTINGS,
-    STATES,
-    STORED,
-    WHAT_SHIFT,
-)
+from headgate.evaluate.rules import layout
 from headgate.evaluate.rules.texts.kernel import in_field, value_hash
 from headgate.evaluate.values.kernel import equal_text
 from headgate.kernels.compiler import helper, inlined
@@ -58,17 +21,17 @@ GROUP = 64
 @inlined
 def keep(head: int, row: int, registers: int) -> int:
     """Keep the indexed fields of the message at hand for `look_up`; UNDECIDED if only the reference can tell them."""
-    fields = load_i64(head + FIELDS)
-    count = load_i64(head + FIELD_COUNT)
-    mask = load_i64(head + BUCKET_MASK)
-    buckets = load_i64(head + BUCKETS)
-    stored = load_i64(head + STORED) + (row & (GROUP - 1)) * count * 24
-    hashes = load_i64(head + HASHES) + (row & (GROUP - 1)) * count * 8
+    fields = load_i64(head + layout.FIELDS)
+    count = load_i64(head + layout.FIELD_COUNT)
+    mask = load_i64(head + layout.BUCKET_MASK)
+    buckets = load_i64(head + layout.BUCKETS)
+    stored = load_i64(head + layout.STORED) + (row & (GROUP - 1)) * count * 24
+    hashes = load_i64(head + layout.HASHES) + (row & (GROUP - 1)) * count * 8
     for number in range(count):
-        field = fields + number * (8 * FIELD_WORDS)
-        register = registers + load_i64(field + FIELD_SLOT)
+        field = fields + number * (8 * layout.FIELD_WORDS)
+        register = registers + load_i64(field + layout.FIELD_SLOT)
         kind = load_i64(register)
-        if (load_i64(field + FIELD_OPEN_KINDS) >> kind) & 1 != 0:
+        if (load_i64(field + layout.FIELD_OPEN_KINDS) >> kind) & 1 != 0:
             return UNDECIDED
         payload = load_i64(register + 8)
         if kind == FLOAT:
@@ -81,24 +44,24 @@ def keep(head: int, row: int, registers: int) -> int:
         store_i64(stored, kind)
         store_i64(stored + 8, payload)
         store_i64(stored + 16, load_i64(register + 16))
-        if load_i64(field + FIELD_IS_ACCESS) != 0 and (KEYED_KINDS >> kind) & 1 != 0:
+        if load_i64(field + layout.FIELD_IS_ACCESS) != 0 and (KEYED_KINDS >> kind) & 1 != 0:
             found = in_field(value_hash(stored), number)
             store_i64(hashes, found)
-            prefetch(buckets + (found & mask) * (8 * BUCKET_WORDS))
+            prefetch(buckets + (found & mask) * (8 * layout.BUCKET_WORDS))
         stored += 24
         hashes += 8
-    return DECIDED
+    return layout.DECIDED
 
 
 @inlined
 def _has_key(stored: int, key: int) -> bool:
-    kind = load_i64(key + KEY_KIND)
+    kind = load_i64(key + layout.KEY_KIND)
     if load_i64(stored) != kind:
         return False
-    payload = load_i64(key + KEY_PAYLOAD)
+    payload = load_i64(key + layout.KEY_PAYLOAD)
     if kind != BYTES:
         return load_i64(stored + 8) == payload
-    length = load_i64(key + KEY_LENGTH)
+    length = load_i64(key + layout.KEY_LENGTH)
     return load_i64(stored + 16) == length and equal_text(load_i64(stored + 8), payload, length)
 
 
@@ -108,42 +71,42 @@ def look_up(head: int, first: int, row: int, behind: int) -> bool:
 
     What is matched is written out, filters that ask for more are noted. False if there is no room to write.
     """
-    fields = load_i64(head + FIELDS)
-    count = load_i64(head + FIELD_COUNT)
-    mask = load_i64(head + BUCKET_MASK)
-    buckets = load_i64(head + BUCKETS)
-    states = load_i64(head + STATES) + first
+    fields = load_i64(head + layout.FIELDS)
+    count = load_i64(head + layout.FIELD_COUNT)
+    mask = load_i64(head + layout.BUCKET_MASK)
+    buckets = load_i64(head + layout.BUCKETS)
+    states = load_i64(head + layout.STATES) + first
     while row < behind:
-        if load_u8(states + row) == DECIDED:
-            stored = load_i64(head + STORED) + (row & (GROUP - 1)) * count * 24
-            hashes = load_i64(head + HASHES) + (row & (GROUP - 1)) * count * 8
+        if load_u8(states + row) == layout.DECIDED:
+            stored = load_i64(head + layout.STORED) + (row & (GROUP - 1)) * count * 24
+            hashes = load_i64(head + layout.HASHES) + (row & (GROUP - 1)) * count * 8
             for number in range(count):
                 value = stored + 24 * number
                 if (
-                    load_i64(fields + number * (8 * FIELD_WORDS) + FIELD_IS_ACCESS) != 0
+                    load_i64(fields + number * (8 * layout.FIELD_WORDS) + layout.FIELD_IS_ACCESS) != 0
                     and (KEYED_KINDS >> load_i64(value)) & 1 != 0
                 ):
                     found = load_i64(hashes + 8 * number)
                     place = found & mask
-                    entry = load_i64(buckets + place * (8 * BUCKET_WORDS) + 8)
+                    entry = load_i64(buckets + place * (8 * layout.BUCKET_WORDS) + 8)
                     while entry != 0:
-                        if load_i64(buckets + place * (8 * BUCKET_WORDS)) == found:
-                            key = load_i64(head + KEYS) + (entry - 1) * (8 * KEY_WORDS)
-                            if load_i64(key + KEY_FIELD) == number and _has_key(value, key):
+                        if load_i64(buckets + place * (8 * layout.BUCKET_WORDS)) == found:
+                            key = load_i64(head + layout.KEYS) + (entry - 1) * (8 * layout.KEY_WORDS)
+                            if load_i64(key + layout.KEY_FIELD) == number and _has_key(value, key):
                                 if not _follow_postings(head, key, stored, first, row):
                                     return False
                                 break
                         place = (place + 1) & mask
-                        entry = load_i64(buckets + place * (8 * BUCKET_WORDS) + 8)
+                        entry = load_i64(buckets + place * (8 * layout.BUCKET_WORDS) + 8)
         row += 1
     return True
 
 
 @inlined
 def _checked(candidate: int, keys: int, stored: int) -> bool:
-    for check in range(load_i64(candidate + CANDIDATE_CHECKS)):
-        key = keys + load_i64(candidate + CANDIDATE_FIRST + 8 * check) * (8 * KEY_WORDS)
-        if not _has_key(stored + 24 * load_i64(key + KEY_FIELD), key):
+    for check in range(load_i64(candidate + layout.CANDIDATE_CHECKS)):
+        key = keys + load_i64(candidate + layout.CANDIDATE_FIRST + 8 * check) * (8 * layout.KEY_WORDS)
+        if not _has_key(stored + 24 * load_i64(key + layout.KEY_FIELD), key):
             return False
     return True
 
@@ -151,21 +114,25 @@ def _checked(candidate: int, keys: int, stored: int) -> bool:
 @helper
 def _follow_postings(head: int, key: int, stored: int, first: int, row: int) -> bool:
     """Ask the filters behind a key for their other equalities."""
-    keys = load_i64(head + KEYS)
-    candidates = load_i64(head + CANDIDATES)
-    posting = load_i64(head + POSTINGS) + 8 * load_i64(key + KEY_POSTINGS)
-    for _ in range(load_i64(key + KEY_POSTING_COUNT)):
+    keys = load_i64(head + layout.KEYS)
+    candidates = load_i64(head + layout.CANDIDATES)
+    posting = load_i64(head + layout.POSTINGS) + 8 * load_i64(key + layout.KEY_POSTINGS)
+    for _ in range(load_i64(key + layout.KEY_POSTING_COUNT)):
         candidate = candidates + load_i64(posting)
         posting += 8
         if _checked(candidate, keys, stored):
-            residual = load_i64(candidate + CANDIDATE_RESIDUAL)
+            residual = load_i64(candidate + layout.CANDIDATE_RESIDUAL)
             if residual == 0:
-                count = load_i64(head + OUT_COUNT)
-                if count == load_i64(head + OUT_CAPACITY):
+                count = load_i64(head + layout.OUT_COUNT)
+                if count == load_i64(head + layout.OUT_CAPACITY):
                     return False
-                pair = (first + row) << MESSAGE_SHIFT | load_i64(candidate + CANDIDATE_NUMBER) | MATCH << WHAT_SHIFT
-                store_i64(load_i64(head + OUT) + 8 * count, pair)
-                store_i64(head + OUT_COUNT, count + 1)
+                pair = (
+                    (first + row) << layout.MESSAGE_SHIFT
+                    | load_i64(candidate + layout.CANDIDATE_NUMBER)
+                    | layout.MATCH << layout.WHAT_SHIFT
+                )
+                store_i64(load_i64(head + layout.OUT) + 8 * count, pair)
+                store_i64(head + layout.OUT_COUNT, count + 1)
             else:
                 _note(head, residual - 1, row)
     return True
@@ -174,10 +141,10 @@ def _follow_postings(head: int, key: int, stored: int, first: int, row: int) -> 
 @helper
 def _note(head: int, residual: int, row: int) -> None:
     """Note that a filter is to be asked for a row."""
-    hits = load_i64(head + HITS) + residual * BITMAP_BYTES
+    hits = load_i64(head + layout.HITS) + residual * BITMAP_BYTES
     if words_with_bits(hits) == 0:
-        count = load_i64(head + HIT_COUNT)
-        store_i64(load_i64(head + HIT_FILTERS) + 8 * count, residual)
-        store_i64(head + HIT_COUNT, count + 1)
+        count = load_i64(head + layout.HIT_COUNT)
+        store_i64(load_i64(head + layout.HIT_FILTERS) + 8 * count, residual)
+        store_i64(head + layout.HIT_COUNT, count + 1)
     word = hits + ((row >> 6) << 3)
     store_i64(word, load_i64(word) | (1 << (row & 63)))

@@ -7,40 +7,7 @@ Source: amqp_extensions, sections 3 and 5 to 7.
 
 from __future__ import annotations
 
-from headgate.evaluate.layout import (
-    ABSENT,
-    BEYOND,
-    BYTES,
-    CONCATENATE,
-    EQUAL,
-    FALSE,
-    FIRST_KNOWN,
-    FLOAT,
-    FOLLOW,
-    INFINITY,
-    INTEGER,
-    LARGE,
-    LEFT,
-    LOWER,
-    NOT_A_NUMBER,
-    OR_DEFAULT,
-    OTHERWISE,
-    REGISTER_BYTES,
-    SCRATCH_REGISTERS,
-    SUBSTRING,
-    TRUE,
-    UNDECIDED,
-    UNKNOWN,
-    UPPER,
-    VALUELESS,
-    WIDTH_SIZE8,
-    WIDTH_SIZE32,
-    A,
-    B,
-    C,
-    D,
-)
-from headgate.evaluate.layout import DATE as DATE_OPERATION
+from headgate.evaluate import layout
 from headgate.evaluate.values.kernel import (
     HIGH_BITS,
     NOT_TEXT,
@@ -70,7 +37,7 @@ from headgate.kernels.memory import (
     store_u8,
 )
 
-SCRATCH_BYTES = SCRATCH_REGISTERS * REGISTER_BYTES - 8
+SCRATCH_BYTES = layout.SCRATCH_REGISTERS * layout.REGISTER_BYTES - 8
 MAX_CONCATENATED_BYTES = 65_535
 MOST_INTEGER = 0x7FFF_FFFF_FFFF_FFFF
 LOW_BITS_OF_FOUR = 0x7F7F7F7F
@@ -86,16 +53,16 @@ EPOCH_DAY = 719_468
 def amqp_predicate(at: int, register: int) -> int:
     """Truth of COMPARE_SPECIAL, the only predicate of this family."""
     kept_apart()
-    number = load_i64(at + B)
-    accepted = load_i64(at + C)
+    number = load_i64(at + layout.B)
+    accepted = load_i64(at + layout.C)
     kind = load_i64(register)
-    if kind == VALUELESS:
+    if kind == layout.VALUELESS:
         return _compare_not_finite(load_i64(register + 8), number, accepted)
-    if kind < FIRST_KNOWN:
-        return UNKNOWN
-    if kind not in (INTEGER, FLOAT, LARGE) or number == NOT_A_NUMBER:
-        return FALSE
-    order = -1 if number == INFINITY else 1
+    if kind < layout.FIRST_KNOWN:
+        return layout.UNKNOWN
+    if kind not in (layout.INTEGER, layout.FLOAT, layout.LARGE) or number == layout.NOT_A_NUMBER:
+        return layout.FALSE
+    order = -1 if number == layout.INFINITY else 1
     return (accepted >> (order + 1)) & 1
 
 
@@ -103,19 +70,19 @@ def amqp_predicate(at: int, register: int) -> int:
 def _compare_not_finite(position: int, number: int, accepted: int) -> int:
     """The same for a value that is not finite, or is no number; 0 for no address."""
     if position == 0:
-        return UNKNOWN
+        return layout.UNKNOWN
     constructor = load_u8(position)
     if constructor == 0x72:
         value = load_be_f32(position + 1)
     elif constructor == 0x82:
         value = float_of_bits(load_be_i64(position + 1))
     else:
-        return UNKNOWN
+        return layout.UNKNOWN
     if value != value:
-        return TRUE if number == NOT_A_NUMBER and accepted == EQUAL else FALSE
-    if number == NOT_A_NUMBER:
-        return FALSE
-    order = (1 if value > 0.0 else 0) - (1 if number == INFINITY else 0)
+        return layout.TRUE if number == layout.NOT_A_NUMBER and accepted == layout.EQUAL else layout.FALSE
+    if number == layout.NOT_A_NUMBER:
+        return layout.FALSE
+    order = (1 if value > 0.0 else 0) - (1 if number == layout.INFINITY else 0)
     return (accepted >> (order + 1)) & 1
 
 
@@ -185,11 +152,11 @@ def _array_element(position: int, stop: int, number: int, pool: int) -> tuple[in
         constructor = load_u8(position)
     position += 1
     width = load_u16(pool + 2 * constructor)
-    if width < WIDTH_SIZE8:
+    if width < layout.WIDTH_SIZE8:
         position += number * (width - 1)
         behind = position + width - 1
-    elif width in (WIDTH_SIZE8, WIDTH_SIZE32):
-        size_width = 1 if width == WIDTH_SIZE8 else 4
+    elif width in (layout.WIDTH_SIZE8, layout.WIDTH_SIZE32):
+        size_width = 1 if width == layout.WIDTH_SIZE8 else 4
         behind = position
         while number >= 0:
             position = behind
@@ -210,8 +177,8 @@ def _array_element(position: int, stop: int, number: int, pool: int) -> tuple[in
 @helper
 def _follow(base: int, steps: int, count: int, result: int, scratch: int, pool: int) -> None:
     """Decode into `result` what the steps lead to from the value in the slot `base`, ABSENT if that is nothing."""
-    set_register(result, ABSENT, 0)
-    if load_i64(base) != VALUELESS:
+    set_register(result, layout.ABSENT, 0)
+    if load_i64(base) != layout.VALUELESS:
         return
     position = load_i64(base + 8)
     constructor = load_u8(position)
@@ -272,7 +239,7 @@ def _decode_element(constructor: int, content: int, behind: int, result: int, sc
     elif constructor == 0xB0 or constructor == 0xB1 or constructor == 0xB3:
         set_bytes(result, content + 4, behind - content - 4)
     elif constructor == 0 or constructor >= 0xC0:
-        set_register(result, VALUELESS, 0)
+        set_register(result, layout.VALUELESS, 0)
     else:
         store_u8(scratch, constructor)
         copy_bytes(scratch + 1, content, behind - content)
@@ -295,36 +262,36 @@ def _case_bits(four: int, first: int) -> int:
 def _change_case(operation: int, text: int, length: int, scratch: int, result: int) -> int:
     """LOWER or UPPER of ASCII, eight characters at a time; anything else is undecided."""
     if length > SCRATCH_BYTES:
-        return UNDECIDED
-    first = 0x41 if operation == LOWER else 0x61
+        return layout.UNDECIDED
+    first = 0x41 if operation == layout.LOWER else 0x61
     offset = 0
     while offset < length:
         word = load_i64(text + offset)
         left = length - offset
         seen = word if left >= 8 else word & ((1 << (8 * left)) - 1)
         if seen & HIGH_BITS != 0:
-            return UNDECIDED
+            return layout.UNDECIDED
         changed = _case_bits(word & LOW_BITS_OF_FOUR, first) | _case_bits((word >> 32) & LOW_BITS_OF_FOUR, first) << 32
         store_i64(scratch + offset, word ^ changed)
         offset += 8
     set_bytes(result, scratch, length)
-    return TRUE
+    return layout.TRUE
 
 
 @helper
 def _concatenate(first: int, second: int, scratch: int, result: int) -> int:
-    if load_i64(first) != BYTES or load_i64(second) != BYTES:
-        return TRUE
+    if load_i64(first) != layout.BYTES or load_i64(second) != layout.BYTES:
+        return layout.TRUE
     length = load_i64(first + 16)
     other = load_i64(second + 16)
     if length + other > MAX_CONCATENATED_BYTES:
-        return TRUE
+        return layout.TRUE
     if length + other > SCRATCH_BYTES:
-        return UNDECIDED
+        return layout.UNDECIDED
     copy_bytes(scratch, load_i64(first + 8), length)
     copy_bytes(scratch + length, load_i64(second + 8), other)
     set_bytes(result, scratch, length + other)
-    return TRUE
+    return layout.TRUE
 
 
 @helper
@@ -349,7 +316,7 @@ def _characters(position: int, end: int) -> int:
 @helper
 def _part(operation: int, text: int, end: int, first: int, has_count: bool, count: int, result: int) -> None:
     """LEFT or RIGHT with `first` characters, SUBSTRING from `first` with `count`, of UTF-8 text."""
-    if operation == SUBSTRING:
+    if operation == layout.SUBSTRING:
         if has_count and count < 0:
             return
         start = _forward(text, end, first - 1) if first > 1 else text
@@ -360,7 +327,7 @@ def _part(operation: int, text: int, end: int, first: int, has_count: bool, coun
             stop = _forward(start, end, visible)
     elif first < 0:
         return
-    elif operation == LEFT:
+    elif operation == layout.LEFT:
         start = text
         stop = _forward(text, end, first)
     else:
@@ -371,23 +338,23 @@ def _part(operation: int, text: int, end: int, first: int, has_count: bool, coun
 
 @helper
 def _part_of_register(operation: int, at: int, first: int, second: int, registers: int, result: int) -> int:
-    count_at = load_i64(at + C)
-    has_count = operation == SUBSTRING and count_at >= 0
+    count_at = load_i64(at + layout.C)
+    has_count = operation == layout.SUBSTRING and count_at >= 0
     kind = load_i64(second)
     count = 0
-    count_kind = INTEGER
+    count_kind = layout.INTEGER
     if has_count:
         count = load_i64(registers + count_at + 8)
         count_kind = load_i64(registers + count_at)
-    if kind in (LARGE, BEYOND) or count_kind in (LARGE, BEYOND):
-        return UNDECIDED
-    if load_i64(first) != BYTES or kind != INTEGER or count_kind != INTEGER:
-        return TRUE
+    if kind in (layout.LARGE, layout.BEYOND) or count_kind in (layout.LARGE, layout.BEYOND):
+        return layout.UNDECIDED
+    if load_i64(first) != layout.BYTES or kind != layout.INTEGER or count_kind != layout.INTEGER:
+        return layout.TRUE
     text = load_i64(first + 8)
     end = text + load_i64(first + 16)
     if text_state(text, end) != NOT_TEXT:
         _part(operation, text, end, load_i64(second + 8), has_count, count, result)
-    return TRUE
+    return layout.TRUE
 
 
 # -- dates -------------------------------------------------------------------------------------------------------------
@@ -480,7 +447,7 @@ def _date(text: int, length: int, result: int) -> None:
                 at += 6
         if at != length or hour < 0 or hour > 23 or minute < 0 or minute > 59:
             return
-    set_register(result, INTEGER, days * DAY_MS + (60 * hour + minute - ahead) * 60_000 + milliseconds)
+    set_register(result, layout.INTEGER, days * DAY_MS + (60 * hour + minute - ahead) * 60_000 + milliseconds)
 
 
 # -- value operations --------------------------------------------------------------------------------------------------
@@ -490,27 +457,27 @@ def _date(text: int, length: int, result: int) -> None:
 def amqp_value(operation: int, at: int, program: int, registers: int, pool: int) -> int:
     """A value operation of this family: TRUE when done, UNDECIDED if only the reference can say."""
     kept_apart()
-    first = registers + load_i64(at + A)
-    result = registers + load_i64(at + OTHERWISE)
-    if operation == FOLLOW:
-        scratch = registers + load_i64(at + D)
-        _follow(first, program + load_i64(at + B), load_i64(at + C), result, scratch, pool)
-        return TRUE
-    second = registers + load_i64(at + B)
-    if operation == OR_DEFAULT:
-        source = second if load_i64(first) == ABSENT else first
+    first = registers + load_i64(at + layout.A)
+    result = registers + load_i64(at + layout.OTHERWISE)
+    if operation == layout.FOLLOW:
+        scratch = registers + load_i64(at + layout.D)
+        _follow(first, program + load_i64(at + layout.B), load_i64(at + layout.C), result, scratch, pool)
+        return layout.TRUE
+    second = registers + load_i64(at + layout.B)
+    if operation == layout.OR_DEFAULT:
+        source = second if load_i64(first) == layout.ABSENT else first
         set_register(result, load_i64(source), load_i64(source + 8))
-        return TRUE
-    set_register(result, VALUELESS, 0)
-    if operation == CONCATENATE:
-        return _concatenate(first, second, registers + load_i64(at + D), result)
-    if operation != DATE_OPERATION and operation != LOWER and operation != UPPER:
+        return layout.TRUE
+    set_register(result, layout.VALUELESS, 0)
+    if operation == layout.CONCATENATE:
+        return _concatenate(first, second, registers + load_i64(at + layout.D), result)
+    if operation != layout.DATE and operation != layout.LOWER and operation != layout.UPPER:
         return _part_of_register(operation, at, first, second, registers, result)
-    if load_i64(first) != BYTES:
-        return TRUE
+    if load_i64(first) != layout.BYTES:
+        return layout.TRUE
     text = load_i64(first + 8)
     length = load_i64(first + 16)
-    if operation == DATE_OPERATION:
+    if operation == layout.DATE:
         _date(text, length, result)
-        return TRUE
-    return _change_case(operation, text, length, registers + load_i64(at + D), result)
+        return layout.TRUE
+    return _change_case(operation, text, length, registers + load_i64(at + layout.D), result)

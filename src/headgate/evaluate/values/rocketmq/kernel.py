@@ -7,36 +7,7 @@ texts that lie within a hair of what they are compared with. Source: rocketmq_fi
 
 from __future__ import annotations
 
-from headgate.evaluate.layout import (
-    AMONG_BYTES,
-    BOOLEAN,
-    BYTES,
-    CAST_BOOLEAN,
-    COMPARE,
-    COMPARE_FLOAT,
-    COMPARE_INTEGER,
-    CONTAINS,
-    EQUAL,
-    EQUAL_BOOLEAN,
-    EQUAL_BYTES,
-    ERROR,
-    FALSE,
-    FIRST_KNOWN,
-    FLOAT,
-    INT32,
-    INTEGER,
-    ODD,
-    OPEN,
-    STARTS_WITH,
-    TRUE,
-    UNDECIDED,
-    UNKNOWN,
-    VALUELESS,
-    B,
-    C,
-    D,
-    E,
-)
+from headgate.evaluate import layout
 from headgate.evaluate.values.kernel import equal_text, order_of, set_register
 from headgate.kernels.compiler import helper, inlined
 from headgate.kernels.memory import (
@@ -87,26 +58,26 @@ def _parse_integer(text: int, length: int, kind: int) -> tuple[int, int]:
         if negative or first == 0x2B:
             position += 1
     if position == end:
-        return ERROR, 0
+        return layout.ERROR, 0
     value = 0
     while position < end:
         digit = load_u8(position) - 0x30
         if digit > 0x4F:
-            return UNDECIDED, 0
+            return layout.UNDECIDED, 0
         if digit < 0 or digit > 9:
-            return ERROR, 0
+            return layout.ERROR, 0
         # Below zero there is room for one more.
         if multiply_overflows(value, 10) != 0 or add_overflows(value * 10, -digit) != 0:
-            return ERROR, 0
+            return layout.ERROR, 0
         value = value * 10 - digit
         position += 1
-    if value < INT32_MIN and kind == INT32:
-        return ERROR, 0
+    if value < INT32_MIN and kind == layout.INT32:
+        return layout.ERROR, 0
     if negative:
-        return TRUE, value
-    if value == (INT32_MIN if kind == INT32 else SIGN_BIT):
-        return ERROR, 0
-    return TRUE, -value
+        return layout.TRUE, value
+    if value == (INT32_MIN if kind == layout.INT32 else SIGN_BIT):
+        return layout.ERROR, 0
+    return layout.TRUE, -value
 
 
 @inlined
@@ -135,7 +106,7 @@ def _parse_double(text: int, length: int) -> tuple[int, float]:
             scale = 10.0 if behind_point & 1 != 0 else 1.0
             scale *= 100.0 if behind_point & 2 != 0 else 1.0
             scale *= 10_000.0 if behind_point & 4 != 0 else 1.0
-            return TRUE, float((word >> 32) & 0xFFFFFFFF) / scale
+            return layout.TRUE, float((word >> 32) & 0xFFFFFFFF) / scale
     return _parse_any_double(text, length)
 
 
@@ -150,16 +121,16 @@ def _parse_any_double(text: int, length: int) -> tuple[int, float]:
     while end > position and load_u8(end - 1) <= 0x20:
         end -= 1
     if position == end:
-        return ERROR, 0.0
+        return layout.ERROR, 0.0
     negative = load_u8(position) == 0x2D
     if negative or load_u8(position) == 0x2B:
         position += 1
     if position + 3 == end and load_i64(position) & 0xFFFFFF == NAN:
-        return UNDECIDED, 0.0
+        return layout.UNDECIDED, 0.0
     if position + 8 == end and load_i64(position) == INFINITY:
-        return UNDECIDED, 0.0
+        return layout.UNDECIDED, 0.0
     if position + 1 < end and load_u8(position) == 0x30 and load_u8(position + 1) | 0x20 == 0x78:
-        return UNDECIDED, 0.0  # 0x
+        return layout.UNDECIDED, 0.0  # 0x
     mantissa = 0
     significant = 0
     power = 0
@@ -186,14 +157,14 @@ def _parse_any_double(text: int, length: int) -> tuple[int, float]:
             break
         position += 1
     if digits == 0:
-        return ERROR, 0.0
+        return layout.ERROR, 0.0
     if position < end and load_u8(position) | 0x20 == 0x65:
         position += 1
         below = position < end and load_u8(position) == 0x2D
         if below or (position < end and load_u8(position) == 0x2B):
             position += 1
         if not _is_digit(position, end):
-            return ERROR, 0.0
+            return layout.ERROR, 0.0
         exponent = 0
         while _is_digit(position, end):
             exponent = min(exponent * 10 + load_u8(position) - 0x30, 1 << 40)
@@ -204,18 +175,18 @@ def _parse_any_double(text: int, length: int) -> tuple[int, float]:
         if suffix == 0x64 or suffix == 0x66:
             position += 1
     if position != end:
-        return ERROR, 0.0
+        return layout.ERROR, 0.0
     if mantissa == 0:
-        return TRUE, -0.0 if negative else 0.0
+        return layout.TRUE, -0.0 if negative else 0.0
     if power > MOST_POWER or power < -MOST_POWER:
-        return UNDECIDED, 0.0
+        return layout.UNDECIDED, 0.0
     value = float(mantissa)
     scale = 1.0
     for _ in range(abs(power)):
         scale *= 10.0
     value = value * scale if power >= 0 else value / scale
     exact = exact and mantissa <= EXACT_MANTISSA and abs(power) <= EXACT_POWER
-    return TRUE if exact else CLOSE, -value if negative else value
+    return layout.TRUE if exact else CLOSE, -value if negative else value
 
 
 @inlined
@@ -231,19 +202,19 @@ def _double_key(value: float) -> int:
 @helper
 def _order_doubles(left_status: int, left: float, right_status: int, right: float) -> tuple[int, int]:
     """A status (TRUE, ERROR, UNDECIDED) and the order of two doubles that were parsed or read."""
-    if left_status == ERROR or right_status == ERROR:
-        return ERROR, NO_ORDER
-    if left_status == UNDECIDED or right_status == UNDECIDED:
-        return UNDECIDED, NO_ORDER
+    if left_status == layout.ERROR or right_status == layout.ERROR:
+        return layout.ERROR, NO_ORDER
+    if left_status == layout.UNDECIDED or right_status == layout.UNDECIDED:
+        return layout.UNDECIDED, NO_ORDER
     is_close = left_status == CLOSE or right_status == CLOSE
     if is_close and abs(left - right) <= HAIR * max(abs(left), abs(right)):
-        return UNDECIDED, NO_ORDER
-    return TRUE, order_of(_double_key(left), _double_key(right))
+        return layout.UNDECIDED, NO_ORDER
+    return layout.TRUE, order_of(_double_key(left), _double_key(right))
 
 
 @inlined
 def _as_double(kind: int, payload: int) -> float:
-    if kind == FLOAT:
+    if kind == layout.FLOAT:
         value: float = float_of_bits(payload)
         return value
     return float(payload)
@@ -263,28 +234,28 @@ def _order(
     left_kind: int, left: int, left_length: int, right_kind: int, right: int, right_length: int
 ) -> tuple[int, int]:
     """A status (TRUE, ERROR, UNDECIDED) and the order of two values that are neither NULL nor both strings."""
-    if left_kind == BOOLEAN:
-        if right_kind == BYTES:
-            return ERROR, NO_ORDER
-        return TRUE, order_of(left, right) if right_kind == BOOLEAN else UNLIKE
-    if right_kind == BOOLEAN:
-        return TRUE, order_of(_is_true(left, left_length), right) if left_kind == BYTES else UNLIKE
-    if left_kind == FLOAT or right_kind == FLOAT:
-        left_status = TRUE
-        right_status = TRUE
-        if left_kind == BYTES:
+    if left_kind == layout.BOOLEAN:
+        if right_kind == layout.BYTES:
+            return layout.ERROR, NO_ORDER
+        return layout.TRUE, order_of(left, right) if right_kind == layout.BOOLEAN else UNLIKE
+    if right_kind == layout.BOOLEAN:
+        return layout.TRUE, order_of(_is_true(left, left_length), right) if left_kind == layout.BYTES else UNLIKE
+    if left_kind == layout.FLOAT or right_kind == layout.FLOAT:
+        left_status = layout.TRUE
+        right_status = layout.TRUE
+        if left_kind == layout.BYTES:
             left_status, one = _parse_double(left, left_length)
         else:
             one = _as_double(left_kind, left)
-        if right_kind == BYTES:
+        if right_kind == layout.BYTES:
             right_status, other = _parse_double(right, right_length)
         else:
             other = _as_double(right_kind, right)
         return _order_doubles(left_status, one, right_status, other)
-    status = TRUE
-    if left_kind == BYTES:
+    status = layout.TRUE
+    if left_kind == layout.BYTES:
         status, left = _parse_integer(left, left_length, right_kind)
-    elif right_kind == BYTES:
+    elif right_kind == layout.BYTES:
         status, right = _parse_integer(right, right_length, left_kind)
     return status, order_of(left, right)
 
@@ -295,21 +266,21 @@ def _compare(
 ) -> int:
     """Truth of a comparison of two values, NULL included."""
     kept_apart()
-    if left_kind < FIRST_KNOWN or right_kind < FIRST_KNOWN:
-        if accepted != EQUAL or right_kind >= FIRST_KNOWN:
-            return UNKNOWN
-        return TRUE if left_kind < FIRST_KNOWN else FALSE
-    if left_kind <= ODD or right_kind <= ODD:
-        return UNDECIDED
-    if left_kind == BYTES and right_kind == BYTES:
-        if accepted == EQUAL:
-            return TRUE if left_length == right_length and equal_text(left, right, left_length) else FALSE
+    if left_kind < layout.FIRST_KNOWN or right_kind < layout.FIRST_KNOWN:
+        if accepted != layout.EQUAL or right_kind >= layout.FIRST_KNOWN:
+            return layout.UNKNOWN
+        return layout.TRUE if left_kind < layout.FIRST_KNOWN else layout.FALSE
+    if left_kind <= layout.ODD or right_kind <= layout.ODD:
+        return layout.UNDECIDED
+    if left_kind == layout.BYTES and right_kind == layout.BYTES:
+        if accepted == layout.EQUAL:
+            return layout.TRUE if left_length == right_length and equal_text(left, right, left_length) else layout.FALSE
         left_status, one = _parse_double(left, left_length)
         right_status, other = _parse_double(right, right_length)
         status, order = _order_doubles(left_status, one, right_status, other)
     else:
         status, order = _order(left_kind, left, left_length, right_kind, right, right_length)
-    return (accepted >> (order + 1)) & 1 if status == TRUE else status
+    return (accepted >> (order + 1)) & 1 if status == layout.TRUE else status
 
 
 # -- tests of text -----------------------------------------------------------------------------------------------------
@@ -330,17 +301,17 @@ def _contains(text: int, length: int, wanted: int, size: int) -> bool:
 @helper
 def _text_test(operation: int, register: int, wanted: int, size: int, negated: int) -> int:
     """Truth of CONTAINS, STARTSWITH, ENDSWITH and their negations: FALSE for no text and for nothing to look for."""
-    if load_i64(register) != BYTES or size == 0:
-        return FALSE
+    if load_i64(register) != layout.BYTES or size == 0:
+        return layout.FALSE
     text = load_i64(register + 8)
     length = load_i64(register + 16)
-    if operation == CONTAINS:
+    if operation == layout.CONTAINS:
         found = _contains(text, length, wanted, size)
-    elif operation == STARTS_WITH:
+    elif operation == layout.STARTS_WITH:
         found = length >= size and equal_text(text, wanted, size)
     else:
         found = length >= size and equal_text(text + length - size, wanted, size)
-    return TRUE if found != (negated != 0) else FALSE
+    return layout.TRUE if found != (negated != 0) else layout.FALSE
 
 
 # -- what the kernel calls ---------------------------------------------------------------------------------------------
@@ -353,29 +324,29 @@ def rocketmq_predicate(operation: int, at: int, register: int, registers: int, p
     kind = load_i64(register)
     payload = load_i64(register + 8)
     length = load_i64(register + 16)
-    b = load_i64(at + B)
-    c = load_i64(at + C)
-    if operation == COMPARE_INTEGER:
-        return _compare(kind, payload, length, load_i64(at + D), b, 0, c)
-    if operation == COMPARE_FLOAT:
-        if kind == BYTES:
+    b = load_i64(at + layout.B)
+    c = load_i64(at + layout.C)
+    if operation == layout.COMPARE_INTEGER:
+        return _compare(kind, payload, length, load_i64(at + layout.D), b, 0, c)
+    if operation == layout.COMPARE_FLOAT:
+        if kind == layout.BYTES:
             # The commonest order of all, without the ways of the others.
             status, number = _parse_double(payload, length)
-            if status == TRUE:
+            if status == layout.TRUE:
                 return (c >> (order_of(_double_key(number), _double_key(float_of_bits(b))) + 1)) & 1
-        return _compare(kind, payload, length, FLOAT, b, 0, c)
-    if operation == EQUAL_BYTES:
-        return _compare(kind, payload, length, BYTES, pool + load_i64(at + E), c, EQUAL)
-    if operation == EQUAL_BOOLEAN:
-        return _compare(kind, payload, length, BOOLEAN, b, 0, EQUAL)
-    if operation == COMPARE:
+        return _compare(kind, payload, length, layout.FLOAT, b, 0, c)
+    if operation == layout.EQUAL_BYTES:
+        return _compare(kind, payload, length, layout.BYTES, pool + load_i64(at + layout.E), c, layout.EQUAL)
+    if operation == layout.EQUAL_BOOLEAN:
+        return _compare(kind, payload, length, layout.BOOLEAN, b, 0, layout.EQUAL)
+    if operation == layout.COMPARE:
         other = registers + b
         return _compare(kind, payload, length, load_i64(other), load_i64(other + 8), load_i64(other + 16), c)
-    if operation == AMONG_BYTES:
-        return UNKNOWN
-    if operation == CAST_BOOLEAN:
-        return UNKNOWN if kind < FIRST_KNOWN else payload if kind == BOOLEAN else FALSE
-    return _text_test(operation, register, pool + b, c, load_i64(at + D))
+    if operation == layout.AMONG_BYTES:
+        return layout.UNKNOWN
+    if operation == layout.CAST_BOOLEAN:
+        return layout.UNKNOWN if kind < layout.FIRST_KNOWN else payload if kind == layout.BOOLEAN else layout.FALSE
+    return _text_test(operation, register, pool + b, c, load_i64(at + layout.D))
 
 
 @helper
@@ -383,14 +354,14 @@ def rocketmq_negate(operand: int, result: int) -> int:
     """Unary minus in the operand's type; NULL for what is no number. TRUE when done, else UNDECIDED."""
     kind = load_i64(operand)
     payload = load_i64(operand + 8)
-    if kind == FLOAT:
-        set_register(result, FLOAT, payload ^ SIGN_BIT)
-    elif kind == INTEGER:
-        set_register(result, INTEGER, payload if payload == SIGN_BIT else -payload)
-    elif kind == INT32:
-        set_register(result, INT32, payload if payload == INT32_MIN else -payload)
-    elif kind in (OPEN, ODD):
-        return UNDECIDED
+    if kind == layout.FLOAT:
+        set_register(result, layout.FLOAT, payload ^ SIGN_BIT)
+    elif kind == layout.INTEGER:
+        set_register(result, layout.INTEGER, payload if payload == SIGN_BIT else -payload)
+    elif kind == layout.INT32:
+        set_register(result, layout.INT32, payload if payload == INT32_MIN else -payload)
+    elif kind in (layout.OPEN, layout.ODD):
+        return layout.UNDECIDED
     else:
-        store_i64(result, VALUELESS)
-    return TRUE
+        store_i64(result, layout.VALUELESS)
+    return layout.TRUE

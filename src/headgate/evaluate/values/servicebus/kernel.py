@@ -6,43 +6,7 @@ OPEN are left to the reference, and so is joining strings. Source: servicebus_fi
 
 from __future__ import annotations
 
-from headgate.evaluate.layout import (
-    ADD,
-    AMONG,
-    AMONG_BYTES,
-    BINARY,
-    BOOLEAN,
-    BYTES,
-    COMPARE,
-    COMPARE_FLOAT,
-    COMPARE_INTEGER,
-    DIVIDE,
-    EQUAL,
-    EQUAL_BOOLEAN,
-    EQUAL_BYTES,
-    ERROR,
-    FALSE,
-    FIRST_KNOWN,
-    FLOAT,
-    INTEGER,
-    KEEP_NUMBER,
-    LARGE,
-    LIKE_GENERAL,
-    MULTIPLY,
-    ODD,
-    OPEN,
-    SUBTRACT,
-    TIME_SPAN,
-    TIMESTAMP,
-    TRUE,
-    UNDECIDED,
-    UNKNOWN,
-    UUID,
-    VALUELESS,
-    B,
-    C,
-    E,
-)
+from headgate.evaluate import layout
 from headgate.evaluate.values.kernel import (
     NOT_TEXT,
     as_float,
@@ -78,8 +42,8 @@ NO_ORDER = 2  # of texts that only the reference orders
 
 @inlined
 def _is_number(kind: int) -> bool:
-    integer = kind == INTEGER
-    return integer or kind in (FLOAT, LARGE)
+    integer = kind == layout.INTEGER
+    return integer or kind in (layout.FLOAT, layout.LARGE)
 
 
 @helper
@@ -107,7 +71,7 @@ def _order_texts(left: int, left_length: int, right: int, right_length: int) -> 
 @helper
 def _order_of_numbers(left_kind: int, left: int, right_kind: int, right: int) -> int:
     """An integer beside a double is a double."""
-    if left_kind != FLOAT and right_kind != FLOAT:
+    if left_kind != layout.FLOAT and right_kind != layout.FLOAT:
         return order_numbers(left_kind, left, right_kind, right)
     value = as_float(left_kind, left)
     other = as_float(right_kind, right)
@@ -120,48 +84,48 @@ def _compare(
 ) -> int:
     """Truth of a comparison of two values."""
     kept_apart()
-    if left_kind < FIRST_KNOWN or right_kind < FIRST_KNOWN:
-        return UNKNOWN
-    if left_kind <= ODD or right_kind <= ODD:
-        return UNDECIDED
+    if left_kind < layout.FIRST_KNOWN or right_kind < layout.FIRST_KNOWN:
+        return layout.UNKNOWN
+    if left_kind <= layout.ODD or right_kind <= layout.ODD:
+        return layout.UNDECIDED
     if _is_number(left_kind) and _is_number(right_kind):
         return (accepted >> (_order_of_numbers(left_kind, left, right_kind, right) + 1)) & 1
     if left_kind != right_kind:
-        return ERROR
-    if left_kind == BYTES:
-        if accepted == EQUAL:
-            return TRUE if left_length == right_length and equal_text(left, right, left_length) else FALSE
+        return layout.ERROR
+    if left_kind == layout.BYTES:
+        if accepted == layout.EQUAL:
+            return layout.TRUE if left_length == right_length and equal_text(left, right, left_length) else layout.FALSE
         order = _order_texts(left, left_length, right, right_length)
-        return UNDECIDED if order == NO_ORDER else (accepted >> (order + 1)) & 1
-    if left_kind in (TIMESTAMP, TIME_SPAN):
+        return layout.UNDECIDED if order == NO_ORDER else (accepted >> (order + 1)) & 1
+    if left_kind in (layout.TIMESTAMP, layout.TIME_SPAN):
         return (accepted >> (order_of(left, right) + 1)) & 1
-    if accepted != EQUAL:
-        return ERROR
-    if left_kind == BOOLEAN:
-        return TRUE if left == right else FALSE
-    return TRUE if left_length == right_length and equal_text(left, right, left_length) else FALSE
+    if accepted != layout.EQUAL:
+        return layout.ERROR
+    if left_kind == layout.BOOLEAN:
+        return layout.TRUE if left == right else layout.FALSE
+    return layout.TRUE if left_length == right_length and equal_text(left, right, left_length) else layout.FALSE
 
 
 @helper
 def _equal_by_value(left_kind: int, left: int, left_length: int, right_kind: int, right: int, right_length: int) -> int:
     """Truth of the equality of correlation filters, which is never unknown and exact between numbers."""
-    if left_kind < FIRST_KNOWN or right_kind < FIRST_KNOWN:
-        return FALSE
-    if left_kind <= ODD or right_kind <= ODD:
-        return UNDECIDED
+    if left_kind < layout.FIRST_KNOWN or right_kind < layout.FIRST_KNOWN:
+        return layout.FALSE
+    if left_kind <= layout.ODD or right_kind <= layout.ODD:
+        return layout.UNDECIDED
     if _is_number(left_kind) and _is_number(right_kind):
-        return TRUE if order_numbers(left_kind, left, right_kind, right) == 0 else FALSE
+        return layout.TRUE if order_numbers(left_kind, left, right_kind, right) == 0 else layout.FALSE
     if left_kind != right_kind:
-        return FALSE
-    if left_kind in (BYTES, UUID, BINARY):
-        return TRUE if left_length == right_length and equal_text(left, right, left_length) else FALSE
-    return TRUE if left == right else FALSE
+        return layout.FALSE
+    if left_kind in (layout.BYTES, layout.UUID, layout.BINARY):
+        return layout.TRUE if left_length == right_length and equal_text(left, right, left_length) else layout.FALSE
+    return layout.TRUE if left == right else layout.FALSE
 
 
 @helper
 def _among(subject: int, others: int, count: int, registers: int) -> int:
     """Truth of IN over registers: the first equal member decides; those before it may be errors."""
-    result = FALSE
+    result = layout.FALSE
     while count > 0:
         other = registers + load_i64(others)
         truth = _compare(
@@ -171,11 +135,11 @@ def _among(subject: int, others: int, count: int, registers: int) -> int:
             load_i64(other),
             load_i64(other + 8),
             load_i64(other + 16),
-            EQUAL,
+            layout.EQUAL,
         )
-        if truth == UNKNOWN:
-            result = UNKNOWN
-        elif truth != FALSE:
+        if truth == layout.UNKNOWN:
+            result = layout.UNKNOWN
+        elif truth != layout.FALSE:
             return truth
         others += 8
         count -= 1
@@ -188,92 +152,92 @@ def _among(subject: int, others: int, count: int, registers: int) -> int:
 @helper
 def _integer_arithmetic(operation: int, first: int, second: int, result: int) -> int:
     """64-bit arithmetic; ERROR beyond it and on division by zero."""
-    if operation == ADD:
+    if operation == layout.ADD:
         if add_overflows(first, second) != 0:
-            return ERROR
+            return layout.ERROR
         value = first + second
-    elif operation == SUBTRACT:
+    elif operation == layout.SUBTRACT:
         if subtract_overflows(first, second) != 0:
-            return ERROR
+            return layout.ERROR
         value = first - second
-    elif operation == MULTIPLY:
+    elif operation == layout.MULTIPLY:
         if multiply_overflows(first, second) != 0:
-            return ERROR
+            return layout.ERROR
         value = first * second
     elif second == 0:
-        return ERROR
+        return layout.ERROR
     elif second == -1:
         # The machine traps on the least integer.
-        if operation == DIVIDE and first == SIGN_BIT:
-            return ERROR
-        value = -first if operation == DIVIDE else 0
+        if operation == layout.DIVIDE and first == SIGN_BIT:
+            return layout.ERROR
+        value = -first if operation == layout.DIVIDE else 0
     else:
         remainder = first % second
         if remainder != 0 and (first < 0) != (second < 0):
             remainder -= second
-        value = (first - remainder) // second if operation == DIVIDE else remainder
-    set_register(result, INTEGER, value)
-    return TRUE
+        value = (first - remainder) // second if operation == layout.DIVIDE else remainder
+    set_register(result, layout.INTEGER, value)
+    return layout.TRUE
 
 
 @helper
 def _double_arithmetic(operation: int, value: float, other: float, result: int) -> int:
     """Arithmetic of doubles; NaN and the infinities are OPEN."""
-    if operation == ADD:
-        set_float(result, value + other, OPEN)
-    elif operation == SUBTRACT:
-        set_float(result, value - other, OPEN)
-    elif operation == MULTIPLY:
-        set_float(result, value * other, OPEN)
+    if operation == layout.ADD:
+        set_float(result, value + other, layout.OPEN)
+    elif operation == layout.SUBTRACT:
+        set_float(result, value - other, layout.OPEN)
+    elif operation == layout.MULTIPLY:
+        set_float(result, value * other, layout.OPEN)
     elif other == 0.0:
-        store_i64(result, OPEN)
-    elif operation == DIVIDE:
-        set_float(result, value / other, OPEN)
+        store_i64(result, layout.OPEN)
+    elif operation == layout.DIVIDE:
+        set_float(result, value / other, layout.OPEN)
     else:
         # Of two positive numbers this is exact.
         remainder = abs(value) % abs(other)
-        set_float(result, -remainder if value < 0.0 else remainder, OPEN)
-    return TRUE
+        set_float(result, -remainder if value < 0.0 else remainder, layout.OPEN)
+    return layout.TRUE
 
 
 @helper
 def _time_arithmetic(operation: int, left_kind: int, first: int, right_kind: int, second: int, result: int) -> int:
     """Sums and differences of date-times and time spans."""
-    if operation != ADD and operation != SUBTRACT:
-        return ERROR
-    if left_kind == TIMESTAMP and right_kind == TIMESTAMP:
-        if operation == ADD:
-            return ERROR
+    if operation != layout.ADD and operation != layout.SUBTRACT:
+        return layout.ERROR
+    if left_kind == layout.TIMESTAMP and right_kind == layout.TIMESTAMP:
+        if operation == layout.ADD:
+            return layout.ERROR
         if subtract_overflows(first, second) != 0 or multiply_overflows(first - second, TICKS_PER_MS) != 0:
-            return ERROR
-        set_register(result, TIME_SPAN, (first - second) * TICKS_PER_MS)
-        return TRUE
-    if right_kind != TIME_SPAN:
-        return ERROR
-    if left_kind == TIMESTAMP:
+            return layout.ERROR
+        set_register(result, layout.TIME_SPAN, (first - second) * TICKS_PER_MS)
+        return layout.TRUE
+    if right_kind != layout.TIME_SPAN:
+        return layout.ERROR
+    if left_kind == layout.TIMESTAMP:
         if multiply_overflows(first, TICKS_PER_MS) != 0:
-            return UNDECIDED
+            return layout.UNDECIDED
         first *= TICKS_PER_MS
-    elif left_kind != TIME_SPAN:
-        return ERROR
-    if operation == ADD:
+    elif left_kind != layout.TIME_SPAN:
+        return layout.ERROR
+    if operation == layout.ADD:
         if add_overflows(first, second) != 0:
-            return ERROR
+            return layout.ERROR
         ticks = first + second
     else:
         if subtract_overflows(first, second) != 0:
-            return ERROR
+            return layout.ERROR
         ticks = first - second
-    if left_kind == TIME_SPAN:
-        set_register(result, TIME_SPAN, ticks)
-        return TRUE
+    if left_kind == layout.TIME_SPAN:
+        set_register(result, layout.TIME_SPAN, ticks)
+        return layout.TRUE
     if ticks < FIRST_TICK or ticks > LAST_TICK:
-        return ERROR
+        return layout.ERROR
     if ticks % TICKS_PER_MS != 0:
-        store_i64(result, OPEN)
+        store_i64(result, layout.OPEN)
     else:
-        set_register(result, TIMESTAMP, ticks // TICKS_PER_MS)
-    return TRUE
+        set_register(result, layout.TIMESTAMP, ticks // TICKS_PER_MS)
+    return layout.TRUE
 
 
 # -- what the kernel calls ---------------------------------------------------------------------------------------------
@@ -286,28 +250,28 @@ def servicebus_predicate(operation: int, at: int, register: int, program: int, r
     kind = load_i64(register)
     payload = load_i64(register + 8)
     length = load_i64(register + 16)
-    b = load_i64(at + B)
-    c = load_i64(at + C)
-    if operation == COMPARE_INTEGER:
-        return _compare(kind, payload, length, INTEGER, b, 0, c)
-    if operation == COMPARE_FLOAT:
-        return _compare(kind, payload, length, FLOAT, b, 0, c)
-    if operation == EQUAL_BYTES:
-        return _compare(kind, payload, length, BYTES, pool + load_i64(at + E), c, EQUAL)
-    if operation == EQUAL_BOOLEAN:
-        return _compare(kind, payload, length, BOOLEAN, b, 0, EQUAL)
-    if operation == COMPARE:
+    b = load_i64(at + layout.B)
+    c = load_i64(at + layout.C)
+    if operation == layout.COMPARE_INTEGER:
+        return _compare(kind, payload, length, layout.INTEGER, b, 0, c)
+    if operation == layout.COMPARE_FLOAT:
+        return _compare(kind, payload, length, layout.FLOAT, b, 0, c)
+    if operation == layout.EQUAL_BYTES:
+        return _compare(kind, payload, length, layout.BYTES, pool + load_i64(at + layout.E), c, layout.EQUAL)
+    if operation == layout.EQUAL_BOOLEAN:
+        return _compare(kind, payload, length, layout.BOOLEAN, b, 0, layout.EQUAL)
+    if operation == layout.COMPARE:
         other = registers + b
         return _compare(kind, payload, length, load_i64(other), load_i64(other + 8), load_i64(other + 16), c)
-    if kind < FIRST_KNOWN:
-        return UNKNOWN
-    if kind <= ODD:
-        return UNDECIDED
-    if operation == AMONG:
+    if kind < layout.FIRST_KNOWN:
+        return layout.UNKNOWN
+    if kind <= layout.ODD:
+        return layout.UNDECIDED
+    if operation == layout.AMONG:
         return _among(register, program + b, c, registers)
-    if operation == AMONG_BYTES or kind != BYTES:
-        return ERROR
-    if operation == LIKE_GENERAL:
+    if operation == layout.AMONG_BYTES or kind != layout.BYTES:
+        return layout.ERROR
+    if operation == layout.LIKE_GENERAL:
         return like_any(payload, payload + length, program + b, c, pool)
     return like_bytes(operation, at, payload, length, pool)
 
@@ -319,15 +283,17 @@ def correlation_predicate(operation: int, at: int, register: int, registers: int
     kind = load_i64(register)
     payload = load_i64(register + 8)
     length = load_i64(register + 16)
-    b = load_i64(at + B)
-    if operation == COMPARE_INTEGER:
-        return _equal_by_value(kind, payload, length, INTEGER, b, 0)
-    if operation == COMPARE_FLOAT:
-        return _equal_by_value(kind, payload, length, FLOAT, b, 0)
-    if operation == EQUAL_BYTES:
-        return _equal_by_value(kind, payload, length, BYTES, pool + load_i64(at + E), load_i64(at + C))
-    if operation == EQUAL_BOOLEAN:
-        return _equal_by_value(kind, payload, length, BOOLEAN, b, 0)
+    b = load_i64(at + layout.B)
+    if operation == layout.COMPARE_INTEGER:
+        return _equal_by_value(kind, payload, length, layout.INTEGER, b, 0)
+    if operation == layout.COMPARE_FLOAT:
+        return _equal_by_value(kind, payload, length, layout.FLOAT, b, 0)
+    if operation == layout.EQUAL_BYTES:
+        return _equal_by_value(
+            kind, payload, length, layout.BYTES, pool + load_i64(at + layout.E), load_i64(at + layout.C)
+        )
+    if operation == layout.EQUAL_BOOLEAN:
+        return _equal_by_value(kind, payload, length, layout.BOOLEAN, b, 0)
     other = registers + b
     return _equal_by_value(kind, payload, length, load_i64(other), load_i64(other + 8), load_i64(other + 16))
 
@@ -340,19 +306,19 @@ def servicebus_arithmetic(operation: int, left: int, right: int, result: int) ->
     right_kind = load_i64(right)
     first = load_i64(left + 8)
     second = load_i64(right + 8)
-    if left_kind < FIRST_KNOWN or right_kind < FIRST_KNOWN:
-        store_i64(result, VALUELESS)
-        return TRUE
-    if left_kind <= ODD or right_kind <= ODD:
-        return UNDECIDED
-    if operation == ADD and (left_kind == BYTES or right_kind == BYTES):
-        return UNDECIDED
+    if left_kind < layout.FIRST_KNOWN or right_kind < layout.FIRST_KNOWN:
+        store_i64(result, layout.VALUELESS)
+        return layout.TRUE
+    if left_kind <= layout.ODD or right_kind <= layout.ODD:
+        return layout.UNDECIDED
+    if operation == layout.ADD and (left_kind == layout.BYTES or right_kind == layout.BYTES):
+        return layout.UNDECIDED
     if not _is_number(left_kind) or not _is_number(right_kind):
         return _time_arithmetic(operation, left_kind, first, right_kind, second, result)
-    if left_kind == FLOAT or right_kind == FLOAT:
+    if left_kind == layout.FLOAT or right_kind == layout.FLOAT:
         return _double_arithmetic(operation, as_float(left_kind, first), as_float(right_kind, second), result)
-    if left_kind == LARGE or right_kind == LARGE:
-        return UNDECIDED
+    if left_kind == layout.LARGE or right_kind == layout.LARGE:
+        return layout.UNDECIDED
     return _integer_arithmetic(operation, first, second, result)
 
 
@@ -361,16 +327,16 @@ def servicebus_signed(operation: int, operand: int, result: int) -> int:
     """Unary plus or minus: TRUE when done, ERROR or UNDECIDED."""
     kind = load_i64(operand)
     payload = load_i64(operand + 8)
-    if kind < FIRST_KNOWN:
-        store_i64(result, VALUELESS)
-    elif kind == FLOAT:
-        set_register(result, FLOAT, payload if operation == KEEP_NUMBER else payload ^ SIGN_BIT)
-    elif kind == INTEGER:
-        if operation != KEEP_NUMBER and payload == SIGN_BIT:
-            return ERROR
-        set_register(result, INTEGER, payload if operation == KEEP_NUMBER else -payload)
-    elif kind <= ODD or kind == LARGE:
-        return UNDECIDED
+    if kind < layout.FIRST_KNOWN:
+        store_i64(result, layout.VALUELESS)
+    elif kind == layout.FLOAT:
+        set_register(result, layout.FLOAT, payload if operation == layout.KEEP_NUMBER else payload ^ SIGN_BIT)
+    elif kind == layout.INTEGER:
+        if operation != layout.KEEP_NUMBER and payload == SIGN_BIT:
+            return layout.ERROR
+        set_register(result, layout.INTEGER, payload if operation == layout.KEEP_NUMBER else -payload)
+    elif kind <= layout.ODD or kind == layout.LARGE:
+        return layout.UNDECIDED
     else:
-        return ERROR
-    return TRUE
+        return layout.ERROR
+    return layout.TRUE

@@ -5,34 +5,7 @@ The rules of `headgate.evaluate.walk.kernel` hold: what is read here has had its
 
 from __future__ import annotations
 
-from headgate.evaluate.layout import (
-    A_BOOLEAN,
-    ABSENT,
-    AS_DATE_TIME,
-    AS_IDENTIFIER,
-    AS_INTEGER,
-    AS_TEXT,
-    AS_TIME_SPAN,
-    BINARY,
-    BYTES,
-    INTEGER,
-    KIND_OF_EMPTY,
-    KIND_OF_NOT_FINITE,
-    KINDS,
-    LARGE,
-    NULL,
-    ODD,
-    OF_ITS_TYPE,
-    OPEN,
-    TIME_SPAN,
-    TIMESTAMP,
-    UBYTE_ONLY,
-    UUID,
-    WIDTH_DESCRIBED,
-    WIDTH_RARE,
-    WIDTH_SIZE8,
-    WIDTH_SIZE32,
-)
+from headgate.evaluate import layout
 from headgate.evaluate.values.kernel import (
     set_bytes,
     set_float,
@@ -76,13 +49,13 @@ def skip_rare(position: int, stop: int, widths: int) -> int:
         if position >= stop:
             return stop + 1
         width = load_u16(widths + 2 * load_u8(position))
-        if width < WIDTH_SIZE8:
+        if width < layout.WIDTH_SIZE8:
             position += width
-        elif width < WIDTH_RARE:
+        elif width < layout.WIDTH_RARE:
             position += 2 + load_u8(position + 1)
-        elif width == WIDTH_SIZE32:
+        elif width == layout.WIDTH_SIZE32:
             position += 5 + load_be_u32(position + 1)
-        elif width == WIDTH_DESCRIBED:
+        elif width == layout.WIDTH_DESCRIBED:
             position += 1
             pending += 2
         else:
@@ -98,7 +71,7 @@ def skip(position: int, stop: int, widths: int) -> int:
     if constructor == 0xA1 or constructor == 0xA3 or constructor == 0xA0:
         return position + 2 + load_u8(position + 1)
     width = load_u16(widths + 2 * constructor)
-    if width < WIDTH_SIZE8:
+    if width < layout.WIDTH_SIZE8:
         return position + width
     return skip_rare(position, stop, widths)
 
@@ -120,15 +93,15 @@ def decode(position: int, register: int, pool: int) -> None:
     What it sees no value in has its address there.
     """
     constructor = load_u8(position)
-    kind = load_u8(pool + KINDS + constructor)
+    kind = load_u8(pool + layout.KINDS + constructor)
     if constructor == 0xA1 or constructor == 0xA3 or constructor == 0xA0:
         size = load_u8(position + 1)
         if size == 0 and constructor == 0xA1:
-            kind = load_u8(pool + KINDS + KIND_OF_EMPTY)
+            kind = load_u8(pool + layout.KINDS + layout.KIND_OF_EMPTY)
         _set_text(register, kind, position + 2, size)
-    elif kind <= ODD:
+    elif kind <= layout.ODD:
         if constructor == 0x72 and load_be_u16(position + 1) & 0x7F80 == 0x7F80:
-            kind = load_u8(pool + KINDS + KIND_OF_NOT_FINITE)
+            kind = load_u8(pool + layout.KINDS + layout.KIND_OF_NOT_FINITE)
         set_register(register, kind, position)
     elif constructor == 0x41:
         set_register(register, kind, 1)
@@ -150,21 +123,23 @@ def decode(position: int, register: int, pool: int) -> None:
         set_register(register, kind, load_be_i32(position + 1))
     elif constructor == 0x72:
         store_i64(register + 8, position)
-        set_float(register, load_be_f32(position + 1), load_u8(pool + KINDS + KIND_OF_NOT_FINITE))
+        set_float(register, load_be_f32(position + 1), load_u8(pool + layout.KINDS + layout.KIND_OF_NOT_FINITE))
     elif constructor == 0x80:
         value = load_be_i64(position + 1)
-        set_register(register, kind if value >= 0 else LARGE, value)
+        set_register(register, kind if value >= 0 else layout.LARGE, value)
     elif constructor == 0x81 or constructor == 0x83:
         set_register(register, kind, load_be_i64(position + 1))
     elif constructor == 0x82:
         store_i64(register + 8, position)
-        set_float(register, float_of_bits(load_be_i64(position + 1)), load_u8(pool + KINDS + KIND_OF_NOT_FINITE))
+        set_float(
+            register, float_of_bits(load_be_i64(position + 1)), load_u8(pool + layout.KINDS + layout.KIND_OF_NOT_FINITE)
+        )
     elif constructor == 0x98:
         _set_text(register, kind, position + 1, 16)
     else:
         size = load_be_u32(position + 1)
         if size == 0 and constructor == 0xB1:
-            kind = load_u8(pool + KINDS + KIND_OF_EMPTY)
+            kind = load_u8(pool + layout.KINDS + layout.KIND_OF_EMPTY)
         _set_text(register, kind, position + 5, size)
 
 
@@ -201,40 +176,40 @@ def _read_uri(position: int, register: int) -> None:
         if load_u8(value) == 0xB1:
             set_bytes(register, value + 5, load_be_u32(value + 1))
             return
-    store_i64(register, NULL)
+    store_i64(register, layout.NULL)
 
 
 @helper
 def read_as(reading: int, position: int, register: int) -> None:
     """Make NULL of a decoded value that is not what the field is read as; times become ticks."""
     kind = load_i64(register)
-    if kind in (ABSENT, NULL):
+    if kind in (layout.ABSENT, layout.NULL):
         return
-    if reading == AS_TEXT and kind == OPEN:
+    if reading == layout.AS_TEXT and kind == layout.OPEN:
         _read_uri(position, register)
         return
-    is_integer = kind in (INTEGER, LARGE)
-    if reading == AS_IDENTIFIER and kind != BYTES:
+    is_integer = kind in (layout.INTEGER, layout.LARGE)
+    if reading == layout.AS_IDENTIFIER and kind != layout.BYTES:
         constructor = load_u8(position)
-        if constructor == 0x44 or constructor == 0x53 or constructor == 0x80 or kind in (UUID, BINARY):
-            store_i64(register, ODD)
+        if constructor == 0x44 or constructor == 0x53 or constructor == 0x80 or kind in (layout.UUID, layout.BINARY):
+            store_i64(register, layout.ODD)
             return
-    if reading == AS_TIME_SPAN and is_integer:
+    if reading == layout.AS_TIME_SPAN and is_integer:
         milliseconds = load_i64(register + 8)
-        if kind == LARGE or multiply_overflows(milliseconds, TICKS_PER_MS) != 0:
-            store_i64(register, NULL)
+        if kind == layout.LARGE or multiply_overflows(milliseconds, TICKS_PER_MS) != 0:
+            store_i64(register, layout.NULL)
         else:
-            set_register(register, TIME_SPAN, milliseconds * TICKS_PER_MS)
+            set_register(register, layout.TIME_SPAN, milliseconds * TICKS_PER_MS)
         return
-    fits = kind == BYTES
-    if reading == AS_DATE_TIME:
-        fits = kind == TIMESTAMP
-    elif reading == AS_INTEGER:
+    fits = kind == layout.BYTES
+    if reading == layout.AS_DATE_TIME:
+        fits = kind == layout.TIMESTAMP
+    elif reading == layout.AS_INTEGER:
         fits = is_integer
-    elif reading == AS_TIME_SPAN:
+    elif reading == layout.AS_TIME_SPAN:
         fits = False
     if not fits:
-        store_i64(register, NULL)
+        store_i64(register, layout.NULL)
 
 
 @helper
@@ -242,13 +217,13 @@ def decode_as(reading: int, position: int, register: int, pool: int) -> None:
     """Decode a field that is read as something: NULL, or as good as absent, if it is something else."""
     kept_apart()
     constructor = load_u8(position)
-    if reading == UBYTE_ONLY:
+    if reading == layout.UBYTE_ONLY:
         if constructor == 0x50:
-            set_register(register, INTEGER, load_u8(position + 1))
-    elif reading != OF_ITS_TYPE:
+            set_register(register, layout.INTEGER, load_u8(position + 1))
+    elif reading != layout.OF_ITS_TYPE:
         decode(position, register, pool)
         read_as(reading, position, register)
-    elif load_i64(register + 16) == A_BOOLEAN:
+    elif load_i64(register + 16) == layout.A_BOOLEAN:
         if constructor == 0x41 or constructor == 0x42 or constructor == 0x56:
             decode(position, register, pool)
     elif constructor == 0x43 or constructor == 0x52 or constructor == 0x70:

@@ -16,37 +16,58 @@ from numpy.typing import NDArray
 
 from headgate.errors import ConfigError
 from headgate.kernels import address_of, load
+from headgate.message.arrow.decode.conversions import converted
 from headgate.message.arrow.decode.reference import column_values
 from headgate.message.arrow.schema import (
-    HEADER_KINDS,
-    PROPERTIES_KINDS,
+    HEADER_TYPES,
+    PROPERTIES_TYPES,
     DeclaredProperty,
-    Kind,
+    Mismatches,
+    SparkType,
     column_type,
 )
 from headgate.message.batch import EncodedMessages
+from headgate.message.codec import decode_value
+from headgate.message.framing import skip_value
+
+BEYOND_RANGE = 1
+"""In place of an address: an integer that no conversion makes fit."""
 
 _WORDS = {"header": 0, "message_annotations": 1, "properties": 2, "application_properties": 3}
 
 
 def decode_columns(
-    batch: EncodedMessages, columns: Sequence[str], properties: tuple[DeclaredProperty, ...] | None
+    batch: EncodedMessages,
+    columns: Sequence[str],
+    properties: tuple[DeclaredProperty, ...] | None,
+    *,
+    cast: bool,
+    mismatches: Mismatches,
 ) -> dict[str, pa.Array]:
-    """The asked columns, one row per message. Raises ConfigError for more than 2 GiB of bytes in one column."""
+    """The asked columns, one row per message; arguments and errors as for `columns_of`."""
     types = {column: column_type(column, properties) for column in columns}
     kernel = load("headgate.message.arrow.decode.kernel")
     variants = load("headgate.message.arrow.decode.variants.kernel")
     if kernel is None or variants is None:
-        return {column: _reference_column(batch, column, properties, kind) for column, kind in types.items()}
-    reader = _Reader(kernel, variants, batch, properties)
+        return {
+            column: _reference_column(batch, column, properties, kind, cast=cast, mismatches=mismatches)
+            for column, kind in types.items()
+        }
+    reader = _Reader(kernel, variants, batch, properties, cast=cast, mismatches=mismatches)
     return {column: reader.column(column, kind) for column, kind in types.items()}
 
 
 def _reference_column(
-    batch: EncodedMessages, column: str, properties: tuple[DeclaredProperty, ...] | None, kind: pa.DataType
+    batch: EncodedMessages,
+    column: str,
+    properties: tuple[DeclaredProperty, ...] | None,
+    kind: pa.DataType,
+    *,
+    cast: bool,
+    mismatches: Mismatches,
 ) -> pa.Array:
     messages = (batch.message(row) for row in range(len(batch)))
-    return pa.array(column_values(messages, column, properties), type=kind)
+    return pa.array(column_values(messages, column, properties, cast=cast, mismatches=mismatches), type=kind)
 
 
 class _Reader:
@@ -58,8 +79,13 @@ class _Reader:
         variants: ModuleType,
         batch: EncodedMessages,
         properties: tuple[DeclaredProperty, ...] | None,
+        *,
+        cast: bool,
+        mismatches: Mismatches,
     ) -> None:
         self._kernel = kernel
+        self._cast = cast
+        self._mismatches = mismatches
         self._variants_kernel = variants
         self._batch = batch
         self._rows = len(batch)
@@ -90,7 +116,11 @@ class _Reader:
         rows = np.flatnonzero(undecided)
         if not len(rows):
             return array
-        decided = _reference_column(self._batch.take(rows), column, self._properties, kind)
+        left = Mismatches()
+        decided = _reference_column(
+            self._batch.take(rows), column, self._properties, kind, cast=self._cast, mismatches=left
+        )
+        self._mismatches.add_all(left, rows)
         positions = np.arange(self._rows)
         positions[rows] = self._rows + np.arange(len(rows))
         return pa.concat_arrays([array, decided]).take(pa.array(positions))
@@ -129,7 +159,7 @@ class _Reader:
         return _variable(pa.binary(), offsets, data[:size], valid)
 
     def _list(self, column: str, kind: pa.DataType, undecided: NDArray[np.uint8]) -> pa.Array:
-        kinds = HEADER_KINDS if column == "header" else PROPERTIES_KINDS
+        kinds = HEADER_TYPES if column == "header" else PROPERTIES_TYPES
         fields = _Fields(self._kernel, self._rows, [self._list_target(name, kind) for name, kind in kinds.items()])
         valid = np.empty(self._rows, dtype=np.uint8)
 
@@ -144,19 +174,19 @@ class _Reader:
         )
         return fields.struct(column, kind, valid)
 
-    def _list_target(self, name: str, kind: Kind) -> int:
+    def _list_target(self, name: str, kind: SparkType) -> int:
         kernel = self._kernel
         if name in ("message_id", "correlation_id"):
             return int(kernel.T_ID)
         if name in ("content_type", "content_encoding"):
             return int(kernel.T_SYMBOL)
         targets = {
-            Kind.BOOLEAN: kernel.T_BOOLEAN,
-            Kind.SMALLINT: kernel.T_UBYTE,
-            Kind.BIGINT: kernel.T_UINT,
-            Kind.TIMESTAMP: kernel.T_TIMESTAMP,
-            Kind.BINARY: kernel.T_BINARY,
-            Kind.STRING: kernel.T_STRING,
+            SparkType.BOOLEAN: kernel.T_BOOLEAN,
+            SparkType.SMALLINT: kernel.T_UBYTE,
+            SparkType.BIGINT: kernel.T_UINT,
+            SparkType.TIMESTAMP: kernel.T_TIMESTAMP,
+            SparkType.BINARY: kernel.T_BINARY,
+            SparkType.STRING: kernel.T_STRING,
         }
         return int(targets[kind])
 
@@ -165,13 +195,13 @@ class _Reader:
     ) -> pa.Array:
         kernel = self._kernel
         targets = {
-            Kind.BOOLEAN: kernel.T_BOOLEAN,
-            Kind.FLOAT: kernel.T_FLOAT,
-            Kind.DOUBLE: kernel.T_DOUBLE,
-            Kind.DECIMAL: kernel.T_UNSIGNED,
-            Kind.TIMESTAMP: kernel.T_TIMESTAMP,
-            Kind.STRING: kernel.T_TEXT,
-            Kind.BINARY: kernel.T_BINARY,
+            SparkType.BOOLEAN: kernel.T_BOOLEAN,
+            SparkType.FLOAT: kernel.T_FLOAT,
+            SparkType.DOUBLE: kernel.T_DOUBLE,
+            SparkType.DECIMAL: kernel.T_UNSIGNED,
+            SparkType.TIMESTAMP: kernel.T_TIMESTAMP,
+            SparkType.STRING: kernel.T_TEXT,
+            SparkType.BINARY: kernel.T_BINARY,
         }
         fields = _Fields(
             kernel,
@@ -191,7 +221,42 @@ class _Reader:
             address_of(undecided),
             address_of(seen),
         )
-        return fields.struct("application_properties", kind, valid)
+        children = fields.children("application_properties", kind)
+        mismatched = fields.mismatched
+        mismatched[:, undecided != 0] = 0
+        for field, declared in enumerate(properties):
+            rows = np.flatnonzero(mismatched[field])
+            if self._cast and len(rows):
+                children[field] = self._converted(children[field], declared, rows, mismatched[field])
+                rows = np.flatnonzero(mismatched[field])
+            if len(rows):
+                self._mismatches.add(int(rows[0]), len(rows))
+        return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid)], children=children)
+
+    def _converted(
+        self, column: pa.Array, declared: DeclaredProperty, rows: NDArray[np.int64], places: NDArray[np.int64]
+    ) -> pa.Array:
+        """The column with the values converted that lie at `places` of `rows`; places of the others stay."""
+        data, base = self._batch.data.data, address_of(self._batch.data)
+        cells: dict[bytes, object] = {}
+        found = []
+        for row, place in zip(rows.tolist(), places[rows].tolist(), strict=True):
+            if place == BEYOND_RANGE:
+                continue
+            start = place - base
+            encoded = bytes(data[start : skip_value(data, start, len(data))])
+            if encoded not in cells:
+                cells[encoded] = converted(decode_value(encoded), declared)
+            if (cell := cells[encoded]) is not None:
+                found.append((row, cell))
+        if not found:
+            return column
+        taken = np.array([row for row, _ in found])
+        places[taken] = 0
+        positions = np.arange(self._rows)
+        positions[taken] = self._rows + np.arange(len(taken))
+        made = pa.array([cell for _, cell in found], type=column.type)
+        return pa.concat_arrays([column, made]).take(pa.array(positions))
 
     def _variants(self, column: str, kind: pa.DataType, undecided: NDArray[np.uint8]) -> pa.Array:
         kernel = self._variants_kernel
@@ -235,22 +300,29 @@ class _Fields:
         self._valid = np.zeros((len(targets), rows), dtype=np.uint8)
         self._values = np.zeros((len(targets), rows), dtype=np.int64)
         self._words = np.zeros((len(targets), kernel.FIELD_WORDS), dtype=np.int64)
+        self.mismatched = np.zeros((len(targets), rows if keys else 0), dtype=np.int64)
+        """Per field of a map and row the address of the value that the column does not take, or BEYOND_RANGE; 0 = none.
+        Whole after `children`."""
         for field, target in enumerate(targets):
             self._words[field, :3] = target, address_of(self._values[field]), address_of(self._valid[field])
         for field, key in enumerate(keys):
             prefix = int.from_bytes(key[:8].ljust(8, b"\0"), "little", signed=True)
             self._words[field, 4:7] = address_of(self._keys[field]), len(key), prefix
+            self._words[field, 7] = address_of(self.mismatched[field])
         self.address = address_of(self._words)
         self.count = len(targets)
         self._float = {kernel.T_FLOAT, kernel.T_DOUBLE}
 
     def struct(self, column: str, kind: pa.DataType, valid: NDArray[np.uint8]) -> pa.Array:
         """The struct array of what the kernel stored; texts are copied now."""
-        children = [
+        return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid)], children=self.children(column, kind))
+
+    def children(self, column: str, kind: pa.DataType) -> list[pa.Array]:
+        """The fields of that struct."""
+        return [
             self._child(f"{column}.{kind.field(field).name}", field, kind.field(field).type)
             for field in range(self.count)
         ]
-        return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid)], children=children)
 
     def _texts(self, path: str, field: int, kind: pa.DataType) -> pa.Array:
         offsets = np.zeros(self._rows + 1, dtype=np.int32)
@@ -264,7 +336,7 @@ class _Fields:
             return self._texts(path, field, kind)
         values, valid = self._values[field], self._valid[field]
         if pa.types.is_decimal(kind):
-            return _decimals(kind, values, valid)
+            return _decimals(kind, values, valid, self.mismatched[field])
         if pa.types.is_boolean(kind):
             return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid), _bits(values)])
         if pa.types.is_timestamp(kind) or pa.types.is_int64(kind):
@@ -277,18 +349,27 @@ class _Fields:
             narrow = doubles.astype(np.float32)
         else:
             narrow = values.astype(kind.to_pandas_dtype())
-            valid[narrow != values] = 0
+            beyond = narrow != values
+            valid[beyond] = 0
+            if len(self._keys):
+                self.mismatched[field, beyond] = BEYOND_RANGE
         return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid), pa.py_buffer(narrow)])
 
 
-def _decimals(kind: pa.DataType, values: NDArray[np.int64], valid: NDArray[np.uint8]) -> pa.Array:
+def _decimals(
+    kind: pa.DataType, values: NDArray[np.int64], valid: NDArray[np.uint8], mismatched: NDArray[np.int64]
+) -> pa.Array:
     pairs = np.empty((len(values), 2), dtype=np.int64)
     pairs[:, 0] = values
     pairs[:, 1] = np.where((values < 0) & (valid != 2), -1, 0)
     if kind.precision < 20:
         limit = 10**kind.precision
-        fits = (values < limit) & (values > -limit) if kind.precision < 19 else np.ones(len(values), dtype=np.bool_)
-        valid[(valid == 2) | ~fits] = 0
+        if kind.precision < 19:
+            beyond = (valid == 2) | (values >= limit) | (values <= -limit)
+        else:
+            beyond = (valid == 2) & (values.view(np.uint64) >= np.uint64(limit))
+        valid[beyond] = 0
+        mismatched[beyond] = BEYOND_RANGE
     return pa.Array.from_buffers(kind, len(values), [_bitmap(valid), pa.py_buffer(pairs)])
 
 

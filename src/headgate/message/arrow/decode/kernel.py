@@ -21,6 +21,7 @@ A field descriptor has `FIELD_WORDS` int64:
     word 2      address of one validity byte per row, zero before; of texts written by `texts`
     word 3      room that all texts need at most, counted by the kernel
     word 4..6   key: address, length, first eight bytes in native order (maps only)
+    word 7      address of one int64 per row, zero before: that of the value that the column does not take (maps only)
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ from headgate.message.arrow.scalars.kernel import (
 )
 
 SECTION_WORDS = 8
-FIELD_WORDS = 7
+FIELD_WORDS = 8
 
 T_BOOLEAN = 0
 T_UBYTE = 1
@@ -401,9 +402,13 @@ def store_field(descriptor: int, row: int, position: int, size: int) -> int:
 
 @helper
 def store_property(descriptor: int, row: int, position: int, size: int) -> int:
-    """Put one application property into its declared column; a value of another kind leaves null. 0 = undecided."""
+    """Put one application property into its declared column; a value of another kind leaves null and is noted.
+
+    0 = undecided.
+    """
     target = load_i64(descriptor)
     constructor = load_u8(position)
+    fits = 0
     if constructor == 0x40:
         return 1
     if target == T_TEXT:
@@ -415,19 +420,23 @@ def store_property(descriptor: int, row: int, position: int, size: int) -> int:
             or constructor == 0x73
         ):
             store_text(descriptor, row, position, size)
+            fits = 1
     elif target == T_BINARY:
         if constructor == 0xA0 or constructor == 0xB0:
             store_text(descriptor, row, position, size)
+            fits = 1
     elif target == T_BOOLEAN:
         if constructor == 0x41 or constructor == 0x42:
-            store_word(descriptor, row, 1 if constructor == 0x41 else 0, 1)
+            fits = store_word(descriptor, row, 1 if constructor == 0x41 else 0, 1)
         elif constructor == 0x56:
-            store_word(descriptor, row, load_u8(position + 1), 1)
+            fits = store_word(descriptor, row, load_u8(position + 1), 1)
     elif target == T_TIMESTAMP:
         if constructor == 0x83:
             return store_field(descriptor, row, position, size)
     else:
-        store_number(descriptor, row, position, constructor, target)
+        fits = store_number(descriptor, row, position, constructor, target)
+    if fits == 0:
+        store_i64(load_i64(descriptor + 56) + 8 * row, position)
     return 1
 
 

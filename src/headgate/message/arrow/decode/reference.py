@@ -21,6 +21,9 @@ in decimal, binary in hexadecimal. A timestamp whose microseconds pass 64 bits i
 | float          | float; integers up to ±2^24                                                    |
 | timestamp      | timestamp                                                                      |
 
+A value that a declared property does not take, and that is not the AMQP null, is a *mismatch*. `conversions` has what
+is converted on request; what is null all the same stays one.
+
 Of equal keys the first counts. `body` is the data sections joined, or the bytes of a string, symbol or binary value;
 null for another body and for none.
 """
@@ -32,7 +35,15 @@ from decimal import Decimal
 from typing import Any
 
 from headgate.errors import MessageError
-from headgate.message.arrow.schema import HEADER_KINDS, INTEGER_RANGES, PROPERTIES_KINDS, DeclaredProperty, Kind
+from headgate.message.arrow.decode.conversions import converted
+from headgate.message.arrow.schema import (
+    HEADER_TYPES,
+    INTEGER_RANGES,
+    PROPERTIES_TYPES,
+    DeclaredProperty,
+    Mismatches,
+    SparkType,
+)
 from headgate.message.constructors import AmqpType
 from headgate.message.fields import Section
 from headgate.message.message import Message
@@ -48,10 +59,22 @@ _INTEGERS = frozenset(AMQP_RANGES) - {AmqpType.CHAR, AmqpType.TIMESTAMP}
 
 
 def column_values(
-    messages: Iterable[bytes], column: str, properties: tuple[DeclaredProperty, ...] | None
+    messages: Iterable[bytes],
+    column: str,
+    properties: tuple[DeclaredProperty, ...] | None,
+    *,
+    cast: bool = False,
+    mismatches: Mismatches | None = None,
 ) -> Iterator[Cell]:
-    """The cells of one column."""
-    read = _reader(column, properties)
+    """The cells of one column; `cast` and `mismatches` as for `columns_of`."""
+    noted = Mismatches() if mismatches is None else mismatches
+    if column == "application_properties" and properties is not None:
+        for row, data in enumerate(messages):
+            cells, left = _declared(data, properties, cast=cast)
+            noted.add(row, len(left))
+            yield cells
+        return
+    read = _reader(column)
     for data in messages:
         try:
             yield read(data)
@@ -59,21 +82,25 @@ def column_values(
             yield None
 
 
-def _reader(column: str, properties: tuple[DeclaredProperty, ...] | None) -> Callable[[bytes], Cell]:
+def mismatches_in(
+    message: bytes, properties: tuple[DeclaredProperty, ...], *, cast: bool = False
+) -> list[tuple[DeclaredProperty, AmqpValue]]:
+    """The declared properties of a message that are null because of the value they have, with that value."""
+    return _declared(message, properties, cast=cast)[1]
+
+
+def _reader(column: str) -> Callable[[bytes], Cell]:
     if column == "message":
         return bytes
     if column == "body":
         return _body
     if column == "header":
-        return lambda data: _fields(data, Section.HEADER, HEADER_KINDS)
+        return lambda data: _fields(data, Section.HEADER, HEADER_TYPES)
     if column == "properties":
-        return lambda data: _fields(data, Section.PROPERTIES, PROPERTIES_KINDS)
+        return lambda data: _fields(data, Section.PROPERTIES, PROPERTIES_TYPES)
     if column == "message_annotations":
         return lambda data: _variant(data, Section.MESSAGE_ANNOTATIONS)
-    if properties is None:
-        return lambda data: _variant(data, Section.APPLICATION_PROPERTIES)
-    declared = properties
-    return lambda data: _declared(data, declared)
+    return lambda data: _variant(data, Section.APPLICATION_PROPERTIES)
 
 
 def _body(data: bytes) -> bytes | None:
@@ -89,7 +116,7 @@ def _variant(data: bytes, section: Section) -> dict[str, bytes] | None:
     return {"value": value, "metadata": metadata}
 
 
-def _fields(data: bytes, section: Section, kinds: dict[str, Kind]) -> dict[str, Cell] | None:
+def _fields(data: bytes, section: Section, kinds: dict[str, SparkType]) -> dict[str, Cell] | None:
     decoded = Message.decode(data).section(section)
     if decoded is None:
         return None
@@ -99,20 +126,20 @@ def _fields(data: bytes, section: Section, kinds: dict[str, Kind]) -> dict[str, 
     }
 
 
-def _field(typed: AmqpValue, kind: Kind) -> Cell:
+def _field(typed: AmqpValue, kind: SparkType) -> Cell:
     accepted = {
-        Kind.BOOLEAN: (AmqpType.BOOLEAN,),
-        Kind.SMALLINT: (AmqpType.UBYTE,),
-        Kind.BIGINT: (AmqpType.UINT,),
-        Kind.TIMESTAMP: (AmqpType.TIMESTAMP,),
-        Kind.BINARY: (AmqpType.BINARY,),
-        Kind.STRING: (AmqpType.STRING, AmqpType.SYMBOL),
+        SparkType.BOOLEAN: (AmqpType.BOOLEAN,),
+        SparkType.SMALLINT: (AmqpType.UBYTE,),
+        SparkType.BIGINT: (AmqpType.UINT,),
+        SparkType.TIMESTAMP: (AmqpType.TIMESTAMP,),
+        SparkType.BINARY: (AmqpType.BINARY,),
+        SparkType.STRING: (AmqpType.STRING, AmqpType.SYMBOL),
     }
     if typed.type not in accepted[kind]:
         return None
-    if kind is Kind.STRING:
+    if kind is SparkType.STRING:
         return _text(typed)
-    return _microseconds(typed) if kind is Kind.TIMESTAMP else typed.value
+    return _microseconds(typed) if kind is SparkType.TIMESTAMP else typed.value
 
 
 def _id_text(typed: AmqpValue) -> str | None:
@@ -134,43 +161,58 @@ def _microseconds(typed: AmqpValue) -> int | None:
     return typed.value * 1000 if abs(typed.value) <= HIGHEST_MILLISECOND else None
 
 
-def _declared(data: bytes, properties: tuple[DeclaredProperty, ...]) -> dict[str, Cell] | None:
-    decoded = Message.decode(data).section(Section.APPLICATION_PROPERTIES)
+def _declared(
+    data: bytes, properties: tuple[DeclaredProperty, ...], *, cast: bool
+) -> tuple[dict[str, Cell] | None, list[tuple[DeclaredProperty, AmqpValue]]]:
+    """The cell of a message, and the mismatches in it."""
+    try:
+        decoded = Message.decode(data).section(Section.APPLICATION_PROPERTIES)
+    except MessageError:
+        decoded = None
     if decoded is None:
-        return None
+        return None, []
     values: dict[bytes | None, AmqpValue] = {}
+    cells: dict[str, Cell] = {}
+    left = []
     for key, value in decoded.value:
         if key.type is AmqpType.STRING:
             values.setdefault(key.octets(), value)
-    found = ((declared, values.get(declared.name.encode())) for declared in properties)
-    return {declared.name: None if value is None else _converted(value, declared) for declared, value in found}
+    for declared in properties:
+        value = values.get(declared.name.encode())
+        cell = None if value is None else _taken(value, declared)
+        if value is not None and cell is None and value.type is not AmqpType.NULL:
+            cell = converted(value, declared) if cast else None
+            if cell is None:
+                left.append((declared, value))
+        cells[declared.name] = cell
+    return cells, left
 
 
-def _converted(typed: AmqpValue, declared: DeclaredProperty) -> Cell:
+def _taken(typed: AmqpValue, declared: DeclaredProperty) -> Cell:
     kind = declared.kind
-    if kind in (Kind.STRING, Kind.BINARY, Kind.BOOLEAN, Kind.TIMESTAMP):
+    if kind in (SparkType.STRING, SparkType.BINARY, SparkType.BOOLEAN, SparkType.TIMESTAMP):
         return _plain(typed, kind)
-    if kind in (Kind.DOUBLE, Kind.FLOAT):
-        is_float = typed.type is AmqpType.FLOAT or (typed.type is AmqpType.DOUBLE and kind is Kind.DOUBLE)
+    if kind in (SparkType.DOUBLE, SparkType.FLOAT):
+        is_float = typed.type is AmqpType.FLOAT or (typed.type is AmqpType.DOUBLE and kind is SparkType.DOUBLE)
         if not is_float and (
-            typed.type not in _INTEGERS or abs(typed.value) > (2**53 if kind is Kind.DOUBLE else 2**24)
+            typed.type not in _INTEGERS or abs(typed.value) > (2**53 if kind is SparkType.DOUBLE else 2**24)
         ):
             return None
         return float(typed.value)
     if typed.type not in _INTEGERS:
         return None
-    if kind is Kind.DECIMAL:
+    if kind is SparkType.DECIMAL:
         return Decimal(typed.value) if abs(typed.value) < 10**declared.precision else None
     low, high = INTEGER_RANGES[kind]
     return typed.value if low <= typed.value <= high else None
 
 
-def _plain(typed: AmqpValue, kind: Kind) -> Cell:
-    if kind is Kind.BINARY:
+def _plain(typed: AmqpValue, kind: SparkType) -> Cell:
+    if kind is SparkType.BINARY:
         return typed.value if typed.type is AmqpType.BINARY else None
-    if kind is Kind.BOOLEAN:
+    if kind is SparkType.BOOLEAN:
         return typed.value if typed.type is AmqpType.BOOLEAN else None
-    if kind is Kind.TIMESTAMP:
+    if kind is SparkType.TIMESTAMP:
         return _microseconds(typed) if typed.type is AmqpType.TIMESTAMP else None
     if typed.type in (AmqpType.STRING, AmqpType.SYMBOL):
         return _text(typed)

@@ -33,7 +33,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headgate.errors import ConfigError
-from headgate.message.arrow.schema import COLUMNS, HEADER_KINDS, PROPERTIES_KINDS, Kind
+from headgate.message.arrow.schema import COLUMNS, HEADER_TYPES, PROPERTIES_TYPES, SparkType
 from headgate.message.codec import encode_value
 from headgate.message.constructors import AmqpType
 from headgate.message.fields import Section
@@ -182,11 +182,11 @@ def inputs_of(batch: pa.RecordBatch) -> MessageInputs:
     columns = _columns(batch)
     sections: list[SectionInput] = []
     if "header" in columns:
-        sections.append(_fields_input("header", Section.HEADER, HEADER_KINDS, columns["header"]))
+        sections.append(_fields_input("header", Section.HEADER, HEADER_TYPES, columns["header"]))
     if "message_annotations" in columns:
         sections.append(_map_input("message_annotations", Section.MESSAGE_ANNOTATIONS, columns["message_annotations"]))
     if "properties" in columns:
-        sections.append(_fields_input("properties", Section.PROPERTIES, PROPERTIES_KINDS, columns["properties"]))
+        sections.append(_fields_input("properties", Section.PROPERTIES, PROPERTIES_TYPES, columns["properties"]))
     if "application_properties" in columns:
         column = columns["application_properties"]
         sections.append(_map_input("application_properties", Section.APPLICATION_PROPERTIES, column))
@@ -244,7 +244,7 @@ def _valid(column: pa.Array) -> NDArray[np.uint8] | None:
     return valid
 
 
-def _fields_input(name: str, section: Section, kinds: dict[str, Kind], column: pa.Array) -> FieldsInput:
+def _fields_input(name: str, section: Section, kinds: dict[str, SparkType], column: pa.Array) -> FieldsInput:
     if not pa.types.is_struct(column.type) or _is_variant(column.type):
         raise _wrong(name, column.type, f"a struct of {', '.join(kinds)}")
     fields: list[Values | None] = [None] * len(kinds)
@@ -259,28 +259,30 @@ def _fields_input(name: str, section: Section, kinds: dict[str, Kind], column: p
     return FieldsInput(section, _valid(column), fields)
 
 
-def _field(path: str, name: str, kind: Kind, column: pa.Array) -> Values:
+def _field(path: str, name: str, kind: SparkType, column: pa.Array) -> Values:
     found = column.type
     if pa.types.is_null(found):
-        column = column.cast(pa.binary() if kind in (Kind.STRING, Kind.BINARY) else pa.int64())
+        column = column.cast(pa.binary() if kind in (SparkType.STRING, SparkType.BINARY) else pa.int64())
         found = column.type
-        kind = Kind.BINARY if pa.types.is_binary(found) else Kind.BIGINT
+        kind = SparkType.BINARY if pa.types.is_binary(found) else SparkType.BIGINT
         return (
-            _octets(path, column, Form.BINARY) if kind is Kind.BINARY else _ranged(path, column, Form.UINT, 2**32 - 1)
+            _octets(path, column, Form.BINARY)
+            if kind is SparkType.BINARY
+            else _ranged(path, column, Form.UINT, 2**32 - 1)
         )
     if name in ("message_id", "correlation_id"):
         return _octets(path, column, Form.BINARY if pa.types.is_binary(found) else Form.STRING)
     if name in ("content_type", "content_encoding"):
         return _octets(path, column, Form.SYMBOL)
-    if kind is Kind.BINARY:
+    if kind is SparkType.BINARY:
         return _octets(path, column, Form.BINARY)
-    if kind is Kind.STRING:
+    if kind is SparkType.STRING:
         return _octets(path, column, Form.STRING)
-    if kind is Kind.TIMESTAMP:
+    if kind is SparkType.TIMESTAMP:
         if not pa.types.is_timestamp(found):
             raise _wrong(path, found, "timestamp")
         return _scalar(path, column)
-    if kind is Kind.BOOLEAN:
+    if kind is SparkType.BOOLEAN:
         if not pa.types.is_boolean(found):
             raise _wrong(path, found, "boolean")
         return _scalar(path, column)

@@ -29,7 +29,7 @@ class Peer:
 
 
 class Caller(Protocol):
-    """Who asks for something that is answered later: a link, or a request over HTTP."""
+    """Who asks for something that is answered later: a transport, or a request over HTTP."""
 
     @property
     def peer(self) -> Peer:
@@ -42,7 +42,7 @@ class Caller(Protocol):
         """Make a call in `delay_s`, unless the asker is gone by then; what is returned takes it back."""
 
 
-class Link(Protocol):
+class Transport(Protocol):
     """One accepted connection, as its handler sees it."""
 
     @property
@@ -91,7 +91,7 @@ class Handler(Protocol):
         """Bytes from the peer, at least one; `data` is valid only during the call."""
 
     def writable(self) -> None:
-        """The link takes more again: go on delivering."""
+        """The transport takes more again: go on delivering."""
 
     def tick(self, now_ms: int) -> None:
         """Called about twice a second: heartbeats, timeouts."""
@@ -100,4 +100,4 @@ class Handler(Protocol):
         """The connection is gone: end its publishers and consumers. The last call."""
 
     def shut_down(self) -> None:
-        """The server stops: say so in the protocol's words, then close the link."""
+        """The server stops: say so in the protocol's words, then close the transport."""

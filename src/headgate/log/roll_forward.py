@@ -1,4 +1,4 @@
-"""Finishing what manifests decided: done by every writer when it opens a stream, before it appends anything else.
+"""Roll-forward: a writer that opens a stream finishes what manifests decided before it appends anything else.
 
 A commit may die at any instant. Whoever holds a stream's lock next appends the chunks that are missing, behind the last
 publisher sequence that the stream has, so that a batch is there once, in order, and before anything younger.
@@ -72,8 +72,10 @@ def finish_pending(appender: Appender, commits: Commits, stream: str, *, committ
         output = manifest.by_stream.get(stream)
         if output is None:
             continue
-        keeps = not (is_own and _is_in_trailers(manifest))
-        _finish_output(appender, commits.root, manifest, output, forgotten, keeps_sequence=keeps)
+        # What was decided for a stream that was deleted since is not for the one that was made again.
+        if output.identity == opened.identity:
+            keeps = not (is_own and _is_in_trailers(manifest))
+            _finish_output(appender, commits.root, manifest, output, forgotten, keeps_sequence=keeps)
         if not is_own and is_done(commits.root, manifest):
             reached(CommitStep.FINISHED)
             commits.complete(manifest)
@@ -81,7 +83,10 @@ def finish_pending(appender: Appender, commits: Commits, stream: str, *, committ
 
 
 def is_done(root: Path, manifest: Manifest) -> bool:
-    """Whether every stream of a batch has all its chunks, by `stream.json` or trailers; one that was deleted has."""
+    """Whether every stream of a batch has all its chunks, by `stream.json` or trailers; one that was deleted has.
+
+    So has one that was made again: its identity is another.
+    """
     # Streams are written in this order: the last one tells first that something is missing.
     return all(_has_all(root, manifest, output) for output in reversed(manifest.by_stream.values()))
 
@@ -89,7 +94,9 @@ def is_done(root: Path, manifest: Manifest) -> bool:
 def _has_all(root: Path, manifest: Manifest, output: Output) -> bool:
     folder = root / output.stream
     settings = load_settings(folder)
-    if settings is None or settings.sequences.get(manifest.query, -1) >= manifest.last_sequence(output):
+    if settings is None or settings.identity != output.identity:
+        return True
+    if settings.sequences.get(manifest.query, -1) >= manifest.last_sequence(output):
         return True
     if not _is_in_trailers(manifest):
         return False

@@ -1,0 +1,46 @@
+"""`headgate kernels`: the compiled kernels of this version in the disk cache."""
+
+from __future__ import annotations
+
+from cyclopts import App
+
+from headgate.cli.options import AsJson
+from headgate.cli.output import write_json, write_line, write_table
+from headgate.cli.units import counted
+from headgate.errors import HeadgateError
+
+commands = App(name="kernels", help="Compiled kernels: what makes filters fast, once per version and machine.")
+
+_COLUMNS = ("module", "kernels", "is_compiled", "folder")
+
+
+@commands.command(name="compile")
+def compile_all() -> int:
+    """Compile all kernels that are not in the cache, on all cores: for images and CI, so that nobody waits later."""
+    from headgate import kernels
+
+    kernels.compile_missing(kernels.kernel_modules())
+    entries = kernels.cache_entries()
+    left = [entry.module for entry in entries if not entry.is_compiled]
+    if left:
+        # Loaded here, the first one says why.
+        kernels.load(left[0])
+        raise HeadgateError(
+            f"not in the cache: {', '.join(left)}; reference implementations serve, or each process compiles"
+        )
+    write_line(f"{counted(sum(entry.kernels for entry in entries), 'kernel')} compiled")
+    return 0
+
+
+@commands.command
+def ls(*, as_json: AsJson = False) -> int:
+    """The modules with kernels, whether they are compiled, and where that is kept."""
+    from headgate import kernels
+
+    rows = [each._asdict() for each in kernels.cache_entries()]
+    if as_json:
+        for row in rows:
+            write_json(row)
+    else:
+        write_table(_COLUMNS, [tuple(row[column] for column in _COLUMNS) for row in rows])
+    return 0

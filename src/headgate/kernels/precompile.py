@@ -1,0 +1,201 @@
+"""Compiling kernels into the disk cache ahead of their use, on all cores, in processes of their own.
+
+Compiling holds the interpreter's lock for seconds, so a process that has other work leaves it to children. Progress is
+logged: begin and end at `info`, each module between at `debug`, as kernels compiled of kernels to compile.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+from headgate.errors import HeadgateError
+
+SWITCH = "HEADGATE_KERNELS"
+"""Environment variable: with `off` every package uses its reference implementation; with `cached` kernels come from the
+disk cache only, where another process compiles them: the reference implementations serve until it has done so."""
+
+OFF = "off"
+CACHED = "cached"
+
+READ = ("headgate.kernels.checksum", "headgate.log.kernel")
+"""What reading a stream uses."""
+
+FILTER = (*READ, "headgate.evaluate.kernel", "headgate.scan.kernel", "headgate.scan.match_index.kernel")
+"""What reading a stream with a filter uses."""
+
+_ONLY_SPARK = "headgate.message.arrow."
+
+_PACKAGE = Path(__file__).parent.parent
+
+CHILD = (sys.executable, "-m", "headgate.kernels.child")
+"""The command that compiles the modules it is given."""
+
+logger = logging.getLogger("headgate.kernels")
+
+
+def kernel_modules() -> list[str]:
+    """The dotted names of all modules with kernels in this package."""
+    sources = [_PACKAGE / "kernels" / "checksum.py", *sorted(_PACKAGE.rglob("kernel.py"))]
+    return [
+        ".".join(("headgate", *source.relative_to(_PACKAGE).with_suffix("").parts))
+        for source in sources
+        if "@kernel(" in source.read_text(encoding="utf-8")
+    ]
+
+
+def served_modules() -> list[str]:
+    """What a server uses."""
+    return [module for module in kernel_modules() if not module.startswith(_ONLY_SPARK)]
+
+
+def missing(modules: Iterable[str]) -> list[str]:
+    """The modules whose kernels a process would have to compile first and could keep in the cache.
+
+    Empty where kernels are switched off or cannot be used. Cost: imports numba, a third of a second.
+    """
+    compiler = _compiler()
+    if compiler is None:
+        return []
+    return [module for module in modules if compiler.is_missing(source_of(module))]
+
+
+class CacheEntry(NamedTuple):
+    """A module with kernels: how many, whether the cache holds them, and its folder there."""
+
+    module: str
+    kernels: int
+    is_compiled: bool
+    folder: str | None
+
+
+def cache_entries() -> list[CacheEntry]:
+    """All modules with kernels. Raises HeadgateError where kernels cannot be used, with the reason."""
+    compiler = _compiler()
+    if compiler is None:
+        raise HeadgateError(
+            "kernels are switched off, or numba cannot be imported here: reference implementations serve"
+        )
+    entries = []
+    for module in kernel_modules():
+        source = source_of(module)
+        folder = compiler.cache_folder(source)
+        compiled = folder is not None and not compiler.is_missing(source)
+        entries.append(CacheEntry(module, compiler.kernel_count(source), compiled, folder and str(folder)))
+    return entries
+
+
+def compile_missing(modules: Iterable[str]) -> None:
+    """Compile those of the modules that are not in the cache: tens of seconds of CPU where none is.
+
+    Children do it, at a low priority, and go on when this process ends: the next one finds what they compiled. What
+    they cannot compile stays missing. Raises OSError where no process can be started.
+    """
+    compiler = _compiler()
+    modules = missing(modules)
+    if compiler is None or not modules:
+        return
+    sizes = {module: compiler.kernel_count(source_of(module)) for module in modules}
+    total = sum(sizes.values())
+    left = dict(sizes)
+    lock = threading.Lock()
+
+    def follow(child: subprocess.Popen[str]) -> None:
+        with child:
+            assert child.stdout is not None
+            for line in child.stdout:
+                with lock:
+                    left.pop(line.strip(), None)
+                    tell_progress(total - sum(left.values()), total)
+
+    tell_progress(0, total)
+    # A child is free to compile, whatever this process was told.
+    environment = {name: value for name, value in os.environ.items() if name != SWITCH}
+    followers = []
+    for share in shares(modules, _cores()):
+        child = subprocess.Popen(
+            [*CHILD, *share],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+        )
+        followers.append(threading.Thread(target=follow, args=(child,), name="headgate-kernels", daemon=True))
+        followers[-1].start()
+    for follower in followers:
+        follower.join()
+
+
+def tell_progress(done: int, total: int) -> None:
+    """Log that so many kernels are compiled of those that are to be."""
+    level = logging.INFO if done in (0, total) else logging.DEBUG
+    logger.log(level, "compiling filter kernels, once per version: %d of %d", done, total)
+
+
+class _Group(NamedTuple):
+    modules: list[str]
+    sources: frozenset[Path]
+
+    @property
+    def weight(self) -> int:
+        return sum(source.stat().st_size for source in self.sources)
+
+
+def shares(modules: Iterable[str], count: int) -> list[list[str]]:
+    """The modules in at most `count` lists of about the same work, none empty.
+
+    Importing a module compiles the kernels of those that it imports, and helpers are compiled once per process: modules
+    that import the same kernels stay together.
+    """
+    compiler = importlib.import_module("headgate.kernels.compiler")
+    order = list(modules)
+    groups: list[_Group] = []
+    for module in order:
+        group = _Group([module], compiler.compiled_together(source_of(module)))
+        for other in list(groups):
+            if any(map(compiler.kernel_count, other.sources & group.sources)):
+                groups.remove(other)
+                group = _Group(other.modules + group.modules, other.sources | group.sources)
+        groups.append(group)
+    made: list[tuple[int, list[str]]] = [(0, []) for _ in range(min(count, len(groups)))]
+    for group in sorted(groups, key=lambda group: group.weight, reverse=True):
+        made.sort(key=lambda share: share[0])
+        weight, held = made[0]
+        made[0] = (weight + group.weight, held + group.modules)
+    return [sorted(held, key=order.index) for _, held in made]
+
+
+def source_of(module: str) -> Path:
+    """The file of a module of this package."""
+    return _PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
+
+
+def is_switched_off() -> bool:
+    """Whether the environment says that kernels are not to be used."""
+    return os.environ.get(SWITCH, "").lower() == OFF
+
+
+def _compiler() -> ModuleType | None:
+    """The module that compiles; None where kernels are switched off or numba cannot be imported."""
+    if is_switched_off():
+        return None
+    try:
+        return importlib.import_module("headgate.kernels.compiler")
+    except (ImportError, OSError):
+        return None
+
+
+def _cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

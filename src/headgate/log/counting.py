@@ -1,0 +1,100 @@
+"""How many messages lie between two offsets, without reading them.
+
+A tracking chunk takes one offset and holds no message (osiris_log.md section 6); every other offset is that of a
+message. Which chunks are tracking chunks is in the index files, 29 bytes a chunk; each record is read once.
+"""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.log.format import FILE_HEAD_BYTES, INDEX_DTYPE, INDEX_RECORD_BYTES, ChunkType
+from headgate.log.segment import Segment
+from headgate.log.stream import Stream
+
+
+@dataclass(slots=True)
+class _Index:
+    """What is known of the index of one segment; `tracking` are the ids of its tracking chunks, in order."""
+
+    num_records: int
+    last_record: bytes
+    tracking: NDArray[np.int64]
+    is_complete: bool
+    """Whether the segment was not the newest one any more when its index was read."""
+
+
+class MessageCounts:
+    """Counts the messages of one stream, in any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._indexes: dict[int, _Index] = {}
+        """By the first chunk ids of their segments."""
+        self._tracking = np.empty(0, dtype=np.int64)
+        self._start: int | None = None
+        self._stop = 0
+
+    def between(self, stream: Stream, start: int, stop: int) -> int:
+        """The messages at the offsets from `start` to `stop - 1`, which are not behind the end of the stream.
+
+        Offsets that retention deleted count as messages. Cost: the index files from `start` on the first time, the
+        records that are new when `stop` is higher than before, else some microseconds.
+        """
+        if stop <= start:
+            return 0
+        with self._lock:
+            if self._start is None or start < self._start or stop > self._stop:
+                self._start = start if self._start is None else min(start, self._start)
+                self._look(stream, self._start)
+                self._stop = max(stop, self._stop)
+            first, behind = np.searchsorted(self._tracking, (start, stop))
+        return stop - start - int(behind - first)
+
+    def _look(self, stream: Stream, start: int) -> None:
+        """Read what is new in the index files of the segments that reach beyond `start`."""
+        segments = stream.segments()
+        first = bisect.bisect_right(segments, start, key=_first_chunk_id) - 1
+        indexes = {}
+        for segment in segments[max(0, first) :]:
+            known = self._indexes.get(segment.first_chunk_id)
+            # A recovery that deletes an empty newest pair cuts the one before it.
+            if known is None or segment.is_newest or not known.is_complete:
+                known = _read(segment, known)
+            indexes[segment.first_chunk_id] = known
+        self._indexes = indexes
+        found = [index.tracking for index in indexes.values()]
+        self._tracking = np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+
+
+def _first_chunk_id(segment: Segment) -> int:
+    return segment.first_chunk_id
+
+
+def _read(segment: Segment, known: _Index | None) -> _Index:
+    """The index as it is now: what is behind the known records, or all of it where those were cut or replaced."""
+    known_records = 0 if known is None else known.num_records
+    repeated = min(1, known_records)
+    try:
+        with open(segment.index_path, "rb", buffering=0) as file:
+            file.seek(FILE_HEAD_BYTES + (known_records - repeated) * INDEX_RECORD_BYTES)
+            raw = file.read()
+    except FileNotFoundError:
+        # Retention took it since the folder was listed.
+        return _Index(0, b"", np.empty(0, dtype=np.int64), is_complete=True)
+    if known is not None and raw[: repeated * INDEX_RECORD_BYTES] != known.last_record:
+        return _read(segment, None)
+    count = len(raw) // INDEX_RECORD_BYTES
+    records = np.frombuffer(raw, dtype=INDEX_DTYPE, count=count)[repeated:]
+    tracking = records["chunk_id"][records["type"] != ChunkType.USER].astype(np.int64)
+    return _Index(
+        num_records=known_records + len(records),
+        last_record=raw[(count - 1) * INDEX_RECORD_BYTES : count * INDEX_RECORD_BYTES] if count else b"",
+        tracking=tracking if known is None else np.concatenate((known.tracking, tracking)),
+        is_complete=not segment.is_newest,
+    )

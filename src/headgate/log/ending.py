@@ -1,0 +1,164 @@
+"""Where a segment that may still grow ends for its readers: what a crash leaves there, told from damage.
+
+The writer puts chunks into the segment before their records into the index. So what a crash of the process leaves is
+bytes without a record, or a part of a record. A power loss may take the end of either file, or leave zero bytes in its
+place: then records at the end of the index have no chunk, and are passed over. Anything else is damage, and an error: a
+record that is wrong although its chunk lies where it has to be, and a chunk whose header contradicts its record.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.errors import CorruptChunkError
+from headgate.log.checksums import crc_of_range
+from headgate.log.format import (
+    CHUNK_HEADER_BYTES,
+    FILE_HEAD_BYTES,
+    INDEX_RECORD_BYTES,
+    ChunkHeader,
+    IndexRecord,
+)
+
+HELP = "headgate stream verify FOLDER looks at the whole stream, headgate stream repair FOLDER makes an index again"
+_PIECE_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPair:
+    """An open pair of files that may still grow, its size asked after its index was read."""
+
+    segment_fd: int
+    segment_size: int
+    segment_path: Path
+    index_path: Path
+    first_chunk_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The end of a segment: its first `num_chunks` index records name chunks, the last of which has this header."""
+
+    num_chunks: int
+    stop_position: int
+    next_chunk_id: int
+    header: ChunkHeader | None
+
+
+class _Zeros:
+    """The zero bytes at the end of a segment, looked at from behind: each byte once."""
+
+    def __init__(self, pair: OpenPair) -> None:
+        self._pair = pair
+        self._start = pair.segment_size
+
+    def reach(self, position: int) -> bool:
+        """Whether there are only zero bytes from a position to the end."""
+        while self._start > position:
+            start = max(position, self._start - _PIECE_BYTES)
+            piece = os.pread(self._pair.segment_fd, self._start - start, start)
+            kept = len(piece.rstrip(b"\0"))
+            if kept:
+                return False
+            self._start = start
+        return True
+
+
+def find_ending(
+    pair: OpenPair, count: int, record_at: Callable[[int], IndexRecord], *, is_recovery: bool = False
+) -> Ending:
+    """Where a segment ends whose index has `count` complete records.
+
+    A recovery also gives up one last chunk whose header or data does not check (osiris_log.md section 8); to a reader
+    that is an error once it reads the chunk. Cost: two small reads; a recovery reads the data of the last chunk.
+    Raises CorruptChunkError for damage that no crash leaves.
+    """
+    ending = Ending(0, FILE_HEAD_BYTES, pair.first_chunk_id, None)
+    zeros = _Zeros(pair)
+    faults: list[CorruptChunkError] = []
+    for row in range(count - 1, -1, -1):
+        record = record_at(row)
+        try:
+            header = _chunk_of(pair, row, record, zeros, is_recovery=is_recovery)
+        except CorruptChunkError as error:
+            faults.append(error)
+            header = None
+        if header is not None:
+            if row:
+                _check_follows(pair, row, record, record_at(row - 1))
+            ending = Ending(row + 1, record.position + header.size_bytes, header.next_chunk_id, header)
+            break
+    if ending.num_chunks < count:
+        # Where its chunk lies elsewhere, the index is what is wrong.
+        _check_lost(pair, ending)
+    is_last_chunk_bad = is_recovery and len(faults) == 1 and faults[0].path == pair.segment_path
+    if faults and not is_last_chunk_bad:
+        raise faults[0]
+    return ending
+
+
+def _chunk_of(pair: OpenPair, row: int, record: IndexRecord, zeros: _Zeros, *, is_recovery: bool) -> ChunkHeader | None:
+    """The header of the chunk that an index record names; None where a crash may have taken the chunk."""
+    position = record.position
+    if position < FILE_HEAD_BYTES or position + CHUNK_HEADER_BYTES > pair.segment_size:
+        return None
+    raw = os.pread(pair.segment_fd, CHUNK_HEADER_BYTES, position)
+    try:
+        header = ChunkHeader.decode(raw, path=pair.segment_path, position=position)
+    except CorruptChunkError:
+        if zeros.reach(position):
+            return None
+        raise
+    found = IndexRecord(header.chunk_id, header.timestamp_ms, header.epoch, position, header.chunk_type)
+    if found != record:
+        raise CorruptChunkError(
+            f"index record {row} contradicts the header of its chunk at byte {position} of the segment: {record} "
+            f"and {found}; {HELP}",
+            path=pair.index_path,
+            position=FILE_HEAD_BYTES + row * INDEX_RECORD_BYTES,
+        )
+    if position + header.size_bytes > pair.segment_size:
+        return None
+    if is_recovery and not _has_checksum(pair, position, header):
+        raise CorruptChunkError(
+            f"data of chunk {header.chunk_id} fails its CRC, and so do others; headgate stream repair FOLDER --cut "
+            "gives up what lies behind it",
+            path=pair.segment_path,
+            position=position,
+        )
+    return header
+
+
+def _check_follows(pair: OpenPair, row: int, record: IndexRecord, before: IndexRecord) -> None:
+    if before.chunk_id >= record.chunk_id or before.position + CHUNK_HEADER_BYTES > record.position:
+        raise CorruptChunkError(
+            f"index record {row} is out of order: {record} behind {before}; {HELP}",
+            path=pair.index_path,
+            position=FILE_HEAD_BYTES + row * INDEX_RECORD_BYTES,
+        )
+
+
+def _check_lost(pair: OpenPair, ending: Ending) -> None:
+    """Raise CorruptChunkError if the chunk of the first record that is passed over is there, whole and right."""
+    raw = os.pread(pair.segment_fd, CHUNK_HEADER_BYTES, ending.stop_position)
+    try:
+        header = ChunkHeader.decode(raw, path=pair.segment_path, position=ending.stop_position)
+    except CorruptChunkError:
+        return
+    is_next = header.chunk_id == ending.next_chunk_id
+    is_whole = ending.stop_position + header.size_bytes <= pair.segment_size
+    if is_next and is_whole and _has_checksum(pair, ending.stop_position, header):
+        raise CorruptChunkError(
+            f"index record {ending.num_chunks} does not name chunk {header.chunk_id}, which lies at byte "
+            f"{ending.stop_position} of the segment; {HELP}",
+            path=pair.index_path,
+            position=FILE_HEAD_BYTES + ending.num_chunks * INDEX_RECORD_BYTES,
+        )
+
+
+def _has_checksum(pair: OpenPair, position: int, header: ChunkHeader) -> bool:
+    start = position + CHUNK_HEADER_BYTES + header.bloom_length
+    return crc_of_range(pair.segment_fd, start, header.data_length) == header.crc

@@ -1,0 +1,168 @@
+"""Making an index again from its segment, which holds all that the index says.
+
+Chunks lie in a segment without gaps, and each header says how long its chunk is. What repair cannot make again are
+bytes of a segment: those it reports, and leaves them as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.errors import CorruptChunkError, CorruptSidecarError, StreamReadOnlyError
+from headgate.log.checksums import crc_of_range
+from headgate.log.files import replace_file
+from headgate.log.format import (
+    CHUNK_HEADER_BYTES,
+    FILE_HEAD_BYTES,
+    INDEX_HEAD,
+    INDEX_RECORD_BYTES,
+    SEGMENT_HEAD,
+    ChunkHeader,
+    encode_index_record,
+    segment_name,
+)
+from headgate.log.inspect import Damage
+from headgate.log.lock import StreamLock, Wait, no_wait
+from headgate.log.pairs import ids_among, seal_path
+from headgate.log.seal import Seal, load_seal, write_seal
+from headgate.log.segment import Segment
+from headgate.log.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A file that was made again, and what that changed."""
+
+    path: Path
+    change: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.change}"
+
+
+def repair_stream(stream: Stream, *, now_ms: int, cut: bool = False, wait: Wait = no_wait) -> Iterator[Repair | Damage]:
+    """Make indexes and seals of a stream again that are missing or do not fit their segments; holds its lock meanwhile.
+
+    Yields what was repaired, and a Damage for what cannot be. `cut` gives up what lies behind a damaged chunk of the
+    last segment: else it is a Damage. Reads every chunk. Raises StreamLockedError,
+    StreamReadOnlyError for a foreign folder, StorageFullError and LogError.
+    """
+    if stream.is_foreign:
+        raise StreamReadOnlyError("a foreign stream folder; adopt it before it is repaired", path=stream.path)
+    with StreamLock.acquire(stream.path, now_ms=now_ms, wait=wait):
+        ids = sorted(ids_among(os.listdir(stream.path))[1])
+        for chunk_id, successor in zip(ids, [*ids[1:], None], strict=True):
+            segment = Segment(stream.path, stream.identity, chunk_id, successor is None, True, successor)
+            yield from _repair_segment(segment, cut=cut)
+
+
+def _repair_segment(segment: Segment, *, cut: bool) -> Iterator[Repair | Damage]:
+    chunks = _Chunks(segment, cut=cut)
+    yield from chunks.damages
+    if chunks.is_cut:
+        return
+    seal = None
+    # A damaged one is made again.
+    with contextlib.suppress(CorruptSidecarError):
+        seal = load_seal(segment.segment_path) if segment.is_sealed else None
+    if seal is not None and zlib.crc32(chunks.index) != seal.index_crc:
+        yield Damage(segment.segment_path, None, "chunk headers are not what they were when the segment was sealed")
+        return
+    yield from _repair_index(segment, chunks.index)
+    if segment.is_sealed and not chunks.damages:
+        yield from _repair_seal(segment, seal)
+
+
+def _repair_index(segment: Segment, index: bytes) -> Iterator[Repair]:
+    path = segment.index_path
+    found = path.read_bytes() if path.exists() else None
+    # Chunks behind the last record of the last index were not confirmed: recovery cuts them.
+    if found == index or (segment.is_newest and found and index.startswith(found)):
+        return
+    replace_file(path, index)
+    count = (len(index) - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
+    yield Repair(path, f"the index was {'missing' if found is None else 'damaged'}, made again with {count} records")
+
+
+def _repair_seal(segment: Segment, seal: Seal | None) -> Iterator[Repair | Damage]:
+    try:
+        with segment.open() as reader:
+            reader.headers(0, len(reader.chunks()))
+            if seal is None:
+                write_seal(reader, flushed=True)
+                yield Repair(seal_path(segment.segment_path), "the seal was missing or damaged, made again")
+    except CorruptChunkError as error:
+        yield Damage(error.path, error.position, error.reason)
+
+
+class _Chunks:
+    """The index that a segment should have, from its chunks; `is_cut`: behind some place they cannot be found."""
+
+    def __init__(self, segment: Segment, *, cut: bool) -> None:
+        self._segment = segment
+        self._cuts = cut
+        self.is_cut = False
+        self.damages: list[Damage] = []
+        descriptor = os.open(segment.segment_path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.index = INDEX_HEAD + b"".join(self._records(descriptor))
+        finally:
+            os.close(descriptor)
+
+    def _records(self, descriptor: int) -> Iterator[bytes]:
+        segment, path = self._segment, self._segment.segment_path
+        size = os.fstat(descriptor).st_size
+        found = os.pread(descriptor, FILE_HEAD_BYTES, 0)
+        if found != SEGMENT_HEAD:
+            self._stop(Damage(path, 0, f"file head is {found.hex(' ')}, expected {SEGMENT_HEAD.hex(' ')}"), 0)
+            return
+        position, expected = FILE_HEAD_BYTES, segment.first_chunk_id
+        for count in itertools.count():
+            if position == size:
+                break
+            try:
+                raw = os.pread(descriptor, CHUNK_HEADER_BYTES, position)
+                header = ChunkHeader.decode(raw, path=path, position=position)
+            except CorruptChunkError as error:
+                self._stop(Damage(path, position, error.reason), count)
+                return
+            stop = position + header.size_bytes
+            if header.chunk_id != expected or stop > size:
+                reason = f"chunk {header.chunk_id} up to byte {stop}, expected {expected}"
+                self._stop(Damage(path, position, reason), count)
+                return
+            start = position + CHUNK_HEADER_BYTES + header.bloom_length
+            if crc_of_range(descriptor, start, header.data_length) != header.crc:
+                damage = Damage(path, position, f"data of chunk {header.chunk_id} fails its CRC")
+                if segment.is_newest and (self._cuts or stop == size):
+                    self._stop(damage, count)
+                    return
+                self.damages.append(damage)
+            yield encode_index_record(header.chunk_id, header.timestamp_ms, header.epoch, position, header.chunk_type)
+            position, expected = stop, header.next_chunk_id
+        if segment.stop_offset is not None and expected != segment.stop_offset:
+            next_name = segment_name(segment.stop_offset)
+            self._stop(Damage(path, size, f"ends at offset {expected}, and {next_name} is the next segment"), count)
+
+    def _stop(self, damage: Damage, count: int) -> None:
+        """No chunk can be found behind a place, which is that of chunk number `count`.
+
+        In the last segment that is damage only where the index names chunks behind it: a crash leaves bytes, too.
+        """
+        if self._segment.is_newest:
+            path = self._segment.index_path
+            index_bytes = path.stat().st_size if path.exists() else 0
+            named = (index_bytes - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
+            if named <= count or self._cuts:
+                return
+            damage = Damage(
+                damage.path, damage.position, f"{damage.reason}; --cut gives up {named - count} chunks from here on"
+            )
+        self.is_cut = True
+        self.damages.append(damage)

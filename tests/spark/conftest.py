@@ -19,7 +19,10 @@ NOW_MS = 1_750_000_000_000
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session as `headgate.spark.session` makes it, with Spark's own checks of what Python gives it switched on."""
+    """A session as `headgate.spark.session` makes it, with Spark's own checks of what Python gives it switched on.
+
+    It serves clients of Spark Connect on a free port of the loopback (`connect_address`).
+    """
     from headgate.spark import session
 
     made = session(
@@ -30,12 +33,22 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
             "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+            "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": "0",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             **({"spark.jars": str(jars.jar_of(jars.SQLITE))} if jars.fits(jars.SQLITE) else {}),
         },
     )
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def connect_address(spark: SparkSession) -> str:
+    """Where clients of Spark Connect find the session of these tests."""
+    service = getattr(spark.sparkContext._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+    return f"sc://127.0.0.1:{getattr(service, 'MODULE$').localPort()}"
 
 
 @pytest.fixture

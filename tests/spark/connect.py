@@ -1,4 +1,4 @@
-"""Programs that are clients of Spark Connect: without a JVM, beside a local server."""
+"""Programs that are clients of Spark Connect, without a JVM; the server is the session of the tests."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ needs_connect = pytest.mark.skipif(
 )
 
 
-def run_client(program: str, argument: str, *, folder: Path) -> list[str]:
+def run_client(program: str, argument: str, *, address: str, folder: Path) -> list[str]:
     """The lines that a program prints; it is run in `folder` and must succeed."""
-    return run_program(program, argument, folder=folder, SPARK_REMOTE="local[2]")
+    return run_program(program, argument, folder=folder, SPARK_REMOTE=address)

@@ -38,8 +38,8 @@ spark.stop()
 """
 
 
-def test_a_client_of_spark_connect_reads_filters_and_writes(root: Path) -> None:
+def test_a_client_of_spark_connect_reads_filters_and_writes(root: Path, connect_address: str) -> None:
     write_stream(root, "in", [order(n) for n in range(99)])
-    printed = run_client(CLIENT, str(root), folder=root)
+    printed = run_client(CLIENT, str(root), address=connect_address, folder=root)
     assert printed[:5] == ["read 23", "scan {'in': (30, 99)} 1 23", "column 1", "match 2", "copied 99"]
     assert stream_folder(root, "out").exists()

@@ -25,7 +25,9 @@ spark.stop()
 """
 
 
-def test_files_that_are_appended_or_replaced_over_spark_connect_hold_the_rows_that_are_reported(tmp_path: Path) -> None:
+def test_files_that_are_appended_or_replaced_over_spark_connect_hold_the_rows_that_are_reported(
+    tmp_path: Path, connect_address: str
+) -> None:
     write_stream(tmp_path / "root", "in", [order(number) for number in range(60)])
     content = {
         "name": "p",
@@ -39,7 +41,7 @@ def test_files_that_are_appended_or_replaced_over_spark_connect_hold_the_rows_th
     }
     reported = []
     for _ in range(2):
-        printed = run_client(CLIENT, json.dumps(content), folder=tmp_path)
+        printed = run_client(CLIENT, json.dumps(content), address=connect_address, folder=tmp_path)
         reported.append(json.loads(printed[-1]))
     assert reported == [[60, 60], [0, 60]]
     for name in ("added", "whole"):

@@ -30,7 +30,9 @@ spark.stop()
 """
 
 
-def test_a_delta_table_is_replaced_over_spark_connect_and_appending_is_refused(tmp_path: Path) -> None:
+def test_a_delta_table_is_replaced_over_spark_connect_and_appending_is_refused(
+    tmp_path: Path, connect_address: str
+) -> None:
     write_stream(tmp_path / "root", "in", [order(number) for number in range(60)])
     content = {
         "name": "p",
@@ -42,7 +44,7 @@ def test_a_delta_table_is_replaced_over_spark_connect_and_appending_is_refused(t
             {"name": "whole", "input": "ids", "format": "delta", "path": str(tmp_path / "whole"), "mode": "complete"},
         ],
     }
-    printed = run_client(CLIENT, json.dumps(content), folder=tmp_path)
+    printed = run_client(CLIENT, json.dumps(content), address=connect_address, folder=tmp_path)
     refused, replaced = printed
     assert refused.startswith("sink 'added': format delta with mode append needs a Spark session in this process")
     assert replaced == "[60]"

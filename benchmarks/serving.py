@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,13 @@ class Served:
         """Processor time that it has used."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def wait_for_children(self, limit_s: float = 120.0) -> None:
+        """Return when it has no child processes: kernels that were not in the cache are compiled in one."""
+        threads = Path(f"/proc/{self.pid}/task")
+        until = time.monotonic() + limit_s
+        while any(children.read_text() for children in threads.glob("*/children")) and time.monotonic() < until:
+            time.sleep(0.2)
 
     def anonymous_bytes(self) -> int:
         """Its resident memory that no file backs."""

@@ -1,0 +1,254 @@
+"""Live load for `broker_live.py`: lone messages at a steady rate, one thread, lean peers over plain sockets.
+
+Messages leave when they are due, whether earlier ones were answered or not. The body is the time of sending, so a
+delivery tells its own latency. Every peer parses only what it must.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+BODY_BYTES = 20
+"""Decimal digits: the nanoseconds of the monotonic clock at sending."""
+
+MAX_UNCONFIRMED = 150
+"""Of one publisher; what is due beyond it is not sent and counts as backlog. RabbitMQ grants AMQP 1.0 170 credits."""
+
+DRAIN_S = 5.0
+SEED = 1
+
+
+class Publisher(Protocol):
+    """One connection that publishes to one stream."""
+
+    socket: socket.socket
+
+    def message(self, number: int, body: bytes) -> bytes:
+        """The bytes of the message with this number, from 0, which ask for a confirm."""
+
+    def confirmed(self, data: bytes) -> Sequence[int]:
+        """The numbers of the messages that the bytes received confirm."""
+
+
+class Consumer(Protocol):
+    """One connection that consumes one stream."""
+
+    socket: socket.socket
+
+    def delivered(self, data: bytes) -> tuple[Sequence[bytes], bytes]:
+        """The bodies of the messages received, and what is to be sent for them: acknowledgements or credit."""
+
+
+@dataclass(slots=True)
+class Round:
+    """What one round measured; times in seconds."""
+
+    confirm_s: list[float] = field(default_factory=list)
+    delivery_s: list[float] = field(default_factory=list)
+    cpu_share: float = 0.0
+    """Of the server: processor time over time; 1 is a core."""
+    client_share: float = 0.0
+    backlog: int = 0
+    """Messages that were due by the end of sending and not delivered then."""
+    late_s: list[float] = field(default_factory=list)
+    """How much later than due the client sent: the measure of the client, not of the server."""
+
+
+class _Load:
+    def __init__(self, publishers: Sequence[Publisher], consumers: Sequence[Consumer]) -> None:
+        self.publishers = publishers
+        self.poll = select.epoll()
+        self.handlers: dict[int, Callable[[], None]] = {}
+        self.sent_ns: list[deque[int]] = [deque() for _ in publishers]
+        """Of each publisher: when its unconfirmed messages were sent, in order."""
+        self.confirmed = [0] * len(publishers)
+        self.early: list[set[int]] = [set() for _ in publishers]
+        self.confirm_ns: list[tuple[int, int]] = []
+        self.delivery_ns: list[tuple[int, int]] = []
+        """When sent, and how long it took."""
+        for row, publisher in enumerate(publishers):
+            self._register(publisher.socket, self._confirms(row, publisher))
+        for consumer in consumers:
+            self._register(consumer.socket, self._deliveries(consumer))
+
+    def _register(self, peer: socket.socket, handle: Callable[[], None]) -> None:
+        self.handlers[peer.fileno()] = handle
+        self.poll.register(peer, select.EPOLLIN)
+
+    def _confirms(self, row: int, publisher: Publisher) -> Callable[[], None]:
+        receive, confirmed, sent_ns, early = (
+            publisher.socket.recv,
+            publisher.confirmed,
+            self.sent_ns[row],
+            self.early[row],
+        )
+        times = self.confirm_ns
+
+        def handle() -> None:
+            data = receive(1 << 16)
+            now = time.monotonic_ns()
+            if not data:
+                raise SystemExit("the server closed a publisher's connection")
+            numbers = confirmed(data)
+            first = self.confirmed[row]
+            for number in numbers:
+                sent = sent_ns[number - first]
+                times.append((sent, now - sent))
+                early.add(number)
+            while first in early:
+                early.remove(first)
+                sent_ns.popleft()
+                first += 1
+            self.confirmed[row] = first
+
+        return handle
+
+    def _deliveries(self, consumer: Consumer) -> Callable[[], None]:
+        receive, send, delivered, times = (
+            consumer.socket.recv,
+            consumer.socket.sendall,
+            consumer.delivered,
+            self.delivery_ns,
+        )
+        last = 0
+
+        def handle() -> None:
+            nonlocal last
+            data = receive(1 << 18)
+            now = time.monotonic_ns()
+            if not data:
+                raise SystemExit("the server closed a consumer's connection")
+            bodies, answer = delivered(data)
+            if answer:
+                send(answer)
+            for body in bodies:
+                sent = int(body)
+                if sent <= last:
+                    raise SystemExit("a message was delivered twice or out of order")
+                last = sent
+                times.append((sent, now - sent))
+
+        return handle
+
+    def serve_until(self, due_ns: int) -> None:
+        """Handle what comes until this time; `epoll` alone would round up to milliseconds."""
+        poll, handlers = self.poll, self.handlers
+        while (left := due_ns - time.monotonic_ns()) > 0:
+            if select.select([poll], [], [], left / 1e9)[0]:
+                for descriptor, _ in poll.poll(0):
+                    handlers[descriptor]()
+        for descriptor, _ in poll.poll(0):
+            handlers[descriptor]()
+
+
+def run_load(
+    publishers: Sequence[Publisher],
+    consumers: Sequence[Consumer],
+    *,
+    rate: int,
+    seconds: float,
+    warm_up_s: float,
+    server_cpu_s: Callable[[], float],
+) -> Round:
+    """One round: `rate` messages a second in all, those of each publisher evenly; the warm-up is not measured.
+
+    Raises SystemExit when a connection ends or a confirmed message is not delivered within `DRAIN_S`.
+    """
+    load = _Load(publishers, consumers)
+    chance = random.Random(SEED)
+    interval_ns = round(1e9 * len(publishers) / rate)
+    phases = sorted((chance.randrange(interval_ns), row) for row in range(len(publishers)))
+    numbers = [0] * len(publishers)
+    messages = [(publisher.message, publisher.socket.sendall) for publisher in publishers]
+    result = Round()
+    due_messages = sent_messages = 0
+    gc.collect()
+    gc.disable()
+    try:
+        start = time.monotonic_ns()
+        measured_from = start + round(1e9 * warm_up_s)
+        end = measured_from + round(1e9 * seconds)
+        cpu_s = client_s = 0.0
+        at = start
+        is_measured = False
+        while at < end:
+            if not is_measured and at >= measured_from:
+                is_measured = True
+                cpu_s, client_s, cpu_from = server_cpu_s(), time.process_time(), time.monotonic_ns()
+            for phase, row in phases:
+                due = at + phase
+                load.serve_until(due)
+                due_messages += 1
+                number = numbers[row]
+                if number - load.confirmed[row] >= MAX_UNCONFIRMED:
+                    continue
+                message, send = messages[row]
+                now = time.monotonic_ns()
+                load.sent_ns[row].append(now)
+                send(message(number, b"%020d" % now))
+                numbers[row] = number + 1
+                sent_messages += 1
+                if is_measured:
+                    result.late_s.append((now - due) / 1e9)
+            at += interval_ns
+        took_s = (time.monotonic_ns() - cpu_from) / 1e9
+        result.cpu_share = (server_cpu_s() - cpu_s) / took_s
+        result.client_share = (time.process_time() - client_s) / took_s
+        result.backlog = due_messages - len(load.delivery_ns)
+        until = time.monotonic_ns() + round(1e9 * DRAIN_S)
+        while time.monotonic_ns() < until and min(len(load.delivery_ns), sum(load.confirmed)) < sent_messages:
+            load.serve_until(time.monotonic_ns() + 10_000_000)
+    finally:
+        gc.enable()
+        load.poll.close()
+    if len(load.delivery_ns) != sent_messages:
+        raise SystemExit(f"{sent_messages} messages sent, {len(load.delivery_ns)} delivered")
+    result.confirm_s = [taken / 1e9 for sent, taken in load.confirm_ns if sent >= measured_from]
+    result.delivery_s = [taken / 1e9 for sent, taken in load.delivery_ns if sent >= measured_from]
+    return result
+
+
+def process_cpu_s(pid: int) -> float:
+    """Processor time of a process and its descendants, those that ended included, in seconds."""
+    children: dict[int, list[int]] = {}
+    ticks: dict[int, int] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it ended meanwhile
+            continue
+        children.setdefault(int(fields[1]), []).append(int(folder.name))
+        ticks[int(folder.name)] = sum(map(int, fields[11:15]))
+    total, waiting = 0, [pid]
+    while waiting:
+        one = waiting.pop()
+        total += ticks.get(one, 0)
+        waiting += children.get(one, [])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def listening_process(port: int) -> int:
+    """The process that listens on a TCP port of this machine. Raises SystemExit when there is none that we may see."""
+    sockets = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            columns = line.split()
+            if columns[3] == "0A" and int(columns[1].rpartition(":")[2], 16) == port:
+                sockets.add(f"socket:[{columns[9]}]")
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if any(os.readlink(opened) in sockets for opened in (folder / "fd").iterdir()):
+                return int(folder.name)
+        except OSError:  # ended meanwhile, or another user's
+            continue
+    raise SystemExit(f"no process listens on port {port} that this user may see")

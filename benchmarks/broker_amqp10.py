@@ -101,10 +101,10 @@ class Peer:
         self.pump(lambda: link.credit > 0)
         return link
 
-    def receiver(self, stream: str, filters: Sequence[RawEntry]) -> Link:
+    def receiver(self, stream: str, filters: Sequence[RawEntry], *, snd_settle_mode: int = SETTLED) -> Link:
         first = RawEntry.of("offset", "rabbitmq:stream-offset-spec", amqp_value("first"))
         source = Source(amqp_value(f"/queues/{stream}"), filter=(first, *filters))
-        link = self.attach(RECEIVER, source=source, target=Target(amqp_value("here")), snd_settle_mode=SETTLED)
+        link = self.attach(RECEIVER, source=source, target=Target(amqp_value("here")), snd_settle_mode=snd_settle_mode)
         in_force = link.attach.source.filter
         if in_force is None or len(in_force) != 1 + len(filters):
             raise RuntimeError(f"a filter of {filters} is not in force")

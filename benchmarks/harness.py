@@ -114,6 +114,28 @@ def report(subject: str, title: str, measurements: Sequence[Measurement], *, bas
     return path
 
 
+def report_table(
+    subject: str, title: str, header: Sequence[str], cells: Sequence[Sequence[str]], measurements: Sequence[object]
+) -> Path:
+    """Print a table whose figures have no common unit, and write it to `artifacts/<subject>.json`.
+
+    The first two columns are names. `measurements` is what the cells were made of, any JSON.
+    """
+    table = Table(title=title, caption=", ".join(f"{key} {value}" for key, value in machine().items()))
+    for number, name in enumerate(header):
+        table.add_column(name, justify="left" if number < 2 else "right", no_wrap=number < 2)
+    for line in cells:
+        table.add_row(*line)
+    console = Console()
+    console.width = max(console.width, 150)
+    console.print(table)
+    ARTIFACTS.mkdir(exist_ok=True)
+    path = ARTIFACTS / f"{subject}.json"
+    content = {"title": title, "machine": machine(), "header": header, "cells": cells, "measurements": measurements}
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    return path
+
+
 def milliseconds(seconds: float) -> str:
     """A time as tables show it: three digits of what is short."""
     return f"{1e3 * seconds:.{1 if seconds >= 0.01 else 3}f} ms"

@@ -6,12 +6,14 @@ Each setup function gives a `Rig`: connections over streams that were made for o
 from __future__ import annotations
 
 import contextlib
+import socket
 import struct
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import broker_amqp091
+import broker_amqp10
 import broker_stream
 from live_load import BODY_BYTES, Consumer, Publisher
 
@@ -21,6 +23,7 @@ from headgate.protocols.amqp091.codec import encode_method
 from headgate.protocols.amqp091.fields import Table, long_string
 from headgate.protocols.amqp091.frames import FRAME_HEAD, FrameType, encode_frame
 from headgate.protocols.amqp091.properties import BasicProperties, encode_content_header
+from headgate.protocols.amqp10.performatives import UNSETTLED
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import Command
 from headgate.protocols.stream.delivery import DELIVER_HEAD_BYTES
@@ -114,26 +117,24 @@ class StreamConsumer:
 
 @contextlib.contextmanager
 def stream_rig(addresses: dict[str, Address], count: int) -> Iterator[Rig]:
-    names = stream_names("stream", count)
-    address = addresses["stream"]
     with contextlib.ExitStack() as stack:
-
-        def peer() -> broker_stream.Peer:
-            opened = broker_stream.Peer(*address)
-            stack.callback(opened.socket.close)
-            return opened
-
-        manager = peer()
+        manager = stream_peer(stack, addresses["stream"])
         publishers, consumers = [], []
-        for name in names:
+        for name in stream_names("stream", count):
             manager.check(f.Create(name))
             stack.callback(manager.check, f.Delete(name))
-            publisher, consumer = peer(), peer()
+            publisher, consumer = (stream_peer(stack, addresses["stream"]) for _ in ("publisher", "consumer"))
             publisher.check(f.DeclarePublisher(0, None, name))
             consumer.check(f.Subscribe(0, name, OffsetSpecification.first(), CREDIT_CHUNKS, {}))
             publishers.append(StreamPublisher(publisher))
             consumers.append(StreamConsumer(consumer))
         yield Rig(publishers, consumers)
+
+
+def stream_peer(stack: contextlib.ExitStack, address: Address) -> broker_stream.Peer:
+    peer = broker_stream.Peer(*address)
+    stack.callback(peer.socket.close)
+    return peer
 
 
 # AMQP 0.9.1
@@ -210,15 +211,10 @@ class Amqp091Consumer:
 
 @contextlib.contextmanager
 def amqp091_rig(addresses: dict[str, Address], count: int) -> Iterator[Rig]:
-    names = stream_names("amqp091", count)
     with contextlib.ExitStack() as stack:
-        peer = peers_in(stack, addresses["amqp"])
-        manager = peer()
         publishers, consumers = [], []
-        for name in names:
-            manager.declare(name)
-            stack.callback(manager.ask, 1, m.QueueDelete(queue=name))
-            publisher, consumer = peer(), peer()
+        for name in declared(stack, addresses["amqp"], "amqp091", count):
+            publisher, consumer = (amqp091_peer(stack, addresses["amqp"]) for _ in ("publisher", "consumer"))
             publisher.ask(1, m.ConfirmSelect())
             consumer.ask(1, m.BasicQos(prefetch_count=PREFETCH))
             arguments: Table = {"x-stream-offset": long_string("first")}
@@ -228,13 +224,180 @@ def amqp091_rig(addresses: dict[str, Address], count: int) -> Iterator[Rig]:
         yield Rig(publishers, consumers)
 
 
-def peers_in(stack: contextlib.ExitStack, address: Address) -> Callable[[], broker_amqp091.Peer]:
-    def peer() -> broker_amqp091.Peer:
-        opened = broker_amqp091.Peer(address)
-        stack.callback(opened.socket.close)
-        return opened
-
+def amqp091_peer(stack: contextlib.ExitStack, address: Address) -> broker_amqp091.Peer:
+    peer = broker_amqp091.Peer(address)
+    stack.callback(peer.socket.close)
     return peer
 
 
-RIGS = {"stream": stream_rig, "amqp091": amqp091_rig}
+def declared(stack: contextlib.ExitStack, address: Address, protocol: str, count: int) -> list[str]:
+    """New streams, declared by AMQP 0.9.1; the stack deletes them after what is entered later has ended."""
+    manager = amqp091_peer(stack, address)
+    names = stream_names(protocol, count)
+    for name in names:
+        manager.declare(name)
+        stack.callback(manager.ask, 1, m.QueueDelete(queue=name))
+    return names
+
+
+# AMQP 1.0
+
+ENOUGH_CREDIT = 100_000
+"""For a round, so that no flow is needed."""
+FLOW, TRANSFER, DISPOSITION = 0x13, 0x14, 0x15
+ACCEPTED = b"\0\0\0\x1a\2\0\0\0\0\x53\x15\xc0\x0d\5\x41\x70%b\x40\x41\0\x53\x24\x45"
+"""A frame on channel 0: the receiver settles the delivery with this id as accepted."""
+
+
+def amqp10_frames(data: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
+    """The code of each performative with the bytes from its first field to the end of the frame, and what is left."""
+    frames = []
+    at = 0
+    while len(data) - at >= 8 and len(data) - at >= (size := int.from_bytes(data[at : at + 4], "big")):
+        if size > 8:
+            fields = at + (14 if data[at + 11] == 0xC0 else 20)
+            frames.append((data[at + 10], data[fields : at + size]))
+        at += size
+    return frames, data[at:]
+
+
+def uint(fields: bytes, at: int) -> tuple[int | None, int]:
+    """The unsigned integer at this place, None for null, and the place behind it."""
+    match fields[at]:
+        case 0x40:
+            return None, at + 1
+        case 0x43:
+            return 0, at + 1
+        case 0x52:
+            return fields[at + 1], at + 2
+        case 0x70:
+            return int.from_bytes(fields[at + 1 : at + 5], "big"), at + 5
+    raise SystemExit(f"{fields[at]:#x} is no unsigned integer")
+
+
+class Amqp10Publisher:
+    """Unsettled transfers of a message that is one data section, on handle 0 of channel 0."""
+
+    def __init__(self, peer: broker_amqp10.Peer) -> None:
+        self.socket = peer.socket
+        self.left = b""
+
+    def message(self, number: int, body: bytes) -> bytes:
+        size = broker_amqp10.PREFIX.size + 5 + len(body)
+        head = broker_amqp10.PREFIX.pack(
+            size, 0x0200, 0, 0x005314C0, 0x1405, 0x52, 0, 0x70, number, 0xA008, number, 0x43, 0x42
+        )
+        return b"%b\0\x53\x75\xa0%c%b" % (head, len(body), body)
+
+    def confirmed(self, data: bytes) -> list[int]:
+        numbers: list[int] = []
+        frames, self.left = amqp10_frames(self.left + data)
+        for code, fields in frames:
+            if code == DISPOSITION:
+                first, at = uint(fields, 1)  # behind the role
+                last, _ = uint(fields, at)
+                if b"\0\x53\x24" not in fields:
+                    raise SystemExit(f"a message was not accepted: {fields!r}")
+                numbers += range(first, (first if last is None else last) + 1)
+            elif code != FLOW:
+                raise SystemExit(f"performative {code:#x} instead of an outcome")
+        return numbers
+
+
+class Amqp10Consumer:
+    """A consumer that accepts each message."""
+
+    def __init__(self, peer: broker_amqp10.Peer) -> None:
+        self.socket = peer.socket
+        self.left = b""
+
+    def delivered(self, data: bytes) -> tuple[list[bytes], bytes]:
+        bodies: list[bytes] = []
+        answers: list[bytes] = []
+        frames, self.left = amqp10_frames(self.left + data)
+        for code, fields in frames:
+            if code == TRANSFER:
+                _, at = uint(fields, 0)
+                delivery, _ = uint(fields, at)
+                bodies.append(fields[-BODY_BYTES:])
+                answers.append(ACCEPTED % delivery.to_bytes(4, "big"))
+            elif code != FLOW:
+                raise SystemExit(f"performative {code:#x} instead of a message")
+        return bodies, b"".join(answers)
+
+
+@contextlib.contextmanager
+def amqp10_rig(addresses: dict[str, Address], count: int) -> Iterator[Rig]:
+    with contextlib.ExitStack() as stack:
+        publishers, consumers = [], []
+        for name in declared(stack, addresses["amqp"], "amqp10", count):
+            publisher, consumer = (
+                stack.enter_context(broker_amqp10.connected(addresses["amqp"])) for _ in ("publisher", "consumer")
+            )
+            publisher.sender(name)
+            consumer.receiver(name, (), snd_settle_mode=UNSETTLED).grant(ENOUGH_CREDIT)
+            consumer.flush()
+            publishers.append(Amqp10Publisher(publisher))
+            consumers.append(Amqp10Consumer(consumer))
+        yield Rig(publishers, consumers)
+
+
+# STOMP 1.2
+
+
+class StompPublisher:
+    """SEND frames that ask for a receipt each."""
+
+    def __init__(self, peer: socket.socket, stream: str) -> None:
+        self.socket = peer
+        self.left = b""
+        self.head = f"SEND\ndestination:/amq/queue/{stream}\npersistent:true\nreceipt:".encode()
+
+    def message(self, number: int, body: bytes) -> bytes:
+        return b"%b%d\n\n%b\0" % (self.head, number, body)
+
+    def confirmed(self, data: bytes) -> list[int]:
+        *frames, self.left = (self.left + data).split(b"\0")
+        return [int(stomp_header(frame, b"RECEIPT", b"\nreceipt-id:")) for frame in frames]
+
+
+class StompConsumer:
+    """A consumer that acknowledges each message."""
+
+    def __init__(self, peer: socket.socket) -> None:
+        self.socket = peer
+        self.left = b""
+
+    def delivered(self, data: bytes) -> tuple[list[bytes], bytes]:
+        *frames, self.left = (self.left + data).split(b"\0")
+        answers = [b"ACK\nid:%b\n\n\0" % stomp_header(frame, b"MESSAGE", b"\nack:") for frame in frames]
+        return [frame[-BODY_BYTES:] for frame in frames], b"".join(answers)
+
+
+def stomp_header(frame: bytes, command: bytes, name: bytes) -> bytes:
+    """The value of a header of a frame that has to be this command."""
+    if not frame.lstrip(b"\r\n").startswith(command):
+        raise SystemExit(f"not {command!r} but {frame!r}")
+    start = frame.index(name) + len(name)
+    return frame[start : frame.index(b"\n", start)].rstrip(b"\r")
+
+
+@contextlib.contextmanager
+def stomp_rig(addresses: dict[str, Address], count: int) -> Iterator[Rig]:
+    with contextlib.ExitStack() as stack:
+        publishers, consumers = [], []
+        for name in declared(stack, addresses["amqp"], "stomp", count):
+            publisher, consumer = (
+                stack.enter_context(broker_amqp091.stomp(addresses["stomp"])) for _ in ("publisher", "consumer")
+            )
+            consumer.sendall(
+                f"SUBSCRIBE\nid:s\ndestination:/amq/queue/{name}\nack:client-individual\n"
+                f"prefetch-count:{PREFETCH}\nx-stream-offset:first\nreceipt:subscribed\n\n\0".encode()
+            )
+            stomp_header(consumer.recv(1 << 16), b"RECEIPT", b"\nreceipt-id:")
+            publishers.append(StompPublisher(publisher, name))
+            consumers.append(StompConsumer(consumer))
+        yield Rig(publishers, consumers)
+
+
+RIGS = {"stream": stream_rig, "amqp091": amqp091_rig, "amqp10": amqp10_rig, "stomp": stomp_rig}

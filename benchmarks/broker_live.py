@@ -2,10 +2,11 @@
 
 20 publishers and 20 consumers on 20 streams at 1 000 and 2 000 messages a second, 30 and 30 on 30 streams at 3 000; one
 message a frame, each confirmed, small bodies; a consumer acknowledges each message where the protocol has that.
-Servers take turns, a round of each. RabbitMQ runs on this machine where HEADGATE_RABBITMQ (host:port, stream listener),
+The client is lean, or RabbitMQ's own for Java: its load tool perf-test, and its stream client. Servers take turns, a
+round of each. RabbitMQ runs on this machine where HEADGATE_RABBITMQ (host:port, stream listener),
 HEADGATE_RABBITMQ_AMQP and HEADGATE_RABBITMQ_STOMP say. While working on the live path:
 
-    python benchmarks/broker_live.py --protocol stream --rate 1000 --rounds 1 --alone
+    python benchmarks/broker_live.py --protocol stream --client lean --rate 1000 --rounds 1 --alone
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import live_java
 from harness import report_table
 from live_load import Round, listening_process, process_cpu_s, run_load
 from live_peers import RIGS, Address
@@ -69,11 +71,12 @@ class Row:
     """A protocol at a rate: the figures of each round of each server."""
 
     protocol: str
+    client: str
     rate: int
     rounds: dict[str, list[dict[str, float]]] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"{TITLES[self.protocol]}, {self.rate}/s"
+        return f"{TITLES[self.protocol]}, {self.client}, {self.rate}/s"
 
     def median(self, server: str, name: str) -> float:
         return statistics.median(one[name] for one in self.rounds[server])
@@ -85,10 +88,13 @@ class Row:
 
     def cells(self) -> list[list[str]]:
         """A line of medians and spreads for each server, and one of ratios with what is wanted."""
-        lines = []
+        lines: list[list[str]] = []
         for server in self.rounds:
             cells = ["" if lines else str(self), server]
             for name, (_, form) in FIGURES.items():
+                if name not in self.rounds[server][0]:
+                    cells.append("")
+                    continue
                 cell = form.format(self.median(server, name))
                 if name in RATIOS and len(self.rounds[server]) > 1:
                     cell += f" ±{50 * self.spread(server, name):.0f} %"
@@ -133,6 +139,9 @@ def figures(one: Round) -> dict[str, float]:
 
 
 def measured(row: Row, server: Server, seconds: float) -> dict[str, float]:
+    if row.client == "java":
+        load = live_java.LOADS[row.protocol]
+        return load(server.addresses, server.pid, pairs=PAIRS[row.rate], rate=row.rate, seconds=round(seconds))
     with RIGS[row.protocol](server.addresses, PAIRS[row.rate]) as rig:
         one = run_load(
             rig.publishers,
@@ -172,12 +181,23 @@ def measure_all(rows: Sequence[Row], servers: Sequence[Server], *, rounds: int, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--protocol", choices=RIGS, action="append", help="default: all")
+    parser.add_argument("--client", choices=("lean", "java"), help="default: both")
     parser.add_argument("--rate", type=int, choices=PAIRS, action="append", help="messages a second; default: all")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0, help="of a round after its warm-up; at most 60")
     parser.add_argument("--alone", action="store_true", help="leave RabbitMQ out")
     options = parser.parse_args()
-    rows = [Row(protocol, rate) for protocol in options.protocol or RIGS for rate in options.rate or PAIRS]
+    clients = [options.client] if options.client else ["lean", "java"]
+    if "java" in clients and (reason := live_java.build()) is not None:
+        print(f"without the Java clients: {reason}")
+        clients.remove("java")
+    rows = [
+        Row(protocol, client, rate)
+        for protocol in options.protocol or RIGS
+        for client in clients
+        if client == "lean" or protocol in live_java.LOADS
+        for rate in options.rate or PAIRS
+    ]
     theirs = None if options.alone else original()
     with served(*LISTENERS) as process:
         process.wait_for_children()
@@ -187,7 +207,7 @@ def main() -> None:
         measure_all(rows, servers, rounds=options.rounds, seconds=min(options.seconds, MAX_SECONDS))
     header = ["what", "server", *(title for title, _ in FIGURES.values())]
     cells = [line for row in rows for line in row.cells()]
-    rounds = [{"protocol": row.protocol, "rate": row.rate, "rounds": row.rounds} for row in rows]
+    rounds = [{"protocol": row.protocol, "client": row.client, "rate": row.rate, "rounds": row.rounds} for row in rows]
     report_table("broker_live", "Live traffic: lone messages, one a frame, each confirmed", header, cells, rounds)
 
 

@@ -127,7 +127,7 @@ def report_table(
     for line in cells:
         table.add_row(*line)
     console = Console()
-    console.width = max(console.width, 150)
+    console.width = max(console.width, 180)
     console.print(table)
     ARTIFACTS.mkdir(exist_ok=True)
     path = ARTIFACTS / f"{subject}.json"

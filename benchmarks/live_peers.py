@@ -44,6 +44,7 @@ class Rig:
 
 
 def stream_names(protocol: str, count: int) -> list[str]:
+    """Names of one round's streams, which end with their numbers from 0."""
     run = uuid.uuid4()
     return [f"live-{protocol}-{run}-{number}" for number in range(count)]
 
@@ -118,17 +119,24 @@ class StreamConsumer:
 @contextlib.contextmanager
 def stream_rig(addresses: dict[str, Address], count: int) -> Iterator[Rig]:
     with contextlib.ExitStack() as stack:
-        manager = stream_peer(stack, addresses["stream"])
         publishers, consumers = [], []
-        for name in stream_names("stream", count):
-            manager.check(f.Create(name))
-            stack.callback(manager.check, f.Delete(name))
+        for name in created(stack, addresses["stream"], count):
             publisher, consumer = (stream_peer(stack, addresses["stream"]) for _ in ("publisher", "consumer"))
             publisher.check(f.DeclarePublisher(0, None, name))
             consumer.check(f.Subscribe(0, name, OffsetSpecification.first(), CREDIT_CHUNKS, {}))
             publishers.append(StreamPublisher(publisher))
             consumers.append(StreamConsumer(consumer))
         yield Rig(publishers, consumers)
+
+
+def created(stack: contextlib.ExitStack, address: Address, count: int) -> list[str]:
+    """New streams, created by the stream protocol; the stack deletes them after what is entered later has ended."""
+    manager = stream_peer(stack, address)
+    names = stream_names("stream", count)
+    for name in names:
+        manager.check(f.Create(name))
+        stack.callback(manager.check, f.Delete(name))
+    return names
 
 
 def stream_peer(stack: contextlib.ExitStack, address: Address) -> broker_stream.Peer:
@@ -261,11 +269,11 @@ def amqp10_frames(data: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
     return frames, data[at:]
 
 
-def uint(fields: bytes, at: int) -> tuple[int | None, int]:
-    """The unsigned integer at this place, None for null, and the place behind it."""
+def uint(fields: bytes, at: int, *, absent: int = 0) -> tuple[int, int]:
+    """The unsigned integer at this place, `absent` for null, and the place behind it."""
     match fields[at]:
         case 0x40:
-            return None, at + 1
+            return absent, at + 1
         case 0x43:
             return 0, at + 1
         case 0x52:
@@ -295,10 +303,10 @@ class Amqp10Publisher:
         for code, fields in frames:
             if code == DISPOSITION:
                 first, at = uint(fields, 1)  # behind the role
-                last, _ = uint(fields, at)
+                last, _ = uint(fields, at, absent=first)
                 if b"\0\x53\x24" not in fields:
                     raise SystemExit(f"a message was not accepted: {fields!r}")
-                numbers += range(first, (first if last is None else last) + 1)
+                numbers += range(first, last + 1)
             elif code != FLOW:
                 raise SystemExit(f"performative {code:#x} instead of an outcome")
         return numbers

@@ -110,7 +110,7 @@ layers: setup ## the layers of docs/design/architecture.md, by import-linter
 
 bench: setup ## every benchmark; tables on the terminal, JSON in artifacts/
 	$(BIN)/pip install --quiet --editable '.[bench]' || echo "python-qpid-proton cannot be built on this machine: compared with the reference evaluator" >&2
-	for benchmark in $$(grep -l "report(" benchmarks/*.py | grep -v harness); do $(BIN)/python $$benchmark || exit 1; done
+	for benchmark in $$(grep -lE "report(_table)?\(" benchmarks/*.py | grep -v harness); do $(BIN)/python $$benchmark || exit 1; done
 	$(BIN)/python benchmarks/page.py
 
 wheel-test: setup ## build the wheel, install it into an empty environment, run the demo from there

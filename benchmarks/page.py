@@ -22,6 +22,11 @@ def table(subject: str, page: str) -> str:
         before = re.search(rf"<!-- {subject} -->\n(.*?)\n<!-- end -->", page, flags=re.DOTALL)
         return f"*`benchmarks/{subject}.py` was not run.*" if before is None else before[1]
     content = json.loads(path.read_text())
+    machine = ", ".join(f"{key} {value}" for key, value in content["machine"].items())
+    if "header" in content:
+        aligned = ["---"] * 2 + ["---:"] * (len(content["header"]) - 2)
+        lines = [f"| {' | '.join(line)} |" for line in (content["header"], aligned, *content["cells"])]
+        return "\n".join([f"**{content['title']}**", "", *lines, "", f"Machine: {machine}."])
     lines = [
         f"**{content['title']}**",
         "",
@@ -35,7 +40,6 @@ def table(subject: str, page: str) -> str:
             f"| {short(row['rate'])} {row['unit']}/s | {'' if size is None else short(size / row['median_s']) + 'B/s'} "
             f"| {row['ratio']:.3g} |"
         )
-    machine = ", ".join(f"{key} {value}" for key, value in content["machine"].items())
     return "\n".join([*lines, "", f"Ratios are to *{content['baseline']}*. Machine: {machine}."])
 
 

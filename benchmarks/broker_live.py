@@ -208,7 +208,9 @@ def main() -> None:
     header = ["what", "server", *(title for title, _ in FIGURES.values())]
     cells = [line for row in rows for line in row.cells()]
     rounds = [{"protocol": row.protocol, "client": row.client, "rate": row.rate, "rounds": row.rounds} for row in rows]
-    report_table("broker_live", "Live traffic: lone messages, one a frame, each confirmed", header, cells, rounds)
+    is_whole = not (options.protocol or options.client or options.rate or options.alone)
+    subject = "broker_live" if is_whole else "broker_live_part"  # the page shows whole runs
+    report_table(subject, "Live traffic: lone messages, one a frame, each confirmed", header, cells, rounds)
 
 
 if __name__ == "__main__":

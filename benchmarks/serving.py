@@ -49,7 +49,8 @@ def served(*listeners: str) -> Iterator[Served]:
     with tempfile.TemporaryDirectory() as root:
         command = [sys.executable, "-m", "headgate.cli", "serve", "--root", root]
         quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        with subprocess.Popen(command, env=environment, text=True, **quiet) as process:
+        # Linux shares processors out by session first, and other servers have one of their own.
+        with subprocess.Popen(command, env=environment, text=True, start_new_session=True, **quiet) as process:
             try:
                 ready = process.stdout.readline()
                 yield Served(process.pid, {name: int(re.search(rf"\b{name}=(\d+)", ready)[1]) for name in listeners})

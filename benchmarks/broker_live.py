@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import live_java
 from harness import report_table
-from live_load import Round, listening_process, process_cpu_s, run_load
+from live_load import Round, Window, listening_process, run_load
 from live_peers import RIGS, Address
 from serving import served
 
@@ -40,10 +40,12 @@ FIGURES = {
     "delivery_p50_ms": ("delivery p50, ms", "{:.2f}"),
     "delivery_p99_ms": ("p99, ms", "{:.1f}"),
     "backlog": ("backlog", "{:.0f}"),
+    "waited": ("waited, cores", "{:.2f}"),
     "client_cpu": ("client, cores", "{:.2f}"),
     "client_late_p99_ms": ("late p99, ms", "{:.1f}"),
 }
-"""Name and form of each; *late* is how much later than due the client sent, which says how busy the machine is."""
+"""Name and form of each. *Waited*: the server was ready to run while others had the processors. *Late*: how much later
+than due the client sent. Both say how busy the machine was with other things."""
 
 RATIOS = ("cpu", "confirm_p50_ms", "confirm_p99_ms", "delivery_p50_ms", "delivery_p99_ms")
 WANTED = {
@@ -127,13 +129,12 @@ def figures(one: Round) -> dict[str, float]:
         return 1e3 * sorted(times_s)[int(share * len(times_s))]
 
     return {
-        "cpu": one.cpu_share,
+        **one.shares,
         "confirm_p50_ms": percentile_ms(one.confirm_s, 0.5),
         "confirm_p99_ms": percentile_ms(one.confirm_s, 0.99),
         "delivery_p50_ms": percentile_ms(one.delivery_s, 0.5),
         "delivery_p99_ms": percentile_ms(one.delivery_s, 0.99),
         "backlog": one.backlog,
-        "client_cpu": one.client_share,
         "client_late_p99_ms": percentile_ms(one.late_s, 0.99),
     }
 
@@ -149,7 +150,7 @@ def measured(row: Row, server: Server, seconds: float) -> dict[str, float]:
             rate=row.rate,
             seconds=seconds,
             warm_up_s=WARM_UP_S,
-            server_cpu_s=lambda: process_cpu_s(server.pid),
+            window=Window(server.pid, os.getpid()),
         )
     return figures(one)
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from harness import ARTIFACTS
-from live_load import BODY_BYTES, MAX_UNCONFIRMED, process_cpu_s
+from live_load import BODY_BYTES, MAX_UNCONFIRMED, Window
 from live_peers import Address, created, declared
 
 PROJECT = Path(__file__).resolve().parent / "java"
@@ -59,20 +59,6 @@ def java(*arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-class Window:
-    """Processor time of server and client between `open` and `close`; in shares of a core over `seconds`."""
-
-    def __init__(self, server_pid: int, client_pid: int) -> None:
-        self.pids = {"cpu": server_pid, "client_cpu": client_pid}
-        self.spent_s: dict[str, float] = {}
-
-    def open(self) -> None:
-        self.spent_s = {name: -process_cpu_s(pid) for name, pid in self.pids.items()}
-
-    def close(self, seconds: float) -> dict[str, float]:
-        return {name: (self.spent_s[name] + process_cpu_s(pid)) / seconds for name, pid in self.pids.items()}
-
-
 def stream_client(
     addresses: dict[str, Address], server_pid: int, *, pairs: int, rate: int, seconds: int
 ) -> dict[str, float]:
@@ -88,7 +74,7 @@ def stream_client(
             if line == "measuring\n":
                 window.open()
             elif line == "measured\n":
-                figures |= window.close(seconds)
+                figures |= window.close()
             elif line.startswith("{"):
                 figures.update(json.loads(line))
                 return figures
@@ -120,20 +106,21 @@ def perf_test(
         process = stack.enter_context(java("com.rabbitmq.perf.PerfTest", *flags, *given))
         window = Window(server_pid, process.pid)
         measured: list[tuple[int, ...]] = []
-        opened_s = before_s = backlog = 0.0
+        is_open = False
+        before_s = backlog = 0.0
         for line in process.stdout or ():
             if (found := SECOND.search(line)) is None:
                 continue
             now_s, sent, received = float(found[1]), int(found[2]), int(found[3])
             backlog += (now_s - before_s) * (sent - received)
             before_s = now_s
-            if opened_s:
+            if is_open:
                 measured.append(tuple(map(int, found.groups()[3:])))
             elif now_s > WARM_UP_S - 0.5:
-                opened_s = now_s
+                is_open = True
                 window.open()
             if len(measured) == seconds:
-                figures = window.close(now_s - opened_s)
+                figures = window.close()
                 names = ("delivery_p50_ms", "delivery_p99_ms", "confirm_p50_ms", "confirm_p99_ms")
                 for name, column in zip(names, zip(*measured, strict=True), strict=True):
                     figures[name] = statistics.median(column) / 1e3

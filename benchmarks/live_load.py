@@ -6,6 +6,7 @@ delivery tells its own latency. Every peer parses only what it must.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import random
@@ -57,13 +58,38 @@ class Round:
 
     confirm_s: list[float] = field(default_factory=list)
     delivery_s: list[float] = field(default_factory=list)
-    cpu_share: float = 0.0
-    """Of the server: processor time over time; 1 is a core."""
-    client_share: float = 0.0
+    late_s: list[float] = field(default_factory=list)
+    """How much later than due the client sent."""
     backlog: int = 0
     """Messages that were due by the end of sending and not delivered then."""
-    late_s: list[float] = field(default_factory=list)
-    """How much later than due the client sent: the measure of the client, not of the server."""
+    shares: dict[str, float] = field(default_factory=dict)
+    """What `Window.close` gave."""
+
+
+class Window:
+    """What server and client do with the processors while a round is measured, in cores."""
+
+    def __init__(self, server_pid: int, client_pid: int) -> None:
+        self._server_pid = server_pid
+        self._client_pid = client_pid
+        self._opened: dict[str, float] = {}
+
+    def _look(self) -> dict[str, float]:
+        return {
+            "cpu": process_cpu_s(self._server_pid),
+            "waited": process_waited_s(self._server_pid),
+            "client_cpu": process_cpu_s(self._client_pid),
+            "seconds": time.monotonic(),
+        }
+
+    def open(self) -> None:
+        self._opened = self._look()
+
+    def close(self) -> dict[str, float]:
+        """The shares since `open`: `cpu`, `client_cpu`, and `waited` of the server for a processor that others had."""
+        spent = {name: now - self._opened[name] for name, now in self._look().items()}
+        seconds = spent.pop("seconds")
+        return {name: value / seconds for name, value in spent.items()}
 
 
 class _Load:
@@ -160,7 +186,7 @@ def run_load(
     rate: int,
     seconds: float,
     warm_up_s: float,
-    server_cpu_s: Callable[[], float],
+    window: Window,
 ) -> Round:
     """One round: `rate` messages a second in all, those of each publisher evenly; the warm-up is not measured.
 
@@ -182,9 +208,9 @@ def run_load(
         end = measured_from = 1 << 63
         while at < end:
             if at >= warm_up_end and end == 1 << 63:
-                cpu_s, client_s, cpu_from = server_cpu_s(), time.process_time(), time.monotonic_ns()
+                window.open()
                 # Looking at processes takes some time; what became late by it is not measured.
-                measured_from = cpu_from + 2 * interval_ns
+                measured_from = time.monotonic_ns() + 2 * interval_ns
                 end = measured_from + round(1e9 * seconds)
             for phase, row in phases:
                 due = at + phase
@@ -202,10 +228,8 @@ def run_load(
                 if due >= measured_from:
                     result.late_s.append((now - due) / 1e9)
             at += interval_ns
-        took_s = (time.monotonic_ns() - cpu_from) / 1e9
-        result.cpu_share = (server_cpu_s() - cpu_s) / took_s
-        result.client_share = (time.process_time() - client_s) / took_s
         result.backlog = due_messages - len(load.delivery_ns)
+        result.shares = window.close()
         until = time.monotonic_ns() + round(1e9 * DRAIN_S)
         while time.monotonic_ns() < until and min(len(load.delivery_ns), sum(load.confirmed)) < sent_messages:
             load.serve_until(time.monotonic_ns() + 10_000_000)
@@ -238,6 +262,15 @@ def process_cpu_s(pid: int) -> float:
         total += ticks.get(one, 0)
         waiting += children.get(one, [])
     return total / os.sysconf("SC_CLK_TCK")
+
+
+def process_waited_s(pid: int) -> float:
+    """How long the threads of a process were ready to run while others had the processors, in seconds."""
+    waited_ns = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            waited_ns += int((thread / "schedstat").read_text().split()[1])
+    return waited_ns / 1e9
 
 
 def listening_process(port: int) -> int:

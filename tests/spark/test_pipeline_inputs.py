@@ -41,7 +41,7 @@ def checked(root: Path, source: dict[str, Any], *others: dict[str, Any], **sink:
         "source": [{"name": "read", **source}, files],
         "sink": [*sinks, *({"name": f"more{number}", "input": "files", **each} for number, each in enumerate(others))],
     }
-    check_inputs(check(content), local_paths=True)
+    check_inputs(check(content), is_new_session=True, local_paths=True)
 
 
 ORDERS = {"stream": "orders"}
@@ -126,6 +126,59 @@ def test_what_may_be_there_for_spark_is_left_to_spark(
     checked(root, source, **sink)
 
 
+def with_step(root: Path, sql: str, source: dict[str, Any], *, is_new_session: bool = True) -> None:
+    """Check a pipeline of a source `read`, a step over it, and a sink."""
+    content = {
+        "name": "p",
+        "root": str(root),
+        "source": [{"name": "read", **source}],
+        "step": [{"name": "rows", "inputs": ["read"], "sql": sql}],
+        "sink": [{"name": "out", "input": "rows", "format": "noop"}],
+    }
+    check_inputs(check(content), is_new_session=is_new_session, local_paths=True)
+
+
+@pytest.mark.parametrize(
+    ("sql", "found"),
+    [
+        ("SELECT regoin FROM read", "regoin"),
+        ("select REGION, upper(regoin) AS up\nfrom read where region = 'EMEA'", "regoin"),
+        ("SELECT * FROM read AS r WHERE prize > 1 AND region IS NOT NULL", "prize"),
+        ("SELECT named_struct('region', region, 'price', prize) AS application_properties FROM read", "prize"),
+        ("SELECT region, count(*) AS n FROM read GROUP BY regoin HAVING n > 2 ORDER BY n DESC LIMIT 3", "regoin"),
+        ("SELECT CASE WHEN colour = 'red' THEN 1 ELSE 0 END FROM read -- the end", "colour"),
+        ("SELECT region, prize.amount + 1 FROM read", "prize.amount"),
+        ("SELECT cast(prize AS int) price FROM read;", "prize"),
+    ],
+)
+def test_a_column_that_the_sql_of_a_step_names_is_checked(there: Path, root: Path, sql: str, found: str) -> None:
+    with pytest.raises(ConfigError, match=f"step 'rows': key sql: found '{found}', expected a column of source 'read'"):
+        with_step(root, sql, FILES)
+    with_step(root, sql, FILES, is_new_session=False)
+    with_step(root, sql, {"format": "json", "path": "in"})
+
+
+def test_the_columns_of_a_stream_are_those_that_the_source_asks_for(there: Path, root: Path) -> None:
+    source = {**ORDERS, "columns": ["offset", "application_properties"], "properties": "region string"}
+    with_step(root, "SELECT application_properties.region FROM read WHERE offset > 3", source)
+    with pytest.raises(ConfigError, match=r"found 'region', .*\(it has application_properties, offset\)"):
+        with_step(root, "SELECT region FROM read", source)
+
+
+def test_a_step_that_no_sink_reads_and_a_table_that_is_no_input_are_not_checked(there: Path, root: Path) -> None:
+    content: dict[str, Any] = {
+        "name": "p",
+        "root": str(root),
+        "source": [{"name": "read", **FILES}, {"name": "other", **FILES}],
+        "step": [
+            {"name": "rows", "inputs": ["read"], "sql": "SELECT regoin FROM read"},
+            {"name": "table", "inputs": ["other"], "sql": "SELECT regoin FROM read"},
+        ],
+        "sink": [{"name": f"out{name}", "input": name, "format": "noop"} for name in ("read", "table")],
+    }
+    check_inputs(check(content), is_new_session=True, local_paths=True)
+
+
 def test_what_the_pipeline_writes_counts_as_there(there: Path, root: Path) -> None:
     made = {"stream": "made/eu"}
     for stream in ("made/eu", "made*", ["made/eu"], f"{root}/streams/made%2Feu"):
@@ -150,7 +203,57 @@ def test_streams_of_topics_count_as_there(there: Path, root: Path) -> None:
             "sink": [{"name": "out", "input": "read", "format": "noop"}],
             "topic": topics,
         }
-        check_inputs(check(content), local_paths=True)
+        check_inputs(check(content), is_new_session=True, local_paths=True)
+
+
+def with_topic(root: Path, name: str, **more: Any) -> None:
+    topic = {"name": name, "subscription": [{"name": "all"}, {"name": "bills", "stream": "billing"}]}
+    check_inputs(
+        check({"name": "p", "root": str(root), "topic": [topic], **more}), is_new_session=True, local_paths=True
+    )
+
+
+def test_a_topic_that_would_be_made_beside_a_similar_name_is_refused(there: Path, root: Path) -> None:
+    with pytest.raises(ConfigError, match=r"topic 'ordesr': key name: .*`headgate topic create ordesr`.* 'orders'\?"):
+        with_topic(root, "ordesr")
+    assert main(["topic", "create", "ordesr", "--root", str(root)]) == 0
+    for name in ("orders", "ordesr", "zebra"):
+        with_topic(root, name)
+
+
+def test_a_topic_may_have_a_name_like_that_of_its_own_streams(there: Path, root: Path) -> None:
+    write_stream(root, "billing", [order(0)])
+    with_topic(root, "billings")
+    made = {
+        "source": [{"name": "files", **FILES}],
+        "sink": [{"name": "made", "input": "files", "stream": "shops"}],
+    }
+    with_topic(root, "shops", **made)
+    with pytest.raises(ConfigError, match="did you mean 'shops'"):
+        with_topic(root, "shosp", **made)
+
+
+def test_a_format_that_spark_has_not_is_refused(there: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+
+    def written(name: str, *, is_new_session: bool = True, **more: Any) -> None:
+        sink = {"name": "out", "input": "read", "format": name, "path": "out"}
+        content = {"name": "p", "root": str(root), "source": [{"name": "read", **FILES}], "sink": [sink], **more}
+        check_inputs(check(content), is_new_session=is_new_session, local_paths=True)
+
+    for name in ("parqet", "mongo"):
+        with pytest.raises(ConfigError, match=f"sink 'out': key format: found '{name}', expected one of avro, "):
+            written(name)
+        written(name, is_new_session=False)
+        written(name, spark={"spark.jars.packages": "org.mongodb:x:1"})
+    with pytest.raises(ConfigError, match="did you mean 'parquet'"):
+        written("parqet", spark={"spark.executor.memory": "1g"})
+    for name in ("Parquet", "xml", "kafka", "org.example.Sink"):
+        written(name)
+    (there / "pyspark_mongo.py").touch()
+    monkeypatch.syspath_prepend(there)
+    written("mongo")
 
 
 def test_a_source_that_no_sink_reads_and_the_start_of_a_sink_that_goes_on_are_not_checked(
@@ -176,7 +279,7 @@ def test_paths_are_left_to_spark_where_its_file_system_may_be_another(
         monkeypatch.delenv(variable, raising=False)
     assert paths_are_local(check(content))
     assert not paths_are_local(check({**content, "spark": {"spark.hadoop.fs.defaultFS": "hdfs://x"}}))
-    check_inputs(check(content), local_paths=False)
+    check_inputs(check(content), is_new_session=True, local_paths=False)
     monkeypatch.setenv(name, "x")
     assert not paths_are_local(check(content))
 

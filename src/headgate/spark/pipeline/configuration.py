@@ -212,6 +212,13 @@ class Pipeline:
 
     def sources_of(self, name: str) -> Iterator[Source]:
         """The sources that a source, step or sink input reads, each once, in the order first met."""
+        return (entry for entry in self._behind(name) if isinstance(entry, Source))
+
+    def steps_of(self, name: str) -> Iterator[Step]:
+        """The steps that a source, step or sink input is made by, each once."""
+        return (entry for entry in self._behind(name) if isinstance(entry, Step))
+
+    def _behind(self, name: str) -> Iterator[Source | Step]:
         seen: set[str] = set()
         waiting = [name]
         while waiting:
@@ -222,6 +229,7 @@ class Pipeline:
             if current in self.sources:
                 yield self.sources[current]
             else:
+                yield self.steps[current]
                 waiting.extend(self.steps[current].inputs)
 
     def source_options(self, source: Source) -> dict[str, str]:

@@ -1,14 +1,15 @@
 """What a pipeline reads, checked before Spark starts: streams, files and columns that are not there are refused.
 
 Only what is certain to fail is refused. What the pipeline itself writes counts as there; patterns, other schemes than
-`file`, catalogue tables, formats that are not Spark's own and what Spark SQL makes of its inputs are left to Spark.
+`file`, catalogue tables, formats that are not Spark's own and what Spark SQL makes of its inputs are left to Spark. Of
+the SQL of a step the columns are checked that it names for certain (`statements`).
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -19,10 +20,12 @@ from headgate import clock
 from headgate.errors import ConfigError, HeadgateError, StreamNotFoundError, did_you_mean
 from headgate.log import stream_folder, stream_names
 from headgate.spark.options import SinkOptions, SourceOptions
-from headgate.spark.pipeline.configuration import Mode, Pipeline, Sink, Source
-from headgate.spark.pipeline.sinks import HEADGATE
+from headgate.spark.pipeline.configuration import Mode, Pipeline, Sink, Source, Step
+from headgate.spark.pipeline.sinks import HEADGATE, check_format
+from headgate.spark.pipeline.statements import columns_of_statement
 from headgate.spark.pipeline.topics import RoutedTopic
 from headgate.spark.planning import check_start, find_streams
+from headgate.spark.route import stream_exists
 
 _PARQUET = "parquet"
 _FILE_FORMATS = frozenset({_PARQUET, "orc", "json", "csv", "text", "xml", "binaryfile", "avro"})
@@ -36,12 +39,13 @@ _OTHER_FILE_SYSTEM = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPA
 """Variables by which Spark may find another default file system than this machine's."""
 
 
-def check_inputs(pipeline: Pipeline, *, local_paths: bool) -> None:
-    """Refuse a pipeline whose sinks read a stream, a file or a column that is not there.
+def check_inputs(pipeline: Pipeline, *, is_new_session: bool, local_paths: bool) -> None:
+    """Refuse a pipeline that reads a stream, a file or a column that is not there, or writes an unknown format.
 
-    ConfigError names the entry, its key, what was found, what was expected, and similar names. `local_paths` says that
-    a path without a scheme is one of this machine (`paths_are_local`); files are not checked else. Reads
-    `stream.json` of streams and footers of Parquet files.
+    ConfigError names the entry, its key, what was found, what was expected, and similar names. `is_new_session` says
+    that the session is made for the run: SQL sees no variables, and no format was registered; steps and formats are
+    not checked else. `local_paths` says that a path without a scheme is one of this machine (`paths_are_local`); files
+    are not checked else. Reads `stream.json` of streams and footers of Parquet files.
     """
     made = _Made.by(pipeline)
     known: dict[str, _Columns] = {}
@@ -53,6 +57,12 @@ def check_inputs(pipeline: Pipeline, *, local_paths: bool) -> None:
                 _check_start(pipeline, source, made)
         if sink.input in pipeline.sources:
             _check_columns(sink, known[sink.input])
+        for step in pipeline.steps_of(sink.input) if is_new_session else ():
+            _check_statement(step, known)
+        if is_new_session:
+            _check_format(pipeline, sink)
+    for topic in pipeline.topics:
+        _check_topic(pipeline, topic)
 
 
 def paths_are_local(pipeline: Pipeline) -> bool:
@@ -216,6 +226,35 @@ def _check_columns(sink: Sink, columns: _Columns) -> None:
     # With a dot it may be a field of the message.
     if sink.filter_value is not None and "." not in sink.filter_value:
         columns.check(entry, "filter_value", sink.filter_value)
+
+
+def _check_statement(step: Step, known: Mapping[str, _Columns]) -> None:
+    """The columns that the SQL of a step names for certain."""
+    source, columns = columns_of_statement(step.sql) or ("", [])
+    if source in step.inputs and source in known:
+        for column in columns:
+            known[source].check(f"step {step.name!r}", "sql", column)
+
+
+def _check_format(pipeline: Pipeline, sink: Sink) -> None:
+    try:
+        check_format(sink.format, pipeline.spark)
+    except ConfigError as error:
+        raise ConfigError(f"sink {sink.name!r}: {error}") from error
+
+
+def _check_topic(pipeline: Pipeline, topic: RoutedTopic) -> None:
+    """Refuse a topic that the run would make beside a stream of a similar name: its name may be misspelt."""
+    outputs = {name for other in pipeline.topics for name in other.streams}
+    sinks = {str(sink.stream) for sink in pipeline.sinks if sink.format == HEADGATE}
+    if topic.name in outputs | sinks or stream_exists(pipeline.root, topic.name):
+        return
+    near = did_you_mean(topic.name, {*stream_names(pipeline.root), *sinks} - outputs)
+    if near:
+        raise ConfigError(
+            f"topic {topic.name!r}: key name: expected a stream under {pipeline.root}, or one that this pipeline "
+            f"writes; if it is new, make it with `headgate topic create {topic.name}`{near}"
+        )
 
 
 def _parquet_columns(path: Path) -> frozenset[str] | None:

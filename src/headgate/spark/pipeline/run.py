@@ -126,7 +126,8 @@ def _check_inputs(pipeline: Pipeline, *, is_new_session: bool) -> None:
         return
     try:
         # A session that is there has a working directory and a default file system of its own.
-        check_inputs(pipeline, local_paths=is_new_session and paths_are_local(pipeline))
+        local_paths = is_new_session and paths_are_local(pipeline)
+        check_inputs(pipeline, is_new_session=is_new_session, local_paths=local_paths)
     except ConfigError as error:
         raise ConfigError(str(error) if pipeline.file is None else f"{pipeline.file}: {error}") from error
 

@@ -7,13 +7,15 @@ A format that is not listed runs all the same; what it guarantees is then said b
 from __future__ import annotations
 
 import enum
+import importlib.metadata
 import importlib.util
 import os
+import pkgutil
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, did_you_mean
 
 HEADGATE = "headgate"
 JDBC = "jdbc"
@@ -44,6 +46,51 @@ KINDS: Mapping[str, Guarantee] = {
     "noop": Guarantee.NONE,
 }
 """The formats whose guarantee is known; the page gives the reasons."""
+
+
+WRITABLE = frozenset({*KINDS, "avro", "xml", "libsvm", "memory"})
+"""The formats of Spark that can be written, and those whose package is known; in small letters."""
+
+_BRINGING = re.compile("jar|class|extension|plugin|submit|files", re.IGNORECASE)
+_BRINGING_VARIABLES = (
+    "PYSPARK_GATEWAY_PORT",
+    "PYSPARK_SUBMIT_ARGS",
+    "SPARK_CLASSPATH",
+    "SPARK_CONF_DIR",
+    "SPARK_DIST_CLASSPATH",
+    "SPARK_HOME",
+)
+
+
+def check_format(name: str, spark: Mapping[str, str]) -> None:
+    """Refuse a format to write that a session made here with the configuration `spark` cannot know.
+
+    One that is no format of Spark may be a class, or come from a package: a jar of the configuration, the environment
+    or Spark's own folder, or a Python package that Spark finds by its name.
+    """
+    if name.lower() in WRITABLE or "." in name or _formats_are_added(spark):
+        return
+    raise ConfigError(
+        f"key format: found {name!r}, expected one of {', '.join(sorted(WRITABLE))}, or one of a package that the key "
+        f"spark names (spark.jars.packages, spark.jars){did_you_mean(name, WRITABLE)}"
+    )
+
+
+def _formats_are_added(spark: Mapping[str, str]) -> bool:
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    own = {file.name for file in importlib.metadata.files("pyspark") or () if file.suffix == ".jar"}
+    return (
+        any(map(_BRINGING.search, spark))
+        or any(map(os.environ.get, _BRINGING_VARIABLES))
+        or any(module.name.startswith("pyspark_") and module.name != _OWN for module in pkgutil.iter_modules())
+        or any(jar.name not in own for jar in home.glob("jars/*.jar"))
+        or (home / "conf").exists()
+    )
+
+
+_OWN = "pyspark_headgate"
 
 
 def guarantee_of(name: str) -> Guarantee:

@@ -12,7 +12,8 @@ import pytest
 from brokers import START_MS, open_broker, open_session, publish
 from headgate.broker.broker import Broker
 from headgate.broker.consumers import ConsumerOptions
-from headgate.errors import CorruptChunkError, LogError, StreamReadOnlyError
+from headgate.broker.troubles import is_damage
+from headgate.errors import CorruptChunkError, LogError, OffsetOutOfRangeError, StreamReadOnlyError
 from headgate.log import OffsetSpecification, Stream, Writer, stream_folder
 from headgate.log.lock import StreamLock
 from log_streams import read_messages
@@ -178,6 +179,11 @@ def test_each_reason_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFix
     with pytest.raises(LogError):
         session.stream_info("s")
     assert len(caplog.records) == 2
+
+
+def test_what_retention_deleted_is_no_damage() -> None:
+    assert not is_damage(OffsetOutOfRangeError("retention deleted it", path="s"))
+    assert is_damage(LogError("wrong", path="s"))
 
 
 def test_an_error_of_the_file_system_is_one_of_the_stream(broker: Broker) -> None:

@@ -111,6 +111,20 @@ def test_records_that_a_recovery_cut_are_forgotten(stream: Stream, has_begun_ano
     assert counts.between(stream, 0, 4) == 4
 
 
+def test_a_newest_pair_that_is_made_again_is_read_again(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = MessageCounts()
+    write(stream, 1)
+    for file in create_pair(stream.path, 3, DiskFile):
+        file.close()
+    listed = stream.segments()
+    delete_pair(stream.path, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(Stream, "segments", lambda _: listed)
+        assert counts.between(stream, 0, 2) == 1
+    write(stream, 6)
+    assert_right(counts, stream)
+
+
 def test_what_retention_deleted_needs_no_file(stream: Stream) -> None:
     counts = MessageCounts()
     write(stream, 10)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import CorruptChunkError
-from headgate.log import Stream, Writer
+from headgate.log import Stream, StreamArguments, Writer
+from headgate.log.pairs import delete_pair
 from headgate.log.tracking import TrackingKind, TrackingRecord, decode_records, encode_records, read_tracking
 
 NAMES = st.sampled_from(("a", "b", "longer name"))
@@ -62,6 +63,23 @@ def test_trailers_and_chunks_of_offsets_count_in_order(tmp_path: Path) -> None:
     found = read_tracking(Stream.open(stream.path))
     assert found.sequences[b"p"][1] == 89
     assert found.offsets == {b"c": 80}
+
+
+def test_the_state_is_read_again_when_retention_deleted_what_was_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Stream.create(tmp_path / "s", name="s", now_ms=1, arguments=StreamArguments(max_segment_chunks=2))
+    with Writer.open(stream, now_ms=1) as writer:
+        writer.store_offset(b"c", 7)
+        for _ in range(5):
+            writer.append([(b"m", None)], now_ms=1)
+    now = stream.segments()
+    listings = [now[:1], now]
+    delete_pair(stream.path, now[0].first_chunk_id)
+    monkeypatch.setattr(Stream, "segments", lambda _: listings.pop(0))
+    assert read_tracking(stream).offsets == {b"c": 7}
+    listings = [now[:1], now]
+    assert stream.next_offset() == now[-1].first_chunk_id + 2
 
 
 @pytest.mark.parametrize("damage", [b"\x03", b"\x00\xff"], ids=["no kind", "cut off"])

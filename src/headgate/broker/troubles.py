@@ -15,6 +15,7 @@ from pathlib import Path
 from headgate.errors import (
     HeadgateError,
     LogError,
+    OffsetOutOfRangeError,
     StorageFullError,
     StreamExistsError,
     StreamLockedError,
@@ -22,7 +23,14 @@ from headgate.errors import (
     StreamReadOnlyError,
 )
 
-_SOUND = (StreamNotFoundError, StreamExistsError, StreamLockedError, StreamReadOnlyError, StorageFullError)
+_SOUND = (
+    StreamNotFoundError,
+    StreamExistsError,
+    StreamLockedError,
+    StreamReadOnlyError,
+    StorageFullError,
+    OffsetOutOfRangeError,
+)
 _MOST_REASONS = 100
 """Of one stream; beyond them all are forgotten, and said again."""
 

@@ -85,8 +85,8 @@ def _read(segment: Segment, known: _Index | None) -> _Index:
             file.seek(FILE_HEAD_BYTES + (known_records - repeated) * INDEX_RECORD_BYTES)
             raw = file.read()
     except FileNotFoundError:
-        # Retention took it since the folder was listed.
-        return _Index(0, b"", np.empty(0, dtype=np.int64), is_complete=True)
+        # Retention took it since the folder was listed, or a recovery that will make it again if it is the newest one.
+        return _Index(0, b"", np.empty(0, dtype=np.int64), is_complete=not segment.is_newest)
     if known is not None and raw[: repeated * INDEX_RECORD_BYTES] != known.last_record:
         return _read(segment, None)
     count = len(raw) // INDEX_RECORD_BYTES

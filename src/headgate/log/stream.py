@@ -6,9 +6,10 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -34,6 +35,8 @@ from headgate.log.settings import (
     load_settings,
     save_settings,
 )
+
+Result = TypeVar("Result")
 
 _FOREIGN_NAME = re.compile(r"__(.+)_[0-9]+")
 _BACKWARD_ROWS = 4096
@@ -252,6 +255,10 @@ class Stream:
             raise OffsetOutOfRangeError(f"{gap} were deleted before they were read", path=self.path)
         return None
 
+    def has_given_up(self, segment: Segment) -> bool:
+        """Whether retention deleted a segment since it was listed: all that is left begins behind it."""
+        return min(_first_chunk_ids(self.path), default=-1) > segment.first_chunk_id
+
     def check_is_there(self) -> None:
         """Raise StreamNotFoundError if it was deleted since it was opened, StreamReplacedError if also made again."""
         check_identity(self.path, self.identity, name=self.name)
@@ -263,6 +270,9 @@ class Stream:
 
     def next_offset(self) -> int:
         """The offset behind everything written."""
+        return beside_retention(self._next_offset)
+
+    def _next_offset(self) -> int:
         segments = self.segments()
         if not segments:
             return 0
@@ -275,12 +285,7 @@ class Stream:
         An offset before the first is the first, one behind the end is `next`; a time before the first chunk is `first`,
         one after the last is `next`. Retried when retention deletes the segment meanwhile.
         """
-        for _ in range(3):
-            try:
-                return self._attach(specification.resolve(now_ms))
-            except OffsetOutOfRangeError:
-                continue
-        return self._attach(specification.resolve(now_ms))
+        return beside_retention(lambda: self._attach(specification.resolve(now_ms)))
 
     def _attach(self, specification: OffsetSpecification) -> Attachment:
         segments = self.segments()
@@ -332,6 +337,16 @@ class Stream:
                 return _at_row(segments[position + 1], 0)
             return _behind(segments[-1])
         return _at_row(segments[0], 0)
+
+
+def beside_retention(read: Callable[[], Result]) -> Result:
+    """What `read` gives, which lists the segments and opens one; again, if retention deleted that one meanwhile."""
+    for _ in range(3):
+        try:
+            return read()
+        except OffsetOutOfRangeError:
+            continue
+    return read()
 
 
 @contextlib.contextmanager

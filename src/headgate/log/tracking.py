@@ -19,7 +19,7 @@ import numpy as np
 from headgate.errors import ConfigError, CorruptChunkError
 from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES, ChunkType
 from headgate.log.segment import SegmentReader
-from headgate.log.stream import Stream
+from headgate.log.stream import Stream, beside_retention
 
 MAX_SNAPSHOT_PUBLISHERS = 255
 MAX_REFERENCE_BYTES = 255
@@ -156,11 +156,15 @@ def read_tracking(stream: Stream) -> TrackingState:
 
     Cost: the headers of the last segment's chunks and what of them has trailers, about a microsecond each.
     """
-    for segment in reversed(stream.segments()):
-        with segment.open() as reader:
-            if len(reader.chunks()):
-                return tracking_of_segment(reader)
-    return TrackingState()
+
+    def read() -> TrackingState:
+        for segment in reversed(stream.segments()):
+            with segment.open() as reader:
+                if len(reader.chunks()):
+                    return tracking_of_segment(reader)
+        return TrackingState()
+
+    return beside_retention(read)
 
 
 def tracking_of_segment(reader: SegmentReader) -> TrackingState:

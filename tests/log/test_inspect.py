@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from headgate.errors import OffsetOutOfRangeError
 from headgate.log import ChunkType, Stream, StreamArguments, Writer
 from headgate.log.entries import SubBatch, encode_chunk
 from headgate.log.format import CHUNK_HEADER_BYTES, Compression, index_name, segment_name
 from headgate.log.inspect import ChunkDump, CrcState, Damage, dump_chunks, stream_info, verify_stream
+from headgate.log.pairs import delete_pair
 
 
 @pytest.fixture
@@ -57,7 +59,9 @@ def test_the_numbers_of_a_stream(stream: Stream) -> None:
     assert (info.name, info.is_foreign, info.filter_size_bytes, info.filter_source) == ("s", False, 16, "p.subject")
     assert (info.first_offset, info.next_offset) == (0, stream.next_offset())
     assert info.num_messages == 15
-    assert info.num_chunks == len(chunks(stream))
+    assert info.num_user_chunks == 7 < len(chunks(stream))
+    assert info.facts()["chunks"] == 7
+    assert info.facts()["messages_per_chunk"] == 2.1
     assert info.size_bytes == sum(
         path.stat().st_size for path in stream.path.iterdir() if path.suffix in (".segment", ".index")
     )
@@ -71,7 +75,7 @@ def test_the_numbers_of_a_stream(stream: Stream) -> None:
 
 def test_the_numbers_of_an_empty_stream(tmp_path: Path) -> None:
     info = stream_info(Stream.create(tmp_path / "s", name="s", now_ms=0))
-    assert (info.num_messages, info.num_chunks, info.next_offset, info.size_bytes) == (0, 0, 0, 16)
+    assert (info.num_messages, info.num_user_chunks, info.next_offset, info.size_bytes) == (0, 0, 0, 16)
     assert info.segments[0].first_timestamp_ms is None
 
 
@@ -117,10 +121,92 @@ def test_a_header_that_contradicts_the_index_is_damage(stream: Stream) -> None:
     position = positions(stream, 0)[2]
     path = stream.segments()[0].segment_path
     overwrite(path, position + 8, (999).to_bytes(8, "big"))
-    assert [damage.reason for damage in damages(stream)] == ["time is 999 in the header, 2 in the index"]
+    at = f"at byte {position} of {path.name}"
+    assert damages(stream) == [Damage(path, position, f"time is 999 in the header, 2 in the index, {at}")]
     overwrite(path, position + 8, (2).to_bytes(8, "big"))
     overwrite(path, position + 24, (77).to_bytes(8, "big"))
-    assert [damage.reason for damage in damages(stream)] == ["chunk id is 77 in the header, 4 in the index"]
+    assert damages(stream) == [Damage(path, position, f"chunk id is 77 in the header, 4 in the index, {at}")]
+
+
+def test_a_wrong_index_record_is_damage_of_the_index(stream: Stream) -> None:
+    position, index = positions(stream, 0)[2], stream.path / index_name(0)
+    record = 8 + 2 * 29
+    whole = index.read_bytes()
+
+    def said() -> list[str]:
+        found = [f"{damage.path.name}:{damage.position}: {damage.reason}" for damage in damages(stream)]
+        index.write_bytes(whole)
+        return found
+
+    place = f"{index.name}:{record}"
+    at = f"at byte {position} of {segment_name(0)}"
+    overwrite(index, record + 8, (999).to_bytes(8, "big"))
+    assert said() == [f"{place}: time is 2 in the header, 999 in the index, {at}"]
+    overwrite(index, record, (77).to_bytes(8, "big"))
+    assert said() == [f"{place}: chunk id is 4 in the header, 77 in the index, {at}"]
+    overwrite(index, record + 24, (1 << 20).to_bytes(4, "big"))
+    [damage] = said()
+    assert damage.startswith(f"{index.name}:{record}: 29 bytes behind the last record that names a chunk")
+    record = 8 + 29
+    overwrite(index, record + 24, (1 << 20).to_bytes(4, "big"))
+    [damage] = said()
+    assert damage.startswith(f"{index.name}:{record}: no index record for chunk 2 at byte")
+
+
+def test_in_a_segment_without_a_seal_the_chunk_ids_say_which_file_is_wrong(stream: Stream) -> None:
+    newest, position = stream.segments()[-1], positions(stream, -1)[1]
+    chunk_id = newest.first_chunk_id + 1
+    overwrite(newest.segment_path, position + 24, (999).to_bytes(8, "big"))
+    assert [damage.path for damage in damages(stream)] == [newest.segment_path]
+    overwrite(newest.segment_path, position + 24, chunk_id.to_bytes(8, "big"))
+    assert damages(stream) == []
+    overwrite(newest.index_path, 8 + 29 + 7, b"\xff")
+    assert [(damage.path, damage.position) for damage in damages(stream)] == [(newest.index_path, 8 + 29)]
+
+
+def test_segments_that_retention_deletes_meanwhile_are_passed_over(stream: Stream) -> None:
+    ids = [segment.first_chunk_id for segment in stream.segments()]
+    found = verify_stream(stream)
+    seen = [next(found)]
+    for chunk_id in ids[:2]:
+        delete_pair(stream.path, chunk_id)
+    seen += list(found)
+    assert [each for each in seen if isinstance(each, Damage)] == []
+    shown = {each.path for each in seen if isinstance(each, ChunkDump)}
+    assert shown == {stream.path / segment_name(chunk_id) for chunk_id in (ids[0], *ids[2:])}
+
+
+def test_a_segment_that_retention_is_about_to_delete_is_no_damage(stream: Stream) -> None:
+    first = stream.segments()[0]
+    first.index_path.unlink()
+    assert ["no index: retention stopped halfway" in damage.reason for damage in damages(stream)] == [True]
+    found = verify_stream(stream)
+    seen = [next(found)]
+    first.segment_path.unlink()
+    assert [each for each in (*seen, *found) if isinstance(each, Damage)] == []
+
+
+def test_a_segment_that_somebody_else_deletes_is_damage(stream: Stream) -> None:
+    second = stream.segments()[1]
+    found = dump_chunks(stream, check_crc=False)
+    next(found)
+    delete_pair(stream.path, second.first_chunk_id)
+    [damage] = [each for each in found if isinstance(each, Damage)]
+    assert str(damage) == f"{second.segment_path}: the segment was deleted while it was looked at"
+
+
+def test_the_numbers_beside_retention_are_those_of_what_is_left(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = stream.segments()
+    monkeypatch.setattr(Stream, "segments", lambda _: listed)
+    delete_pair(stream.path, listed[0].first_chunk_id)
+    info = stream_info(stream)
+    assert [each.first_chunk_id for each in info.segments] == [each.first_chunk_id for each in listed[1:]]
+    assert info.first_offset == listed[1].first_chunk_id
+    delete_pair(stream.path, listed[2].first_chunk_id)
+    with pytest.raises(OffsetOutOfRangeError):
+        stream_info(stream)
 
 
 def test_a_gap_between_chunks_is_damage_though_index_and_header_agree(stream: Stream) -> None:

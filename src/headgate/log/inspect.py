@@ -6,15 +6,19 @@ bounded memory: one chunk's entries at most, checksums piece by piece.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from headgate.errors import CorruptChunkError, LogError
+from headgate.errors import CorruptChunkError, CorruptSidecarError, LogError, OffsetOutOfRangeError
 from headgate.log.bloom import MIN_FILTER_SIZE_BYTES, bloom_bytes, fill_ratio
 from headgate.log.checksums import crc_of_range
 from headgate.log.compression import EXPANSION_LIMIT_BYTES
@@ -55,13 +59,13 @@ class CrcState(Enum):
 
 @dataclass(slots=True)
 class SegmentInfo:
-    """One pair of files, as its index says; times are None for a segment without chunks."""
+    """One pair of files, as its index says; times are None for a segment without chunks of any type."""
 
     first_chunk_id: int
     next_offset: int
     segment_bytes: int
     index_bytes: int
-    num_chunks: int
+    num_user_chunks: int
     num_messages: int
     data_bytes: int
     first_timestamp_ms: int | None
@@ -84,9 +88,9 @@ class StreamInfo:
     tracking: TrackingState
 
     @property
-    def num_chunks(self) -> int:
-        """Chunks of any type."""
-        return sum(segment.num_chunks for segment in self.segments)
+    def num_user_chunks(self) -> int:
+        """Chunks with messages."""
+        return sum(segment.num_user_chunks for segment in self.segments)
 
     @property
     def num_messages(self) -> int:
@@ -105,8 +109,9 @@ class StreamInfo:
 
     def facts(self) -> dict[str, object]:
         """The numbers as they are shown, for a table or JSON; without what is tracked."""
-        first_times = [segment.first_timestamp_ms for segment in self.segments if segment.num_chunks]
-        last_times = [segment.last_timestamp_ms for segment in self.segments if segment.num_chunks]
+        first_times = [time for each in self.segments if (time := each.first_timestamp_ms) is not None]
+        last_times = [time for each in self.segments if (time := each.last_timestamp_ms) is not None]
+        chunks = self.num_user_chunks
         return {
             "identity": self.identity,
             "kind": "foreign" if self.is_foreign else "own",
@@ -116,10 +121,10 @@ class StreamInfo:
             "first_timestamp_ms": first_times[0] if first_times else None,
             "last_timestamp_ms": last_times[-1] if last_times else None,
             "segments": len(self.segments),
-            "chunks": self.num_chunks,
+            "chunks": chunks,
             "size_bytes": self.size_bytes,
-            "chunk_bytes": self.data_bytes // self.num_chunks if self.num_chunks else None,
-            "messages_per_chunk": round(self.num_messages / self.num_chunks, 1) if self.num_chunks else None,
+            "chunk_bytes": self.data_bytes // chunks if chunks else None,
+            "messages_per_chunk": round(self.num_messages / chunks, 1) if chunks else None,
             "filter_size_bytes": self.filter_size_bytes,
             "filter_source": self.filter_source,
         }
@@ -155,8 +160,11 @@ class Damage:
 
 
 def stream_info(stream: Stream) -> StreamInfo:
-    """The numbers of a stream. Reads index files and chunk headers; raises LogError where they are damaged."""
-    segments = [_segment_info(segment) for segment in stream.segments()]
+    """The numbers of a stream, without segments that retention deletes meanwhile.
+
+    Reads index files and chunk headers; raises LogError where they are damaged.
+    """
+    segments = [info for each in stream.segments() if (info := _segment_info(stream, each)) is not None]
     return StreamInfo(
         name=stream.name,
         identity=stream.identity,
@@ -171,13 +179,24 @@ def stream_info(stream: Stream) -> StreamInfo:
     )
 
 
-def _segment_info(segment: Segment) -> SegmentInfo:
+def _segment_info(stream: Stream, segment: Segment) -> SegmentInfo | None:
+    """The numbers of a segment; None if retention deleted it since it was listed."""
+    try:
+        return _info_of(segment)
+    except (FileNotFoundError, OffsetOutOfRangeError):
+        if stream.has_given_up(segment):
+            return None
+        raise
+
+
+def _info_of(segment: Segment) -> SegmentInfo:
     with segment.open() as reader:
         table = reader.chunks()
-        messages = data_bytes = 0
+        chunks = messages = data_bytes = 0
         for start in range(0, len(table), _HEADER_ROWS):
             headers = reader.headers(start, min(start + _HEADER_ROWS, len(table)))
             is_user = headers.chunk_type == ChunkType.USER
+            chunks += int(is_user.sum())
             messages += int(headers.num_records[is_user].sum())
             data_bytes += int(headers.data_length[is_user].sum())
         return SegmentInfo(
@@ -185,7 +204,7 @@ def _segment_info(segment: Segment) -> SegmentInfo:
             next_offset=reader.next_chunk_id,
             segment_bytes=segment.segment_path.stat().st_size,
             index_bytes=segment.index_path.stat().st_size,
-            num_chunks=len(table),
+            num_user_chunks=chunks,
             num_messages=messages,
             data_bytes=data_bytes,
             first_timestamp_ms=int(table.timestamp_ms[0]) if len(table) else None,
@@ -199,7 +218,7 @@ def dump_chunks(stream: Stream, *, check_crc: bool) -> Iterator[ChunkDump | Dama
     Chunks that no index record names (being written, or left by a crash) are shown with `in_index` false.
     """
     for segment in stream.segments_left():
-        yield from _walk_segment(segment, check_crc=check_crc)
+        yield from _unless_given_up(stream, segment, _walk_segment(segment, check_crc=check_crc))
 
 
 def verify_stream(
@@ -213,14 +232,14 @@ def verify_stream(
     Index records against headers, chunk ids without gaps, checksums, seals, entries, sub-batches (expanded up to
     `limit_bytes` per chunk), tracking records, missing files; with `filter_values` also the Bloom filters of chunks
     that were written under a declared source. Bytes behind the last index record are no damage: a writer may be at
-    work, and recovery cuts them.
+    work, and recovery cuts them. Segments that retention deletes meanwhile are passed over.
     """
     try:
         segments = stream.segments()
     except CorruptChunkError as error:
         yield Damage(error.path, error.position, error.reason)
         segments = stream.segments_left()
-    yield from _left_behind(stream, segments)
+    left_behind = _left_behind(stream, segments)
     expected: int | None = None
     for segment in segments:
         if expected is not None and segment.first_chunk_id != expected:
@@ -229,7 +248,7 @@ def verify_stream(
             )
         expected = segment.first_chunk_id
         is_suspect = is_damaged = False
-        for found in _verify_segment(segment, limit_bytes, filter_values):
+        for found in _unless_given_up(stream, segment, _verify_segment(segment, limit_bytes, filter_values)):
             yield found
             if isinstance(found, Damage):
                 is_suspect = is_damaged = True
@@ -245,18 +264,38 @@ def verify_stream(
         if is_suspect:
             expected = None
         if not is_damaged:
-            for damage in _as_readers_see(segment):
+            for damage in _unless_given_up(stream, segment, _as_readers_see(segment)):
                 yield damage
                 expected = None
-
-
-def _left_behind(stream: Stream, segments: Sequence[Segment]) -> Iterator[Damage]:
-    """Segments without an index that are older than all others: no reader sees them."""
-    first = segments[0].first_chunk_id if segments else 0
-    for path in sorted(stream.path.glob("*.segment")):
-        if path.stem.isdecimal() and int(path.stem) < first and not path.with_suffix(".index").exists():
+        if not segment.segment_path.exists():
+            expected = None
+    for path in left_behind:
+        # What retention was about to delete is gone by now.
+        if path.exists():
             reason = "no index: retention stopped halfway, or the index is lost; headgate stream repair makes it again"
             yield Damage(path, None, reason)
+
+
+Found = TypeVar("Found")
+
+
+def _unless_given_up(stream: Stream, segment: Segment, looked: Iterator[Found]) -> Iterator[Found | Damage]:
+    """What is found in a segment, to its end or until retention deletes it; a Damage if something else deletes it."""
+    try:
+        yield from looked
+    except (FileNotFoundError, OffsetOutOfRangeError):
+        if not stream.has_given_up(segment):
+            yield Damage(segment.segment_path, None, "the segment was deleted while it was looked at")
+
+
+def _left_behind(stream: Stream, segments: Sequence[Segment]) -> list[Path]:
+    """Segments without an index that are older than all others: no reader sees them."""
+    first = segments[0].first_chunk_id if segments else 0
+    return [
+        path
+        for path in sorted(stream.path.glob("*.segment"))
+        if path.stem.isdecimal() and int(path.stem) < first and not path.with_suffix(".index").exists()
+    ]
 
 
 def _verify_segment(
@@ -276,7 +315,7 @@ def _verify_segment(
 
 
 def _as_readers_see(segment: Segment) -> Iterator[Damage]:
-    """What readers refuse a segment for, and its seal if that cannot be used."""
+    """What readers refuse a segment for, and its seal if that cannot be used. Errors of a missing file as readers'."""
     try:
         with segment.open() as reader:
             count = len(reader.chunks())
@@ -284,18 +323,17 @@ def _as_readers_see(segment: Segment) -> Iterator[Damage]:
                 reader.headers(start, min(start + _HEADER_ROWS, count))
         if segment.mappable:
             load_seal(segment.segment_path)
+    except OffsetOutOfRangeError:
+        raise
     except LogError as error:
         yield Damage(error.path, error.position, error.reason)
 
 
 def _walk_segment(segment: Segment, *, check_crc: bool) -> Iterator[ChunkDump | Damage]:
+    """The chunks of a segment, and what is wrong with its two files. Raises FileNotFoundError."""
     path, index_path = segment.segment_path, segment.index_path
-    try:
-        raw = index_path.read_bytes()
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        yield Damage(path, None, "the segment was deleted while it was looked at")
-        return
+    raw = index_path.read_bytes()
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         for found, head, file in (
             (raw[:FILE_HEAD_BYTES], INDEX_HEAD, index_path),
@@ -304,40 +342,50 @@ def _walk_segment(segment: Segment, *, check_crc: bool) -> Iterator[ChunkDump | 
             if found != head:
                 yield Damage(file, 0, f"file head is {found.hex(' ') or 'missing'}, expected {head.hex(' ')}")
                 return
-        table, named = _table_of(raw, os.fstat(descriptor).st_size)
-        yield from _walk_chunks(descriptor, path, table, check_crc)
+        index, named = _index_of(raw, os.fstat(descriptor).st_size)
+        yield from _walk_chunks(descriptor, segment, index, check_crc)
         if named < len(raw) and not segment.is_newest:
             yield Damage(index_path, named, f"{len(raw) - named} bytes behind the last record that names a chunk")
     finally:
         os.close(descriptor)
 
 
-def _table_of(raw: bytes, segment_size: int) -> tuple[ChunkTable, int]:
-    """The index records of a file that name a place in the segment, by place, and the byte behind the last of them."""
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """The index records that name a place in the segment, by place, and the bytes of the index where they begin."""
+
+    table: ChunkTable
+    places: NDArray[np.int64]
+
+
+def _index_of(raw: bytes, segment_size: int) -> tuple[_Index, int]:
+    """The index of a file's bytes, and the byte behind the last record that names a place."""
     count = (len(raw) - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
     records = np.frombuffer(raw, dtype=INDEX_DTYPE, offset=FILE_HEAD_BYTES, count=count)
     positions = records["position"].astype(np.int64)
     rows = np.flatnonzero((positions >= FILE_HEAD_BYTES) & (positions + CHUNK_HEADER_BYTES <= segment_size))
     named = FILE_HEAD_BYTES + INDEX_RECORD_BYTES * int(rows.max(initial=-1) + 1)
-    return ChunkTable.of(records[rows[np.argsort(positions[rows], kind="stable")]]), named
+    rows = rows[np.argsort(positions[rows], kind="stable")]
+    return _Index(ChunkTable.of(records[rows]), FILE_HEAD_BYTES + INDEX_RECORD_BYTES * rows), named
 
 
-def _walk_chunks(descriptor: int, path: Path, table: ChunkTable, check_crc: bool) -> Iterator[ChunkDump | Damage]:
+def _walk_chunks(descriptor: int, segment: Segment, index: _Index, check_crc: bool) -> Iterator[ChunkDump | Damage]:
+    path, table = segment.segment_path, index.table
     size = os.fstat(descriptor).st_size
+    sealed = _sealed_headers(segment)
     position = len(SEGMENT_HEAD)
+    expected: int | None = segment.first_chunk_id
+    record_at = FILE_HEAD_BYTES
     last_indexed = int(table.position[-1]) if len(table) else -1
     while position < size:
         row = int(np.searchsorted(table.position, position))
         in_index = row < len(table) and int(table.position[row]) == position
-        if row < len(table) and not in_index:
-            yield Damage(
-                path, position, f"no index record for this place; the next one is for byte {table.position[row]}"
-            )
+        raw = os.pread(descriptor, CHUNK_HEADER_BYTES, position)
         try:
-            header = ChunkHeader.decode(
-                os.pread(descriptor, CHUNK_HEADER_BYTES, position), path=path, position=position
-            )
+            header = ChunkHeader.decode(raw, path=path, position=position)
         except CorruptChunkError as error:
+            if row < len(table) and not in_index:
+                yield Damage(path, position, f"no index record for this place; {_next_place(table, row)}")
             if position > last_indexed:
                 # Not announced by the index: what a write in progress or a crash leaves.
                 return
@@ -346,11 +394,24 @@ def _walk_chunks(descriptor: int, path: Path, table: ChunkTable, check_crc: bool
             if following == len(table):
                 return
             position = int(table.position[following])
+            expected = None
             continue
-        if in_index:
-            yield from _compare(table, row, header, path, position)
         stop = position + header.size_bytes
         bloom = os.pread(descriptor, header.bloom_length, position + CHUNK_HEADER_BYTES)
+        is_wrong = expected is not None and header.chunk_id != expected
+        if sealed is not None:
+            is_wrong = zlib.crc32(raw + bloom) not in sealed
+        if in_index:
+            record_at = int(index.places[row])
+            reasons = [f"{reason}, at byte {position} of {path.name}" for reason in _differences(table, row, header)]
+        elif row < len(table):
+            reasons = [f"no index record for chunk {header.chunk_id} at byte {position}; {_next_place(table, row)}"]
+        else:
+            reasons = []
+        for reason in reasons:
+            yield Damage(*((path, position) if is_wrong else (segment.index_path, record_at)), reason)
+        record_at += INDEX_RECORD_BYTES
+        expected = header.next_chunk_id
         state = CrcState.UNCHECKED
         if check_crc and stop <= size:
             data_position = position + CHUNK_HEADER_BYTES + header.bloom_length
@@ -360,12 +421,25 @@ def _walk_chunks(descriptor: int, path: Path, table: ChunkTable, check_crc: bool
         position = stop
 
 
-def _compare(table: ChunkTable, row: int, header: ChunkHeader, path: Path, position: int) -> Iterator[Damage]:
+def _sealed_headers(segment: Segment) -> set[int] | None:
+    """The CRC-32 of header and Bloom bytes of each chunk when the segment was sealed; None where that is not known."""
+    with contextlib.suppress(CorruptSidecarError):
+        seal = load_seal(segment.segment_path) if segment.mappable else None
+        return None if seal is None else set(seal.header_crcs.tolist())
+    return None
+
+
+def _next_place(table: ChunkTable, row: int) -> str:
+    return f"the next one is for byte {table.position[row]}"
+
+
+def _differences(table: ChunkTable, row: int, header: ChunkHeader) -> Iterator[str]:
+    """What a header and its index record say differently."""
     said = (int(table.chunk_id[row]), int(table.timestamp_ms[row]), int(table.epoch[row]), int(table.type[row]))
     found = (header.chunk_id, header.timestamp_ms, header.epoch, header.chunk_type)
     for name, index_value, header_value in zip(("chunk id", "time", "epoch", "type"), said, found, strict=True):
         if index_value != header_value:
-            yield Damage(path, position, f"{name} is {header_value} in the header, {index_value} in the index")
+            yield f"{name} is {header_value} in the header, {index_value} in the index"
 
 
 def _check_content(chunk: ChunkDump, limit_bytes: int, filter_values: FilterValues | None) -> Iterator[Damage]:

@@ -197,6 +197,19 @@ def test_a_stream_that_was_deleted_is_declared_again(server, client, stream):
     assert client.next().body == b"b"
 
 
+def test_the_subscription_to_a_stream_that_is_deleted_ends_and_the_connection_goes_on(server, client, stream):
+    client.send(stream, "a")
+    client.send("another-" + stream, "b")
+    client.subscribe(stream)
+    assert client.next().body == b"a"
+    server.call(next(iter(server.context.broker.sessions)).delete_stream, stream)
+    error = client.next()
+    assert (error.command, error.headers["message"]) == ("ERROR", "Server cancelled subscription")
+    assert error.headers["subscription"] == "s"
+    client.subscribe("another-" + stream)
+    assert client.next().body == b"b"
+
+
 @pytest.mark.parametrize(
     ("frame", "message", "text"),
     [

@@ -183,12 +183,10 @@ class ServerConnection:
         """Say that this side is there."""
         self._output.append(b"\n")
 
-    def fail(
-        self, error: HeadgateError, *, receipt: str | None = None, headers: Iterable[tuple[str, str]] = ()
-    ) -> None:
+    def fail(self, error: HeadgateError, *, receipt: str | None = None) -> None:
         """Say what is wrong, and end the connection. Harmless if it has ended."""
         if self.state is not ConnectionState.CLOSED:
-            self._tell(error, receipt, headers)
+            self._tell(error, receipt, ())
             self.finish()
 
     def refuse(

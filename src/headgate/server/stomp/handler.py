@@ -315,20 +315,20 @@ class StompHandler:
     def _scan_failed(self, subscription: Subscription, error: HeadgateError) -> None:
         """The stream cannot be read any further: that is the end of the subscription alone."""
         if subscription.is_open:
-            del self._subscriptions[subscription.request.key]
-            self._end_subscription(subscription)
-            cancelled = _cancelled(subscription.stream, f" {error}")
-            self._refuse(cancelled, None, subscription.request.id)
-            self.flush()
+            self._cancel(subscription, f" {error}")
 
     def _stream_deleted(self, stream: str) -> None:
         self._declared.discard(stream)
         for subscription in list(self._subscriptions.values()):
             if subscription.stream == stream and subscription.consumer.is_closed:
-                self._fail(_cancelled(stream), headers=_naming(subscription.request.id))
-                self.flush()
-                self._transport.close()
-                return
+                self._cancel(subscription)
+
+    def _cancel(self, subscription: Subscription, reason: str = "") -> None:
+        """End a subscription, and say so; the connection goes on, as RabbitMQ's does."""
+        del self._subscriptions[subscription.request.key]
+        self._end_subscription(subscription)
+        self._refuse(_cancelled(subscription.stream, reason), None, subscription.request.id)
+        self.flush()
 
     # ends
 
@@ -343,13 +343,11 @@ class StompHandler:
         if not self.session.backlog.entries:
             self.core.disconnected(self._leaving.receipt)
 
-    def _fail(
-        self, error: HeadgateError, *, receipt: str | None = None, headers: list[tuple[str, str]] | None = None
-    ) -> None:
+    def _fail(self, error: HeadgateError, *, receipt: str | None = None) -> None:
         """Say what is wrong; the connection ends with it."""
         if self.core.state is not ConnectionState.CLOSED:
             logger.warning("connection closed: %s", error)
-        self.core.fail(error, receipt=receipt, headers=headers or ())
+        self.core.fail(error, receipt=receipt)
         self._end()
 
     def _refuse(self, error: HeadgateError, receipt: str | None, subscription: str | None = None) -> None:
@@ -374,7 +372,7 @@ class StompHandler:
         self._conversation.say(self.core.take_output())
 
 
-def _cancelled(stream: str, reason: str = "") -> RemoteProtocolError:
+def _cancelled(stream: str, reason: str) -> RemoteProtocolError:
     """What a client is told of a subscription that the server ends."""
     return RemoteProtocolError(
         f"The server has canceled a subscription. No more messages will be delivered for {stream!r}.{reason}",

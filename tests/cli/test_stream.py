@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Run
-from headgate.log import Writer, resolve_stream
+from headgate.log import ChunkType, Writer, resolve_stream
 from headgate.log.format import FILE_HEAD_BYTES
 
 OSIRIS = Path(__file__).parent.parent / "vectors" / "osiris"
@@ -111,7 +111,7 @@ def test_info_reads_a_folder_of_rabbitmq_in_place(run: Run, foreign: Path) -> No
     shown = run("stream", "info", foreign, "--json").json[0]
     assert (shown["name"], shown["kind"]) == ("regions", "foreign")
     assert shown["filter_size_bytes"] == described["stream_filter_size"]
-    assert shown["chunks"] == len(described["chunks"])
+    assert shown["chunks"] == sum(chunk["header"]["type"] == ChunkType.USER for chunk in described["chunks"])
 
 
 def test_dump_shows_every_chunk_header_with_bloom_fill_and_crc(run: Run, foreign: Path) -> None:
@@ -168,14 +168,32 @@ def test_repair_makes_a_damaged_index_again_and_says_what_it_cannot(run: Run, tm
         assert shown.status == 1
         assert str(index) in shown.err and "stream repair" in shown.err
     shown = run("stream", "verify", "s")
-    assert shown.status == 1 and "no index record for this place" in shown.out
+    assert shown.status == 1 and f"{index}, byte 124: no index record for chunk 4" in shown.out
     assert run("publish", "s", stdin='{"body": "m"}\n').status == 1
     shown = run("stream", "repair", "s")
     assert shown.status == 0 and f"repaired: {index}" in shown.out
+    flip(index, 148, 7)
+    (said,) = run("stream", "repair", "s", "--json").json
+    assert said["stream"] == "s" and said["damaged"] == []
+    assert [each["path"] for each in said["repaired"]] == [str(index)]
+    assert run("stream", "repair", "s", "--json").json == [{"stream": "s", "repaired": [], "damaged": []}]
     assert len(run("tail", "s", "--json").json) == 9
     flip(folder / f"{0:020d}.segment", 8 + 48 + 3, 0)
     shown = run("stream", "verify", "s")
     assert shown.status == 1 and "the Bloom filter of chunk 0 is not that of its messages" in shown.out
+
+
+def test_damaged_settings_are_told_as_other_damage(run: Run, tmp_path: Path) -> None:
+    run("stream", "create", "s")
+    settings = tmp_path / "root" / "streams" / "s" / "stream.json"
+    settings.write_bytes(b"{")
+    for command in ("verify", "repair"):
+        shown = run("stream", command, "s", "--json")
+        assert shown.status == 1
+        (said,) = shown.json
+        assert [damage["path"] for damage in said["damaged"]] == [str(settings)]
+        assert str(settings) in run("stream", command, "s").out
+        assert run("stream", command, "elsewhere", "--json").out == ""
 
 
 def flip(path: Path, byte: int, bit: int) -> None:
@@ -195,7 +213,7 @@ def test_verify_passes_a_whole_stream_and_names_each_damaged_place(run: Run, for
         "size_bytes": (foreign / f"{FIRST}.segment").stat().st_size - FILE_HEAD_BYTES,
     }
     (said,) = run("stream", "verify", foreign, "--json").json
-    assert said == {"stream": str(foreign), "checked": checked, "damaged_places": 0}
+    assert said == {"stream": str(foreign), "checked": checked, "damaged": []}
     segment = foreign / f"{FIRST}.segment"
     damaged = bytearray(segment.read_bytes())
     chunk = json.loads((OSIRIS / "osiris-64.json").read_text())["chunks"][2]
@@ -204,9 +222,10 @@ def test_verify_passes_a_whole_stream_and_names_each_damaged_place(run: Run, for
     shown = run("stream", "verify", foreign)
     assert shown.status == 1
     assert f"{segment}, byte {chunk['position']}" in shown.out
-    damage, said = run("stream", "verify", foreign, "--json").json
-    assert damage["position"] == chunk["position"]
-    assert said == {"stream": str(foreign), "checked": checked, "damaged_places": 1}
+    (said,) = run("stream", "verify", foreign, "--json").json
+    (damage,) = said.pop("damaged")
+    assert (damage["path"], damage["position"]) == (str(segment), chunk["position"])
+    assert said == {"stream": str(foreign), "checked": checked}
     assert run("stream", "dump", foreign).status == 1
 
 

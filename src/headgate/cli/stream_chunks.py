@@ -13,11 +13,12 @@ from headgate.cli.output import write_json, write_line, write_note, write_table
 from headgate.cli.remote import DEFAULT_PLACE, Place
 from headgate.cli.units import counted, shown_count, shown_size, shown_time
 from headgate.clock import now_ms
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, LogError
 
 if TYPE_CHECKING:
     from headgate.client import Client
     from headgate.client.inspect import DeliveredChunk
+    from headgate.log import Stream
     from headgate.log.format import ChunkHeader
     from headgate.log.inspect import ChunkDump, Damage
 
@@ -134,18 +135,20 @@ def verify(stream: StreamText, /, *, as_json: AsJson = False, place: Place = DEF
     Bloom filters are checked where the segment is sealed, and where the stream declares its filter source.
 
     Of a server's stream, which may be a RabbitMQ's: what it delivers up to the message that is the last at the start,
-    and that is said. Prints all that is wrong; exit status 1 if anything is. With --json, the last line says what was
-    checked and how many damaged places were found.
+    and that is said. Prints all that is wrong; exit status 1 if anything is. With --json, one object says what was
+    checked and what is wrong.
     """
     if place.is_server:
         with place.client() as client:
             return _verify_delivered(client, stream, as_json=as_json)
-    from headgate.log import resolve_stream
     from headgate.log.inspect import Damage, verify_stream
     from headgate.scan.declared import declared_values
 
     checked = _Checked(stream, as_json)
-    resolved = resolve_stream(stream, place.root)
+    resolved = _opened(stream, place)
+    if isinstance(resolved, Damage):
+        checked.damaged(resolved)
+        return checked.end()
     filter_values = None if resolved.settings is None else declared_values(resolved.settings)
     for found in verify_stream(resolved, filter_values=filter_values):
         if isinstance(found, Damage):
@@ -166,29 +169,49 @@ def repair(
     """Make index files that are damaged or missing again from their segments, and the seals of segments.
 
     Nobody may write the stream meanwhile. Bytes of a segment cannot be made again: those that are damaged are named
-    and left as they are. Exit status 1 if there are any.
+    and left as they are. Exit status 1 if there are any. With --json, one object says what was repaired and what is
+    damaged still.
     """
     if place.is_server:
         raise ConfigError(
             "--server: files are repaired where they lie; run `headgate stream repair` on the host of the server, with "
             "--root or the folder of the stream"
         )
-    from headgate.log import resolve_stream
     from headgate.log.inspect import Damage
     from headgate.log.repair import repair_stream
 
-    repaired = damaged = 0
-    for found in repair_stream(resolve_stream(stream, place.root), now_ms=now_ms(), cut=cut):
-        is_damage = isinstance(found, Damage)
-        damaged += is_damage
-        repaired += not is_damage
-        text = found.reason if isinstance(found, Damage) else found.change
-        if as_json:
-            write_json({"path": str(found.path), "repaired": not is_damage, "reason": text})
+    repaired: list[dict[str, object]] = []
+    damages: list[dict[str, object]] = []
+    resolved = _opened(stream, place)
+    for found in [resolved] if isinstance(resolved, Damage) else repair_stream(resolved, now_ms=now_ms(), cut=cut):
+        if isinstance(found, Damage):
+            damages.append(_described(found))
         else:
-            write_line(f"{'damaged' if is_damage else 'repaired'}: {found}")
-    write_note(f"{counted(repaired, 'file')} repaired, {counted(damaged, 'damaged place')} left")
-    return 1 if damaged else 0
+            repaired.append({"path": str(found.path), "change": found.change})
+        if not as_json:
+            write_line(f"{'damaged' if isinstance(found, Damage) else 'repaired'}: {found}")
+    if as_json:
+        write_json({"stream": stream, "repaired": repaired, "damaged": damages})
+    write_note(f"{counted(len(repaired), 'file')} repaired, {counted(len(damages), 'damaged place')} left")
+    return 1 if damages else 0
+
+
+def _opened(stream: str, place: Place) -> Stream | Damage:
+    """A stream of this machine; what is wrong with its settings where they are damaged."""
+    from headgate.broker.troubles import is_damage
+    from headgate.log import resolve_stream
+    from headgate.log.inspect import Damage
+
+    try:
+        return resolve_stream(stream, place.root)
+    except LogError as error:
+        if not is_damage(error):
+            raise
+        return Damage(error.path, error.position, error.reason)
+
+
+def _described(found: Damage) -> dict[str, object]:
+    return {"path": str(found.path), "position": found.position, "reason": found.reason}
 
 
 def _verify_delivered(client: Client, stream: str, *, as_json: bool) -> int:
@@ -217,12 +240,13 @@ def _verify_delivered(client: Client, stream: str, *, as_json: bool) -> int:
 
 
 class _Checked:
-    """What was looked at, and what of it is wrong, which is written at once."""
+    """What was looked at, and what of it is wrong."""
 
     def __init__(self, stream: str, as_json: bool) -> None:
         self._stream = stream
         self._as_json = as_json
-        self._chunks = self._size_bytes = self._damages = 0
+        self._chunks = self._size_bytes = 0
+        self._damages: list[dict[str, object]] = []
         self.records = 0
 
     def add(self, header: ChunkHeader, size_bytes: int) -> None:
@@ -232,20 +256,18 @@ class _Checked:
         self._size_bytes += size_bytes
 
     def damaged(self, found: Damage) -> None:
-        """Write what is wrong."""
-        self._damages += 1
-        if self._as_json:
-            write_json({"path": str(found.path), "position": found.position, "reason": found.reason})
-        else:
+        """Write what is wrong; in JSON in the end."""
+        self._damages.append(_described(found))
+        if not self._as_json:
             write_line(str(found))
 
     def end(self, more: dict[str, object] | None = None) -> int:
         """Write the sum, in JSON with `more`; gives the exit status."""
         if self._as_json:
             checked = {"chunks": self._chunks, "records": self.records, "size_bytes": self._size_bytes}
-            write_json({"stream": self._stream, "checked": checked, "damaged_places": self._damages, **(more or {})})
+            write_json({"stream": self._stream, "checked": checked, "damaged": self._damages, **(more or {})})
         write_note(
             f"{counted(self._chunks, 'chunk')}, {counted(self.records, 'record')}, {shown_size(self._size_bytes)} "
-            "checked: " + (counted(self._damages, "damaged place") if self._damages else "all is well")
+            "checked: " + (counted(len(self._damages), "damaged place") if self._damages else "all is well")
         )
         return 1 if self._damages else 0

@@ -17,7 +17,7 @@ from headgate.cli.units import shown_time
 from headgate.client import Client
 from headgate.clock import now_ms
 from headgate.errors import ResourceNotFoundError, StreamLockedError
-from headgate.log import list_streams, resolve_stream
+from headgate.log import Stream, list_streams, resolve_stream, stream_folder
 from headgate.log.format import ChunkType
 from headgate.log.lock import LOCK_NAME
 from headgate.log.root import lock_root, server_lock_folder, set_aside
@@ -332,6 +332,25 @@ def test_a_served_root_that_cannot_be_asked_names_its_server(real: RunningServer
     assert refused.status == 1 and "headgate stream rm --server ADDRESS kept" in refused.err
     assert resolve_stream("kept", root).name == "kept"
     assert run("stream", "rm", "kept", "--root", root).status == 0
+
+
+@pytest.mark.parametrize("place", ["--root", "--server"])
+def test_a_stream_with_damaged_settings_is_deleted_by_force_only(real: RunningServer, run: Run, place: str) -> None:
+    address = f"127.0.0.1:{real.ports['stream']}"
+    root = real.context.settings.root
+    where = (place, {"--root": root, "--server": address}[place])
+    folder = stream_folder(root, "broken")
+    # Made by somebody else, and so not open in the server.
+    Stream.create(folder, name="broken", now_ms=0)
+    (folder / "stream.json").write_bytes(b"{")
+    refused = run("stream", "rm", "broken", *where)
+    assert refused.status == 1
+    assert "stream.json" in refused.err and "--force" in refused.err
+    assert folder.exists()
+    assert run("stream", "rm", "broken", *where, "--force").status == 0
+    assert not folder.exists()
+    assert run("stream", "create", "broken", "--server", address).status == 0
+    assert run("stream", "rm", "broken", *where).status == 0
 
 
 def test_no_server_takes_a_root_while_a_stream_of_it_is_deleted(

@@ -196,6 +196,18 @@ def test_damaged_settings_are_told_as_other_damage(run: Run, tmp_path: Path) -> 
         assert run("stream", command, "elsewhere", "--json").out == ""
 
 
+def test_a_stream_with_damaged_settings_is_deleted_by_force_only(run: Run, tmp_path: Path) -> None:
+    run("stream", "create", "a/b")
+    folder = tmp_path / "root" / "streams" / "a%2Fb"
+    (folder / "stream.json").write_bytes(b"")
+    refused = run("stream", "rm", "a/b")
+    assert refused.status == 1
+    assert str(folder / "stream.json") in refused.err and "headgate stream rm --force" in refused.err
+    assert run("stream", "rm", "a/b", "--force").status == 0
+    assert not folder.exists()
+    assert run("stream", "ls").status == 0
+
+
 def flip(path: Path, byte: int, bit: int) -> None:
     raw = bytearray(path.read_bytes())
     raw[byte] ^= 1 << bit

@@ -176,6 +176,14 @@ class Broker:
         self._tell(stream.name, touched)
         return messages
 
+    def delete_damaged_stream(self, name: str) -> None:
+        """Delete a stream that cannot be opened, and so has no publishers and consumers; errors of `delete_stream`."""
+        left = self.catalogue.delete_damaged(name)
+        if left is not None:
+            self._remove_files(left)
+        self.exchanges.forget_queue(name)
+        self.counters.streams_deleted += 1
+
     def _remove_files(self, folder: Path) -> None:
         """Large files take long to go; whatever is left when the broker ends, the next one removes."""
         remove = functools.partial(shutil.rmtree, folder, ignore_errors=True)

@@ -139,6 +139,13 @@ class Catalogue:
         self.forget(stream)
         return set_aside(self.root, stream.stream.path)
 
+    def delete_damaged(self, name: str) -> Path | None:
+        """`delete` for a stream that cannot be opened. Raises StreamLockedError, LogError."""
+        folder = stream_folder(self.root, name)
+        with StreamLock.acquire(folder, now_ms=self._now_ms()):
+            self.troubles.forget(name)
+            return set_aside(self.root, folder)
+
     def _on_disk(self, name: str) -> Stream | None:
         try:
             stream = Stream.open(stream_folder(self.root, name))

@@ -149,7 +149,8 @@ def rm(
     /,
     *,
     force: Annotated[
-        bool, Parameter(negative=(), help="Also while clients of a Headgate server use it; they are told.")
+        bool,
+        Parameter(negative=(), help="Also while clients of a Headgate server use it, who are told; also if damaged."),
     ] = False,
     place: Place = DEFAULT_PLACE,
 ) -> int:
@@ -162,27 +163,48 @@ def rm(
         return 0
     import shutil
 
-    from headgate.errors import StreamLockedError, StreamReadOnlyError
-    from headgate.log import resolve_stream
+    from headgate.errors import StreamLockedError
     from headgate.log.lock import StreamLock
     from headgate.log.manifest import root_of
     from headgate.log.root import lock_root, set_aside
 
-    found = resolve_stream(stream, place.root)
-    if found.is_foreign:
-        raise StreamReadOnlyError("the stream was written by another broker: it is only read here", path=found.path)
-    folder = found.path.resolve()
+    folder, name = _to_delete(stream, place.root, force=force)
     root = root_of(folder)
     try:
         held = lock_root(root, now_ms=now_ms())
     except StreamLockedError as error:
-        delete_where_served(place, root, found.name, error, force=force)
+        delete_where_served(place, root, name, error, force=force)
         return 0
     with held, StreamLock.acquire(folder, now_ms=now_ms()):
         aside = set_aside(root, folder)
     if aside is not None:
         shutil.rmtree(aside)
     return 0
+
+
+def _to_delete(stream: str, root: Path, *, force: bool) -> tuple[Path, str]:
+    """The folder of a stream, and its name. Raises StreamReadOnlyError for a foreign one, LogError.
+
+    With `force` the settings of the stream may be damaged: the name is that which its folder stands for then.
+    """
+    from headgate.broker.troubles import is_damage
+    from headgate.errors import StreamReadOnlyError
+    from headgate.log import resolve_stream
+    from headgate.log.root import name_of_folder
+
+    try:
+        found = resolve_stream(stream, root)
+    except LogError as error:
+        if not is_damage(error):
+            raise
+        if not force:
+            reason = f"{error.reason}; headgate stream rm --force deletes it as it is"
+            raise LogError(reason, path=error.path, position=error.position) from error
+        folder = error.path.parent.resolve()
+        return folder, name_of_folder(folder)
+    if found.is_foreign:
+        raise StreamReadOnlyError("the stream was written by another broker: it is only read here", path=found.path)
+    return found.path.resolve(), found.name
 
 
 @commands.command

@@ -8,7 +8,7 @@
     GET    /api/overview            the server and the user who asks
     GET    /api/streams, /api/consumers, /api/offsets, /api/connections, /api/users
     GET    /api/streams/NAME        one stream with all that its files say, which are read for it
-    DELETE /api/streams/NAME        delete it; 409 while somebody uses it, unless the query says force=true
+    DELETE /api/streams/NAME        delete it; 409 while it is used, or damaged, unless the query says force=true
     PUT    /api/users/NAME          make or change a user: {"password", "tags", "permissions": {"configure", …}}
     DELETE /api/users/NAME
 
@@ -35,8 +35,16 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from headgate.broker.troubles import is_damage
 from headgate.broker.users import Permission
-from headgate.errors import AccessRefusedError, AuthenticationError, BrokerError, HeadgateError, ResourceNotFoundError
+from headgate.errors import (
+    AccessRefusedError,
+    AuthenticationError,
+    BrokerError,
+    HeadgateError,
+    LogError,
+    ResourceNotFoundError,
+)
 from headgate.log.inspect import stream_info
 from headgate.protocols.sasl import Plain
 from headgate.server.connections import ip_address
@@ -267,9 +275,18 @@ class _Site:
             broker.users.check(user, Permission.CONFIGURE, name)
         except AccessRefusedError as error:
             raise _RefusedError(403, str(error)) from error
-        stream = broker.catalogue.get(name)
+        is_forced = request.query_params.get("force") == "true"
+        try:
+            stream = broker.catalogue.get(name)
+        except LogError as error:
+            if not is_damage(error):
+                raise
+            if not is_forced:
+                raise _RefusedError(409, str(error)) from error
+            broker.delete_damaged_stream(name)
+            return _json({"messages": None})
         used_by = users_of(broker, stream)
-        if used_by and request.query_params.get("force") != "true":
+        if used_by and not is_forced:
             raise _RefusedError(409, f"stream {name!r} is in use by {', '.join(used_by)}")
         return _json({"messages": broker.delete_stream(stream)})
 

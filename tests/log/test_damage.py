@@ -247,8 +247,47 @@ def test_damage_of_more_than_the_last_chunk_is_given_up_only_on_request(tmp_path
     assert caught.value.path == path
     found = list(repair_stream(stream, now_ms=0))
     assert all(isinstance(each, Damage) and each.path == path for each in found) and found
-    [repaired] = repair_stream(stream, now_ms=0, cut=True)
-    assert str(repaired) == f"{stream.path / index_name(0)}: the index was damaged, made again with 3 records"
+    assert [str(each) for each in repair_stream(stream, now_ms=0, cut=True)] == [
+        f"{path}: cut at byte {positions[3]}, 3 chunks given up",
+        f"{stream.path / index_name(0)}: the index was damaged, made again with 3 records",
+    ]
+    with Writer.open(stream, now_ms=0) as writer:
+        writer.append([(b"new", None)], now_ms=0)
+    assert [body for _, body in read_messages(stream)] == [b"m0", b"m1", b"m2", b"new"]
+
+
+def test_who_has_mapped_a_segment_that_is_cut_keeps_it_and_follows_the_new_one(tmp_path: Path) -> None:
+    stream = Stream.create(tmp_path / "s", name="s", now_ms=0)
+    with Writer.open(stream, now_ms=0) as writer:
+        for number in range(6):
+            writer.append([(bytes([number]) * 9_000, None)], now_ms=0)
+    path = stream.path / segment_name(0)
+    with stream.segments()[0].open() as reader:
+        positions = reader.chunks().position.tolist()
+        assert reader.map_to(positions[5]) >= positions[5]
+        view = reader.read(positions[4], positions[5])
+        whole = view.tobytes()
+        flip(path, positions[3] + 48 + 16 + 5)
+        assert [each for each in repair_stream(stream, now_ms=0, cut=True) if isinstance(each, Damage)] == []
+        with Writer.open(stream, now_ms=0) as writer:
+            # Where the mapped file was truncated, this would end the process.
+            assert view.tobytes() == whole
+            writer.append([(b"new", None)], now_ms=0)
+            assert reader.chunks(refresh=True).chunk_id.tolist() == [0, 1, 2, 3]
+            header = reader.header(3)
+            assert b"new" in reader.read(positions[3], positions[3] + header.size_bytes).tobytes()
+
+
+def test_a_cut_that_was_interrupted_is_what_a_crash_leaves(tmp_path: Path) -> None:
+    stream = stream_of(tmp_path / "s", 6)
+    path = stream.path / segment_name(0)
+    with stream.segments()[0].open() as reader:
+        positions = reader.chunks().position.tolist()
+    flip(path, positions[3] + 48 + 16 + 5)
+    repairs = repair_stream(stream, now_ms=0, cut=True)
+    assert next(repairs).path == path
+    repairs.close()
+    assert [body for _, body in read_messages(stream)] == [b"m0", b"m1", b"m2"]
     with Writer.open(stream, now_ms=0) as writer:
         writer.append([(b"new", None)], now_ms=0)
     assert [body for _, body in read_messages(stream)] == [b"m0", b"m1", b"m2", b"new"]

@@ -98,14 +98,40 @@ def replace_file(path: Path, content: bytes, *, flushed: bool = True) -> None:
 
     Raises StorageFullError, StreamReadOnlyError or LogError; then the old content stays.
     """
+
+    def write(descriptor: int) -> None:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+
+    _replace(path, write, flushed=flushed)
+
+
+def replace_by_start(path: Path, size: int) -> None:
+    """`replace_file` with the first bytes of the file itself: who has mapped it keeps all of the old one.
+
+    A mapping of a file that is truncated kills who reads behind the cut.
+    """
+
+    def write(descriptor: int) -> None:
+        with path.open("rb") as file:
+            copied = 0
+            while copied < size:
+                sent = os.sendfile(descriptor, file.fileno(), copied, size - copied)
+                if not sent:
+                    raise OSError(errno.EIO, "the file became shorter")
+                copied += sent
+
+    _replace(path, write, flushed=True)
+
+
+def _replace(path: Path, write: Callable[[int], None], *, flushed: bool) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}{NEW_SUFFIX}")
     try:
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
             try:
-                rest = memoryview(content)
-                while rest:
-                    rest = rest[os.write(descriptor, rest) :]
+                write(descriptor)
                 if flushed:
                     os.fsync(descriptor)
             finally:

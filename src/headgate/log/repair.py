@@ -16,7 +16,7 @@ from pathlib import Path
 
 from headgate.errors import CorruptChunkError, CorruptSidecarError, StreamReadOnlyError
 from headgate.log.checksums import crc_of_range
-from headgate.log.files import replace_file
+from headgate.log.files import replace_by_start, replace_file
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
     FILE_HEAD_BYTES,
@@ -50,7 +50,7 @@ def repair_stream(stream: Stream, *, now_ms: int, cut: bool = False, wait: Wait 
     """Make indexes and seals of a stream again that are missing or do not fit their segments; holds its lock meanwhile.
 
     Yields what was repaired, and a Damage for what cannot be. `cut` gives up what lies behind a damaged chunk of the
-    last segment: else it is a Damage. Reads every chunk. Raises StreamLockedError,
+    last segment, by a new file: else it is a Damage. Reads every chunk. Raises StreamLockedError,
     StreamReadOnlyError for a foreign folder, StorageFullError and LogError.
     """
     if stream.is_foreign:
@@ -74,6 +74,10 @@ def _repair_segment(segment: Segment, *, cut: bool) -> Iterator[Repair | Damage]
     if seal is not None and zlib.crc32(chunks.index) != seal.index_crc:
         yield Damage(segment.segment_path, None, "chunk headers are not what they were when the segment was sealed")
         return
+    if chunks.given_up:
+        # Before the index: records of chunks behind the end of the segment are passed over, as a crash leaves them.
+        replace_by_start(segment.segment_path, chunks.stop)
+        yield Repair(segment.segment_path, f"cut at byte {chunks.stop}, {chunks.given_up} chunks given up")
     yield from _repair_index(segment, chunks.index)
     if segment.is_sealed and not chunks.damages:
         yield from _repair_seal(segment, seal)
@@ -102,12 +106,17 @@ def _repair_seal(segment: Segment, seal: Seal | None) -> Iterator[Repair | Damag
 
 
 class _Chunks:
-    """The index that a segment should have, from its chunks; `is_cut`: behind some place they cannot be found."""
+    """The index that a segment should have, from its chunks, which end at the byte `stop`.
+
+    `is_cut`: behind some place they cannot be found. `given_up` chunks that the index names lie behind the last one.
+    """
 
     def __init__(self, segment: Segment, *, cut: bool) -> None:
         self._segment = segment
         self._cuts = cut
         self.is_cut = False
+        self.given_up = 0
+        self.stop = FILE_HEAD_BYTES
         self.damages: list[Damage] = []
         descriptor = os.open(segment.segment_path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -146,6 +155,7 @@ class _Chunks:
                 self.damages.append(damage)
             yield encode_index_record(header.chunk_id, header.timestamp_ms, header.epoch, position, header.chunk_type)
             position, expected = stop, header.next_chunk_id
+            self.stop = stop
         if segment.stop_offset is not None and expected != segment.stop_offset:
             next_name = segment_name(segment.stop_offset)
             self._stop(Damage(path, size, f"ends at offset {expected}, and {next_name} is the next segment"), count)
@@ -159,7 +169,10 @@ class _Chunks:
             path = self._segment.index_path
             index_bytes = path.stat().st_size if path.exists() else 0
             named = (index_bytes - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
-            if named <= count or self._cuts:
+            if named <= count:
+                return
+            if self._cuts:
+                self.given_up = named - count
                 return
             damage = Damage(
                 damage.path, damage.position, f"{damage.reason}; --cut gives up {named - count} chunks from here on"

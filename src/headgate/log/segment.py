@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.errors import CorruptChunkError, OffsetOutOfRangeError
+from headgate.errors import CorruptChunkError, LogError, OffsetOutOfRangeError
 from headgate.log.checksums import crc_of_range, crcs_of_ranges, first_mismatch
 from headgate.log.ending import HELP, Ending, OpenPair, find_ending
 from headgate.log.format import (
@@ -40,6 +40,7 @@ from headgate.log.format import (
     windows,
 )
 from headgate.log.seal import Seal, read_seal
+from headgate.log.settings import check_identity
 from headgate.log.table import ChunkTable, GrowingTable
 
 _WINDOW_BYTES = 1 << 20
@@ -324,21 +325,31 @@ class SegmentReader:
         """The index was deleted or replaced: go on with the files that are there now, if there are any.
 
         Retention deletes a pair for good. A recovery deletes a newest pair without a chunk, and a writer makes it
-        again; a repair replaces an index.
+        again; a repair replaces an index, and a last segment that it cuts.
         """
         try:
             opened = _open_pair(self._index_path, self.path)
         except FileNotFoundError:
             return os.fstat(self._index_fd)
-        # Another segment with chunks is that of a stream that was made again.
-        is_followed = not len(self._rows.table) or os.path.sameopenfile(opened[1], self._fd)
+        # Another segment with chunks may be that of a stream that was made again.
+        is_same = os.path.sameopenfile(opened[1], self._fd)
+        is_followed = is_same or not len(self._rows.table) or self._stream_is_there()
         for descriptor in (self._index_fd, self._fd) if is_followed else opened:
             os.close(descriptor)
         if is_followed:
             self._index_fd, self._fd = opened
             self._rows = GrowingTable(ChunkTable.of(np.empty(0, dtype=INDEX_DTYPE)))
             self._loaded, self._extent = False, None
+            if not is_same:
+                self._mapping = None
         return os.fstat(self._index_fd)
+
+    def _stream_is_there(self) -> bool:
+        try:
+            check_identity(self.segment.folder, self.segment.identity, name=self.segment.folder.name)
+        except LogError:
+            return False
+        return True
 
     def extent(self, table: ChunkTable) -> tuple[int, int, int]:
         """Rows of a table that `chunks` gave, byte behind its last chunk, offset behind its last record."""

@@ -394,6 +394,24 @@ def test_a_stream_that_was_made_again_is_an_error(client: Client, address: str) 
     assert [part.within for part in partition.ranges] == [OffsetRange(0, 8)]
 
 
+@pytest.mark.usefixtures("served")
+def test_a_batch_read_of_a_stream_that_was_made_again_is_an_error(client: Client, address: str) -> None:
+    name = f"again-{secrets.token_hex(4)}"
+    client.create_stream(name)
+    publish(client, name, range(5))
+    reader = ServerBatchReader(stream_schema(("offset",), ()), {"server": address, "stream": name})
+    (planned,) = reader.partitions()
+    before = client.statistics(name).identity
+    assert sum(batch.num_rows for batch in reader.read(planned)) == 5
+    client.delete_stream(name)
+    client.create_stream(name)
+    publish(client, name, range(8))
+    with pytest.raises(StreamReplacedError, match=str(before)):
+        list(reader.read(planned))
+    forgiving = {"server": address, "stream": name, "fail_on_data_loss": "false"}
+    assert list(ServerBatchReader(stream_schema(("offset",), ()), forgiving).read(planned))
+
+
 def test_a_streaming_read_has_no_end(address: str, stream: str) -> None:
     with pytest.raises(ConfigError, match="has no end"):
         stream_reader(address, stream, end="5")

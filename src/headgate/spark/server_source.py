@@ -53,12 +53,16 @@ class ServerBatchReader(DataSourceReader):
         with Client.connect(server_of(self._options), keep=True) as client:
             streams = find_server_streams(client, self._options)
             check_server_start(client, self._options, streams, now_ms=self._now_ms)
+            identities = {stream: _identity(client, stream) for stream in streams}
             found = server_ranges(client, self._options, streams, now_ms=self._now_ms)
         ranges = {stream: self._pushed.narrowed(within) for stream, within in found.items()}
         request = scan_request(self._options, now_ms=self._now_ms)
         self._scan.plan(ranges, self._pushed.descriptions)
         label = f"batch-{range_digest(ranges)}"
-        return list(plan_server_partitions(self._options, ranges, request=request, label=label, scan=self._scan))
+        partitions = plan_server_partitions(
+            self._options, ranges, request=request, label=label, scan=self._scan, identities=identities
+        )
+        return list(partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition; called once per attempt of a task."""

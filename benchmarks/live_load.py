@@ -78,7 +78,7 @@ class Window:
         return {
             "cpu": process_cpu_s(self._server_pid),
             "waited": process_waited_s(self._server_pid),
-            "client_cpu": process_cpu_s(self._client_pid),
+            "client_cpu": process_cpu_s(self._client_pid, descendants=False),
             "seconds": time.monotonic(),
         }
 
@@ -245,8 +245,8 @@ def run_load(
     return result
 
 
-def process_cpu_s(pid: int) -> float:
-    """Processor time of a process and its descendants, those that ended included, in seconds."""
+def process_cpu_s(pid: int, *, descendants: bool = True) -> float:
+    """Processor time of a process in seconds, and of its descendants, those that ended included."""
     children: dict[int, list[int]] = {}
     ticks: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
@@ -255,12 +255,13 @@ def process_cpu_s(pid: int) -> float:
         except OSError:  # it ended meanwhile
             continue
         children.setdefault(int(fields[1]), []).append(int(folder.name))
-        ticks[int(folder.name)] = sum(map(int, fields[11:15]))
+        ticks[int(folder.name)] = sum(map(int, fields[11 : 15 if descendants else 13]))
     total, waiting = 0, [pid]
     while waiting:
         one = waiting.pop()
         total += ticks.get(one, 0)
-        waiting += children.get(one, [])
+        if descendants:
+            waiting += children.get(one, [])
     return total / os.sysconf("SC_CLK_TCK")
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headgate.spark.pipeline.statements import columns_of_statement
@@ -100,7 +102,7 @@ def test_spark_accepts_these_statements(spark: SparkSession) -> None:
         for sql in ACCEPTED:
             try:
                 spark.sql(sql)
-            except Exception as error:
+            except PySparkException as error:
                 wrong[sql] = str(error).splitlines()[0]
     finally:
         spark.catalog.dropTempView("s")
@@ -120,3 +122,18 @@ def test_no_example_of_a_function_of_spark_is_refused(spark: SparkSession) -> No
             sql = f"SELECT {example}" if re.search(r"\bFROM\b", example) else f"SELECT {example} FROM s"
             assert refused(sql) == [], sql
     assert tried > 600
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_no_word_that_stands_for_a_value_of_its_own_is_refused(spark: SparkSession) -> None:
+    words = {row[0].lower() for row in spark.sql("SELECT keyword FROM sql_keywords()").collect()}
+    words |= {row[0].rpartition(".")[2] for row in spark.sql("SHOW FUNCTIONS").collect()}
+    values = []
+    for word in sorted(word for word in words if word.isidentifier()):
+        with contextlib.suppress(PySparkException):
+            spark.sql(f"SELECT {word}")
+            values.append(word)
+    assert {"current_user", "current_date", "null"} < set(values)
+    for word in values:
+        assert refused(f"SELECT {word} FROM s") == []

@@ -42,8 +42,9 @@ _BEHIND = (
     | _words(") , [ : AS FROM AND OR NOT IS IN LIKE ILIKE RLIKE BETWEEN THEN ELSE END WHEN ASC DESC NULLS")
 )
 _NO_COLUMNS = _words(
-    "all null true false default user session_user current_user current_date current_time current_timestamp "
-    "localtime localtimestamp current_catalog current_database current_schema grouping__id interval rows range "
+    "all null true false default interval rows range grouping__id user session_user current_user current_path "
+    "current_catalog current_database current_schema current_date current_time current_timestamp "
+    "localtime localtimestamp "
     "year quarter month week day dayofyear hour minute second millisecond microsecond "
     "years quarters months weeks days hours minutes seconds milliseconds microseconds"
 )

@@ -1,4 +1,4 @@
-"""Consumers: who reads a stream, with which filters, and how much credit is left. What they share is in `scan.shared`.
+"""Consumers: who reads a stream, with which filters, and how much credit is left. What they share is in `scan.fetch`.
 
 A consumer is an offset. It reads on (`scan`, in any thread) while it has credit and nothing pending; what was found is
 pending until it is taken (`take`), and each message or chunk that is taken uses credit. What a filter drops uses none.
@@ -24,7 +24,7 @@ from headgate.errors import LogError
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
 from headgate.scan import ScanBatch, ScanCounters, ScanRequest
-from headgate.scan.shared import ChunkPortion, Portion, SharedLog, SharedReader, SharedReads
+from headgate.scan.fetch import ChunkPortion, Portion, SharedLog, SharedReader, SharedReads
 
 if TYPE_CHECKING:
     from headgate.broker.groups import Group

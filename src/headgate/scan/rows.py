@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.log import SegmentReader
-from headgate.scan.decide import Decider
+from headgate.scan.decide import DecideBuffers, Decider
 from headgate.scan.match_index.entries import WantedEntries, cut, read_entries, wanted_entries
 from headgate.scan.match_index.lookup import Answer, MatchIndex
 from headgate.scan.reading import WINDOW_BYTES, ScanBatch, read_in_full
@@ -53,16 +53,17 @@ def read_rows(
     request: ScanRequest,
     within: OffsetRange,
     counters: ScanCounters,
-    index: MatchIndex,
+    index: MatchIndex | None,
+    buffers: DecideBuffers | None = None,
 ) -> Iterator[ScanBatch]:
     """The messages of the chunks in `rows` of the reader's table, in order, that lie `within` and pass the filter.
 
-    `index` is asked first. Batches, errors and memory: those of `read_in_full`, and a few megabytes of the index.
+    `index` is asked first; `buffers` are room that is used again. Batches, errors and memory: those of `read_in_full`, and a few megabytes of the index.
     """
     if len(rows):
         _map(reader, rows)
-    decider = Decider(request, within)
-    if not index.is_asked:
+    decider = Decider(request, within, buffers or DecideBuffers())
+    if index is None or not index.is_asked:
         yield from read_in_full(reader, rows, decider, counters)
         return
     for answer in index.answers(reader, rows, within):

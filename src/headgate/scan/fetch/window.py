@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError
+from headgate.evaluate.filter import Filter
 from headgate.log import ChunkHeaders, ChunkType
 from headgate.log.build import gather
-from headgate.log.format import HEADER_DTYPE
-from headgate.scan.decide import Decider
+from headgate.log.format import CHUNK_HEADER_BYTES, HEADER_DTYPE
+from headgate.scan.decide import DecideBuffers, Decider
 from headgate.scan.reading import ScanBatch, Window, open_window, read_window
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
-from headgate.scan.shared.filters import NO_FILTER
-from headgate.scan.shared.reads import SharedReads
-from headgate.scan.shared.segments import OpenSegment, SegmentView
-from headgate.scan.shared.tiles import Tile
+from headgate.scan.fetch.filters import NO_FILTER
+from headgate.scan.fetch.places import Place
+from headgate.scan.fetch.portions import ChunkColumns, ChunkPortion, Portion
+from headgate.scan.fetch.reads import SharedReads
+from headgate.scan.fetch.segments import OpenSegment, SegmentView
+from headgate.scan.fetch.tiles import Tile
 from headgate.scan.stage_one import ChunkSelector
-
-if TYPE_CHECKING:
-    from headgate.scan.decide import DecideBuffers
-    from headgate.scan.shared.log import Place
 
 Int64Array = NDArray[np.int64]
 
@@ -48,9 +46,21 @@ class LoadedRows:
     content: Window
     sizes: Int64Array
 
+    def chunks(self, numbers: Int64Array | slice) -> ChunkColumns:
+        """Some of them as they are stored."""
+        found, headers = self.content.chunks, self.content.headers
+        starts = found.data_starts[numbers]
+        return ChunkColumns(
+            found.data,
+            starts - headers["bloom_length"][numbers] - CHUNK_HEADER_BYTES,
+            starts,
+            found.data_lengths[numbers],
+            found.chunk_ids[numbers],
+        )
+
 
 @dataclass(slots=True)
-class Verdict:
+class Kept:
     """The messages of a window that one filter keeps; `chunks_hit` is the number of chunks they lie in.
 
     `malformed` are the offsets, ascending, of what was found to be no AMQP message.
@@ -58,14 +68,14 @@ class Verdict:
 
     batches: tuple[ScanBatch, ...]
     chunks_hit: int
-    kept_messages: int
+    message_count: int
     malformed: Int64Array
 
     @staticmethod
-    def of(batches: list[ScanBatch], chunk_ids: Int64Array, malformed: Int64Array) -> Verdict:
-        """The verdict of batches over the chunks of a window."""
+    def of(batches: list[ScanBatch], chunk_ids: Int64Array, malformed: Int64Array) -> Kept:
+        """The messages of batches over chunks of these ids."""
         hit = sum(chunks_hit(chunk_ids, batch.offsets) for batch in batches)
-        return Verdict(tuple(batches), hit, sum(len(batch) for batch in batches), malformed)
+        return Kept(tuple(batches), hit, sum(len(batch) for batch in batches), malformed)
 
 
 @dataclass(slots=True)
@@ -187,111 +197,138 @@ def decide_window(
     return found, _concatenated(malformed), fault
 
 
-class SharedWindow(Tile):
-    """The chunks of a tile for all readers. Safe for several threads.
+class SharedChunks:
+    """Some chunks in memory, and what stage 1 and single filters keep of them. Safe for several threads.
 
-    Whoever asks first reads and decides; others wait for that and take the result. Its chunks are numbered; those
-    without messages do not count. All calls that are given a `place` in its segment raise CorruptChunkError for a
-    header that is none.
+    Whoever asks first decides; others wait for that and take the result. The chunks are numbered; those without
+    messages do not count. `charge` is called with the bytes of every result that is kept; `are_checked` says that their
+    checksums were compared.
     """
 
-    __slots__ = (
-        "_chunk_ids",
-        "_is_damaged",
-        "_is_sound",
-        "_loaded",
-        "_lock",
-        "_outline",
-        "_picks",
-        "_reads",
-        "_size_bytes",
-        "_verdicts",
-    )
+    __slots__ = ("_are_checked", "_charge", "_decided", "_is_damaged", "_lock", "_outline", "_picks", "loaded")
+
+    def __init__(
+        self,
+        loaded: LoadedRows,
+        outline: Outline,
+        *,
+        charge: Callable[[int], None] = lambda _: None,
+        are_checked: bool = False,
+    ) -> None:
+        self.loaded = loaded
+        self._outline = outline
+        self._charge = charge
+        self._lock = threading.Lock()
+        self._are_checked = are_checked
+        self._is_damaged = False
+        self._decided: dict[int, Kept] = {}
+        self._picks: dict[Hashable, Pick] = {}
+
+    @property
+    def chunk_ids(self) -> Int64Array:
+        """The ids of the chunks."""
+        return self._outline.chunk_ids
+
+    @property
+    def epochs(self) -> Int64Array:
+        """The epochs of their writers."""
+        return self._outline.headers.epoch
+
+    def pick(self, selector: ChunkSelector, first_chunk: int) -> Pick:
+        """The chunks from number `first_chunk` on that a reader has to look into; asked once for equal wishes."""
+        if first_chunk:
+            return self._outline.pick(selector, first_chunk)
+        with self._lock:
+            found = self._picks.get(selector.key)
+            if found is None:
+                found = self._picks[selector.key] = self._outline.pick(selector, 0)
+            return found
+
+    def portion(
+        self, pick: Pick, request: ScanRequest, number: int, start: int, next_offset: int, buffers: DecideBuffers
+    ) -> Portion | None:
+        """What a request keeps of picked chunks from the offset `start` on, `number` being that of its filter.
+
+        None if a chunk is damaged: readers find that out alone.
+        """
+        if not len(pick.chunks):
+            return Portion([], next_offset, replace(pick.counters))
+        kept = self._kept(request, number, buffers)
+        return None if kept is None else portion_of(kept, pick, self.chunk_ids, start, next_offset, request.filter)
+
+    def whole(self, pick: Pick, next_offset: int) -> ChunkPortion:
+        """The picked chunks as they are stored."""
+        counters = replace(pick.counters)
+        counters.bytes_read += pick.chunk_bytes
+        return ChunkPortion(next_offset, counters, self.loaded.chunks(pick.chunks))
+
+    def _kept(self, request: ScanRequest, number: int, buffers: DecideBuffers) -> Kept | None:
+        with self._lock:
+            if self._is_damaged:
+                return None
+            return self._decided.get(number) or self._decide(request, number, buffers)
+
+    def _decide(self, request: ScanRequest, number: int, buffers: DecideBuffers) -> Kept | None:
+        if self._are_checked and request.verify_checksums:
+            request = replace(request, verify_checksums=False)
+        content = self.loaded.content
+        batches, malformed, error = decide_window(content, request, EVERYWHERE, buffers, ScanCounters())
+        if error is not None:
+            self._is_damaged = True
+            return None
+        self._are_checked |= request.verify_checksums
+        kept = Kept.of(batches, self.chunk_ids, malformed)
+        if number >= NO_FILTER:
+            self._decided[number] = kept
+            self._charge(_ROW_BYTES * kept.message_count + malformed.nbytes)
+        return kept
+
+
+class SharedWindow(Tile):
+    """The chunks of a tile for all readers; whoever asks first reads them. Safe for several threads."""
+
+    __slots__ = ("_chunks", "_lock", "_reads", "_size_bytes")
 
     def __init__(self, segment_id: int, start_row: int, stop_row: int, view: SegmentView, reads: SharedReads) -> None:
         super().__init__(segment_id, start_row, stop_row, view)
         self._size_bytes = view.position_at(stop_row) - view.position_at(start_row)
         self._reads = reads
         self._lock = threading.Lock()
-        self._loaded: LoadedRows | None = None
-        self._outline: Outline | None = None
-        self._chunk_ids = np.empty(0, dtype=np.int64)
-        self._is_sound = self._is_damaged = False
-        self._verdicts: dict[int, Verdict] = {}
-        self._picks: dict[Hashable, Pick] = {}
+        self._chunks: SharedChunks | None = None
 
-    def load(self, place: Place) -> LoadedRows:
-        """Its chunks with messages."""
+    def chunks(self, place: Place) -> SharedChunks:
+        """Its chunks with messages. Raises CorruptChunkError for a header that is none."""
         with self._lock:
-            return self._load(place)
-
-    def first_chunk(self, place: Place) -> int:
-        """The number of the first chunk with messages from a place on."""
-        with self._lock:
-            if not len(self._chunk_ids):
-                self._load(place)
-            return int(np.searchsorted(self._chunk_ids, place.view.offset_at(place.row)))
-
-    def chunk_id(self, chunk: int) -> int:
-        """The id of a chunk by its number."""
-        return int(self._chunk_ids[chunk])
-
-    def pick(self, place: Place, selector: ChunkSelector, first_chunk: int) -> Pick:
-        """The chunks from number `first_chunk` on that a reader has to look into; asked once for equal wishes."""
-        with self._lock:
-            found = None if first_chunk else self._picks.get(selector.key)
-            if found is None:
-                if self._outline is None:
-                    self._load(place)
-                assert self._outline is not None
-                found = self._outline.pick(selector, first_chunk)
-                if not first_chunk:
-                    self._picks[selector.key] = found
-            return found
-
-    def verdict(self, place: Place, request: ScanRequest, number: int) -> Verdict | None:
-        """What a request keeps, `number` being that of its filter; None if a chunk of the window is damaged."""
-        with self._lock:
-            if self._is_damaged:
-                return None
-            return self._verdicts.get(number) or self._alone(place, request, number)
-
-    def part(self, verdict: Verdict, chunks: Int64Array, start: int) -> Verdict:
-        """What a verdict keeps of some chunks from the offset `start` on."""
-        return part_of(verdict, self._chunk_ids, chunks, start)
-
-    def _load(self, place: Place) -> LoadedRows:
-        if self._loaded is None:
-            loaded = load_rows(place.opened, place.view, user_rows(place.view, self.start_row, self.stop_row))
-            if self._outline is None:
-                self._outline = Outline.of(loaded)
-                self._chunk_ids = loaded.content.chunks.chunk_ids
-            self._loaded = loaded
-            self._charge(_WINDOW_BYTES + (0 if place.opened.segment.mappable else self._size_bytes))
-        return self._loaded
-
-    def _alone(self, place: Place, request: ScanRequest, number: int) -> Verdict | None:
-        if self._is_sound and request.verify_checksums:
-            request = replace(request, verify_checksums=False)
-        content = self._load(place).content
-        batches, malformed, error = decide_window(content, request, EVERYWHERE, self._reads.buffers, ScanCounters())
-        if error is not None:
-            self._is_damaged = True
-            return None
-        self._is_sound |= request.verify_checksums
-        verdict = Verdict.of(batches, self._chunk_ids, malformed)
-        if number >= NO_FILTER:
-            self._verdicts[number] = verdict
-            self._charge(_ROW_BYTES * verdict.kept_messages + malformed.nbytes)
-        return verdict
+            if self._chunks is None:
+                loaded = load_rows(place.opened, place.view, user_rows(place.view, self.start_row, self.stop_row))
+                self._chunks = SharedChunks(loaded, Outline.of(loaded), charge=self._charge)
+                self._charge(_WINDOW_BYTES + (0 if place.opened.segment.mappable else self._size_bytes))
+            return self._chunks
 
     def _charge(self, size_bytes: int) -> None:
         with self._reads.lock:
             self._reads.charge(self, size_bytes)
 
 
-def part_of(verdict: Verdict, chunk_ids: Int64Array, chunks: Int64Array, start: int) -> Verdict:
-    """What a verdict over the chunks of these ids keeps of some of them, by number, from the offset `start` on."""
+def portion_of(
+    kept: Kept, pick: Pick, chunk_ids: Int64Array, start: int, next_offset: int, wanted: Filter | None
+) -> Portion:
+    """What a filter keeps of the picked ones, at least one, of the chunks of these ids, from the offset `start` on."""
+    counters = replace(pick.counters)
+    counters.messages_evaluated = pick.record_count
+    if not pick.is_all or start > chunk_ids[0]:
+        kept = part_of(kept, chunk_ids, pick.chunks, start)
+        counters.messages_evaluated -= max(0, start - int(chunk_ids[pick.chunks[0]]))
+    counters.messages_matched = kept.message_count
+    counters.messages_malformed = len(kept.malformed)
+    counters.bytes_read = pick.chunk_bytes
+    if wanted is not None:
+        counters.chunks_without_match = len(pick.chunks) - kept.chunks_hit
+    return Portion(list(kept.batches), next_offset, counters)
+
+
+def part_of(kept: Kept, chunk_ids: Int64Array, chunks: Int64Array, start: int) -> Kept:
+    """The kept messages that lie in some of the chunks, by number, from the offset `start` on."""
     wanted = np.zeros(len(chunk_ids), dtype=np.bool_)
     wanted[chunks] = True
 
@@ -300,8 +337,8 @@ def part_of(verdict: Verdict, chunk_ids: Int64Array, chunks: Int64Array, start: 
         return within
 
     batches = []
-    for batch in verdict.batches:
-        kept = are_wanted(batch.offsets)
-        if kept.any():
-            batches.append(ScanBatch(batch.messages.take(kept), batch.offsets[kept], batch.timestamps_ms[kept]))
-    return Verdict.of(batches, chunk_ids, verdict.malformed[are_wanted(verdict.malformed)])
+    for batch in kept.batches:
+        rows = are_wanted(batch.offsets)
+        if rows.any():
+            batches.append(ScanBatch(batch.messages.take(rows), batch.offsets[rows], batch.timestamps_ms[rows]))
+    return Kept.of(batches, chunk_ids, kept.malformed[are_wanted(kept.malformed)])

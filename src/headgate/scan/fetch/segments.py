@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from headgate.log import ChunkHeaders, ChunkTable, Segment
 from headgate.log.sidecar import Sidecar
-from headgate.scan.shared.buffers import BufferPool
+from headgate.scan.fetch.buffers import BufferPool
 
 BLOCK_ROWS = 1024
 """Stage 1 goes over so many chunks at a time, from borders that are the same for all readers."""

@@ -1,20 +1,59 @@
-"""What a consumer's reads found and nobody has taken yet: columns over shared buffers, given out piece by piece."""
+"""What was found for a reader and not taken yet: columns over shared buffers, given out piece by piece."""
 
 from __future__ import annotations
 
 import bisect
+from abc import ABC, abstractmethod
 from collections import deque
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.batches import ChunkBatch
 from headgate.log import memory_of
-from headgate.scan import ScanBatch
-from headgate.scan.shared import ChunkPortion, Portion
+from headgate.scan.fetch.portions import ChunkColumns, ChunkPortion, Portion
+from headgate.scan.reading import ScanBatch
+
+Batch = TypeVar("Batch", bound=ScanBatch | ChunkColumns)
 
 
-class PendingMessages:
+class Pending(ABC, Generic[Batch]):
+    """What a reader may take, in stream order; false if it is empty."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def __bool__(self) -> bool: ...
+
+    @property
+    @abstractmethod
+    def is_low(self) -> bool:
+        """Whether more may be read."""
+
+    @property
+    @abstractmethod
+    def next_offset(self) -> int:
+        """The offset of the first one; there is one."""
+
+    @property
+    @abstractmethod
+    def buffers(self) -> list[NDArray[np.uint8]]:
+        """The memory that they lie in."""
+
+    @abstractmethod
+    def add(self, portion: Portion | ChunkPortion) -> None:
+        """Put what a read gave behind the rest."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget all."""
+
+    @abstractmethod
+    def take(self, at_most: int, max_bytes: int) -> Batch:
+        """The first ones, at least one; all lie in one buffer, so perhaps less than asked for."""
+
+
+class PendingMessages(Pending[ScanBatch]):
     """Messages in stream order."""
 
     __slots__ = ("_at", "_batches")
@@ -28,32 +67,27 @@ class PendingMessages:
 
     @property
     def is_low(self) -> bool:
-        """Whether more may be read."""
         return not self._batches
 
     @property
     def next_offset(self) -> int:
-        """The offset of the first one; there is one."""
         return int(self._batches[0].offsets[self._at])
 
     @property
     def buffers(self) -> list[NDArray[np.uint8]]:
-        """The memory that they lie in."""
         return [batch.messages.data for batch in self._batches]
 
-    def add(self, portion: Portion) -> None:
-        """Put what a read gave behind the rest."""
+    def add(self, portion: Portion | ChunkPortion) -> None:
+        assert isinstance(portion, Portion)
         self._batches.extend(portion.batches)
 
     def clear(self) -> None:
-        """Forget all."""
         self._batches.clear()
         self._at = 0
 
-    def take(self, max_messages: int, max_bytes: int) -> ScanBatch:
-        """The first ones, at most so many, at least one; of one buffer, so perhaps less than asked for."""
+    def take(self, at_most: int, max_bytes: int) -> ScanBatch:
         batch = self._batches[0]
-        stop = min(self._at + max_messages, len(batch))
+        stop = min(self._at + at_most, len(batch))
         ends = np.cumsum(batch.messages.lengths[self._at : stop])
         count = max(1, int(np.searchsorted(ends, max_bytes, side="right")))
         part = slice(self._at, self._at + count)
@@ -66,13 +100,13 @@ class PendingMessages:
         return ScanBatch(batch.messages.take(part), batch.offsets[part], batch.timestamps_ms[part])
 
 
-class PendingChunks:
+class PendingChunks(Pending[ChunkColumns]):
     """Chunks in stream order."""
 
     __slots__ = ("_at", "_ends", "_portions")
 
     def __init__(self) -> None:
-        self._portions: deque[ChunkPortion] = deque()
+        self._portions: deque[ChunkColumns] = deque()
         self._at = 0
         # Of the first portion, per chunk, the bytes of data up to its end.
         self._ends: list[int] = []
@@ -82,51 +116,47 @@ class PendingChunks:
 
     @property
     def is_low(self) -> bool:
-        """Whether more may be read: what comes next, while the last half is sent."""
         return not self._portions or (len(self._portions) == 1 and 2 * self._at >= len(self._ends))
 
     @property
     def next_offset(self) -> int:
-        """The id of the first one; there is one."""
         return int(self._portions[0].chunk_ids[self._at])
 
     @property
     def buffers(self) -> list[NDArray[np.uint8]]:
-        """The memory that they lie in."""
         return [portion.data for portion in self._portions]
 
-    def add(self, portion: ChunkPortion) -> None:
-        """Put what a read gave behind the rest."""
-        if len(portion.chunk_ids):
-            self._portions.append(portion)
+    def add(self, portion: Portion | ChunkPortion) -> None:
+        assert isinstance(portion, ChunkPortion)
+        if len(portion.chunks):
+            self._portions.append(portion.chunks)
             if len(self._portions) == 1:
                 self._begin()
 
     def clear(self) -> None:
-        """Forget all."""
         self._portions.clear()
         self._begin()
 
-    def take(self, max_chunks: int, max_bytes: int, committed_chunk_id: int) -> ChunkBatch:
-        """The first ones, at most so many, at least one; `max_bytes` counts data parts."""
+    def take(self, at_most: int, max_bytes: int) -> ChunkColumns:
         portion, at, ends = self._portions[0], self._at, self._ends
         taken_bytes = ends[at - 1] if at else 0
-        stop = bisect.bisect_right(ends, taken_bytes + max_bytes, at + 1, min(at + max_chunks, len(ends)))
+        stop = bisect.bisect_right(ends, taken_bytes + max_bytes, at + 1, min(at + at_most, len(ends)))
         part = slice(at, stop)
         self._at = stop
         if stop == len(ends):
             self._portions.popleft()
             self._begin()
-        return ChunkBatch(
+        if at == 0 and stop == len(ends):
+            return portion
+        return ChunkColumns(
             portion.data,
             portion.header_starts[part],
             portion.data_starts[part],
             portion.data_lengths[part],
-            committed_chunk_id,
+            portion.chunk_ids[part],
         )
 
     def _begin(self) -> None:
-        """Go on with the first portion there is."""
         self._at = 0
         self._ends = np.cumsum(self._portions[0].data_lengths).tolist() if self._portions else []
 

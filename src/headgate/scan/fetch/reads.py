@@ -7,11 +7,11 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from headgate.scan.decide import DecideBuffers
-from headgate.scan.shared.buffers import BufferPool
+from headgate.scan.fetch.buffers import BufferPool
 
 if TYPE_CHECKING:
-    from headgate.scan.shared.log import SharedLog
-    from headgate.scan.shared.tiles import Tile
+    from headgate.scan.fetch.log import SharedLog
+    from headgate.scan.fetch.tiles import Tile
 
 MOST_OPEN_SEGMENTS = 64
 WINDOWS_BYTES = 40 << 20

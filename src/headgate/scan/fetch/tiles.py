@@ -6,7 +6,7 @@ import bisect
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from headgate.scan.shared.segments import SegmentView
+from headgate.scan.fetch.segments import SegmentView
 
 
 class Tile:

@@ -5,22 +5,19 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
-from headgate.errors import OffsetOutOfRangeError
+from headgate.errors import LogError, OffsetOutOfRangeError
 from headgate.log import OffsetKind, OffsetSpecification, Segment, Stream
-from headgate.scan.shared.filters import SharedFilters
-from headgate.scan.shared.reads import SharedReads
-from headgate.scan.shared.results import SharedResults
-from headgate.scan.shared.segments import OpenSegment, SegmentView
-from headgate.scan.shared.tiles import Tile, Tiles
-from headgate.scan.shared.window import SharedWindow
-
-MOST_WINDOW_RECORDS = 1 << 16
-"""Messages of a window, at most, unless a single chunk has more."""
+from headgate.scan.fetch.filters import SharedFilters
+from headgate.scan.fetch.places import Place
+from headgate.scan.fetch.reads import SharedReads
+from headgate.scan.fetch.results import SharedResults
+from headgate.scan.fetch.segments import OpenSegment
+from headgate.scan.fetch.tiles import Tile, Tiles
+from headgate.scan.fetch.window import SharedWindow
 
 SMALLEST_WINDOW_BYTES = 1 << 20
 LARGEST_WINDOW_BYTES = 4 << 20
@@ -32,11 +29,6 @@ _MANY_READERS = 32
 LARGEST_RESULTS_BYTES = 64 << 20
 """Results grow further: only what some filter keeps of so many bytes is in memory."""
 
-_BYTES_PER_RECORD = 64
-"""With smaller messages results hold fewer bytes."""
-
-_MOST_RESULTS_CHUNKS = 1 << 14
-
 SMALL_BYTES = 64 << 10
 SMALL_RECORDS = 1024
 """What is left to the end of a stream is little up to so many bytes and messages."""
@@ -47,34 +39,6 @@ _MAPPED_BYTES = 256 << 10
 _ATTEMPTS = 5
 
 T = TypeVar("T", SharedWindow, SharedResults)
-
-
-@dataclass(slots=True)
-class Place:
-    """Where an offset lies: an open segment, as it is now, and the row of the chunk that holds the offset."""
-
-    opened: OpenSegment
-    view: SegmentView
-    row: int
-
-    def window_stop(self, window_bytes: int, most_records: int = MOST_WINDOW_RECORDS) -> int:
-        """The row behind a window from here on: windows end at the same bytes for all readers, so that they meet."""
-        table = self.view.table
-        border = (int(table.position[self.row]) // window_bytes + 1) * window_bytes
-        by_bytes = int(np.searchsorted(table.position, border, side="left"))
-        most = int(table.chunk_id[self.row]) + most_records
-        by_records = int(np.searchsorted(table.chunk_id, most, side="left"))
-        return max(self.row + 1, min(by_bytes, by_records))
-
-    def mapped_stop(self, window_bytes: int) -> int:
-        """The row behind some chunks that are not copied: any number of records costs the same."""
-        stop = self.view.position_at(self.row) + window_bytes
-        return max(self.row + 1, int(np.searchsorted(self.view.table.position, stop, side="left")))
-
-    def results_stop(self, results_bytes: int) -> int:
-        """The row behind results from here on."""
-        most_records = max(MOST_WINDOW_RECORDS, results_bytes // _BYTES_PER_RECORD)
-        return min(self.window_stop(results_bytes, most_records), self.row + _MOST_RESULTS_CHUNKS)
 
 
 class SharedLog:
@@ -211,6 +175,12 @@ class SharedLog:
                 opened.used_at = self.reads.next_use()
                 return opened
         fresh = OpenSegment(segment, self.reads.pool)
+        try:
+            # In the folder of a deleted stream another one may have been made.
+            self.stream.check_is_there()
+        except LogError:
+            fresh.reader.close()
+            raise
         with self.reads.lock:
             opened = self._opened.get(segment.first_chunk_id)
             if opened is not None and opened.segment == segment:
@@ -286,7 +256,7 @@ class SharedLog:
         if isinstance(tile, SharedResults):
             self._results.remove(tile)
             if tile.numbers:
-                self.filters.learn(tile)
+                self.filters.learn(tile.times_used)
         elif isinstance(tile, SharedWindow):
             self._windows.remove(tile)
 

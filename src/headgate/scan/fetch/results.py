@@ -4,37 +4,36 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headgate.columns import order_of
 from headgate.errors import CorruptChunkError
+from headgate.evaluate.filter import Filter
 from headgate.evaluate.malformed import malformed_rows
 from headgate.log.build import gather
 from headgate.message.batch import SLACK_BYTES, EncodedMessages
 from headgate.scan.reading import ScanBatch
 from headgate.scan.request import ScanCounters, ScanRequest
-from headgate.scan.shared.filters import SharedRules
-from headgate.scan.shared.reads import SharedReads
-from headgate.scan.shared.segments import SegmentView
-from headgate.scan.shared.tiles import Tile
-from headgate.scan.shared.window import (
+from headgate.scan.fetch.filters import SharedRules
+from headgate.scan.fetch.places import Place
+from headgate.scan.fetch.portions import Portion
+from headgate.scan.fetch.reads import SharedReads
+from headgate.scan.fetch.segments import SegmentView
+from headgate.scan.fetch.tiles import Tile
+from headgate.scan.fetch.window import (
     EVERYWHERE,
     Outline,
     Pick,
-    Verdict,
+    Kept,
     decide_window,
     load_rows,
-    part_of,
+    portion_of,
     user_rows,
 )
 from headgate.scan.stage_one import ChunkSelector
-
-if TYPE_CHECKING:
-    from headgate.scan.shared.log import Place
 
 Int64Array = NDArray[np.int64]
 
@@ -71,14 +70,14 @@ class _Decided:
     malformed: Int64Array
     picks: dict[Hashable, Pick] = field(default_factory=dict)
 
-    def verdict(self, place: int) -> Verdict:
+    def kept_by(self, place: int) -> Kept:
         """What the filter at a place of the rule set keeps."""
         first, stop = self.borders[place], self.borders[place + 1]
         if first == stop:
-            return Verdict((), 0, 0, self.malformed)
+            return Kept((), 0, 0, self.malformed)
         rows, kept = self.rows[first:stop], self.kept
         batch = ScanBatch(kept.messages.take(rows), kept.offsets[rows], kept.timestamps_ms[rows])
-        return Verdict((batch,), self.chunks_hit[place], stop - first, self.malformed)
+        return Kept((batch,), self.chunks_hit[place], stop - first, self.malformed)
 
     @property
     def size_bytes(self) -> int:
@@ -138,16 +137,16 @@ class SharedResults(Tile):
             self._decided = decided
             return True
 
-    def read(self, number: int, selector: ChunkSelector, offset: int) -> tuple[Verdict, Pick, int]:
-        """What a filter that it is decided for keeps from an offset on, of the chunks that stage 1 leaves.
+    def portion(self, number: int, wanted: Filter | None, selector: ChunkSelector, offset: int) -> tuple[Portion, Pick]:
+        """What the filter of this number, for which it is decided, keeps from an offset on of the chunks that stage 1
 
-        The last is the number of messages in them from that offset on.
+        leaves; and those chunks.
         """
         decided = self._decided
         assert decided is not None
         self.times_used += 1
-        outline, is_whole = decided.outline, offset <= self.first_offset
-        if is_whole:
+        outline = decided.outline
+        if offset <= self.first_offset:
             pick = decided.picks.get(selector.key)
             if pick is None:
                 pick = decided.picks[selector.key] = outline.pick(selector, 0)
@@ -155,12 +154,9 @@ class SharedResults(Tile):
             ends = outline.chunk_ids + outline.record_counts
             pick = outline.pick(selector, int(np.searchsorted(ends, offset, side="right")))
         if not len(pick.chunks):
-            return Verdict((), 0, 0, np.empty(0, dtype=np.int64)), pick, 0
-        verdict, records = decided.verdict(decided.places[number]), pick.record_count
-        if not (is_whole and pick.is_all):
-            verdict = part_of(verdict, outline.chunk_ids, pick.chunks, offset)
-            records -= max(0, offset - int(outline.chunk_ids[pick.chunks[0]]))
-        return verdict, pick, records
+            return Portion([], self.next_offset, replace(pick.counters)), pick
+        kept = decided.kept_by(decided.places[number])
+        return portion_of(kept, pick, outline.chunk_ids, offset, self.next_offset, wanted), pick
 
     def _match(self, place: Place, rules: SharedRules) -> tuple[int, _Decided | None]:
         """What the rules keep, up to a row: the last one, the first behind enough, or that of a damaged chunk.

@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,6 @@ from headgate.evaluate.filter import Filter
 from headgate.evaluate.rules import RuleSet, common_filter
 from headgate.message.batch import EncodedMessages
 from headgate.scan.request import OffsetRange
-
-if TYPE_CHECKING:
-    from headgate.scan.shared.reader import SharedReader
-    from headgate.scan.shared.results import SharedResults
 
 NO_FILTER = -1
 """The number of readers without a filter."""
@@ -38,6 +34,22 @@ _MOST_CHANGES = 24
 
 _MOST_NEAR = 16
 """Readers up to so many windows behind may find what was decided for them; fewer where it did not last so long."""
+
+
+class FilteredReader(Protocol):
+    """A reader as others of its stream see it."""
+
+    @property
+    def offset(self) -> int:
+        """Where it reads on."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it wants more."""
+
+    @property
+    def is_delivering(self) -> bool:
+        """Whether it takes what it found first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +96,7 @@ class SharedFilters:
         self._rules_lock = threading.Lock()
         self._numbers: dict[Filter, int] = {}
         self._filters: dict[int, Filter] = {}
-        self._readers: dict[SharedReader, int] = {}
+        self._readers: dict[FilteredReader, int] = {}
         self._next_number = 0
         self._rules: SharedRules | None = None
         self._near_windows = _MOST_NEAR
@@ -114,14 +126,14 @@ class SharedFilters:
             if number >= 0 and reader.is_waiting and not reader.is_delivering:
                 yield reader.offset
 
-    def learn(self, results: SharedResults) -> None:
-        """Results are given up: if few had any use of them, fewer are thought of the next time."""
-        if results.times_used < FEWEST_FILTERS:
+    def learn(self, times_used: int) -> None:
+        """Results that were used so often are given up: after few uses, readers less far behind count next time."""
+        if times_used < FEWEST_FILTERS:
             self._near_windows = max(1, self._near_windows // 2)
         else:
             self._near_windows = min(_MOST_NEAR, 2 * self._near_windows)
 
-    def add(self, reader: SharedReader, wanted: Filter | None) -> int:
+    def add(self, reader: FilteredReader, wanted: Filter | None) -> int:
         """A reader comes; gives the number of its filter, the same for equal ones."""
         with self._lock:
             number = NO_FILTER
@@ -137,7 +149,7 @@ class SharedFilters:
             self._readers[reader] = number
             return number
 
-    def remove(self, reader: SharedReader) -> None:
+    def remove(self, reader: FilteredReader) -> None:
         """A reader leaves; again is harmless."""
         with self._lock:
             number = self._readers.pop(reader, None)

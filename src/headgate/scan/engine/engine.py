@@ -1,0 +1,345 @@
+"""All reading state of one stream: its readers, what each looks at next, and what each may take.
+
+The engine starts no thread and reads no clock. It says which scan is due (`scan_due`); its owner runs the scan, here or
+in another thread, and brings the result back (`end_scan`). Looking changes nothing: only the methods named for what they
+do change a reader, and each of them moves it by the table of `phases`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeAlias
+
+from headgate.errors import HeadgateError
+from headgate.scan.engine.gathering import Gathering
+from headgate.scan.engine.pending import Batch, Pending, PendingChunks, PendingMessages
+from headgate.scan.engine.phases import Event, Phase, after
+from headgate.scan.fetch.fetcher import NO_END, Fetcher, Takes
+from headgate.scan.fetch.log import SharedLog
+from headgate.scan.fetch.portions import ChunkColumns, ChunkPortion, Portion
+from headgate.scan.fetch.results import SharedResults
+from headgate.scan.fetch.window import SharedChunks
+from headgate.scan.reading import ScanBatch
+from headgate.scan.request import ScanCounters, ScanRequest
+
+
+class Reader(Generic[Batch]):
+    """One reader: a row of its engine, which alone changes it.
+
+    `wanted` is how many messages or chunks it may be given. `on_ready` is called when there may be something to take or
+    to scan; `takes_more` says whether what is found can be sent now. `lost` counts offsets that retention deleted before
+    the reader came to them; it goes on behind them, and `on_lost` is told. `passed_offsets` are those it looked at.
+    """
+
+    __slots__ = (
+        "counters",
+        "fetcher",
+        "generation",
+        "looked_to",
+        "lost",
+        "offset",
+        "on_lost",
+        "on_ready",
+        "passed_offsets",
+        "pending",
+        "phase",
+        "scan",
+        "takes_more",
+        "used_ms",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        log: SharedLog,
+        request: ScanRequest,
+        takes: Takes,
+        pending: Pending[Batch],
+        *,
+        stop_offset: int,
+        now_ms: int,
+    ) -> None:
+        self.phase = Phase.IDLE
+        self.offset = 0
+        self.generation = 0
+        self.wanted = 0
+        self.pending = pending
+        self.scan: Scan | None = None
+        self.counters = ScanCounters()
+        self.lost = self.passed_offsets = 0
+        self.used_ms = now_ms
+        self.on_ready: Callable[[], None] = _nothing
+        self.on_lost: Callable[[int], None] | None = None
+        self.takes_more: Callable[[], bool] = _always
+        self.fetcher = Fetcher(log, self, request, takes, stop_offset=stop_offset)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has a place in the stream."""
+        return self.phase is not Phase.IDLE and self.phase is not Phase.CLOSED
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it wants more, and has a place to read it from."""
+        return self.wanted > 0 and self.is_active
+
+    @property
+    def is_delivering(self) -> bool:
+        """Whether it takes what it found before it reads on."""
+        return bool(self.pending)
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next message to take, or to look at."""
+        return self.pending.next_offset if self.pending else self.offset
+
+    @property
+    def at_end(self) -> bool:
+        """Whether nothing is pending and everything committed was looked at."""
+        return self.phase is Phase.WAITING and not self.pending
+
+    def wake(self) -> None:
+        """There may be something to take or to scan."""
+        self.on_ready()
+
+
+AnyReader: TypeAlias = Reader[ScanBatch] | Reader[ChunkColumns]
+
+
+class Scan:
+    """A bounded look at what comes next for one reader: some mebibytes at most.
+
+    `run` in any thread; everything else in the engine's. `error` is what kept it from being looked at.
+    """
+
+    __slots__ = ("_decided", "_engine", "end", "error", "generation", "offset", "portion", "reader")
+
+    def __init__(self, engine: ReadingEngine, reader: AnyReader) -> None:
+        self.reader = reader
+        self.generation = reader.generation
+        self.offset = reader.offset
+        self.end = engine.end
+        self.portion: Portion | ChunkPortion | None = None
+        self.error: HeadgateError | None = None
+        self._engine = engine
+        self._decided: SharedResults | None = reader.fetcher.decided(reader.offset)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is over in well under a millisecond: what is decided already, and little at the end of the stream.
+
+        Raises LogError, OSError where the end of the stream cannot be seen.
+        """
+        if self._decided is not None:
+            return True
+        return self.reader.fetcher.is_compiled and self._engine.log.is_small(self.offset, self.end)
+
+    def run(self, now_ms: int) -> None:
+        """Look; `now_ms` is what `UTC()` gives. Raises LogError, OSError."""
+        self.portion = self.reader.fetcher.fetch(self.offset, now_ms, self._decided)
+        if self.portion is None and self._engine.damage is not None:
+            raise self._engine.damage
+
+
+class ReadingEngine:
+    """The readers of one stream. Not for several threads, but for `Scan.run`.
+
+    `end` is the offset behind everything committed, `damage` why the end of the stream cannot be seen, `time_ms` the
+    time of the last tick.
+    """
+
+    def __init__(self, log: SharedLog, *, end: int, now_ms: int = 0) -> None:
+        self.log = log
+        self.end = end
+        self.damage: HeadgateError | None = None
+        self.time_ms = now_ms
+        self._readers: dict[AnyReader, None] = {}
+        self._gathering = Gathering(log.filters)
+
+    # readers
+
+    def message_reader(self, request: ScanRequest, *, stop_offset: int = NO_END) -> Reader[ScanBatch]:
+        """A reader that takes messages; it has no place yet. With `stop_offset` it is given nothing from there on."""
+        pending = PendingMessages()
+        reader = Reader(self.log, request, Takes.MESSAGES, pending, stop_offset=stop_offset, now_ms=self.time_ms)
+        self._readers[reader] = None
+        return reader
+
+    def chunk_reader(self, request: ScanRequest) -> Reader[ChunkColumns]:
+        """A reader that takes whole chunks, or with a filter new ones of the messages that match."""
+        takes = Takes.CHUNKS if request.filter is None else Takes.MATCHING_CHUNKS
+        reader = Reader(self.log, request, takes, PendingChunks(), stop_offset=NO_END, now_ms=self.time_ms)
+        self._readers[reader] = None
+        return reader
+
+    def begin(self, reader: AnyReader, offset: int) -> None:
+        """Read on from an offset."""
+        self._place(reader, offset)
+        if self._has_seen_all(reader):
+            self._move(reader, Event.SAW_END)
+
+    def stop(self, reader: AnyReader) -> None:
+        """It gives up its place."""
+        self._leave(reader, Event.STOPPED)
+
+    def close(self, reader: AnyReader) -> None:
+        """It takes nothing more; again is harmless. A scan under way still uses what it holds."""
+        if reader.phase is Phase.CLOSED:
+            return
+        self._leave(reader, Event.CLOSE)
+        reader.on_ready = _nothing
+        self._gathering.left(reader)
+        del self._readers[reader]
+        if reader.scan is None:
+            reader.fetcher.close()
+
+    def want(self, reader: AnyReader, count: int) -> None:
+        """It may be given so many messages or chunks from now on."""
+        before, reader.wanted = reader.wanted, max(0, count)
+        if not reader.wanted:
+            if before:
+                self._gathering.moved(reader.offset)
+        elif not before:
+            reader.wake()
+
+    # scans
+
+    def scan_due(self, reader: AnyReader) -> Scan | None:
+        """The next scan: it wants more, has little to take, and something committed was not looked at."""
+        is_due = reader.phase is Phase.DUE or reader.phase is Phase.GATHERING
+        if not is_due or reader.wanted <= 0 or reader.scan is not None or not reader.pending.is_low:
+            return None
+        return Scan(self, reader)
+
+    def begin_scan(self, scan: Scan, *, may_wait: bool) -> bool:
+        """Begin a scan, which is then run and ended; False where others come up first that the reader reads on with.
+
+        `on_ready` is called when they are there, or after some time.
+        """
+        reader = scan.reader
+        if may_wait and reader.fetcher.is_shared and not self._gathering.may_scan(reader, self.time_ms):
+            self._move(reader, Event.GATHER)
+            return False
+        self._move(reader, Event.SCAN)
+        reader.scan = scan
+        return True
+
+    def end_scan(self, scan: Scan) -> HeadgateError | None:
+        """Take over what a scan found, if it is not about a place that was left meanwhile; gives its error."""
+        reader = scan.reader
+        reader.scan = None
+        self._gathering.ended(reader)
+        if reader.phase is Phase.CLOSED:
+            reader.fetcher.close()
+            return None
+        if scan.generation != reader.generation:
+            reader.wake()
+            return None
+        if scan.error is not None:
+            self._move(reader, Event.FAILED)
+            return scan.error
+        if scan.portion is not None:
+            self._take_over(reader, scan.portion)
+        saw_end = scan.end >= self.end if scan.portion is None else reader.offset >= self.end
+        self._move(reader, Event.SAW_END if saw_end and self.damage is None else Event.FOUND)
+        return None
+
+    # what is found
+
+    def take(self, reader: Reader[Batch], at_most: int, max_bytes: int) -> Batch | None:
+        """The next messages or chunks, as many as are wanted, within both limits, but at least one; None if there are
+
+        none now. The bytes stay as they are as long as they are referenced.
+        """
+        if not reader.pending or not reader.is_waiting:
+            return None
+        batch = reader.pending.take(min(at_most, reader.wanted), max_bytes)
+        reader.wanted -= len(batch)
+        reader.used_ms = self.time_ms
+        if not reader.wanted:
+            self._gathering.moved(reader.offset)
+        return batch
+
+    def drop_unused(self, reader: AnyReader, used_before_ms: int) -> None:
+        """Forget what is pending if nothing was taken since a time; it is read again when the reader goes on."""
+        if reader.pending and reader.used_ms <= used_before_ms and reader.scan is None:
+            self._place(reader, reader.pending.next_offset)
+
+    # what happens to the stream
+
+    def appended(self, end: int, chunks: SharedChunks | None = None, *, now_ms: int = 0) -> None:
+        """The stream has more: it ends at `end`. Readers that wait at its end are given `chunks` at once.
+
+        `chunks` are all that was appended since the last call, beside bookkeeping.
+        """
+        before, self.end = self.end, end
+        for reader in list(self._readers):
+            if reader.phase is not Phase.WAITING:
+                continue
+            if chunks is None or reader.offset != before or not self._hand_over(reader, chunks, now_ms):
+                self._move(reader, Event.GREW)
+            if reader.wanted > 0:
+                reader.wake()
+
+    def damaged(self, error: HeadgateError | None) -> None:
+        """The end of the stream cannot be seen (None: it can again): readers that wait for more are told."""
+        self.damage = error
+        if error is not None:
+            self.appended(self.end)
+
+    def tick(self, now_ms: int) -> None:
+        """Time passes."""
+        self.time_ms = now_ms
+        self._gathering.tick(now_ms)
+
+    # inside
+
+    def _hand_over(
+        self, reader: AnyReader, chunks: SharedChunks, now_ms: int
+    ) -> bool:
+        if reader.wanted <= 0 or reader.pending or not reader.takes_more():
+            return False
+        portion = reader.fetcher.fetch_appended(chunks, self.end, now_ms)
+        if portion is None:
+            return False
+        self._take_over(reader, portion)
+        self._move(reader, Event.HANDED)
+        return True
+
+    def _take_over(self, reader: AnyReader, portion: Portion | ChunkPortion) -> None:
+        before, reader.offset = reader.offset, portion.next_offset
+        reader.counters.add(portion.counters)
+        reader.passed_offsets += portion.next_offset - before
+        reader.used_ms = self.time_ms
+        reader.pending.add(portion)
+        self._gathering.moved(before)
+        if portion.lost:
+            reader.lost += portion.lost
+            if reader.on_lost is not None:
+                reader.on_lost(portion.lost)
+
+    def _has_seen_all(self, reader: Reader[Any]) -> bool:
+        return reader.offset >= self.end and self.damage is None
+
+    def _place(self, reader: Reader[Any], offset: int) -> None:
+        self._leave(reader, Event.BEGUN)
+        reader.offset = offset
+
+    def _leave(self, reader: Reader[Any], event: Event) -> None:
+        """It leaves its place: what is pending, or being looked for, is not for it any more."""
+        self._move(reader, event)
+        reader.generation += 1
+        reader.pending.clear()
+        self._gathering.moved(reader.offset)
+
+    @staticmethod
+    def _move(reader: Reader[Any], event: Event) -> None:
+        reader.phase = after(reader.phase, event)
+
+
+def _nothing() -> None:
+    """What a reader tells until somebody listens."""
+
+
+def _always() -> bool:
+    return True

@@ -1,0 +1,91 @@
+"""The phases of a reader, and what moves it from one to another.
+
+           BEGUN              SCAN                 FOUND
+    IDLE ─────────► DUE ───────────────► SCANNING ───────► DUE
+                     │ GATHER     SCAN ▲    │ SAW_END
+                     └───► GATHERING ──┘    └────────────► WAITING ──GREW──► DUE
+                                                             └─HANDED─┘
+
+From everywhere BEGUN leads to DUE, STOPPED to IDLE and CLOSE to CLOSED. A scan may still be under way then; its result
+belongs to an earlier generation and is dropped, and no other scan begins before it has ended.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class Phase(enum.Enum):
+    """What a reader does."""
+
+    IDLE = "idle"
+    """It has no place in the stream: a single active consumer whose turn has not come."""
+    DUE = "due"
+    """Something behind its place was not looked at."""
+    GATHERING = "gathering"
+    """A scan is due, and other readers come up to it first."""
+    SCANNING = "scanning"
+    """A scan from its place is under way."""
+    WAITING = "waiting"
+    """Everything committed was looked at."""
+    CLOSED = "closed"
+
+
+class Event(enum.Enum):
+    """What happens to a reader."""
+
+    BEGUN = "begun"
+    """It got a place, or goes back to what it was not given."""
+    STOPPED = "stopped"
+    GREW = "grew"
+    """The stream has more than before, or its end cannot be read."""
+    GATHER = "gather"
+    SCAN = "scan"
+    FOUND = "found"
+    """A scan ended, with or without messages for it, and there is more to look at."""
+    SAW_END = "saw the end"
+    """There is nothing more to look at."""
+    FAILED = "failed"
+    """A scan raised an error: it stays where it is."""
+    HANDED = "handed"
+    """What was appended was decided for it at once."""
+    CLOSE = "close"
+
+
+MOVES: dict[Phase, dict[Event, Phase]] = {
+    Phase.IDLE: {
+        Event.GREW: Phase.IDLE,
+    },
+    Phase.DUE: {
+        Event.GREW: Phase.DUE,
+        Event.GATHER: Phase.GATHERING,
+        Event.SCAN: Phase.SCANNING,
+        Event.SAW_END: Phase.WAITING,
+    },
+    Phase.GATHERING: {
+        Event.GREW: Phase.GATHERING,
+        Event.GATHER: Phase.GATHERING,
+        Event.SCAN: Phase.SCANNING,
+    },
+    Phase.SCANNING: {
+        Event.GREW: Phase.SCANNING,
+        Event.FOUND: Phase.DUE,
+        Event.SAW_END: Phase.WAITING,
+        Event.FAILED: Phase.DUE,
+    },
+    Phase.WAITING: {
+        Event.GREW: Phase.DUE,
+        Event.HANDED: Phase.WAITING,
+    },
+}
+for _moves in MOVES.values():
+    _moves |= {Event.BEGUN: Phase.DUE, Event.STOPPED: Phase.IDLE, Event.CLOSE: Phase.CLOSED}
+MOVES[Phase.CLOSED] = {}
+
+
+def after(phase: Phase, event: Event) -> Phase:
+    """The phase that follows. Raises ValueError where the event is impossible, which is an error in our own code."""
+    try:
+        return MOVES[phase][event]
+    except KeyError:
+        raise ValueError(f"a reader that is {phase.value} cannot have {event.value!r}") from None

@@ -1,0 +1,436 @@
+"""What a reader gets next: the ways to fetch it, and which one is taken."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.errors import CorruptChunkError, OffsetOutOfRangeError
+from headgate.log import ChunkTable
+from headgate.scan.fetch.chunks import chunks_of
+from headgate.scan.fetch.filters import FEWEST_FILTERS, FilteredReader
+from headgate.scan.fetch.log import (
+    LARGEST_RESULTS_BYTES,
+    LARGEST_WINDOW_BYTES,
+    SMALLEST_WINDOW_BYTES,
+    SharedLog,
+)
+from headgate.scan.fetch.places import Place
+from headgate.scan.fetch.portions import ChunkPortion, Portion
+from headgate.scan.fetch.results import SharedResults
+from headgate.scan.fetch.segments import BLOCK_ROWS
+from headgate.scan.fetch.window import DENSE, LoadedRows, Pick, SharedChunks, load_rows, row_of_error, user_rows
+from headgate.scan.match_index.lookup import MatchIndex
+from headgate.scan.request import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
+from headgate.scan.rows import read_rows
+from headgate.scan.stage_one import ChunkSelector
+
+Int64Array = NDArray[np.int64]
+
+NO_END = 2**63 - 1
+
+_SPARSE = 4
+"""Less than one message in so many kept is little."""
+
+_GROWTH = 4
+"""The next step is so many times larger then."""
+
+_MOST_MAPPED_BYTES = 32 << 20
+"""At most so many bytes of chunks at a time for a reader that is far behind: views of a file take no memory."""
+
+_MOST_MAPPED_PARTS = 64
+"""They lie in at most so many parts of the file."""
+
+
+class Takes(enum.Enum):
+    """What a reader is given."""
+
+    MESSAGES = "messages"
+    CHUNKS = "chunks"
+    """Whole chunks as stored, beginning with the one that holds the offset. Their data is not checked: whoever gets
+    them does that."""
+    MATCHING_CHUNKS = "matching chunks"
+    """New chunks of the messages that match and follow one another without a gap, with time and epoch of the chunk that
+    they lie in, without Bloom bytes and trailer."""
+
+
+@dataclass(slots=True)
+class _Selection:
+    """What stage 1 said of the chunks `start_row … stop_row` of a segment: `rows`, those that have to be read."""
+
+    segment_id: int
+    start_row: int
+    stop_row: int
+    rows: Int64Array
+    counters: ScanCounters
+    is_counted: bool = False
+
+
+@dataclass(slots=True)
+class _Step:
+    """The chunks of one read that nobody shares: `rows`, what stage 1 left from the place on up to `stop_row`."""
+
+    place: Place
+    stop_row: int
+    rows: Int64Array
+    counters: ScanCounters
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the step."""
+        return self.place.view.offset_at(self.stop_row)
+
+    def make_present(self) -> None:
+        """Bring what is mapped of the chunks into memory, where whoever sends them does not wait for it."""
+        if not len(self.rows):
+            return
+        starts, stops = self.place.view.table.position[self.rows], self.place.view.stops(self.rows)
+        begins = _parts(starts, stops)
+        ends = np.append(begins[1:], len(stops)) - 1
+        for start, stop in zip(starts[begins].tolist(), stops[ends].tolist(), strict=True):
+            self.place.opened.reader.make_present(start, stop)
+
+    def load(self) -> LoadedRows:
+        """The bytes of the chunks. Raises CorruptChunkError only if the first one has no sound header.
+
+        Before any other such chunk the step ends.
+        """
+        opened, view = self.place.opened, self.place.view
+        while True:
+            try:
+                return load_rows(opened, view, self.rows)
+            except CorruptChunkError as error:
+                damaged = row_of_error(view.table.position[self.rows], error)
+                if not damaged:
+                    raise
+                self.stop_row = int(self.rows[damaged])
+                self.rows = self.rows[:damaged]
+
+
+@dataclass(slots=True)
+class _WindowStep:
+    """The chunks of one read that others read, too: those of a window up to `next_offset`, picked by stage 1."""
+
+    chunks: SharedChunks
+    pick: Pick
+    next_offset: int
+
+
+class Fetcher:
+    """Fetches for one reader, from any offset, one call at a time, in any thread.
+
+    Between two calls it holds no file and some hundred bytes. With `stop_offset` it gives nothing from there on.
+    """
+
+    def __init__(
+        self,
+        log: SharedLog,
+        reader: FilteredReader,
+        request: ScanRequest,
+        takes: Takes,
+        *,
+        stop_offset: int = NO_END,
+    ) -> None:
+        self._log = log
+        self._reader = reader
+        self._request = request
+        self._takes = takes
+        self._stop_offset = stop_offset
+        self._selector = ChunkSelector(log.stream, request)
+        self._index: MatchIndex | None = None
+        self._selection: _Selection | None = None
+        self._window_bytes = self._mapped_bytes = SMALLEST_WINDOW_BYTES
+        self._number = log.filters.add(reader, request.filter)
+        self._is_dense = not self._selector.tests_headers
+        self._uses_time = request.filter is not None and request.filter.uses_time
+        # What is shared has no end, and counts neither damaged chunks that are passed over nor exact verdicts.
+        self._is_alone = stop_offset < NO_END or request.exact or request.on_corrupt is OnCorrupt.SKIP
+
+    def close(self) -> None:
+        """It fetches nothing more; not during a call."""
+        self._log.filters.remove(self._reader)
+        if self._index is not None:
+            self._index.close()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others can decide for it."""
+        return self._number >= 0
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether no message needs the reference evaluator."""
+        wanted = self._request.filter
+        return wanted is None or wanted.program is not None
+
+    @property
+    def _uses_results(self) -> bool:
+        return self._number >= 0 and self._is_dense and self._takes is Takes.MESSAGES and not self._is_alone
+
+    def decided(self, offset: int) -> SharedResults | None:
+        """What is decided for the reader's filter already from an offset on; looks at no file."""
+        if not self._uses_results:
+            return None
+        found = self._log.results_at(offset)
+        return found if found is not None and self._number in found.numbers else None
+
+    def fetch(
+        self, offset: int, now_ms: int, decided: SharedResults | None = None
+    ) -> Portion | ChunkPortion | None:
+        """What the next chunks from an offset on give; None when nothing is there now.
+
+        Little may be in it, or nothing: the caller asks again. `decided` is what `decided` gave for that offset. Raises
+        CorruptChunkError at a chunk that does not check, once everything before was given, and other LogErrors.
+        """
+        if decided is not None:
+            return self._from_results(decided, offset)
+        try:
+            with self._log.place(offset) as place:
+                if place is None:
+                    return None
+                if self._takes is Takes.CHUNKS:
+                    return self._chunks(place)
+                portion = self._messages(place, OffsetRange(offset, self._stop_offset), now_ms)
+                return self._as_taken(portion, place.view.table.chunk_id, place.view.table.epoch)
+        except OffsetOutOfRangeError:
+            first = self._log.first_offset()
+            if first <= offset:
+                raise
+            empty = Portion([], first, ScanCounters(), first - offset)
+            return empty if self._takes is Takes.MESSAGES else ChunkPortion(first, empty.counters, lost=empty.lost)
+
+    def fetch_appended(self, chunks: SharedChunks, next_offset: int, now_ms: int) -> Portion | ChunkPortion | None:
+        """The same of chunks that were just appended and end at `next_offset`; None where a file tells what is wrong.
+
+        Equal to what `fetch` gives of them, counters included.
+        """
+        pick = chunks.pick(self._selector, 0)
+        if self._takes is Takes.CHUNKS:
+            return chunks.whole(pick, next_offset)
+        request, start = self._request_at(now_ms), int(chunks.chunk_ids[0])
+        portion = chunks.portion(pick, request, self._number, start, next_offset, self._log.reads.buffers)
+        return None if portion is None else self._as_taken(portion, chunks.chunk_ids, chunks.epochs)
+
+    def _as_taken(self, portion: Portion, chunk_ids: Int64Array, epochs: Int64Array) -> Portion | ChunkPortion:
+        """Messages as the reader takes them; ids and epochs are those of the chunks that they lie in, among others."""
+        if self._takes is Takes.MESSAGES:
+            return portion
+        if not portion.batches:
+            return ChunkPortion(portion.next_offset, portion.counters)
+        return ChunkPortion(portion.next_offset, portion.counters, chunks_of(portion.batches, chunk_ids, epochs))
+
+    def _request_at(self, now_ms: int) -> ScanRequest:
+        return replace(self._request, now_ms=now_ms) if self._uses_time else self._request
+
+    # messages
+
+    def _messages(self, place: Place, within: OffsetRange, now_ms: int) -> Portion:
+        """By the match index if there is one; by what is decided for all; a window that others use, too; or alone."""
+        request = self._request_at(now_ms)
+        index = self._index_of(place)
+        if index is None:
+            results = self._results(place, within.start)
+            if results is not None:
+                return self._from_results(results, within.start)
+            portion = self._from_window(place, within.start, request)
+            if portion is not None:
+                return self._adapted(portion, within.start)
+        return self._adapted(self._alone(place, request, within, index), within.start)
+
+    def _from_results(self, results: SharedResults, offset: int) -> Portion:
+        portion, pick = results.portion(self._number, self._request.filter, self._selector, offset)
+        if self._selector.tests_headers:
+            self._is_dense = pick.is_dense
+        return self._adapted(portion, offset)
+
+    def _results(self, place: Place, offset: int) -> SharedResults | None:
+        """What is decided for the filter from a place on, decided now if enough readers will ask; None if too few."""
+        decided = self.decided(offset)
+        if decided is not None:
+            return decided
+        if not self._uses_results or self._log.filters.reader_count < FEWEST_FILTERS:
+            return None
+        while True:
+            found = self._log.results_at(offset)
+            if found is None:
+                known: Collection[int] = ()
+                stop = place.view.offset_at(place.results_stop(self._window_bytes))
+                span = OffsetRange(place.view.offset_at(place.row), stop)
+            else:
+                known, span = found.numbers, OffsetRange(found.first_offset, found.next_offset)
+            rules = self._log.filters.rules_for(span, self._number, known)
+            if rules is None:
+                return None
+            found = self._log.results(place, self._window_bytes)
+            if found.stop_row > len(place.view.table):
+                place.view = place.opened.refresh()
+            if not found.decide(place, rules, self._number):
+                return None
+            if offset < found.next_offset and self._number in found.numbers:
+                return found
+
+    def _from_window(self, place: Place, offset: int, request: ScanRequest) -> Portion | None:
+        """What a window for all gives; None if that does not pay, or if something in it is damaged."""
+        try:
+            step = self._window_step(place)
+        except CorruptChunkError:
+            return None
+        if step is None:
+            return None
+        buffers = self._log.reads.buffers
+        return step.chunks.portion(step.pick, request, self._number, offset, step.next_offset, buffers)
+
+    def _alone(self, place: Place, request: ScanRequest, within: OffsetRange, index: MatchIndex | None) -> Portion:
+        """What the next chunks give, read for nobody else, up to the first one that is damaged."""
+        step = self._step(place, min(self._window_bytes, LARGEST_WINDOW_BYTES))
+        reader, rows = step.place.opened.reader, step.rows
+        while True:
+            counters = replace(step.counters)
+            try:
+                batches = list(read_rows(reader, rows, request, within, counters, index, self._log.reads.buffers))
+                break
+            except CorruptChunkError as error:
+                damaged = row_of_error(step.place.view.table.position[rows], error)
+                if not damaged:
+                    raise
+                step.stop_row = int(rows[damaged])
+                rows = rows[:damaged]
+        if index is not None and step.stop_row == len(step.place.view.table):
+            # At the end of a stream, where readers wait, no file is held.
+            index.close()
+        return Portion([batch for batch in batches if len(batch)], step.next_offset, counters)
+
+    def _index_of(self, place: Place) -> MatchIndex | None:
+        """The match index, if it may say something of that segment. Made at its first use: it takes a while."""
+        if self._request.filter is None or not place.opened.has_sidecar:
+            return None
+        if self._index is None:
+            self._index = MatchIndex(self._request)
+        return self._index if self._index.is_asked else None
+
+    def _adapted(self, portion: Portion, offset: int) -> Portion:
+        """The portion; the next step is larger as long as little is kept."""
+        kept = sum(len(batch) for batch in portion.batches)
+        if kept * _SPARSE < portion.next_offset - offset:
+            self._window_bytes = min(_GROWTH * self._window_bytes, LARGEST_RESULTS_BYTES)
+        else:
+            self._window_bytes = SMALLEST_WINDOW_BYTES
+        return portion
+
+    # chunks
+
+    def _chunks(self, place: Place) -> ChunkPortion:
+        """Views of the file if much is left; else out of a window that others use, too; or copies."""
+        mapped_to = self._log.mapped_to(place)
+        if mapped_to:
+            step = self._step(place, self._mapped_bytes, mapped_to)
+            step.make_present()
+            self._mapped_bytes = min(2 * self._mapped_bytes, _MOST_MAPPED_BYTES)
+            return self._whole(step)
+        with contextlib.suppress(CorruptChunkError):  # readers that it concerns find it again alone
+            shared = self._window_step(place)
+            if shared is not None:
+                return shared.chunks.whole(shared.pick, shared.next_offset)
+        return self._whole(self._step(place, min(self._window_bytes, LARGEST_WINDOW_BYTES)))
+
+    @staticmethod
+    def _whole(step: _Step) -> ChunkPortion:
+        if not len(step.rows):
+            return ChunkPortion(step.next_offset, step.counters)
+        loaded = step.load()
+        step.counters.bytes_read += int(loaded.sizes.sum())
+        return ChunkPortion(step.next_offset, step.counters, loaded.chunks(slice(None)))
+
+    # which chunks are next
+
+    def _window_step(self, place: Place) -> _WindowStep | None:
+        """The next chunks out of a window for all; None if that does not pay. Raises CorruptChunkError."""
+        if self._is_alone or self._log.filters.reader_count < 2:
+            return None
+        if not self._is_dense:
+            selection = self._selected(place)
+            wanted = place.view.sizes(selection.rows[np.searchsorted(selection.rows, place.row) :])
+            span = place.view.position_at(selection.stop_row) - place.view.position_at(place.row)
+            if selection.is_counted or int(wanted.sum()) * DENSE < span:
+                return None
+            self._selection = None
+        window = self._log.window(place, min(self._window_bytes, self._log.largest_window_bytes))
+        if window.stop_row > len(place.view.table):
+            place.view = place.opened.refresh()
+        chunks = window.chunks(place)
+        first_chunk = 0
+        if place.row != window.start_row:
+            first_chunk = int(np.searchsorted(chunks.chunk_ids, place.view.offset_at(place.row)))
+        pick = chunks.pick(self._selector, first_chunk)
+        if self._selector.tests_headers:
+            self._is_dense = pick.is_dense
+        return _WindowStep(chunks, pick, window.next_offset)
+
+    def _step(self, place: Place, window_bytes: int, mapped_to: int | None = None) -> _Step:
+        """The chunks to read next; `place` moves to the first of them.
+
+        With `mapped_to` they end before that byte of the file, if the first one does, and lie in few parts of it.
+        """
+        counters = ScanCounters()
+        view = place.view
+        end_row = self._end_row(view.table)
+        if not self._selector.tests_headers:
+            if mapped_to is None:
+                stop_row = place.window_stop(window_bytes)
+            elif view.position_at(stop_row := place.mapped_stop(window_bytes)) > mapped_to:
+                stop_row = max(place.row, int(np.searchsorted(view.table.position, mapped_to, side="right")) - 1)
+            stop_row = min(stop_row, end_row)
+            rows = user_rows(view, place.row, stop_row)
+            counters.chunks_examined += len(rows)
+            return _Step(place, stop_row, rows, counters)
+        selection = self._selected(place)
+        if not selection.is_counted:
+            counters, selection.is_counted = selection.counters, True
+        rows = selection.rows[np.searchsorted(selection.rows, place.row) :]
+        stop_row = selection.stop_row
+        if len(rows):
+            place.row = int(rows[0])
+            count = int(np.searchsorted(np.cumsum(view.sizes(rows)), window_bytes, side="right"))
+            if mapped_to is not None:
+                count = min(count, _mapped_count(view.table.position[rows], view.stops(rows), mapped_to))
+            count = max(1, count)
+            if count < len(rows):
+                rows, stop_row = rows[:count], int(rows[count])
+        if stop_row == selection.stop_row:
+            self._selection = None
+        return _Step(place, stop_row, rows, counters)
+
+    def _end_row(self, table: ChunkTable) -> int:
+        """The row behind the last chunk that holds an offset before the stop."""
+        if self._stop_offset >= NO_END:
+            return len(table)
+        return int(np.searchsorted(table.chunk_id, self._stop_offset, side="left"))
+
+    def _selected(self, place: Place) -> _Selection:
+        """What stage 1 says of the chunks from a place on, by their headers alone."""
+        known = self._selection
+        segment_id = place.opened.segment.first_chunk_id
+        if known is not None and known.segment_id == segment_id and known.start_row <= place.row < known.stop_row:
+            return known
+        stop_row = min((place.row // BLOCK_ROWS + 1) * BLOCK_ROWS, self._end_row(place.view.table))
+        counters = ScanCounters()
+        rows = self._selector.select(place.opened, place.row, stop_row, counters)
+        self._selection = _Selection(segment_id, place.row, stop_row, rows, counters)
+        return self._selection
+
+
+def _parts(starts: Int64Array, stops: Int64Array) -> Int64Array:
+    """Which of some chunks, ascending, do not begin where the one before ends."""
+    return np.flatnonzero(np.append(True, starts[1:] != stops[:-1])[: len(starts)])
+
+
+def _mapped_count(starts: Int64Array, stops: Int64Array, mapped_to: int) -> int:
+    """How many of some chunks, ascending, end before a byte of the file and lie in few parts of it."""
+    count = int(np.searchsorted(stops, mapped_to, side="right"))
+    begins = _parts(starts[:count], stops[:count])
+    return count if len(begins) <= _MOST_MAPPED_PARTS else int(begins[_MOST_MAPPED_PARTS])

@@ -1,0 +1,59 @@
+"""What one read gives a reader."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.scan.reading import ScanBatch
+from headgate.scan.request import ScanCounters
+
+Int64Array = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Portion:
+    """Messages in stream order, the offset to go on from, and what reading them cost.
+
+    `lost` messages before it had been deleted when the reader came to them.
+    """
+
+    batches: list[ScanBatch]
+    next_offset: int
+    counters: ScanCounters
+    lost: int = 0
+
+
+@dataclass(slots=True)
+class ChunkColumns:
+    """Whole chunks in stream order, in one buffer.
+
+    Chunk i: its header at `header_starts[i]` of `data`, its data part at `data_starts[i]`, of `data_lengths[i]` bytes;
+    all `(chunks,)` int64.
+    """
+
+    data: NDArray[np.uint8]
+    header_starts: Int64Array
+    data_starts: Int64Array
+    data_lengths: Int64Array
+    chunk_ids: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.chunk_ids)
+
+
+def _no_chunks() -> ChunkColumns:
+    nothing = np.empty(0, dtype=np.int64)
+    return ChunkColumns(np.empty(0, dtype=np.uint8), nothing, nothing, nothing, nothing)
+
+
+@dataclass(slots=True)
+class ChunkPortion:
+    """Whole chunks, and what `Portion` says."""
+
+    next_offset: int
+    counters: ScanCounters
+    chunks: ChunkColumns = field(default_factory=_no_chunks)
+    lost: int = 0

@@ -42,8 +42,8 @@ def options(wanted: Filter | None) -> ConsumerOptions:
 
 def step(consumer: Consumer) -> bool:
     """One turn of a consumer, as the server gives it; False at the end."""
-    if consumer.needs_scan and (consumer.scan_is_small or consumer.may_scan()):
-        consumer.scan()
+    if consumer.scan_due() and (consumer.scan_is_small or may_scan(consumer)):
+        scan(consumer)
     if isinstance(consumer, ChunkConsumer):
         consumer.take(256 << 10)
     elif isinstance(consumer, MessageConsumer):
@@ -62,7 +62,7 @@ def read_all(broker: Broker, consumers: Sequence[Consumer], credits: Sequence[in
     reading = list(consumers)
     while reading:
         for number, consumer in enumerate(reading):
-            consumer.set_credit(credits[number % len(credits)])
+            consumer.want(credits[number % len(credits)])
         reading = [consumer for consumer in reading if step(consumer)]
         broker.tick(now_ms())
     for consumer in consumers:
@@ -81,7 +81,7 @@ def staggered(broker: Broker, session: Session, filters: Sequence[Filter]) -> No
     while waiting or reading:
         if waiting:
             fresh = session.message_consumer("events", options(waiting.pop()))
-            fresh.set_credit(NO_LIMIT)
+            fresh.want(NO_LIMIT)
             consumers.append(fresh)
             reading.append(fresh)
         reading = [consumer for consumer in reading if step(consumer)]

@@ -10,12 +10,14 @@ import numpy as np
 
 from headgate.broker.batches import PublishBatch
 from headgate.broker.broker import Broker, BrokerSettings
+from headgate.broker.consumers import ChunkConsumer, MessageConsumer
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.publishing import Publisher
 from headgate.broker.session import Session
 from headgate.errors import HeadgateError
 from headgate.log import Stream, stream_folder
 from headgate.log.build import FilterValues
+from headgate.scan.engine import Scan
 from log_streams import read_messages
 
 START_MS = 1_760_000_000_000
@@ -96,3 +98,27 @@ def publish(broker: Broker, publisher: Publisher, messages: Sequence[bytes], **m
 def stored(root: Path, name: str) -> list[bytes]:
     """The messages of a stream, in order, as any reader finds them."""
     return [body for _offset, body in read_messages(Stream.open(stream_folder(root, name)))]
+
+
+_begun: dict[MessageConsumer | ChunkConsumer, Scan] = {}
+
+
+def may_scan(consumer: MessageConsumer | ChunkConsumer) -> bool:
+    """Whether a scan that is due may begin; if it may, `scan` makes it."""
+    due = consumer.scan_due()
+    if consumer not in _begun and due is not None and consumer.begin_scan(due, may_wait=True):
+        _begun[consumer] = due
+    return consumer in _begun
+
+
+def scan(consumer: MessageConsumer | ChunkConsumer) -> None:
+    """Make the scan that is due, without waiting for others. Raises its error."""
+    due = _begun.pop(consumer, None)
+    if due is None:
+        due = consumer.scan_due()
+        assert due is not None
+        assert consumer.begin_scan(due, may_wait=False)
+    consumer.run(due)
+    error = consumer.end_scan(due)
+    if error is not None:
+        raise error

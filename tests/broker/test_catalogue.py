@@ -240,7 +240,7 @@ def test_deleting_ends_publishers_and_consumers_and_tells_every_session_after_th
     answers = Answers()
     publisher.publish(batch([b"3"], answers.to(3)))
     assert idle.delete_stream("orders") == 3
-    assert publisher.is_closed and not consumer.needs_scan and not told
+    assert publisher.is_closed and not consumer.scan_due() and not told
     assert answers.confirmed == [3] and not answers.refused
     broker.write_queued()
     assert sorted(told) == [("one", "orders"), ("two", "orders")]
@@ -275,7 +275,7 @@ def test_readers_are_woken_when_another_process_appends_and_rolls_over(tmp_path:
     session = open_session(broker)
     session.declare_stream("orders", {"stream-max-segment-size-bytes": 100})
     consumer = session.message_consumer("orders", FROM_THE_BEGINNING)
-    consumer.set_credit(100)
+    consumer.want(100)
     ready: list[int] = []
     consumer.on_ready = lambda: ready.append(1)
     with Writer.open(Stream.open(stream_folder(tmp_path, "orders")), now_ms=START_MS) as writer:
@@ -414,7 +414,7 @@ def test_a_stream_that_another_process_writes_is_not_deleted(tmp_path: Path) -> 
     ):
         session.delete_stream("orders")
     writer.close()
-    consumer.set_credit(1)
+    consumer.want(1)
     assert session.streams() == ["orders"] and session.stream_info("orders").consumer_count == 1
     session.delete_stream("orders")
     assert session.streams() == []
@@ -430,7 +430,7 @@ def test_trouble_with_one_stream_is_logged_once_and_the_others_are_looked_after(
     for name in ("bad", "good"):
         session.declare_stream(name, {})
         consumer = session.message_consumer(name, FROM_THE_BEGINNING)
-        consumer.set_credit(1)
+        consumer.want(1)
         consumer.on_ready = lambda name=name: ready.append(name)
     good = Stream.open(stream_folder(tmp_path, "good"))
     settings = (stream_folder(tmp_path, "bad") / "stream.json").read_bytes()

@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from brokers import scan
 from examples import examples
 from headgate.broker.batches import ChunkBatch, PublishBatch
 from headgate.broker.broker import Broker
@@ -107,7 +108,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         self.chunks.append((self.next_offset, list(zip(bodies, values, strict=True))))
         self.next_offset += count
         for number, (consumer, _) in enumerate(self.consumers):
-            assert (number in self.woken) >= (consumer.credit > 0 and consumer.is_active)
+            assert (number in self.woken) >= (consumer.wanted > 0 and consumer.is_active)
 
     @rule(
         wanted=st.one_of(st.none(), st.sampled_from(FILTERS)),
@@ -141,28 +142,28 @@ class ConsumerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), count=st.integers(1, 30))
     def give_credit(self, data: st.DataObject, count: int) -> None:
         consumer, _ = data.draw(st.sampled_from(self.consumers))
-        before = consumer.credit
-        consumer.add_credit(count)
-        assert consumer.credit == before + count
+        before = consumer.wanted
+        consumer.want_more(count)
+        assert consumer.wanted == before + count
 
     @precondition(lambda self: self.consumers)
     @rule(data=st.data(), max_messages=st.integers(1, 30), max_bytes=st.sampled_from([1, 200, 1 << 20]))
     def deliver(self, data: st.DataObject, max_messages: int, max_bytes: int) -> None:
         consumer, model = data.draw(st.sampled_from(self.consumers))
-        if consumer.needs_scan:
-            assert consumer.credit > 0 and not consumer.has_pending
-            consumer.scan()
+        if consumer.scan_due():
+            assert consumer.wanted > 0 and not consumer.has_pending
+            scan(consumer)
         self._take(consumer, model, max_messages, max_bytes)
 
     def _take(self, consumer: MessageConsumer | ChunkConsumer, model: Model, max_messages: int, max_bytes: int) -> bool:
-        before = consumer.credit
+        before = consumer.wanted
         if isinstance(consumer, MessageConsumer):
             messages = consumer.take(max_messages, max_bytes)
             if messages is None:
                 return False
             rows = [(int(offset), messages.messages.message(row)) for row, offset in enumerate(messages.offsets)]
             assert 1 <= len(rows) <= min(max_messages, before)
-            assert consumer.credit == before - len(rows)
+            assert consumer.wanted == before - len(rows)
             assert len(rows) == 1 or sum(len(each) for _, each in rows) <= max_bytes
         else:
             chunks = consumer.take(max_bytes)
@@ -170,7 +171,7 @@ class ConsumerMachine(RuleBasedStateMachine):
                 return False
             rows = chunk_messages(chunks)
             assert 1 <= len(chunks) <= before
-            assert consumer.credit == before - len(chunks)
+            assert consumer.wanted == before - len(chunks)
             assert chunks.committed_chunk_id == self.chunks[-1][0]
         model.got += rows
         return True
@@ -182,9 +183,9 @@ class ConsumerMachine(RuleBasedStateMachine):
         consumer, _ = self.consumers[number]
         consumer.close()
         consumer.close()
-        assert not consumer.needs_scan
+        assert not consumer.scan_due()
         assert consumer.take(1, 1) is None if isinstance(consumer, MessageConsumer) else consumer.take(1) is None
-        consumer.credit = 0
+        consumer.wanted = 0
         del self.consumers[number]
         for later, (other, _) in enumerate(self.consumers):
             other.on_ready = lambda later=later: self.woken.add(later)
@@ -198,10 +199,10 @@ class ConsumerMachine(RuleBasedStateMachine):
     @rule()
     def read_all(self) -> None:
         for consumer, model in self.consumers:
-            consumer.set_credit(10_000)
+            consumer.want(10_000)
             while True:
-                if consumer.needs_scan:
-                    consumer.scan()
+                if consumer.scan_due():
+                    scan(consumer)
                 elif not self._take(consumer, model, 10_000, 1 << 20):
                     break
             assert consumer.at_end

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers import START_MS, SetClock, open_broker, open_session, publish
+from brokers import START_MS, SetClock, open_broker, open_session, publish, scan
 from headgate.broker.broker import Broker
 from headgate.broker.consumers import (
     DROP_AFTER_MS,
@@ -23,16 +23,16 @@ from headgate.broker.consumers import (
     Consumers,
     MessageConsumer,
 )
-from headgate.broker.pending import held_bytes
 from headgate.broker.publishing import Publisher
 from headgate.broker.session import Session
 from headgate.errors import CorruptChunkError, LimitExceededError
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer, stream_folder
 from headgate.log.format import CHUNK_HEADER_BYTES
+from headgate.scan.engine import held_bytes
+from headgate.scan.fetch import SharedReads
 from headgate.scan.match_index.build import build_index
 from headgate.scan.match_index.registry import FilterRegistry
-from headgate.scan.shared import SharedReads
 from shared_streams import FILTERS, body
 
 FIRST = OffsetSpecification.first()
@@ -58,15 +58,15 @@ def _write(broker: Broker, publisher: Publisher, numbers: range, *, per_chunk: i
 
 def _read(consumer: MessageConsumer) -> list[int]:
     """The offsets of everything there is."""
-    consumer.set_credit(1 << 20)
+    consumer.want(1 << 20)
     found: list[int] = []
     while True:
-        if consumer.needs_scan:
-            consumer.scan()
+        if consumer.scan_due():
+            scan(consumer)
         batch = consumer.take(7, 1 << 20)
         if batch is not None:
             found += batch.offsets.tolist()
-        elif not consumer.needs_scan:
+        elif not consumer.scan_due():
             return found
 
 
@@ -74,25 +74,25 @@ def _read_to(consumer: MessageConsumer, offset: int) -> list[int]:
     """The offsets that a consumer gets until it stands at an offset."""
     found: list[int] = []
     while consumer.next_offset < offset:
-        if consumer.needs_scan:
-            consumer.scan()
+        if consumer.scan_due():
+            scan(consumer)
         batch = consumer.take(100, 1 << 20)
         found += [] if batch is None else batch.offsets.tolist()
     return found
 
 
 def _chunk_ids(consumer: ChunkConsumer) -> list[int]:
-    consumer.set_credit(1 << 20)
+    consumer.want(1 << 20)
     found: list[int] = []
     while True:
-        if consumer.needs_scan:
-            consumer.scan()
+        if consumer.scan_due():
+            scan(consumer)
         batch = consumer.take(1 << 20)
         if batch is not None:
             found += [
                 int.from_bytes(batch.data[at + 24 : at + 32].tobytes(), "big") for at in batch.header_starts.tolist()
             ]
-        elif not consumer.needs_scan:
+        elif not consumer.scan_due():
             return found
 
 
@@ -101,17 +101,17 @@ def _chunk_ids(consumer: ChunkConsumer) -> list[int]:
 
 def _read_raw(consumer: ChunkConsumer) -> tuple[list[bytes], int]:
     """The data parts of all chunks, and the memory that they lay in beside mapped files."""
-    consumer.set_credit(1 << 20)
+    consumer.want(1 << 20)
     found, held = [], 0
     while True:
-        if consumer.needs_scan:
-            consumer.scan()
+        if consumer.scan_due():
+            scan(consumer)
         held = max(held, sum(held_bytes(consumer.pending_buffers).values()))
         batch = consumer.take(1 << 20)
         if batch is not None:
             parts = zip(batch.data_starts.tolist(), batch.data_lengths.tolist(), strict=True)
             found += [batch.data[start : start + length].tobytes() for start, length in parts]
-        elif not consumer.needs_scan:
+        elif not consumer.scan_due():
             return found, held
 
 
@@ -201,14 +201,14 @@ def test_a_consumer_at_the_end_is_woken_once_per_write_and_reads_only_what_is_ne
     consumer = session.message_consumer("s", _options(NEXT))
     woken: list[int] = []
     consumer.on_ready = lambda: woken.append(1)
-    consumer.set_credit(3)
+    consumer.want(3)
     woken.clear()
     assert consumer.at_end and consumer.lag == 0
     _write(broker, publisher, range(100, 105))
     assert woken == [1]
-    assert consumer.needs_scan and consumer.scan_is_small and not consumer.at_end
+    assert consumer.scan_due() and consumer.scan_is_small and not consumer.at_end
     assert consumer.lag == 5
-    consumer.scan()
+    scan(consumer)
     assert consumer.counters.messages_evaluated == 5
     batch = consumer.take(10, 1 << 20)
     assert batch is not None and batch.offsets.tolist() == [100, 101, 102]
@@ -232,13 +232,13 @@ def test_a_long_way_to_the_end_is_no_small_scan(broker: Broker, session: Session
 
 def test_what_another_writer_appends_is_read_after_the_next_look(broker: Broker, session: Session) -> None:
     consumer = session.message_consumer("s", _options(wanted="n % 2 = 0"))
-    consumer.set_credit(100)
+    consumer.want(100)
     woken: list[int] = []
     consumer.on_ready = lambda: woken.append(1)
     stream = Stream.open(stream_folder(broker.root, "s"))
     with Writer.open(stream, now_ms=0) as writer:
         writer.append([(body(number), None) for number in range(6)], now_ms=1)
-        assert not consumer.needs_scan
+        assert not consumer.scan_due()
         broker.tick(START_MS + 100)
         assert woken and _read(consumer) == [0, 2, 4]
         writer.change(now_ms=2, arguments=StreamArguments(max_segment_size_bytes=500))
@@ -265,10 +265,10 @@ def test_what_lies_before_a_damaged_chunk_is_delivered_before_the_error(
     consumers = [session.message_consumer("s", _options(wanted=each.text)) for each in FILTERS[:readers]]
     behind = session.message_consumer("s", _options(OffsetSpecification.offset(50)))
     for consumer, wanted in zip(consumers, FILTERS, strict=False):
-        consumer.set_credit(1000)
+        consumer.want(1000)
         found = _read_to(consumer, 40)
         with pytest.raises(CorruptChunkError, match="checksum of chunk 40"):
-            consumer.scan()
+            scan(consumer)
         assert found == [number for number in range(40) if wanted.matches(body(number), now_ms=0)]
         assert consumer.next_offset == 40
     assert _read(behind) == list(range(50, 100))
@@ -283,12 +283,12 @@ def test_a_damaged_header_stops_consumers_of_chunks_at_that_chunk(
     _damage(broker.root, chunk=4, at=0)
     consumers = [session.chunk_consumer("s", _options()) for _ in range(readers)]
     for consumer in consumers:
-        consumer.set_credit(1000)
-        consumer.scan()
+        consumer.want(1000)
+        scan(consumer)
         batch = consumer.take(1 << 20)
         assert batch is not None and len(batch) == 4
         with pytest.raises(CorruptChunkError, match="no chunk here"):
-            consumer.scan()
+            scan(consumer)
 
 
 def test_a_damaged_chunk_that_stage_1_skips_disturbs_nobody(broker: Broker, session: Session) -> None:
@@ -320,8 +320,8 @@ def test_a_consumer_that_retention_overtook_goes_on_at_the_first_message_kept_an
     chunks = session.chunk_consumer("short", _options())
     told: list[int] = []
     consumer.on_lost = told.append
-    consumer.set_credit(5)
-    consumer.scan()
+    consumer.want(5)
+    scan(consumer)
     assert consumer.take(5, 1 << 20) is not None
     _write(broker, publisher, range(20, 200))
     first = session.stream_info("short").first_offset
@@ -352,8 +352,8 @@ def test_what_a_consumer_without_credit_leaves_is_dropped_and_read_again(
 ) -> None:
     _write(broker, session.publisher("s"), range(100))
     consumer = session.message_consumer("s", _options(wanted="n % 3 = 0"))
-    consumer.set_credit(2)
-    consumer.scan()
+    consumer.want(2)
+    scan(consumer)
     first = consumer.take(100, 1 << 20)
     assert first is not None and first.offsets.tolist() == [0, 3]
     for passed_ms in (100, DROP_AFTER_MS - 100):
@@ -378,7 +378,7 @@ def test_a_thousand_consumers_at_the_end_take_neither_descriptors_nor_much_memor
     try:
         consumers = [session.message_consumer("s", ConsumerOptions(start=NEXT, filter=wanted)) for _ in range(1000)]
         for consumer in consumers:
-            consumer.set_credit(10)
+            consumer.want(10)
         gc.collect()
         taken, _ = tracemalloc.get_traced_memory()
     finally:
@@ -387,8 +387,8 @@ def test_a_thousand_consumers_at_the_end_take_neither_descriptors_nor_much_memor
     assert len(os.listdir("/proc/self/fd")) <= before
     _write(broker, publisher, range(1000, 1001))
     for consumer in consumers:
-        assert consumer.needs_scan and consumer.scan_is_small
-        consumer.scan()
+        assert consumer.scan_due() and consumer.scan_is_small
+        scan(consumer)
         assert consumer.at_end
     assert len(os.listdir("/proc/self/fd")) <= before
 
@@ -418,8 +418,8 @@ def test_a_consumer_that_ends_gives_back_what_it_held(broker: Broker, session: S
     descriptors = len(os.listdir("/proc/self/fd"))
     consumers: list[Consumer] = [session.message_consumer("s", _options()), session.chunk_consumer("s", _options())]
     for consumer in consumers:
-        consumer.set_credit(10)
-        consumer.scan()
+        consumer.want(10)
+        scan(consumer)
     assert len(os.listdir("/proc/self/fd")) > descriptors
     assert session.stream_info("s").consumer_count == 2
     for consumer in consumers:
@@ -488,8 +488,8 @@ def test_consumers_in_several_threads_get_what_is_written_meanwhile(broker: Brok
     with ThreadPoolExecutor(4) as pool:
         for number in range(1000, 2000, 20):
             for consumer in consumers:
-                consumer.set_credit(50)
-            scanning = [consumer for consumer in consumers if consumer.needs_scan]
+                consumer.want(50)
+            scanning = [consumer for consumer in consumers if consumer.scan_due()]
             running = [pool.submit(consumer.scan) for consumer in scanning]
             _write(broker, publisher, range(number, number + 20))
             for future in running:
@@ -522,11 +522,11 @@ def test_a_consumer_may_end_or_begin_elsewhere_while_it_scans(
     ending, moving = (session.message_consumer("s", _options()) for _ in range(2))
     with ThreadPoolExecutor(2) as pool:
         for consumer in (ending, moving):
-            consumer.set_credit(1000)
+            consumer.want(1000)
             entered.clear()
             running = pool.submit(consumer.scan)
             assert entered.wait(60)
-            assert not consumer.needs_scan and not consumer.at_end
+            assert not consumer.scan_due() and not consumer.at_end
             if consumer is ending:
                 consumer.close()
                 assert len(broker.consumers) == 2, "its scan still uses what it holds"
@@ -560,12 +560,12 @@ def test_the_active_member_of_a_group_reads_from_where_it_answers(broker: Broker
     broker.write_queued()
     assert asked == [("one", True)]
     for consumer in (one, two):
-        consumer.set_credit(100)
-        assert not consumer.needs_scan and not consumer.is_active
+        consumer.want(100)
+        assert not consumer.scan_due() and not consumer.is_active
     one.activate(OffsetSpecification.offset(15))
     assert _read(one) == list(range(15, 20))
     _write(broker, publisher, range(20, 25))
-    assert one.needs_scan and not two.needs_scan
+    assert one.scan_due() and not two.scan_due()
     one.close()
     assert asked == [("one", True), ("two", True)]
     two.activate(None)
@@ -579,21 +579,21 @@ def test_a_member_that_is_asked_to_stop_gives_nothing_more(broker: Broker, sessi
     consumer = session.message_consumer("s", _options(single_active=True, name="g"))
     broker.write_queued()
     assert consumer.is_active
-    consumer.set_credit(100)
-    consumer.scan()
+    consumer.want(100)
+    scan(consumer)
     assert consumer.has_pending
     consumer.group = None
     consumer.deactivated()
-    assert consumer.take(1, 1) is None and not consumer.needs_scan and not consumer.has_pending
+    assert consumer.take(1, 1) is None and not consumer.scan_due() and not consumer.has_pending
 
 
 def test_deleting_a_stream_ends_its_consumers(broker: Broker, session: Session) -> None:
     _write(broker, session.publisher("s"), range(20))
     consumer = session.message_consumer("s", _options())
-    consumer.set_credit(10)
-    consumer.scan()
+    consumer.want(10)
+    scan(consumer)
     session.delete_stream("s")
-    assert consumer.take(1, 1) is None and not consumer.needs_scan
+    assert consumer.take(1, 1) is None and not consumer.scan_due()
     assert len(broker.consumers) == 0
 
 
@@ -616,8 +616,8 @@ def test_memory_that_many_consumers_leave_pending_is_dropped_at_once(
     _write(broker, session.publisher("s"), range(100))
     stopped, going = (session.message_consumer("s", _options()) for _ in range(2))
     for consumer, credit in ((stopped, 1), (going, 50)):
-        consumer.set_credit(credit)
-        consumer.scan()
+        consumer.want(credit)
+        scan(consumer)
         assert consumer.take(1, 1) is not None
     broker.tick(START_MS)
     assert not stopped.has_pending and going.has_pending

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers import START_MS, open_broker, open_session, publish
+from brokers import START_MS, open_broker, open_session, publish, scan
 from headgate.broker.broker import Broker
 from headgate.broker.consumers import ConsumerOptions
 from headgate.broker.troubles import is_damage
@@ -101,10 +101,10 @@ def test_who_waits_at_the_end_is_told_when_what_follows_cannot_be_seen(
     stream = written(broker.root)
     session = open_session(broker)
     consumer = session.message_consumer("s", FROM_THE_BEGINNING)
-    consumer.set_credit(100)
-    consumer.scan()
+    consumer.want(100)
+    scan(consumer)
     taken = consumer.take(100, 1 << 20)
-    assert taken is not None and len(taken) == 5 and not consumer.needs_scan
+    assert taken is not None and len(taken) == 5 and not consumer.scan_due()
     ready: list[bool] = []
     consumer.on_ready = lambda: ready.append(True)
     with Writer.open(stream, now_ms=START_MS) as writer:
@@ -113,9 +113,9 @@ def test_who_waits_at_the_end_is_told_when_what_follows_cannot_be_seen(
     broker.tick(START_MS)
     assert not ready
     broker.tick(START_MS)
-    assert ready and consumer.needs_scan
+    assert ready and consumer.scan_due()
     with pytest.raises(CorruptChunkError, match=r"\.segment, byte \d+: no chunk here"):
-        consumer.scan()
+        scan(consumer)
     (record,) = caplog.records
     assert record.levelno == logging.ERROR and record.exc_info is None
 
@@ -125,11 +125,11 @@ def test_a_reader_of_a_stream_that_another_process_removes_hears_no_damage(
 ) -> None:
     stream = written(broker.root)
     consumer = open_session(broker).message_consumer("s", FROM_THE_BEGINNING)
-    consumer.set_credit(100)
+    consumer.want(100)
     shutil.rmtree(stream.path)
-    assert consumer.needs_scan
-    consumer.scan()
-    assert consumer.take(100, 1 << 20) is None and not consumer.needs_scan
+    assert consumer.scan_due()
+    scan(consumer)
+    assert consumer.take(100, 1 << 20) is None and not consumer.scan_due()
     broker.tick(START_MS)
     assert consumer.is_closed and not caplog.records
 
@@ -142,16 +142,16 @@ def test_messages_before_a_damaged_end_are_delivered_and_the_size_of_a_scan_rais
         assert publish(broker, publisher, [b"m%d" % number]) is None
     damage_last_header(Stream.open(stream_folder(broker.root, "s")))
     consumer = session.message_consumer("s", FROM_THE_BEGINNING)
-    consumer.set_credit(100)
+    consumer.want(100)
     found: list[int] = []
     while len(found) < 2:
-        assert consumer.needs_scan and not consumer.scan_is_small
-        consumer.scan()
+        assert consumer.scan_due() and not consumer.scan_is_small
+        scan(consumer)
         taken = consumer.take(100, 1 << 20)
         found += [] if taken is None else taken.offsets.tolist()
     assert found == [0, 1] and not consumer.scan_is_small
     with pytest.raises(CorruptChunkError):
-        consumer.scan()
+        scan(consumer)
 
 
 def test_a_message_for_a_damaged_stream_and_others_reaches_the_others(broker: Broker) -> None:
@@ -190,12 +190,12 @@ def test_an_error_of_the_file_system_is_one_of_the_stream(broker: Broker) -> Non
     stream = written(broker.root)
     session = open_session(broker)
     consumer = session.message_consumer("s", FROM_THE_BEGINNING)
-    consumer.set_credit(100)
+    consumer.want(100)
     index = stream.segments()[0].index_path
     index.unlink()
     index.mkdir()
     with pytest.raises(LogError, match="reading failed"):
-        consumer.scan()
+        scan(consumer)
     with pytest.raises(LogError, match="reading failed"):
         session.resolve_offset("s", OffsetSpecification.last())
     index.rmdir()

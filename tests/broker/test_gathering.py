@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from brokers import SetClock, open_session, publish
-from headgate.broker import gathering
+from brokers import SetClock, may_scan, open_session, publish, scan
 from headgate.broker.broker import Broker
 from headgate.broker.consumers import ConsumerOptions, MessageConsumer
-from headgate.broker.gathering import MOST_WAIT_MS, NEWCOMER_MS
 from headgate.broker.session import Session
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
-from headgate.scan.shared import results
+from headgate.scan.engine import gathering
+from headgate.scan.engine.gathering import MOST_WAIT_MS, NEWCOMER_MS
+from headgate.scan.fetch import results
 from shared_streams import body
 
 MESSAGES = 4000
@@ -35,7 +35,7 @@ def _consumer(session: Session, wanted: str | None, start: int = 0, *, credit: i
         start=OffsetSpecification.offset(start), filter=None if wanted is None else Filter.parse(wanted)
     )
     consumer = session.message_consumer("s", options)
-    consumer.set_credit(credit)
+    consumer.want(credit)
     return consumer
 
 
@@ -52,11 +52,11 @@ def _pass_time(broker: Broker, clock: SetClock, milliseconds: int) -> None:
 def _settle(broker: Broker, clock: SetClock, consumers: list[MessageConsumer]) -> None:
     """Nobody of them is new any more."""
     for consumer in consumers:
-        consumer.may_scan()
+        may_scan(consumer)
     _pass_time(broker, clock, MOST_WAIT_MS)
     for consumer in consumers:
-        consumer.may_scan()
-        consumer.scan()
+        may_scan(consumer)
+        scan(consumer)
         consumer.drop_unused(clock.now)
     _pass_time(broker, clock, MOST_WAIT_MS)
 
@@ -72,80 +72,80 @@ def test_whoever_is_ahead_waits_until_the_last_one_behind_has_read_on(
 ) -> None:
     ahead, *behind = _at(session, 2000, 1000, 1000, 500)
     woken = _wakes(ahead)
-    assert not ahead.may_scan()
+    assert not may_scan(ahead)
     last = behind[-1]
-    assert last.may_scan()
-    last.scan()
+    assert may_scan(last)
+    scan(last)
     assert not last.has_pending and last.next_offset > 2000
     assert woken == [1]
-    assert not ahead.may_scan(), "two are behind still"
+    assert not may_scan(ahead), "two are behind still"
     for consumer in behind[:-1]:
         assert len(woken) == 1
-        consumer.scan()
+        scan(consumer)
         assert not consumer.has_pending
     assert len(woken) == 2
     _pass_time(broker, clock, NEWCOMER_MS)
-    assert ahead.may_scan()
+    assert may_scan(ahead)
 
 
 def test_readers_with_few_filters_wait_for_nobody(session: Session) -> None:
     for consumer in [*_at(session, 2000, 1000, 0), _consumer(session, "n = -1", 3000), _consumer(session, None)]:
-        assert consumer.may_scan()
+        assert may_scan(consumer)
 
 
 @pytest.mark.parametrize("wanted", [None, "n % 2 = 0"])
 def test_nobody_waits_for_who_takes_everything_or_has_no_credit(session: Session, wanted: str | None) -> None:
     consumers = _at(session, 2000, 2000, 2000, 2000)
     other = _consumer(session, wanted, 0, credit=0 if wanted else CREDIT)
-    assert consumers[0].may_scan()
+    assert may_scan(consumers[0])
     if wanted is None:
-        assert other.may_scan()
+        assert may_scan(other)
     else:
-        other.set_credit(1)
-        assert not consumers[1].may_scan()
+        other.want(1)
+        assert not may_scan(consumers[1])
 
 
 def test_nobody_waits_for_who_delivers_what_it_found(session: Session) -> None:
     consumers = _at(session, 2000, 2000, 2000)
     slow = _consumer(session, "n % 2 = 0", 1500)
-    assert not consumers[0].may_scan()
-    slow.scan()
+    assert not may_scan(consumers[0])
+    scan(slow)
     assert slow.has_pending
     slow.activate(OffsetSpecification.offset(1500))
-    assert not consumers[1].may_scan(), "it begins again there"
-    slow.scan()
+    assert not may_scan(consumers[1]), "it begins again there"
+    scan(slow)
     assert slow.has_pending
-    assert consumers[1].may_scan()
+    assert may_scan(consumers[1])
 
 
 def test_who_is_far_behind_is_not_waited_for(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gathering, "NEAR_MESSAGES", 1000)
     ahead, near, behind, far = _at(session, 3000, 2000, 1500, 100)
-    assert not ahead.may_scan()
-    assert not near.may_scan()
-    assert behind.may_scan() and far.may_scan()
-    assert _consumer(session, "n = -9", 3999).may_scan() is False
+    assert not may_scan(ahead)
+    assert not may_scan(near)
+    assert may_scan(behind) and may_scan(far)
+    assert may_scan(_consumer(session, "n = -9", 3999)) is False
     for consumer in (ahead, near):
         consumer.close()
-    assert _consumer(session, "n = -10", 2501).may_scan()
+    assert may_scan(_consumer(session, "n = -10", 2501))
 
 
 def test_who_waited_long_enough_reads_on_for_as_long(broker: Broker, clock: SetClock, session: Session) -> None:
     ahead, *_ = _at(session, 2000, 1000, 1000, 1000)
     woken = _wakes(ahead)
-    assert not ahead.may_scan()
+    assert not may_scan(ahead)
     for _ in range(MOST_WAIT_MS // 50 - 1):
         _pass_time(broker, clock, 50)
-        assert not ahead.may_scan()
+        assert not may_scan(ahead)
     assert woken == [], "whom it waits for did not move"
     _pass_time(broker, clock, 50)
     assert woken == [1]
-    assert ahead.may_scan()
+    assert may_scan(ahead)
     _pass_time(broker, clock, MOST_WAIT_MS - 1)
-    assert ahead.may_scan()
+    assert may_scan(ahead)
     assert woken == [1], "whoever does not wait is not woken"
     _pass_time(broker, clock, 1)
-    assert not ahead.may_scan()
+    assert not may_scan(ahead)
 
 
 def test_of_those_at_the_same_place_one_scans_and_the_others_take_what_it_decided(
@@ -158,14 +158,14 @@ def test_of_those_at_the_same_place_one_scans_and_the_others_take_what_it_decide
     broker.consumers.tick(clock.now)
     one, *others = consumers
     woken = [_wakes(other) for other in others]
-    assert one.may_scan()
-    assert one.may_scan(), "nobody waits for itself"
-    assert not any(other.may_scan() for other in others)
-    one.scan()
+    assert may_scan(one)
+    assert may_scan(one), "nobody waits for itself"
+    assert not any(may_scan(other) for other in others)
+    scan(one)
     assert woken == [[], [], []], "not before the broker's thread has seen it"
     assert not one.has_pending
     assert woken == [[1], [1], [1]]
-    assert all(other.may_scan() for other in others[:1])
+    assert all(may_scan(other) for other in others[:1])
 
 
 @pytest.mark.parametrize("how", ["credit", "takes", "stops"])
@@ -174,16 +174,16 @@ def test_who_stops_reading_is_not_waited_for_any_more(session: Session, how: str
     behind = _consumer(session, "n % 2 = 0", 1000, credit=3)
     woken = _wakes(ahead)
     if how == "takes":
-        behind.scan()
+        scan(behind)
         assert behind.take(2, 1 << 20) is not None
         behind.activate(OffsetSpecification.offset(1000))
-    assert not ahead.may_scan()
+    assert not may_scan(ahead)
     if how == "credit":
-        behind.set_credit(0)
+        behind.want(0)
     elif how == "stops":
         behind.deactivated()
     else:
-        behind.scan()
+        scan(behind)
         assert behind.has_pending
     assert woken == [1]
 
@@ -191,11 +191,11 @@ def test_who_stops_reading_is_not_waited_for_any_more(session: Session, how: str
 def test_who_leaves_is_not_waited_for(session: Session) -> None:
     ahead, behind, *others = _at(session, 2000, 1000, 2000, 2000)
     woken = _wakes(ahead)
-    assert not ahead.may_scan()
+    assert not may_scan(ahead)
     behind.close()
     assert woken == [1]
     ahead.close()
-    assert _consumer(session, "n = -7", 2000).may_scan()
+    assert may_scan(_consumer(session, "n = -7", 2000))
     assert len(others) == 2
 
 
@@ -205,21 +205,21 @@ def test_a_newcomer_is_given_a_moment_in_which_more_may_come(broker: Broker, clo
     for consumer in consumers:
         consumer.activate(OffsetSpecification.offset(1000))
     newcomer = _consumer(session, "n = -10", 1000)
-    assert newcomer.may_scan(), "it does not wait for itself"
-    newcomer.scan()
+    assert may_scan(newcomer), "it does not wait for itself"
+    scan(newcomer)
     assert not newcomer.has_pending
     woken = _wakes(consumers[0])
-    assert not consumers[0].may_scan()
+    assert not may_scan(consumers[0])
     _pass_time(broker, clock, NEWCOMER_MS)
     assert woken == [1]
-    assert consumers[0].may_scan()
+    assert may_scan(consumers[0])
 
 
 def test_consumers_that_come_one_after_another_are_decided_together_from_then_on(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.scan.shared.reader.SMALLEST_WINDOW_BYTES", 1 << 14)
-    monkeypatch.setattr("headgate.scan.shared.reader.LARGEST_RESULTS_BYTES", 1 << 14)
+    monkeypatch.setattr("headgate.scan.fetch.reader.SMALLEST_WINDOW_BYTES", 1 << 14)
+    monkeypatch.setattr("headgate.scan.fetch.reader.LARGEST_RESULTS_BYTES", 1 << 14)
     decided: list[int] = []
     original = results.SharedResults._match
 
@@ -236,8 +236,8 @@ def test_consumers_that_come_one_after_another_are_decided_together_from_then_on
             number = waiting.pop(0)
             reading[number] = _consumer(session, f"n % 20 = {number}")
         for number, consumer in list(reading.items()):
-            if consumer.needs_scan and (consumer.scan_is_small or consumer.may_scan()):
-                consumer.scan()
+            if consumer.scan_due() and (consumer.scan_is_small or may_scan(consumer)):
+                scan(consumer)
             while (batch := consumer.take(CREDIT, 1 << 20)) is not None:
                 found[number] += batch.offsets.tolist()
             if consumer.at_end:

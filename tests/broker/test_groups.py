@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from brokers import open_broker, open_session, publish
+from brokers import open_broker, open_session, publish, scan
 from headgate.broker.consumers import ChunkConsumer, ConsumerOptions
 from headgate.broker.groups import Group, GroupState
 from headgate.broker.session import Session
@@ -140,14 +140,14 @@ def test_the_first_consumer_of_a_name_reads_and_the_next_one_when_it_leaves(tmp_
     broker.write_queued()
     assert told == [("first", True)]
     for waiting in (first, second):
-        waiting.set_credit(10)
-        assert not waiting.needs_scan
+        waiting.want(10)
+        assert not waiting.scan_due()
     first.activate(OffsetSpecification.offset(1))
-    assert first.needs_scan and not second.needs_scan
+    assert first.scan_due() and not second.scan_due()
     one.close()
     assert told == [("first", True), ("second", True)]
     second.activate(None)
-    assert second.needs_scan
+    assert second.scan_due()
     two.close()
     assert not broker.groups
     broker.close()
@@ -186,16 +186,16 @@ def test_a_consumer_that_shall_stop_gives_nothing_more_even_before_it_answers(tm
     first = consumer(one, "s-1", told, "first", super_stream="s")
     broker.write_queued()
     first.activate(None)
-    first.set_credit(10)
-    first.scan()
+    first.want(10)
+    scan(first)
     second = consumer(two, "s-1", told, "second", super_stream="s")
     broker.write_queued()
     assert told == [("first", True), ("first", False)]
-    assert first.take(1 << 20) is None and not first.needs_scan
+    assert first.take(1 << 20) is None and not first.scan_due()
     first.deactivated()
     second.activate(None)
-    second.set_credit(10)
-    second.scan()
+    second.want(10)
+    scan(second)
     taken = second.take(1 << 20)
     assert taken is not None and len(taken) == 1
     broker.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from brokers import batch
+from brokers import batch, scan
 from headgate.broker.consumers import ConsumerOptions
 from headgate.broker.session import Session
 from headgate.client import Client, ServedFilter, SubscriptionOptions
@@ -167,14 +167,14 @@ def broker_messages(session: Session, name: str, request: Request, rows: list[Ro
     )
     consumer = session.message_consumer(name, options)
     try:
-        consumer.set_credit(1 << 20)
+        consumer.want(1 << 20)
         while True:
-            if consumer.needs_scan:
-                consumer.scan()
+            if consumer.scan_due():
+                scan(consumer)
             found = consumer.take(1000, 1 << 20)
             if found is not None:
                 rows += rows_of(found)
-            elif not consumer.needs_scan:
+            elif not consumer.scan_due():
                 break
         if consumer.lost:
             raise AssertionError(f"{consumer.lost} offsets passed over as deleted by retention")
@@ -187,10 +187,10 @@ def broker_chunks(session: Session, name: str, request: Request, rows: list[Row]
     options = ConsumerOptions(start=start_of(request), filter_values=(AMER,) if request.only_amer_chunks else ())
     consumer = session.chunk_consumer(name, options)
     try:
-        consumer.set_credit(1 << 20)
+        consumer.want(1 << 20)
         while True:
-            if consumer.needs_scan:
-                consumer.scan()
+            if consumer.scan_due():
+                scan(consumer)
             found = consumer.take(1 << 20)
             if found is not None:
                 for header_at, data_at, length in zip(
@@ -199,7 +199,7 @@ def broker_chunks(session: Session, name: str, request: Request, rows: list[Row]
                     raw = found.data[header_at : header_at + 48].tobytes()
                     header = ChunkHeader.decode(raw, path=name, position=0)
                     rows += _rows_of_chunk(header, found.data[data_at : data_at + length].tobytes())
-            elif not consumer.needs_scan:
+            elif not consumer.scan_due():
                 break
         if consumer.lost:
             raise AssertionError(f"{consumer.lost} offsets passed over as deleted by retention")

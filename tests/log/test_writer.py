@@ -69,7 +69,7 @@ def test_a_message_appended_alone_gives_the_same_files(tmp_path: Path, value: by
             for number in range(5):
                 writer.store_offset("group", number)
                 if way == "alone":
-                    header = writer.append_message(
+                    header, _ = writer.append_message(
                         b"%d" % number, value, now_ms=number, filter_source="properties.subject"
                     )
                     assert (header.next_chunk_id, header.num_records) == (writer.next_offset, 1)

@@ -190,7 +190,7 @@ def served(running: RunningServer) -> dict[str, Any]:
             name="app",
             tag="link-1",
         )
-        session.message_consumer("orders", options).add_credit(5)
+        session.message_consumer("orders", options).want_more(5)
         session.store_offset("orders", "app", 3)
         running.context.connections.opened(FakeLink(), listener="amqp", now_ms=1_700_000_000_000)
 

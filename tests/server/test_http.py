@@ -121,7 +121,7 @@ def test_consumers_are_listed_with_the_filter_in_force(running: RunningServer) -
             name="app",
             tag="link-1",
         )
-        session.message_consumer("orders", options).add_credit(5)
+        session.message_consumer("orders", options).want_more(5)
         session.message_consumer("hidden", ConsumerOptions(start=OffsetSpecification.first()))
 
     running.call(consume)

@@ -1,46 +1,40 @@
-"""Consumers: who reads a stream, with which filters, and how much credit is left. What they share is in `scan.fetch`.
+"""Consumers: who reads a stream, with which filters. What they read, and how, is in the stream's `ReadingEngine`.
 
-A consumer is an offset. It reads on (`scan`, in any thread) while it has credit and nothing pending; what was found is
-pending until it is taken (`take`), and each message or chunk that is taken uses credit. What a filter drops uses none.
-Everything but `scan` is called in the broker's thread.
+A consumer tells the engine how much its protocol's link wants, runs the scans that are due, and takes what was found.
+Everything but `run` is called in the broker's thread.
 """
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from headgate.broker.batches import ChunkBatch
-from headgate.broker.gathering import Gathering
-from headgate.broker.pending import PendingChunks, PendingMessages, held_bytes
-from headgate.errors import LogError
+from headgate.columns import total
+from headgate.errors import HeadgateError, LogError
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
 from headgate.scan import ScanBatch, ScanCounters, ScanRequest
-from headgate.scan.fetch import ChunkPortion, Portion, SharedLog, SharedReader, SharedReads
+from headgate.scan.engine import Phase, Reader, ReadingEngine, Scan, held_bytes
+from headgate.scan.fetch import ChunkColumns, SharedLog, SharedReads
 
 if TYPE_CHECKING:
     from headgate.broker.groups import Group
     from headgate.broker.stream import BrokerStream
 
 DROP_AFTER_MS = 2_000
-"""So long a consumer may leave what is pending; then it is dropped, and read again when it goes on."""
+"""Pending results are dropped after this time without credit, and read again later."""
 
 KEPT_MS = 3_000
-"""So long the files of a stream stay open without a consumer: whoever comes then finds them mapped into memory."""
+"""The files of a stream stay open for this time without a consumer: one that comes then finds them mapped."""
 
 TRIM_MS = 10_000
-"""So often memory for reading that nobody uses just then is given back."""
+"""After this time without use, memory for reading is given back."""
 
 PENDING_BYTES = 64 << 20
-"""Above so many bytes that are pending in memory, what consumers without credit leave is dropped at once."""
+"""At most so many bytes are pending in memory; above, what consumers without credit leave is dropped at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,87 +65,52 @@ class ConsumerOptions:
         )
 
 
-class Consumer(ABC):
+class Consumer:
     """One consumer of one stream, from `Consumers` to `close`.
 
-    `on_ready` is called when there may be something to take or to scan: new chunks, credit, activation. `lost` counts
-    offsets that retention deleted before the consumer came to them; it goes on behind them, and `on_lost` is told.
+    `on_ready` is called when there may be something to take or to scan: new chunks, credit, activation. `takes_more`
+    says whether the link can send now. `lost` counts offsets that retention deleted before the consumer came to them;
+    it goes on behind them, and `on_lost` is told.
     """
 
-    __slots__ = (
-        "_arrived",
-        "_consumers",
-        "_counters",
-        "_gathering",
-        "_generation",
-        "_is_closed",
-        "_is_scanning",
-        "_lock",
-        "_log",
-        "_looked_to",
-        "_passed_offsets",
-        "_pending",
-        "_reader",
-        "_scan_offset",
-        "_stream",
-        "_used_ms",
-        "credit",
-        "delivered_bytes",
-        "group",
-        "is_active",
-        "lost",
-        "on_lost",
-        "on_ready",
-        "options",
-    )
+    __slots__ = ("_consumers", "_engine", "_reader", "_stream", "delivered_bytes", "group", "options")
 
-    _pending: PendingMessages | PendingChunks
+    _reader: Reader[ScanBatch] | Reader[ChunkColumns]
 
     def __init__(
-        self, consumers: Consumers, stream: BrokerStream, gathering: Gathering, options: ConsumerOptions
+        self, consumers: Consumers, stream: BrokerStream, engine: ReadingEngine, options: ConsumerOptions
     ) -> None:
         self.options = options
-        self.credit = 0
-        self.is_active = False
         self.group: Group | None = None
-        self.on_ready: Callable[[], None] = _nothing
-        self.on_lost: Callable[[int], None] | None = None
-        self._counters = ScanCounters()
         self.delivered_bytes = 0
-        self.lost = 0
         self._consumers = consumers
         self._stream = stream
-        self._gathering = gathering
-        self._log = log = gathering.log
-        self._lock = threading.Lock()
-        self._is_closed = self._is_scanning = False
-        self._generation = 0
-        self._arrived: tuple[int, Portion | ChunkPortion | None, int] | None = None
-        self._looked_to = -1
-        self._scan_offset = self._passed_offsets = 0
-        self._used_ms = consumers.time_ms
-        self._reader = SharedReader(log, options.request())
+        self._engine = engine
         if not options.single_active:
             try:
                 self._begin(options.start)
             except BaseException:
-                self._reader.close()
+                engine.close(self._reader)
                 raise
 
     # what it may be sent
 
-    def add_credit(self, count: int) -> None:
-        """Let it take so many messages or chunks more."""
-        self.set_credit(self.credit + count)
+    @property
+    def wanted(self) -> int:
+        """How many messages or chunks its link can take."""
+        return self._reader.wanted
 
-    def set_credit(self, count: int) -> None:
-        """Let it take so many messages or chunks from now on."""
-        before, self.credit = self.credit, count
-        self._reader.is_waiting = self.is_active and count > 0
-        if count <= 0 < before:
-            self._gathering.moved(self._reader.offset)
-        if count > 0 >= before:
-            self.on_ready()
+    def want(self, count: int) -> None:
+        """Its link can take so many messages or chunks from now on."""
+        self._engine.want(self._reader, count)
+
+    def want_more(self, count: int) -> None:
+        """Its link can take so many messages or chunks more."""
+        self._engine.want(self._reader, self._reader.wanted + count)
+
+    def wake(self) -> None:
+        """Let the link look again whether there is something to take, or to say."""
+        self._reader.wake()
 
     # reading
 
@@ -163,68 +122,37 @@ class Consumer(ABC):
     @property
     def counters(self) -> ScanCounters:
         """What its reads examined, skipped and kept."""
-        self._collect()
-        return self._counters
+        return self._reader.counters
+
+    @property
+    def lost(self) -> int:
+        """How many offsets retention deleted before it came to them."""
+        return self._reader.lost
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it reads: a single active consumer only when its turn has come."""
+        return self._reader.is_active
 
     @property
     def is_closed(self) -> bool:
         """Whether it takes nothing more: it was closed, or its stream is deleted."""
-        return self._is_closed
+        return self._reader.phase is Phase.CLOSED
 
     @property
     def has_pending(self) -> bool:
         """Whether `take` gives something as soon as there is credit."""
-        self._collect()
-        return bool(self._pending)
-
-    @property
-    def needs_scan(self) -> bool:
-        """Whether it has credit, little pending, and something committed was not looked at yet."""
-        self._collect()
-        return (
-            self.credit > 0
-            and self.is_active
-            and self._pending.is_low
-            and not self._is_scanning
-            and not self._is_closed
-            and not self._has_seen_all()
-        )
-
-    @property
-    def scan_is_small(self) -> bool:
-        """Whether the next scan is over in well under a millisecond.
-
-        So it is where the next messages are decided for others already, and for few new ones at the end of the stream.
-        Raises nothing: what is wrong with the end of the stream is said when the consumer has come there.
-        """
-        if self._reader.is_decided(self._scan_offset):
-            return True
-        wanted = self.options.filter
-        if wanted is not None and wanted.program is None:
-            return False
-        try:
-            return self._log.is_small(self._scan_offset, self._stream.next_offset)
-        except (LogError, OSError):
-            return False
-
-    def may_scan(self) -> bool:
-        """Whether to scan now, of what is no small scan; if not, others come up that it reads on with.
-
-        `on_ready` is called when they are there, or when it has waited long enough. Asked only before a scan.
-        """
-        return not self._reader.is_shared or self._gathering.may_scan(self, self._scan_offset)
+        return bool(self._reader.pending)
 
     @property
     def at_end(self) -> bool:
         """Whether nothing is pending and everything committed was looked at."""
-        self._collect()
-        return not self._pending and not self._is_scanning and self._has_seen_all()
+        return self._reader.at_end
 
     @property
     def next_offset(self) -> int:
         """The offset of the next message to take, or to look at."""
-        self._collect()
-        return self._pending.next_offset if self._pending else self._scan_offset
+        return self._reader.next_offset
 
     @property
     def lag(self) -> int:
@@ -234,126 +162,75 @@ class Consumer(ABC):
     @property
     def filtered_lag(self) -> int:
         """About how many of those it will be given: as large a share as of what it has looked at so far."""
-        lag = self.lag
-        passed = self._stream.messages_in(self._scan_offset - self._passed_offsets, self._scan_offset)
+        lag, reader = self.lag, self._reader
+        passed = self._stream.messages_in(reader.offset - reader.passed_offsets, reader.offset)
         if not passed:
             return lag
-        return round(lag * min(1.0, self._counters.messages_matched / passed))
+        return round(lag * min(1.0, reader.counters.messages_matched / passed))
 
-    def scan(self) -> None:
-        """Read on: some mebibytes at most. In any thread, one call at a time.
+    def listen(self, on_ready: Callable[[], None], takes_more: Callable[[], bool] = lambda: True) -> None:
+        """Call `on_ready` when there may be something to take or to scan; `takes_more`: whether the link can send."""
+        self._reader.on_ready, self._reader.takes_more = on_ready, takes_more
 
-        Raises LogError, CorruptChunkError first of all, which is in the log then: the consumer cannot go on.
+    def when_lost(self, on_lost: Callable[[int], None]) -> None:
+        """Call `on_lost` with the number of offsets that retention deleted before it came to them."""
+        self._reader.on_lost = on_lost
+
+    # scans
+
+    def scan_due(self) -> Scan | None:
+        """The next scan: the link can take more, little is pending, and something committed was not looked at."""
+        return self._engine.scan_due(self._reader)
+
+    def is_small(self, scan: Scan) -> bool:
+        """Whether a scan is over in well under a millisecond.
+
+        Raises nothing: what is wrong with the end of the stream is said when the consumer has come there.
         """
-        with self._lock:
-            if self._is_closed:
-                return
-            self._is_scanning = True
-            generation, offset, end = self._generation, self._scan_offset, self._stream.next_offset
+        try:
+            return scan.is_small
+        except (LogError, OSError):
+            return False
+
+    def begin_scan(self, scan: Scan, *, may_wait: bool) -> bool:
+        """Begin a scan, which is then run and ended. With `may_wait` False where it waits for others that come up.
+
+        Then `on_ready` is called when they are there, or after some time.
+        """
+        return self._engine.begin_scan(scan, may_wait=may_wait)
+
+    def run(self, scan: Scan) -> None:
+        """Look: some mebibytes at most. In any thread. What goes wrong is kept in the scan, and is in the log then."""
         try:
             with self._stream.guarded():
-                portion = self._read(offset)
-                if portion is None and self._stream.damage is not None:
-                    raise self._stream.damage
-            self._arrived = (generation, portion, end)
-        except LogError:
+                scan.run(self._consumers.now_ms())
+        except LogError as error:
+            # Of a stream that was deleted, whoever uses it hears at the next tick.
             if self._stream.is_there:
-                raise
-            # Who uses it hears at the next tick that it was deleted.
-            self._arrived = (generation, None, end)
-        finally:
-            with self._lock:
-                self._is_scanning = False
-                if self._is_closed:
-                    self._release()
+                scan.error = error
 
-    def appended(self) -> None:
-        """The stream grew."""
-        if self.credit > 0 and self.is_active:
-            self.on_ready()
-
-    @abstractmethod
-    def _read(self, offset: int) -> Portion | ChunkPortion | None:
-        """What comes next from an offset on."""
-
-    def _has_seen_all(self) -> bool:
-        if self._stream.damage is not None:
-            return False
-        end = self._stream.next_offset
-        return self._scan_offset >= end or self._looked_to >= end
-
-    def _collect(self) -> None:
-        """Take over what the last scan found, if it is not about a place that was left meanwhile."""
-        arrived = self._arrived
-        if arrived is None:
-            return
-        # Only now: a scan may end in another thread between the two, but none begins before this one is taken over.
-        self._arrived = None
-        self._gathering.ended(self)
-        if arrived[0] != self._generation:
-            return
-        _, portion, end = arrived
-        if portion is None:
-            self._looked_to = end
-            return
-        self._counters.add(portion.counters)
-        before, self._scan_offset = self._scan_offset, portion.next_offset
-        self._passed_offsets += portion.next_offset - before
-        self._gathering.moved(before)
-        self._used_ms = self._consumers.time_ms
-        self._keep(portion)
-        self._reader.is_delivering = bool(self._pending)
-        if portion.lost:
-            self.lost += portion.lost
-            if self.on_lost is not None:
-                self.on_lost(portion.lost)
-
-    def _clear(self) -> None:
-        """Forget what is pending."""
-        self._pending.clear()
-        self._reader.is_delivering = False
-
-    @abstractmethod
-    def _keep(self, portion: Portion | ChunkPortion) -> None:
-        """Put what was read behind what is pending."""
-
-    def _used(self, count: int, size_bytes: int) -> None:
-        """So much was taken."""
-        self.credit -= count
-        self.delivered_bytes += size_bytes
-        self._used_ms = self._consumers.time_ms
-        self._reader.is_waiting = self.credit > 0
-        self._reader.is_delivering = bool(self._pending)
-        if not self.credit:
-            self._gathering.moved(self._reader.offset)
+    def end_scan(self, scan: Scan) -> HeadgateError | None:
+        """Take over what a scan found; gives the error for which the consumer cannot go on."""
+        return self._engine.end_scan(scan)
 
     def _begin(self, start: OffsetSpecification) -> None:
-        """Read on from somewhere else."""
+        """Read on from somewhere else. Raises LogError."""
         if self._stream.writer is None:
             self._stream.look()
-        end = self._stream.next_offset
+        engine = self._engine
         with self._stream.guarded():
-            offset = self._log.attach(start, end=end, now_ms=self._consumers.now_ms())
-        self._generation += 1
-        self._looked_to = -1
-        self._scan_offset = self._reader.offset = offset
-        self._clear()
-        self.is_active = True
-        self._reader.is_waiting = self.credit > 0
+            offset = engine.log.attach(start, end=engine.end, now_ms=self._consumers.now_ms())
+        engine.begin(self._reader, offset)
 
     # memory
 
-    @property
-    def pending_buffers(self) -> list[NDArray[np.uint8]]:
-        """The memory that pending messages or chunks lie in."""
-        return self._pending.buffers
+    def held_bytes(self) -> dict[int, int]:
+        """The memory that pending messages or chunks lie in: its identity → bytes; none for mapped files."""
+        return held_bytes(self._reader.pending.buffers)
 
     def drop_unused(self, used_before_ms: int) -> None:
-        """Forget what is pending if it was not touched since a time; it is read again when the consumer goes on."""
-        if self._pending and self._used_ms <= used_before_ms and not self._is_scanning:
-            self._collect()
-            self._scan_offset = self._pending.next_offset
-            self._clear()
+        """Forget what is pending if nothing was taken since a time; it is read again when the consumer goes on."""
+        self._engine.drop_unused(self._reader, used_before_ms)
 
     # who is active
 
@@ -363,7 +240,7 @@ class Consumer(ABC):
         From a consumer that shall stop nothing is taken any more, whenever it answers.
         """
         if not active:
-            self._stop()
+            self._engine.stop(self._reader)
         if self.options.on_active is not None:
             self.options.on_active(active)
         elif active:
@@ -373,24 +250,18 @@ class Consumer(ABC):
 
     def activate(self, start: OffsetSpecification | None) -> None:
         """The answer to being asked to begin: from `start`, or from where its options say. Raises LogError."""
-        if self._is_closed:
+        if self.is_closed:
             return
         self._begin(self.options.start if start is None else start)
         self._answer()
-        self.on_ready()
+        self._reader.wake()
 
     def deactivated(self) -> None:
         """The answer to being asked to stop; what is pending is left to whoever comes next."""
-        if self._is_closed:
+        if self.is_closed:
             return
-        self._stop()
+        self._engine.stop(self._reader)
         self._answer()
-
-    def _stop(self) -> None:
-        self.is_active = self._reader.is_waiting = False
-        self._generation += 1
-        self._clear()
-        self._gathering.moved(self._reader.offset)
 
     def _answer(self) -> None:
         if self.group is not None:
@@ -398,98 +269,69 @@ class Consumer(ABC):
 
     def close(self) -> None:
         """It takes nothing more; again is harmless."""
-        with self._lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
-            if not self._is_scanning:
-                self._release()
-        self.is_active = self._reader.is_waiting = False
-        self._generation += 1
-        self._clear()
-        self.on_ready = _nothing
+        if self.is_closed:
+            return
+        self._engine.close(self._reader)
         self._stream.remove_reader(self)
-        self._gathering.left(self)
-        self._gathering.moved(self._reader.offset)
-
-    def _release(self) -> None:
-        self._reader.close()
         self._consumers.left(self)
 
 
 class MessageConsumer(Consumer):
-    """Takes messages: one credit each."""
+    """Takes messages."""
 
     __slots__ = ("delivered_messages",)
 
-    _pending: PendingMessages
+    _reader: Reader[ScanBatch]
 
     def __init__(
-        self, consumers: Consumers, stream: BrokerStream, gathering: Gathering, options: ConsumerOptions
+        self, consumers: Consumers, stream: BrokerStream, engine: ReadingEngine, options: ConsumerOptions
     ) -> None:
-        self._pending = PendingMessages()
         self.delivered_messages = 0
-        super().__init__(consumers, stream, gathering, options)
+        self._reader = engine.message_reader(options.request())
+        super().__init__(consumers, stream, engine, options)
 
     def take(self, max_messages: int, max_bytes: int) -> ScanBatch | None:
-        """The next messages, as far as credit and both limits allow, but at least one; None if there is nothing now.
+        """The next messages, as many as are wanted within both limits, at least one; None if there is nothing now.
 
         The bytes stay as they are as long as they are referenced.
         """
-        self._collect()
-        if not self._pending or self.credit <= 0 or not self.is_active:
-            return None
-        batch = self._pending.take(min(max_messages, self.credit), max_bytes)
-        self.delivered_messages += len(batch)
-        self._used(len(batch), int(batch.messages.lengths.sum()))
+        batch = self._engine.take(self._reader, max_messages, max_bytes)
+        if batch is not None:
+            self.delivered_messages += len(batch)
+            self.delivered_bytes += total(batch.messages.lengths)
         return batch
-
-    def _read(self, offset: int) -> Portion | None:
-        return self._reader.read(offset, self._consumers.now_ms())
-
-    def _keep(self, portion: Portion | ChunkPortion) -> None:
-        assert isinstance(portion, Portion)
-        self._pending.add(portion)
 
 
 class ChunkConsumer(Consumer):
-    """Takes whole chunks: one credit each.
+    """Takes whole chunks.
 
     With a filter, messages that match and follow one another make a chunk of their own.
     """
 
     __slots__ = ("delivered_chunks",)
 
-    _pending: PendingChunks
+    _reader: Reader[ChunkColumns]
 
     def __init__(
-        self, consumers: Consumers, stream: BrokerStream, gathering: Gathering, options: ConsumerOptions
+        self, consumers: Consumers, stream: BrokerStream, engine: ReadingEngine, options: ConsumerOptions
     ) -> None:
-        self._pending = PendingChunks()
         self.delivered_chunks = 0
-        super().__init__(consumers, stream, gathering, options)
+        self._reader = engine.chunk_reader(options.request())
+        super().__init__(consumers, stream, engine, options)
 
     def take(self, max_bytes: int) -> ChunkBatch | None:
-        """The next chunks, as far as credit and `max_bytes` of data allow, but at least one; None if there is nothing.
+        """The next chunks, as many as are wanted within `max_bytes` of data, at least one; None if there is nothing.
 
         The bytes stay as they are as long as they are referenced.
         """
-        self._collect()
-        if not self._pending or self.credit <= 0 or not self.is_active:
+        chunks = self._engine.take(self._reader, self._reader.wanted, max_bytes)
+        if chunks is None:
             return None
-        batch = self._pending.take(self.credit, max_bytes, self._stream.last_chunk_id)
-        self.delivered_chunks += len(batch)
-        self._used(len(batch), int(batch.data_lengths.sum()))
-        return batch
-
-    def _read(self, offset: int) -> ChunkPortion | None:
-        if self.options.filter is None:
-            return self._reader.read_chunks(offset)
-        return self._reader.read_matching_chunks(offset, self._consumers.now_ms())
-
-    def _keep(self, portion: Portion | ChunkPortion) -> None:
-        assert isinstance(portion, ChunkPortion)
-        self._pending.add(portion)
+        self.delivered_chunks += len(chunks)
+        self.delivered_bytes += total(chunks.data_lengths)
+        return ChunkBatch(
+            chunks.data, chunks.header_starts, chunks.data_starts, chunks.data_lengths, self._stream.last_chunk_id
+        )
 
 
 class Consumers:
@@ -497,103 +339,93 @@ class Consumers:
 
     def __init__(self, *, now_ms: Callable[[], int], reads: SharedReads | None = None) -> None:
         self.now_ms = now_ms
-        self.time_ms = self._trimmed_ms = now_ms()
+        self._time_ms = self._trimmed_ms = now_ms()
         self._reads = SharedReads() if reads is None else reads
-        self._logs: dict[BrokerStream, Gathering] = {}
-        self._unused_since_ms: dict[BrokerStream, int] = {}
         self._members: dict[Consumer, BrokerStream] = {}
-        self._lock = threading.Lock()
+        self._engines: dict[BrokerStream, ReadingEngine] = {}
+        self._unused_since_ms: dict[BrokerStream, int] = {}
 
     def __len__(self) -> int:
         return len(self._members)
 
     def message_consumer(self, stream: BrokerStream, options: ConsumerOptions) -> MessageConsumer:
         """A consumer that takes messages. Raises LogError for what is wrong with the stream's files."""
-        with self._log_of(stream) as gathering:
-            consumer = MessageConsumer(self, stream, gathering, options)
+        with self._engine_of(stream) as engine:
+            consumer = MessageConsumer(self, stream, engine, options)
             self._joined(consumer, stream)
         return consumer
 
     def chunk_consumer(self, stream: BrokerStream, options: ConsumerOptions) -> ChunkConsumer:
         """A consumer that takes whole chunks; errors as `message_consumer`."""
-        with self._log_of(stream) as gathering:
-            consumer = ChunkConsumer(self, stream, gathering, options)
+        with self._engine_of(stream) as engine:
+            consumer = ChunkConsumer(self, stream, engine, options)
             self._joined(consumer, stream)
         return consumer
 
     def tick(self, now_ms: int) -> None:
         """Time passes: what consumers left pending for long is dropped, at once where memory is short."""
-        self.time_ms = now_ms
+        self._time_ms = now_ms
         if now_ms - self._trimmed_ms >= TRIM_MS:
             self._trimmed_ms = now_ms
             self._reads.trim()
         self._close_unused(now_ms - KEPT_MS)
-        for gathering in list(self._logs.values()):
-            gathering.tick()
+        for engine in list(self._engines.values()):
+            engine.tick(now_ms)
         waiting = []
         held: dict[int, int] = {}
         for consumer in list(self._members):
             if consumer.has_pending:
                 consumer.drop_unused(now_ms - DROP_AFTER_MS)
-                buffers = held_bytes(consumer.pending_buffers)
+                buffers = consumer.held_bytes()
                 held.update(buffers)
-                if buffers and consumer.credit <= 0:
+                if buffers and not consumer.wanted:
                     waiting.append(consumer)
         if sum(held.values()) > PENDING_BYTES:
             for consumer in waiting:
                 consumer.drop_unused(now_ms)
 
     def left(self, consumer: Consumer) -> None:
-        """A consumer ended. In any thread."""
-        with self._lock:
-            stream = self._members.pop(consumer, None)
-            if stream is not None:
-                self._note_use(stream)
+        """A consumer ended."""
+        self._note_use(self._members.pop(consumer))
 
     def forget(self, stream: BrokerStream) -> None:
         """A stream is deleted, and its consumers have ended: its files are not kept open for others."""
-        with self._lock:
-            if self._unused_since_ms.pop(stream, None) is not None:
-                self._logs.pop(stream).log.close()
+        if self._unused_since_ms.pop(stream, None) is not None:
+            self._close_engine(stream)
 
     def close(self) -> None:
         """Close the files that no consumer uses."""
-        self._close_unused(self.time_ms)
+        self._close_unused(self._time_ms)
 
     @contextmanager
-    def _log_of(self, stream: BrokerStream) -> Iterator[Gathering]:
-        with self._lock:
-            found = self._logs.get(stream)
-            if found is None:
-                with stream.guarded():
-                    log = SharedLog(stream.stream, self._reads)
-                found = self._logs[stream] = Gathering(log, time_ms=lambda: self.time_ms)
+    def _engine_of(self, stream: BrokerStream) -> Iterator[ReadingEngine]:
+        engine = self._engines.get(stream)
+        if engine is None:
+            with stream.guarded():
+                log = SharedLog(stream.stream, self._reads)
+            engine = ReadingEngine(log, end=stream.next_offset, now_ms=self._time_ms)
+            self._engines[stream] = stream.engine = engine
         try:
-            yield found
+            yield engine
         finally:
-            with self._lock:
-                self._note_use(stream)
+            self._note_use(stream)
 
     def _joined(self, consumer: Consumer, stream: BrokerStream) -> None:
-        with self._lock:
-            self._members[consumer] = stream
+        self._members[consumer] = stream
         stream.add_reader(consumer)
 
     def _note_use(self, stream: BrokerStream) -> None:
-        if stream not in self._logs:
-            return
         if stream in self._members.values():
             self._unused_since_ms.pop(stream, None)
         else:
-            self._unused_since_ms.setdefault(stream, self.time_ms)
+            self._unused_since_ms.setdefault(stream, self._time_ms)
 
     def _close_unused(self, latest_ms: int) -> None:
         """Close the files of streams without a consumer since a time."""
-        with self._lock:
-            for stream in [each for each, since_ms in self._unused_since_ms.items() if since_ms <= latest_ms]:
-                del self._unused_since_ms[stream]
-                self._logs.pop(stream).log.close()
+        for stream in [each for each, since_ms in self._unused_since_ms.items() if since_ms <= latest_ms]:
+            del self._unused_since_ms[stream]
+            self._close_engine(stream)
 
-
-def _nothing() -> None:
-    """What a consumer tells until somebody listens."""
+    def _close_engine(self, stream: BrokerStream) -> None:
+        stream.engine = None
+        self._engines.pop(stream).log.close()

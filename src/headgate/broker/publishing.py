@@ -25,13 +25,20 @@ from headgate.broker.stream import BrokerStream
 from headgate.columns import total
 from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError, ResourceNotFoundError
 from headgate.log import Appended, Writer
-from headgate.log.build import MAX_MESSAGES
+from headgate.log.build import MAX_MESSAGES, BuiltChunks
 from headgate.log.runs import Entries, Run, build_runs
 from headgate.log.tracking import encode_offsets
 from headgate.message.fields import parse_field
+from headgate.scan.fetch import AppendedChunks
 
 MAX_CHUNK_BYTES = 1_000_000
 """Data bytes of a chunk, unless one entry is larger: a chunk and its frame fit the 1 MiB of common frame limits."""
+
+HANDED_BYTES = 64 << 10
+HANDED_RECORDS = 1024
+"""Limit: appends up to both are handed to the readers that wait at the end; larger ones are read from the file."""
+
+_AT_ONCE = np.zeros(1, dtype=np.int64)
 
 
 class Publisher:
@@ -224,6 +231,15 @@ class WriteJob(abc.ABC):
     def _tell(self) -> None:
         """Count what is in the stream, wake its readers, confirm."""
 
+    def _appended(
+        self, next_offset: int, last_chunk_id: int, data: NDArray[np.uint8], positions: NDArray[np.int64]
+    ) -> None:
+        """Tell readers; what is little is handed to those that wait for it."""
+        stream = self._stream
+        is_little = len(data) <= HANDED_BYTES and next_offset - stream.next_offset <= HANDED_RECORDS
+        chunks = AppendedChunks(data, positions, stream.stream.path) if is_little and stream.readers else None
+        stream.appended(next_offset, last_chunk_id, chunks, now_ms=self._now_ms)
+
     def _tell_error(self, error: LogError) -> None:
         stream = self._stream
         stream.counters.write_errors += 1
@@ -248,7 +264,7 @@ class WriteJob(abc.ABC):
 class _WriteMessage(WriteJob):
     """A message that was queued alone, as a chunk."""
 
-    __slots__ = ("_header", "_queued")
+    __slots__ = ("_chunk", "_header", "_queued")
 
     def __init__(self, stream: BrokerStream, writer: Writer, queued: QueuedMessage, *, now_ms: int) -> None:
         super().__init__(stream, writer, (queued,), now_ms=now_ms)
@@ -256,7 +272,9 @@ class _WriteMessage(WriteJob):
 
     def _append(self) -> None:
         message = self._queued.batch
-        self._header = self._writer.append_message(message.message, message.filter_value, now_ms=self._now_ms)
+        self._header, self._chunk = self._writer.append_message(
+            message.message, message.filter_value, now_ms=self._now_ms
+        )
 
     def _tell(self) -> None:
         queued, header, counters = self._queued, self._header, self._stream.counters
@@ -264,7 +282,7 @@ class _WriteMessage(WriteJob):
         counters.messages_published += 1
         counters.chunks_written += 1
         counters.bytes_written += header.size_bytes
-        self._stream.appended(header.chunk_id + 1, header.chunk_id)
+        self._appended(header.chunk_id + 1, header.chunk_id, np.frombuffer(self._chunk, dtype=np.uint8), _AT_ONCE)
         counters.messages_confirmed += 1
         queued.publisher.entries_confirmed += 1
         queued.publisher.answered(queued)
@@ -274,13 +292,13 @@ class _WriteMessage(WriteJob):
 class _WriteBatches(WriteJob):
     """Batches of publishers, in as few chunks as may be."""
 
-    __slots__ = ("_appended", "_chunk_bytes", "_runs")
+    __slots__ = ("_built", "_runs", "_written")
 
     def __init__(self, stream: BrokerStream, writer: Writer, batches: Sequence[Queued], *, now_ms: int) -> None:
         super().__init__(stream, writer, batches, now_ms=now_ms)
         self._runs = _runs(batches)
-        self._appended: Appended | None = None
-        self._chunk_bytes = 0
+        self._built: BuiltChunks | None = None
+        self._written: Appended | None = None
 
     def _append(self) -> None:
         if not self._runs:
@@ -293,20 +311,20 @@ class _WriteBatches(WriteJob):
             max_bytes=MAX_CHUNK_BYTES,
             last_trailer=encode_offsets(self._writer.pending_offsets),
         )
-        self._chunk_bytes = len(built.data)
-        self._appended = self._writer.append_chunks(
+        self._built = built
+        self._written = self._writer.append_chunks(
             built.data, built.positions, now_ms=self._now_ms, filter_source=settings.filter_source
         )
 
     def _tell(self) -> None:
-        stream, appended = self._stream, self._appended
+        stream, built, appended = self._stream, self._built, self._written
         counters = stream.counters
-        if appended is not None:
+        if built is not None and appended is not None:
             counters.bytes_published += sum(total(part.lengths) for run in self._runs for part in run.parts)
             counters.messages_published += total(appended.num_records)
             counters.chunks_written += len(appended.chunk_ids)
-            counters.bytes_written += self._chunk_bytes
-            stream.appended(appended.next_offset, int(appended.chunk_ids[-1]))
+            counters.bytes_written += len(built.data)
+            self._appended(appended.next_offset, int(appended.chunk_ids[-1]), built.data, built.positions)
         if stream.refused:
             for reference, sequences in self._named():
                 stream.refused.written(reference, sequences)

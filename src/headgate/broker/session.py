@@ -214,7 +214,7 @@ class Session:
         """
         broker = self._broker
         self._consumers[consumer] = stream
-        consumer.on_lost = functools.partial(self._lost, stream)
+        consumer.when_lost(functools.partial(self._lost, stream))
         broker.counters.consumers_opened += 1
         broker.watch(stream)
         group: Group | None = None

@@ -31,6 +31,8 @@ from headgate.log.settings import load_settings
 from headgate.log.tail import StreamTail, read_tail
 from headgate.log.tracking import TrackingState, read_tracking
 from headgate.scan import ScanCounters
+from headgate.scan.engine import ReadingEngine
+from headgate.scan.fetch import AppendedChunks
 
 if TYPE_CHECKING:
     from headgate.broker.consumers import Consumer
@@ -52,9 +54,6 @@ class Storage:
 
 class StreamReader(Protocol):
     """What a stream calls of a consumer; always in the broker's thread."""
-
-    def appended(self) -> None:
-        """Chunks were added: `next_offset` and `last_chunk_id` of the stream moved. Cheap; no reading in here."""
 
     def close(self) -> None:
         """The stream was deleted, or the session ends; again is harmless. Calls `remove_reader`."""
@@ -149,8 +148,8 @@ class BrokerStream:
     idle_since_ms: int | None = None
     trouble: str = ""
     """What was wrong when the stream was last looked after; empty for nothing."""
-    damage: CorruptChunkError | None = None
-    """Why the end of the stream cannot be seen: readers that come to the end of what was seen are told so."""
+    engine: ReadingEngine | None = None
+    """What its consumers read with, while it has some; it is told of all that is appended."""
     _suspected: str = ""
     """What was wrong at the last look at the files; empty for nothing."""
     _folder_time_ns: int = 0
@@ -235,11 +234,6 @@ class BrokerStream:
         read.include(self.ended)
         return read
 
-    def wake_readers(self) -> None:
-        """Something was appended."""
-        for reader in list(self.readers):
-            reader.appended()
-
     # the writer
 
     def open_writer(self, *, now_ms: int) -> Writer:
@@ -277,10 +271,13 @@ class BrokerStream:
             self.offsets = {**writer.pending_offsets, **self.offsets}
             writer.close()
 
-    def appended(self, next_offset: int, last_chunk_id: int) -> None:
-        """The writer appended; wakes readers."""
+    def appended(
+        self, next_offset: int, last_chunk_id: int, chunks: AppendedChunks | None = None, *, now_ms: int = 0
+    ) -> None:
+        """The writer appended: readers that wait at the end are given `chunks`, all of them; without, they look."""
         self.next_offset, self.last_chunk_id = next_offset, last_chunk_id
-        self.wake_readers()
+        if self.engine is not None:
+            self.engine.appended(next_offset, chunks, now_ms=now_ms)
 
     # what others write
 
@@ -291,9 +288,11 @@ class BrokerStream:
             folder_time_ns = _time_ns(self.stream.path)
             self._take(read_tail(self.stream))
         self._folder_time_ns = folder_time_ns
-        self.damage, self._suspected = None, ""
-        if self.next_offset > before:
-            self.wake_readers()
+        self._suspected = ""
+        if self.engine is not None:
+            self.engine.damaged(None)
+            if self.next_offset > before:
+                self.engine.appended(self.next_offset)
 
     def _take(self, tail: StreamTail) -> None:
         self.tail = tail
@@ -312,10 +311,9 @@ class BrokerStream:
                 return not self._has_changed() or self._follow()
         except CorruptChunkError as error:
             # Not at once: another process may have cut the files while they were read.
-            self.damage = error if self._suspected == str(error) else None
-            self._suspected = str(error)
-            if self.damage is not None:
-                self.wake_readers()
+            is_certain, self._suspected = self._suspected == str(error), str(error)
+            if self.engine is not None:
+                self.engine.damaged(error if is_certain else None)
             raise
 
     def _follow(self) -> bool:

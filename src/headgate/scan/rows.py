@@ -58,7 +58,8 @@ def read_rows(
 ) -> Iterator[ScanBatch]:
     """The messages of the chunks in `rows` of the reader's table, in order, that lie `within` and pass the filter.
 
-    `index` is asked first; `buffers` are room that is used again. Batches, errors and memory: those of `read_in_full`, and a few megabytes of the index.
+    `index` is asked first; `buffers` are room that is used again. Batches, errors and memory: those of `read_in_full`,
+    and a few megabytes of the index.
     """
     if len(rows):
         _map(reader, rows)

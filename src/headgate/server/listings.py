@@ -182,7 +182,7 @@ def consumer_row(session: Session, consumer: Consumer) -> Row:
         "lag": consumer.lag,
         "filtered_lag": consumer.filtered_lag,
         "lost": consumer.lost,
-        "credit": consumer.credit,
+        "credit": consumer.wanted,
         "active": consumer.is_active,
         "delivered_chunks": consumer.delivered_chunks if isinstance(consumer, ChunkConsumer) else None,
         "delivered_messages": consumer.delivered_messages if isinstance(consumer, MessageConsumer) else None,

@@ -274,7 +274,7 @@ CONSUMER: tuple[Family[Consumer], ...] = (
         "Messages that retention deleted before the consumer came to them.",
         lambda c: c.lost,
     ),
-    Family("headgate_consumer_credit", "gauge", "What it may still be sent.", lambda c: c.credit),
+    Family("headgate_consumer_credit", "gauge", "What it may still be sent.", lambda c: c.wanted),
 )
 
 CONNECTION: tuple[Family[ConnectionRecord], ...] = (

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from headgate.errors import HeadgateError
+from headgate.scan.engine import Scan
 from headgate.server.transport import Transport
 
 TURN_BYTES = 512 * 1024
@@ -24,41 +25,39 @@ _SMALL_SCANS_A_TURN = 64
 class Pumped(Protocol):
     """What the pump needs of a consumer; `broker.consumers` has them."""
 
-    on_ready: Callable[[], None]
+    def listen(self, on_ready: Callable[[], None], takes_more: Callable[[], bool] = ...) -> None:
+        """Call `on_ready` when there may be something to take or to scan."""
 
-    @property
-    def needs_scan(self) -> bool:
-        """It has credit, little to take, and something it has not looked at."""
+    def scan_due(self) -> Scan | None:
+        """The next scan, if one is due."""
 
-    @property
-    def scan_is_small(self) -> bool:
-        """The next scan is cheap enough for the loop's thread."""
+    def is_small(self, scan: Scan) -> bool:
+        """Whether a scan is cheap enough for the loop's thread."""
 
-    def may_scan(self) -> bool:
-        """Whether to make a scan now that is not small; if not, it is ready again when that may have changed."""
+    def begin_scan(self, scan: Scan, *, may_wait: bool) -> bool:
+        """Begin a scan; False where the consumer waits for others, and is ready again when that may have changed."""
 
-    def scan(self) -> None:
-        """Look at a bounded amount; may run in another thread."""
+    def run(self, scan: Scan) -> None:
+        """Look at a bounded amount; in any thread."""
+
+    def end_scan(self, scan: Scan) -> HeadgateError | None:
+        """Take over what a scan found, or its error."""
 
 
 Deliver = Callable[[int], int | None]
 """Takes up to so many bytes from a consumer and writes them to the link; gives how many, 0 or None for nothing now."""
 Failed = Callable[[HeadgateError], None]
-"""Gets what a consumer's scan raised; the consumer is not asked again until it is ready again.
-
-What is no HeadgateError is an error in our own code, and ends the connection.
-"""
+"""Gets the error of a consumer's scan; the consumer is not asked again until it is ready again."""
 
 
 class _Entry:
-    __slots__ = ("consumer", "deliver", "failed", "is_queued", "is_scanned", "was_removed")
+    __slots__ = ("consumer", "deliver", "failed", "is_queued", "was_removed")
 
     def __init__(self, consumer: Pumped, deliver: Deliver, failed: Failed) -> None:
         self.consumer = consumer
         self.deliver = deliver
         self.failed = failed
         self.is_queued = False
-        self.is_scanned = False
         self.was_removed = False
 
 
@@ -74,10 +73,10 @@ class Pump:
         self._is_scheduled = False
 
     def add(self, consumer: Pumped, deliver: Deliver, failed: Failed) -> None:
-        """Serve a consumer from now on. Its `on_ready` is the pump's."""
+        """Serve a consumer from now on."""
         entry = _Entry(consumer, deliver, failed)
         self._entries[consumer] = entry
-        consumer.on_ready = lambda: self._ready(entry)
+        consumer.listen(lambda: self._ready(entry), lambda: self._link.is_writable)
         self._ready(entry)
 
     def remove(self, consumer: Pumped) -> None:
@@ -85,7 +84,7 @@ class Pump:
         entry = self._entries.pop(consumer, None)
         if entry is not None:
             entry.was_removed = True
-            consumer.on_ready = _nothing
+            consumer.listen(_nothing)
 
     def wake(self) -> None:
         """The link takes more, or something that `deliver` waited for has come: ask everyone again."""
@@ -122,44 +121,48 @@ class Pump:
             if written:
                 left -= written
                 self._requeue(entry)
-            if entry.is_scanned or entry.was_removed or not entry.consumer.needs_scan:
+            if entry.was_removed:
                 continue
-            if not entry.consumer.scan_is_small:
+            scan = entry.consumer.scan_due()
+            if scan is None:
+                continue
+            if not entry.consumer.is_small(scan):
                 # Also behind a delivery: what comes next is read while this is on its way.
-                self._scan_in_worker(entry)
+                self._scan_in_worker(entry, scan)
             elif not written:
                 small_scans -= 1
-                self._scan_here(entry)
+                self._scan_here(entry, scan)
 
     def _requeue(self, entry: _Entry) -> None:
         if not entry.is_queued and not entry.was_removed:
             entry.is_queued = True
             self._queue.append(entry)
 
-    def _scan_here(self, entry: _Entry) -> None:
-        try:
-            entry.consumer.scan()
-        except HeadgateError as error:
+    def _scan_here(self, entry: _Entry, scan: Scan) -> None:
+        consumer = entry.consumer
+        consumer.begin_scan(scan, may_wait=False)
+        consumer.run(scan)
+        error = consumer.end_scan(scan)
+        if error is not None:
             entry.failed(error)
         else:
             self._requeue(entry)
 
-    def _scan_in_worker(self, entry: _Entry) -> None:
-        if not entry.consumer.may_scan():
+    def _scan_in_worker(self, entry: _Entry, scan: Scan) -> None:
+        consumer = entry.consumer
+        if not consumer.begin_scan(scan, may_wait=True):
             return
-        entry.is_scanned = True
-        self._link.run_in_worker(entry.consumer.scan, lambda result: self._scanned(entry, result))
 
-    def _scanned(self, entry: _Entry, result: BaseException | None) -> None:
-        entry.is_scanned = False
-        if entry.was_removed:
-            return
-        if isinstance(result, HeadgateError):
-            entry.failed(result)
-        elif result is not None:
-            raise result
-        else:
-            self._ready(entry)
+        def ended(result: BaseException | None) -> None:
+            error = consumer.end_scan(scan)
+            if result is not None:
+                raise result
+            if error is not None and not entry.was_removed:
+                entry.failed(error)
+            else:
+                self._ready(entry)
+
+        self._link.run_in_worker(lambda: consumer.run(scan), ended)
 
 
 def _nothing() -> None:

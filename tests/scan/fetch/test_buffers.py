@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from headgate.scan.shared.buffers import BufferPool
+from headgate.scan.fetch.buffers import BufferPool
 
 MEBIBYTE = 1 << 20
 

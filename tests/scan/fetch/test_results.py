@@ -11,11 +11,11 @@ from headgate.evaluate.filter import Filter
 from headgate.log import ChunkTable, Stream
 from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.scan import ScanRequest
+from headgate.scan.fetch import SharedLog, SharedReader, SharedReads, results
+from headgate.scan.fetch.segments import SegmentView
+from headgate.scan.fetch.tiles import Tile, Tiles
+from headgate.scan.fetch.window import SharedWindow
 from headgate.scan.reading import Window
-from headgate.scan.shared import SharedLog, SharedReader, SharedReads, results
-from headgate.scan.shared.segments import SegmentView
-from headgate.scan.shared.tiles import Tile, Tiles
-from headgate.scan.shared.window import SharedWindow
 from shared_streams import Piece, write_stream
 
 CHUNKS, PER_CHUNK = 40, 50

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream
 from headgate.scan import Cursor, ScanBatch, ScanCounters, ScanRequest
-from headgate.scan.shared import SharedLog, SharedReader, SharedReads, results
+from headgate.scan.fetch import SharedLog, SharedReader, SharedReads, results
 from log_streams import quick_folder
 from shared_streams import FILTER_VALUES, FILTERS, PIECES, STARTS, Piece, write_stream
 

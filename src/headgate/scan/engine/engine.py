@@ -1,8 +1,8 @@
 """All reading state of one stream: its readers, what each looks at next, and what each may take.
 
 The engine starts no thread and reads no clock. It says which scan is due (`scan_due`); its owner runs the scan, here or
-in another thread, and brings the result back (`end_scan`). Looking changes nothing: only the methods named for what they
-do change a reader, and each of them moves it by the table of `phases`.
+in another thread, and brings the result back (`end_scan`). Looking changes nothing. What changes a reader is a command,
+which moves it by the table of `phases`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from headgate.errors import HeadgateError
 from headgate.scan.engine.gathering import Gathering
 from headgate.scan.engine.pending import Batch, Pending, PendingChunks, PendingMessages
 from headgate.scan.engine.phases import Event, Phase, after
+from headgate.scan.fetch.appended import AppendedChunks
 from headgate.scan.fetch.fetcher import NO_END, Fetcher, Takes
 from headgate.scan.fetch.log import SharedLog
 from headgate.scan.fetch.portions import ChunkColumns, ChunkPortion, Portion
@@ -27,8 +28,9 @@ class Reader(Generic[Batch]):
     """One reader: a row of its engine, which alone changes it.
 
     `wanted` is how many messages or chunks it may be given. `on_ready` is called when there may be something to take or
-    to scan; `takes_more` says whether what is found can be sent now. `lost` counts offsets that retention deleted before
-    the reader came to them; it goes on behind them, and `on_lost` is told. `passed_offsets` are those it looked at.
+    to scan; `takes_more` says whether what is found can be sent now. `lost` counts offsets that retention deleted
+    before the reader came to them; it goes on behind them, and `on_lost` is told. `passed_offsets` are those it looked
+    at.
     """
 
     __slots__ = (
@@ -267,16 +269,22 @@ class ReadingEngine:
 
     # what happens to the stream
 
-    def appended(self, end: int, chunks: SharedChunks | None = None, *, now_ms: int = 0) -> None:
+    def appended(self, end: int, chunks: AppendedChunks | None = None, *, now_ms: int = 0) -> None:
         """The stream has more: it ends at `end`. Readers that wait at its end are given `chunks` at once.
 
-        `chunks` are all that was appended since the last call, beside bookkeeping.
+        `chunks` are all that was appended since the last call, beside bookkeeping; who is not given them reads them
+        from the file.
         """
         before, self.end = self.end, end
+        shared: SharedChunks | None = None
         for reader in list(self._readers):
             if reader.phase is not Phase.WAITING:
                 continue
-            if chunks is None or reader.offset != before or not self._hand_over(reader, chunks, now_ms):
+            if chunks is not None and reader.offset == before and self._takes_now(reader):
+                if shared is None:
+                    shared = chunks.shared()
+                self._hand_over(reader, shared, now_ms)
+            else:
                 self._move(reader, Event.GREW)
             if reader.wanted > 0:
                 reader.wake()
@@ -294,17 +302,15 @@ class ReadingEngine:
 
     # inside
 
-    def _hand_over(
-        self, reader: AnyReader, chunks: SharedChunks, now_ms: int
-    ) -> bool:
-        if reader.wanted <= 0 or reader.pending or not reader.takes_more():
-            return False
+    @staticmethod
+    def _takes_now(reader: AnyReader) -> bool:
+        return reader.wanted > 0 and not reader.pending and reader.takes_more()
+
+    def _hand_over(self, reader: AnyReader, chunks: SharedChunks, now_ms: int) -> None:
         portion = reader.fetcher.fetch_appended(chunks, self.end, now_ms)
-        if portion is None:
-            return False
-        self._take_over(reader, portion)
-        self._move(reader, Event.HANDED)
-        return True
+        if portion is not None:
+            self._take_over(reader, portion)
+        self._move(reader, Event.GREW if portion is None else Event.HANDED)
 
     def _take_over(self, reader: AnyReader, portion: Portion | ChunkPortion) -> None:
         before, reader.offset = reader.offset, portion.next_offset

@@ -67,25 +67,31 @@ class PendingMessages(Pending[ScanBatch]):
 
     @property
     def is_low(self) -> bool:
+        """Whether more may be read: nothing is left."""
         return not self._batches
 
     @property
     def next_offset(self) -> int:
+        """The offset of the first message; there is one."""
         return int(self._batches[0].offsets[self._at])
 
     @property
     def buffers(self) -> list[NDArray[np.uint8]]:
+        """The memory that the messages lie in."""
         return [batch.messages.data for batch in self._batches]
 
     def add(self, portion: Portion | ChunkPortion) -> None:
+        """Put messages behind the rest."""
         assert isinstance(portion, Portion)
         self._batches.extend(portion.batches)
 
     def clear(self) -> None:
+        """Forget all messages."""
         self._batches.clear()
         self._at = 0
 
     def take(self, at_most: int, max_bytes: int) -> ScanBatch:
+        """The first messages, at least one."""
         batch = self._batches[0]
         stop = min(self._at + at_most, len(batch))
         ends = np.cumsum(batch.messages.lengths[self._at : stop])
@@ -116,17 +122,21 @@ class PendingChunks(Pending[ChunkColumns]):
 
     @property
     def is_low(self) -> bool:
+        """Whether more may be read: what comes next, while the last half is sent."""
         return not self._portions or (len(self._portions) == 1 and 2 * self._at >= len(self._ends))
 
     @property
     def next_offset(self) -> int:
+        """The id of the first chunk; there is one."""
         return int(self._portions[0].chunk_ids[self._at])
 
     @property
     def buffers(self) -> list[NDArray[np.uint8]]:
+        """The memory that the chunks lie in."""
         return [portion.data for portion in self._portions]
 
     def add(self, portion: Portion | ChunkPortion) -> None:
+        """Put chunks behind the rest."""
         assert isinstance(portion, ChunkPortion)
         if len(portion.chunks):
             self._portions.append(portion.chunks)
@@ -134,10 +144,12 @@ class PendingChunks(Pending[ChunkColumns]):
                 self._begin()
 
     def clear(self) -> None:
+        """Forget all chunks."""
         self._portions.clear()
         self._begin()
 
     def take(self, at_most: int, max_bytes: int) -> ChunkColumns:
+        """The first chunks, at least one; `max_bytes` counts data parts."""
         portion, at, ends = self._portions[0], self._at, self._ends
         taken_bytes = ends[at - 1] if at else 0
         stop = bisect.bisect_right(ends, taken_bytes + max_bytes, at + 1, min(at + at_most, len(ends)))

@@ -4,13 +4,14 @@
 memory and of open files. A `Fetcher` is one reader's wishes; it holds no file and no bytes between two calls. No clock.
 """
 
-from headgate.scan.fetch.appended import appended_chunks
+from headgate.scan.fetch.appended import AppendedChunks
 from headgate.scan.fetch.fetcher import Fetcher, Takes
 from headgate.scan.fetch.log import SharedLog
 from headgate.scan.fetch.portions import ChunkColumns, ChunkPortion, Portion
 from headgate.scan.fetch.reads import SharedReads
 
 __all__ = [
+    "AppendedChunks",
     "ChunkColumns",
     "ChunkPortion",
     "Fetcher",
@@ -18,5 +19,4 @@ __all__ = [
     "SharedLog",
     "SharedReads",
     "Takes",
-    "appended_chunks",
 ]

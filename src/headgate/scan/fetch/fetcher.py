@@ -179,9 +179,7 @@ class Fetcher:
         found = self._log.results_at(offset)
         return found if found is not None and self._number in found.numbers else None
 
-    def fetch(
-        self, offset: int, now_ms: int, decided: SharedResults | None = None
-    ) -> Portion | ChunkPortion | None:
+    def fetch(self, offset: int, now_ms: int, decided: SharedResults | None = None) -> Portion | ChunkPortion | None:
         """What the next chunks from an offset on give; None when nothing is there now.
 
         Little may be in it, or nothing: the caller asks again. `decided` is what `decided` gave for that offset. Raises

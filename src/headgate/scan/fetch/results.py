@@ -15,8 +15,6 @@ from headgate.evaluate.filter import Filter
 from headgate.evaluate.malformed import malformed_rows
 from headgate.log.build import gather
 from headgate.message.batch import SLACK_BYTES, EncodedMessages
-from headgate.scan.reading import ScanBatch
-from headgate.scan.request import ScanCounters, ScanRequest
 from headgate.scan.fetch.filters import SharedRules
 from headgate.scan.fetch.places import Place
 from headgate.scan.fetch.portions import Portion
@@ -25,14 +23,16 @@ from headgate.scan.fetch.segments import SegmentView
 from headgate.scan.fetch.tiles import Tile
 from headgate.scan.fetch.window import (
     EVERYWHERE,
+    Kept,
     Outline,
     Pick,
-    Kept,
     decide_window,
     load_rows,
     portion_of,
     user_rows,
 )
+from headgate.scan.reading import ScanBatch
+from headgate.scan.request import ScanCounters, ScanRequest
 from headgate.scan.stage_one import ChunkSelector
 
 Int64Array = NDArray[np.int64]

@@ -15,14 +15,14 @@ from headgate.log import ChunkHeaders, ChunkType
 from headgate.log.build import gather
 from headgate.log.format import CHUNK_HEADER_BYTES, HEADER_DTYPE
 from headgate.scan.decide import DecideBuffers, Decider
-from headgate.scan.reading import ScanBatch, Window, open_window, read_window
-from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
 from headgate.scan.fetch.filters import NO_FILTER
 from headgate.scan.fetch.places import Place
 from headgate.scan.fetch.portions import ChunkColumns, ChunkPortion, Portion
 from headgate.scan.fetch.reads import SharedReads
 from headgate.scan.fetch.segments import OpenSegment, SegmentView
 from headgate.scan.fetch.tiles import Tile
+from headgate.scan.reading import ScanBatch, Window, open_window, read_window
+from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
 from headgate.scan.stage_one import ChunkSelector
 
 Int64Array = NDArray[np.int64]

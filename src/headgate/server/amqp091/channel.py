@@ -228,7 +228,7 @@ class Channel:
         )
         self.consumers[tag] = consumer
         self._answer(method, m.BasicConsumeOk(tag))
-        consumer.consumer.set_credit(self._prefetch)
+        consumer.consumer.want(self._prefetch)
         handler.start_consumer(consumer)
 
     def _cancel(self, method: m.BasicCancel) -> None:

@@ -75,7 +75,7 @@ class ChannelConsumer:
     def settled(self, count: int) -> None:
         """The client is done with some of its messages."""
         if self.is_open:
-            self.consumer.add_credit(count)
+            self.consumer.want_more(count)
 
     def close(self) -> None:
         """End it; again is harmless."""

@@ -70,8 +70,8 @@ class ConsumingLink:
 
     def credit_changed(self) -> None:
         """The peer granted credit, or wants it used up."""
-        self._consumer.set_credit(self._link.credit)
-        self._consumer.on_ready()
+        self._consumer.want(self._link.credit)
+        self._consumer.wake()
 
     def _deliver(self, budget_bytes: int) -> int | None:
         """Send what is there; give credit back at the end of the stream where the peer drains."""
@@ -84,7 +84,7 @@ class ConsumingLink:
         if batch is None or not len(batch):
             if link.drain and (link.credit == 0 or self._consumer.at_end):
                 link.use_up_credit()
-                self._consumer.set_credit(0)
+                self._consumer.want(0)
                 self._handler.flush()
             return None
         messages, offsets = batch.messages, batch.offsets

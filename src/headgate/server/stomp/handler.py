@@ -290,7 +290,7 @@ class StompHandler:
         )
         self._subscriptions[event.key] = subscription
         self._receipt(event.receipt)
-        subscription.consumer.set_credit(prefetch)
+        subscription.consumer.want(prefetch)
         self._pump.add(
             subscription.consumer, subscription.deliver, lambda error: self._scan_failed(subscription, error)
         )

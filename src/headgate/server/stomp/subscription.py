@@ -107,7 +107,7 @@ class Subscription:
         if settled is None:
             return False
         if self.is_open:
-            self.consumer.add_credit(sum(settled.values()))
+            self.consumer.want_more(sum(settled.values()))
         return True
 
     @property

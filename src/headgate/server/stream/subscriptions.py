@@ -106,7 +106,7 @@ class Subscriptions:
                 lambda budget: self._deliver(subscription, budget),
                 lambda error: self._failed(consumer.stream, error),
             )
-            consumer.add_credit(request.credit)
+            consumer.want_more(request.credit)
 
         return begin
 
@@ -136,7 +136,7 @@ class Subscriptions:
         if subscription is None:
             self._refuse_credit(frame, ResponseCode.SUBSCRIPTION_ID_UNKNOWN)
             return
-        subscription.consumer.add_credit(frame.credit)
+        subscription.consumer.want_more(frame.credit)
         if subscription.consumer.options.single_active and not subscription.consumer.is_active:
             self._refuse_credit(frame, ResponseCode.PRECONDITION_FAILED)
 

@@ -170,7 +170,7 @@ class Fetcher:
 
     @property
     def _uses_results(self) -> bool:
-        return self._number >= 0 and self._is_dense and self._takes is Takes.MESSAGES and not self._is_alone
+        return self._number >= 0 and self._is_dense and not self._is_alone
 
     def decided(self, offset: int) -> SharedResults | None:
         """What is decided for the reader's filter already from an offset on; looks at no file."""
@@ -185,7 +185,7 @@ class Fetcher:
         Little may be in it, or nothing: the caller asks again. `decided` is what `decided` gave for that offset. Raises
         CorruptChunkError at a chunk that does not check, once everything before was given, and other LogErrors.
         """
-        if decided is not None:
+        if decided is not None and self._takes is Takes.MESSAGES:
             return self._from_results(decided, offset)
         try:
             with self._log.place(offset) as place:
@@ -250,6 +250,8 @@ class Fetcher:
         """What is decided for the filter from a place on, decided now if enough readers will ask; None if too few."""
         decided = self.decided(offset)
         if decided is not None:
+            if decided.stop_row > len(place.view.table):
+                place.view = place.opened.refresh()
             return decided
         if not self._uses_results or self._log.filters.reader_count < FEWEST_FILTERS:
             return None

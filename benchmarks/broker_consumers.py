@@ -42,8 +42,12 @@ def options(wanted: Filter | None) -> ConsumerOptions:
 
 def step(consumer: Consumer) -> bool:
     """One turn of a consumer, as the server gives it; False at the end."""
-    if consumer.scan_due() and (consumer.scan_is_small or may_scan(consumer)):
-        scan(consumer)
+    due = consumer.scan_due()
+    if due is not None and consumer.begin_scan(due, may_wait=not consumer.is_small(due)):
+        consumer.run(due)
+        error = consumer.end_scan(due)
+        if error is not None:
+            raise error
     if isinstance(consumer, ChunkConsumer):
         consumer.take(256 << 10)
     elif isinstance(consumer, MessageConsumer):

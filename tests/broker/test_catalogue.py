@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brokers import START_MS, Answers, batch, open_broker, open_session, publish, stored
+from brokers import START_MS, Answers, batch, open_broker, open_session, publish, scan, stored
 from headgate.broker.arguments import OF_OTHER_QUEUES
 from headgate.broker.catalogue import Declared
 from headgate.broker.consumers import ConsumerOptions
@@ -277,7 +277,7 @@ def test_readers_are_woken_when_another_process_appends_and_rolls_over(tmp_path:
     consumer = session.message_consumer("orders", FROM_THE_BEGINNING)
     consumer.want(100)
     ready: list[int] = []
-    consumer.on_ready = lambda: ready.append(1)
+    consumer.listen(lambda: ready.append(1))
     with Writer.open(Stream.open(stream_folder(tmp_path, "orders")), now_ms=START_MS) as writer:
         for number in range(3):
             writer.append([(b"m%d" % number * 50, None)], now_ms=START_MS)
@@ -285,6 +285,9 @@ def test_readers_are_woken_when_another_process_appends_and_rolls_over(tmp_path:
             broker.tick(START_MS)
             assert len(ready) > before
             assert session.stream_info("orders").next_offset == number + 1
+            scan(consumer)
+            taken = consumer.take(1, 1 << 20)
+            assert taken is not None and taken.offsets.tolist() == [number]
         before = len(ready)
         broker.tick(START_MS)
         assert len(ready) == before
@@ -431,7 +434,7 @@ def test_trouble_with_one_stream_is_logged_once_and_the_others_are_looked_after(
         session.declare_stream(name, {})
         consumer = session.message_consumer(name, FROM_THE_BEGINNING)
         consumer.want(1)
-        consumer.on_ready = lambda name=name: ready.append(name)
+        consumer.listen(lambda name=name: ready.append(name))
     good = Stream.open(stream_folder(tmp_path, "good"))
     settings = (stream_folder(tmp_path, "bad") / "stream.json").read_bytes()
     replace_file(stream_folder(tmp_path, "bad") / "stream.json", b"{")

@@ -98,6 +98,7 @@ class ConsumerMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 20), kind=st.sampled_from(["none", "one", "each"]))
     def publish(self, count: int, kind: str) -> None:
         self.woken.clear()
+        waiting = {number for number, (each, _) in enumerate(self.consumers) if each.at_end and each.wanted}
         numbers = range(self.next_offset, self.next_offset + count)
         values: list[bytes | None] = [None] * count
         if kind != "none":
@@ -107,8 +108,12 @@ class ConsumerMachine(RuleBasedStateMachine):
         self.broker.write_queued()
         self.chunks.append((self.next_offset, list(zip(bodies, values, strict=True))))
         self.next_offset += count
+        assert waiting <= self.woken
         for number, (consumer, _) in enumerate(self.consumers):
-            assert (number in self.woken) >= (consumer.wanted > 0 and consumer.is_active)
+            if number in waiting:
+                assert consumer.scan_due() is None, "it was handed over"
+            if number in self.woken:
+                assert consumer.wanted
 
     @rule(
         wanted=st.one_of(st.none(), st.sampled_from(FILTERS)),
@@ -133,7 +138,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         make = self.session.chunk_consumer if whole_chunks else self.session.message_consumer
         consumer = make("s", options)
         number = len(self.consumers)
-        consumer.on_ready = lambda: self.woken.add(number)
+        consumer.listen(lambda: self.woken.add(number))
         first = {"first": 0, "next": self.next_offset}.get(start.kind.value, min(start.value, self.next_offset))
         self.consumers.append((consumer, Model(options, first, whole_chunks=whole_chunks)))
         assert consumer.next_offset == first
@@ -185,10 +190,9 @@ class ConsumerMachine(RuleBasedStateMachine):
         consumer.close()
         assert not consumer.scan_due()
         assert consumer.take(1, 1) is None if isinstance(consumer, MessageConsumer) else consumer.take(1) is None
-        consumer.wanted = 0
         del self.consumers[number]
         for later, (other, _) in enumerate(self.consumers):
-            other.on_ready = lambda later=later: self.woken.add(later)
+            other.listen(lambda later=later: self.woken.add(later))
 
     @rule(passed_ms=st.sampled_from([10, 5_000]))
     def time_passes(self, passed_ms: int) -> None:

@@ -8,6 +8,7 @@ import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,8 +30,7 @@ from headgate.errors import CorruptChunkError, LimitExceededError
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer, stream_folder
 from headgate.log.format import CHUNK_HEADER_BYTES
-from headgate.scan.engine import held_bytes
-from headgate.scan.fetch import SharedReads
+from headgate.scan.fetch import Fetcher, SharedReads
 from headgate.scan.match_index.build import build_index
 from headgate.scan.match_index.registry import FilterRegistry
 from shared_streams import FILTERS, body
@@ -81,6 +81,12 @@ def _read_to(consumer: MessageConsumer, offset: int) -> list[int]:
     return found
 
 
+def _is_small(consumer: MessageConsumer) -> bool:
+    due = consumer.scan_due()
+    assert due is not None
+    return consumer.is_small(due)
+
+
 def _chunk_ids(consumer: ChunkConsumer) -> list[int]:
     consumer.want(1 << 20)
     found: list[int] = []
@@ -106,7 +112,7 @@ def _read_raw(consumer: ChunkConsumer) -> tuple[list[bytes], int]:
     while True:
         if consumer.scan_due():
             scan(consumer)
-        held = max(held, sum(held_bytes(consumer.pending_buffers).values()))
+        held = max(held, sum(consumer.held_bytes().values()))
         batch = consumer.take(1 << 20)
         if batch is not None:
             parts = zip(batch.data_starts.tolist(), batch.data_lengths.tolist(), strict=True)
@@ -200,15 +206,14 @@ def test_a_consumer_at_the_end_is_woken_once_per_write_and_reads_only_what_is_ne
     _write(broker, publisher, range(100))
     consumer = session.message_consumer("s", _options(NEXT))
     woken: list[int] = []
-    consumer.on_ready = lambda: woken.append(1)
+    consumer.listen(lambda: woken.append(1))
     consumer.want(3)
     woken.clear()
     assert consumer.at_end and consumer.lag == 0
     _write(broker, publisher, range(100, 105))
     assert woken == [1]
-    assert consumer.scan_due() and consumer.scan_is_small and not consumer.at_end
+    assert consumer.has_pending and not consumer.scan_due() and not consumer.at_end
     assert consumer.lag == 5
-    scan(consumer)
     assert consumer.counters.messages_evaluated == 5
     batch = consumer.take(10, 1 << 20)
     assert batch is not None and batch.offsets.tolist() == [100, 101, 102]
@@ -223,18 +228,21 @@ def test_a_long_way_to_the_end_is_no_small_scan(broker: Broker, session: Session
     publisher = session.publisher("s")
     _write(broker, publisher, range(3000), per_chunk=500)
     far, near = (session.message_consumer("s", _options(OffsetSpecification.offset(at))) for at in (0, 2700))
-    assert not far.scan_is_small
-    assert near.scan_is_small
+    for consumer in (far, near):
+        consumer.want(1)
+    assert not _is_small(far)
+    assert _is_small(near)
     large = session.message_consumer("s", _options(NEXT))
+    large.want(1)
     assert publish(broker, publisher, [b"\x00Su\xb0\x00\x01\x86\xa0" + bytes(100_000)]) is None
-    assert not large.scan_is_small
+    assert not _is_small(large)
 
 
 def test_what_another_writer_appends_is_read_after_the_next_look(broker: Broker, session: Session) -> None:
     consumer = session.message_consumer("s", _options(wanted="n % 2 = 0"))
     consumer.want(100)
     woken: list[int] = []
-    consumer.on_ready = lambda: woken.append(1)
+    consumer.listen(lambda: woken.append(1))
     stream = Stream.open(stream_folder(broker.root, "s"))
     with Writer.open(stream, now_ms=0) as writer:
         writer.append([(body(number), None) for number in range(6)], now_ms=1)
@@ -319,7 +327,7 @@ def test_a_consumer_that_retention_overtook_goes_on_at_the_first_message_kept_an
     consumer = session.message_consumer("short", _options())
     chunks = session.chunk_consumer("short", _options())
     told: list[int] = []
-    consumer.on_lost = told.append
+    consumer.when_lost(told.append)
     consumer.want(5)
     scan(consumer)
     assert consumer.take(5, 1 << 20) is not None
@@ -387,9 +395,7 @@ def test_a_thousand_consumers_at_the_end_take_neither_descriptors_nor_much_memor
     assert len(os.listdir("/proc/self/fd")) <= before
     _write(broker, publisher, range(1000, 1001))
     for consumer in consumers:
-        assert consumer.scan_due() and consumer.scan_is_small
-        scan(consumer)
-        assert consumer.at_end
+        assert not consumer.scan_due() and consumer.at_end and consumer.counters.messages_evaluated == 1
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
@@ -489,11 +495,15 @@ def test_consumers_in_several_threads_get_what_is_written_meanwhile(broker: Brok
         for number in range(1000, 2000, 20):
             for consumer in consumers:
                 consumer.want(50)
-            scanning = [consumer for consumer in consumers if consumer.scan_due()]
-            running = [pool.submit(consumer.scan) for consumer in scanning]
+            running = []
+            for consumer in consumers:
+                due = consumer.scan_due()
+                if due is not None and consumer.begin_scan(due, may_wait=False):
+                    running.append((consumer, due, pool.submit(consumer.run, due)))
             _write(broker, publisher, range(number, number + 20))
-            for future in running:
+            for consumer, due, future in running:
                 future.result(timeout=60)
+                assert consumer.end_scan(due) is None
             for consumer, offsets in zip(consumers, found, strict=True):
                 batch = consumer.take(50, 1 << 20)
                 if batch is not None:
@@ -510,36 +520,46 @@ def test_a_consumer_may_end_or_begin_elsewhere_while_it_scans(
 ) -> None:
     _write(broker, session.publisher("s"), range(100))
     entered, go_on = threading.Event(), threading.Event()
-    original = MessageConsumer._read
+    original = Fetcher.fetch
 
-    def slow(consumer: MessageConsumer, offset: int) -> object:
-        found = original(consumer, offset)
+    def slow(fetcher: Fetcher, *arguments: Any) -> object:
+        found = original(fetcher, *arguments)
         entered.set()
         assert go_on.wait(60)
         return found
 
-    monkeypatch.setattr(MessageConsumer, "_read", slow)
+    monkeypatch.setattr(Fetcher, "fetch", slow)
     ending, moving = (session.message_consumer("s", _options()) for _ in range(2))
     with ThreadPoolExecutor(2) as pool:
         for consumer in (ending, moving):
             consumer.want(1000)
             entered.clear()
-            running = pool.submit(consumer.scan)
+            due = consumer.scan_due()
+            assert due is not None and consumer.begin_scan(due, may_wait=False)
+            running = pool.submit(consumer.run, due)
             assert entered.wait(60)
             assert not consumer.scan_due() and not consumer.at_end
             if consumer is ending:
                 consumer.close()
-                assert len(broker.consumers) == 2, "its scan still uses what it holds"
+                assert _shared_by(broker) == 2, "its scan still uses what it holds"
             else:
                 consumer.deactivated()
                 consumer.activate(OffsetSpecification.offset(90))
             go_on.set()
             running.result(60)
+            assert consumer.end_scan(due) is None
             go_on.clear()
     monkeypatch.undo()
-    assert len(broker.consumers) == 1
+    assert _shared_by(broker) == len(broker.consumers) == 1
     assert ending.take(1, 1) is None
     assert _read(moving) == list(range(90, 100))
+
+
+def _shared_by(broker: Broker) -> int:
+    """How many readers share what is read of the stream."""
+    engine = broker.catalogue.get("s").engine
+    assert engine is not None
+    return engine.log.filters.reader_count
 
 
 # groups
@@ -565,7 +585,7 @@ def test_the_active_member_of_a_group_reads_from_where_it_answers(broker: Broker
     one.activate(OffsetSpecification.offset(15))
     assert _read(one) == list(range(15, 20))
     _write(broker, publisher, range(20, 25))
-    assert one.scan_due() and not two.scan_due()
+    assert one.has_pending and not two.has_pending and not two.scan_due()
     one.close()
     assert asked == [("one", True), ("two", True)]
     two.activate(None)

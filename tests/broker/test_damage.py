@@ -106,7 +106,7 @@ def test_who_waits_at_the_end_is_told_when_what_follows_cannot_be_seen(
     taken = consumer.take(100, 1 << 20)
     assert taken is not None and len(taken) == 5 and not consumer.scan_due()
     ready: list[bool] = []
-    consumer.on_ready = lambda: ready.append(True)
+    consumer.listen(lambda: ready.append(True))
     with Writer.open(stream, now_ms=START_MS) as writer:
         writer.append([(b"more", None)], now_ms=START_MS)
     damage_last_header(stream)
@@ -145,11 +145,13 @@ def test_messages_before_a_damaged_end_are_delivered_and_the_size_of_a_scan_rais
     consumer.want(100)
     found: list[int] = []
     while len(found) < 2:
-        assert consumer.scan_due() and not consumer.scan_is_small
+        due = consumer.scan_due()
+        assert due is not None and not consumer.is_small(due)
         scan(consumer)
         taken = consumer.take(100, 1 << 20)
         found += [] if taken is None else taken.offsets.tolist()
-    assert found == [0, 1] and not consumer.scan_is_small
+    due = consumer.scan_due()
+    assert found == [0, 1] and due is not None and not consumer.is_small(due)
     with pytest.raises(CorruptChunkError):
         scan(consumer)
 

@@ -18,7 +18,8 @@ CHILD = Path(__file__).with_name("publishing_child.py")
 
 def confirmed_until_killed(root: Path, first_unnamed: int, first_named: int, lines: int) -> list[tuple[str, int, int]]:
     """Let a child publish, kill it after so many confirms; what it confirmed."""
-    environment = {**os.environ, "PYTHONPATH": str(CHILD.parent.parent)}
+    paths = [str(CHILD.parent.parent), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     child = subprocess.Popen(
         [sys.executable, str(CHILD), str(root), str(first_unnamed), str(first_named)],
         stdout=subprocess.PIPE,

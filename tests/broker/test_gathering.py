@@ -63,7 +63,7 @@ def _settle(broker: Broker, clock: SetClock, consumers: list[MessageConsumer]) -
 
 def _wakes(consumer: MessageConsumer) -> list[int]:
     woken: list[int] = []
-    consumer.on_ready = lambda: woken.append(1)
+    consumer.listen(lambda: woken.append(1))
     return woken
 
 
@@ -140,11 +140,17 @@ def test_who_waited_long_enough_reads_on_for_as_long(broker: Broker, clock: SetC
     assert woken == [], "whom it waits for did not move"
     _pass_time(broker, clock, 50)
     assert woken == [1]
+    for _ in range(2):
+        assert may_scan(ahead)
+        scan(ahead)
+        ahead.activate(OffsetSpecification.offset(2000))
+        woken.clear()
+        _pass_time(broker, clock, MOST_WAIT_MS // 2 - 1)
+    assert woken == [], "whoever does not wait is not woken"
     assert may_scan(ahead)
-    _pass_time(broker, clock, MOST_WAIT_MS - 1)
-    assert may_scan(ahead)
-    assert woken == [1], "whoever does not wait is not woken"
-    _pass_time(broker, clock, 1)
+    scan(ahead)
+    ahead.activate(OffsetSpecification.offset(2000))
+    _pass_time(broker, clock, 2)
     assert not may_scan(ahead)
 
 
@@ -158,12 +164,12 @@ def test_of_those_at_the_same_place_one_scans_and_the_others_take_what_it_decide
     broker.consumers.tick(clock.now)
     one, *others = consumers
     woken = [_wakes(other) for other in others]
-    assert may_scan(one)
-    assert may_scan(one), "nobody waits for itself"
+    due = one.scan_due()
+    assert due is not None and one.begin_scan(due, may_wait=True)
     assert not any(may_scan(other) for other in others)
-    scan(one)
+    one.run(due)
     assert woken == [[], [], []], "not before the broker's thread has seen it"
-    assert not one.has_pending
+    assert one.end_scan(due) is None and not one.has_pending
     assert woken == [[1], [1], [1]]
     assert all(may_scan(other) for other in others[:1])
 
@@ -218,8 +224,8 @@ def test_a_newcomer_is_given_a_moment_in_which_more_may_come(broker: Broker, clo
 def test_consumers_that_come_one_after_another_are_decided_together_from_then_on(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.scan.fetch.reader.SMALLEST_WINDOW_BYTES", 1 << 14)
-    monkeypatch.setattr("headgate.scan.fetch.reader.LARGEST_RESULTS_BYTES", 1 << 14)
+    monkeypatch.setattr("headgate.scan.fetch.fetcher.SMALLEST_WINDOW_BYTES", 1 << 14)
+    monkeypatch.setattr("headgate.scan.fetch.fetcher.LARGEST_RESULTS_BYTES", 1 << 14)
     decided: list[int] = []
     original = results.SharedResults._match
 
@@ -236,7 +242,8 @@ def test_consumers_that_come_one_after_another_are_decided_together_from_then_on
             number = waiting.pop(0)
             reading[number] = _consumer(session, f"n % 20 = {number}")
         for number, consumer in list(reading.items()):
-            if consumer.scan_due() and (consumer.scan_is_small or may_scan(consumer)):
+            due = consumer.scan_due()
+            if due is not None and (consumer.is_small(due) or may_scan(consumer)):
                 scan(consumer)
             while (batch := consumer.take(CREDIT, 1 << 20)) is not None:
                 found[number] += batch.offsets.tolist()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 
@@ -9,32 +10,54 @@ from headgate.server.pump import SHARE_BYTES, TURN_BYTES, Pump
 from server.links import FakeLink
 
 
+@dataclass(slots=True)
+class FakeScan:
+    error: HeadgateError | None = None
+
+
 class FakeConsumer:
     """Scans give `per_scan` bytes each until `scans` are done; far behind means in a worker."""
 
     def __init__(self, *, scans: int, per_scan: int, small: bool = True) -> None:
         self.on_ready: Callable[[], None] = lambda: None
+        self.takes_more: Callable[[], bool] = lambda: True
         self.left = scans
         self.per_scan = per_scan
-        self.scan_is_small = small
+        self.small = small
         self.pending = 0
-        self.running = 0
+        self.scanning: FakeScan | None = None
         self.fails: Exception | None = None
         self.waits = False
 
-    @property
-    def needs_scan(self) -> bool:
-        return self.pending == 0 and self.left > 0
+    def listen(self, on_ready: Callable[[], None], takes_more: Callable[[], bool] = lambda: True) -> None:
+        self.on_ready, self.takes_more = on_ready, takes_more
 
-    def may_scan(self) -> bool:
-        return not self.waits
+    def scan_due(self) -> FakeScan | None:
+        return FakeScan() if self.pending == 0 and self.left > 0 and self.scanning is None else None
 
-    def scan(self) -> None:
-        assert self.needs_scan and not self.running
-        if self.fails:
+    def is_small(self, scan: FakeScan) -> bool:
+        return self.small
+
+    def begin_scan(self, scan: FakeScan, *, may_wait: bool) -> bool:
+        if may_wait and self.waits:
+            return False
+        self.scanning = scan
+        return True
+
+    def run(self, scan: FakeScan) -> None:
+        assert self.scanning is scan
+        if isinstance(self.fails, HeadgateError):
+            scan.error = self.fails
+        elif self.fails:
             raise self.fails
-        self.left -= 1
-        self.pending += self.per_scan
+
+    def end_scan(self, scan: FakeScan) -> HeadgateError | None:
+        assert self.scanning is scan
+        self.scanning = None
+        if self.fails is None:
+            self.left -= 1
+            self.pending += self.per_scan
+        return scan.error
 
 
 class Served:
@@ -205,3 +228,11 @@ def test_a_consumer_removed_while_it_delivers_is_not_asked_again() -> None:
     served.pump.add(consumer, deliver, served.failed.append)
     served.link.turns()
     assert consumer.pending == 10
+
+
+def test_a_consumer_is_told_whether_its_link_takes_more() -> None:
+    served = Served()
+    consumer = served.add("one", FakeConsumer(scans=0, per_scan=0))
+    for is_writable in (True, False):
+        served.link.is_writable = is_writable
+        assert consumer.takes_more() == is_writable

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream
 from headgate.scan import Cursor, ScanBatch, ScanCounters, ScanRequest
-from headgate.scan.fetch import SharedLog, SharedReader, SharedReads, results
+from headgate.scan.fetch import Fetcher, Portion, SharedLog, SharedReads, Takes, results
 from log_streams import quick_folder
 from shared_streams import FILTER_VALUES, FILTERS, PIECES, STARTS, Piece, write_stream
 
@@ -43,21 +43,22 @@ def _by_cursor(
 
 
 class Following:
-    """A reader, and what it got until now."""
+    """A reader that waits for more, and what it got until now."""
 
-    def __init__(self, reader: SharedReader, offset: int) -> None:
-        self.reader = reader
-        self.offset = reader.offset = offset
+    is_waiting, is_delivering = True, False
+
+    def __init__(self, log: SharedLog, request: ScanRequest, offset: int) -> None:
+        self.offset = offset
+        self.fetcher = Fetcher(log, self, request, Takes.MESSAGES)
         self.found: list[tuple[int, int, bytes]] = []
         self.counters = ScanCounters()
-        reader.is_waiting = True
 
     def read(self) -> bool:
         """Read once; False at the end."""
-        portion = self.reader.read(self.offset, NOW_MS)
+        portion = self.fetcher.fetch(self.offset, NOW_MS, self.fetcher.decided(self.offset))
         if portion is None:
             return False
-        assert portion.next_offset > self.offset
+        assert isinstance(portion, Portion) and portion.next_offset > self.offset
         self.offset = portion.next_offset
         self.counters.add(portion.counters)
         for batch in portion.batches:
@@ -86,10 +87,7 @@ def test_each_reader_gets_what_a_cursor_alone_gets(
         stream = write_stream(Path(folder), pieces)
         end = stream.next_offset()
         log = SharedLog(stream, SharedReads(windows_bytes=windows_bytes, most_open_segments=2))
-        group = [
-            Following(SharedReader(log, request), log.attach(start, end=end, now_ms=NOW_MS))
-            for request, start in wishes
-        ]
+        group = [Following(log, request, log.attach(start, end=end, now_ms=NOW_MS)) for request, start in wishes]
         for number in order:
             group[number % len(group)].read()
         for each in group:
@@ -100,7 +98,7 @@ def test_each_reader_gets_what_a_cursor_alone_gets(
             expected, counted = _by_cursor(stream, request, start)
             assert each.found == expected
             assert each.counters == counted
-            each.reader.close()
+            each.fetcher.close()
         log.close()
 
 
@@ -134,9 +132,7 @@ def test_many_filters_that_keep_little_are_decided_together_with_the_same_result
         wishes = [(ScanRequest(filter=each), OffsetSpecification.first()) for each in SPARSE]
         wishes[0] = (wishes[0][0], OffsetSpecification.offset(start))
         wishes[1] = (ScanRequest(filter=SPARSE[1], filter_values=values), OffsetSpecification.first())
-        group = [
-            Following(SharedReader(log, request), log.attach(place, end=end, now_ms=0)) for request, place in wishes
-        ]
+        group = [Following(log, request, log.attach(place, end=end, now_ms=0)) for request, place in wishes]
         for number in [*order, *range(len(group))]:
             group[number].read()
         for each in group:
@@ -156,11 +152,11 @@ def test_of_a_window_that_was_decided_for_all_only_what_is_kept_stays_in_memory(
     stream = write_stream(tmp_path, [Piece(500, "plain")] * 40, segment_bytes=1 << 30)
     reads = SharedReads()
     log = SharedLog(stream, reads)
-    group = [Following(SharedReader(log, ScanRequest(filter=each)), 0) for each in SPARSE]
+    group = [Following(log, ScanRequest(filter=each), 0) for each in SPARSE]
     assert group[0].read()
     size = stream.segments()[0].segment_path.stat().st_size
     assert 0 < reads.bytes_held < size // 8
-    group.append(Following(SharedReader(log, ScanRequest()), 0))
+    group.append(Following(log, ScanRequest(), 0))
     for each in group:
         while each.read():
             pass

@@ -11,10 +11,10 @@ from headgate.evaluate.filter import Filter
 from headgate.log import ChunkTable, Stream
 from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.scan import ScanRequest
-from headgate.scan.fetch import SharedLog, SharedReader, SharedReads, results
+from headgate.scan.fetch import ChunkPortion, Fetcher, Portion, SharedLog, SharedReads, Takes, results
 from headgate.scan.fetch.segments import SegmentView
 from headgate.scan.fetch.tiles import Tile, Tiles
-from headgate.scan.fetch.window import SharedWindow
+from headgate.scan.fetch.window import SharedChunks
 from headgate.scan.reading import Window
 from shared_streams import Piece, write_stream
 
@@ -38,17 +38,31 @@ def _table(stream: Stream) -> ChunkTable:
         return reader.chunks()
 
 
-def _readers(log: SharedLog, filters: list[Filter]) -> list[SharedReader]:
-    readers = [SharedReader(log, ScanRequest(filter=each)) for each in filters]
-    for reader in readers:
-        reader.is_waiting = True
-    return readers
+class Waiting:
+    """A reader at the beginning that waits for more."""
+
+    offset, is_waiting, is_delivering = 0, True, False
+
+    def __init__(self, log: SharedLog, wanted: Filter, takes: Takes = Takes.MESSAGES) -> None:
+        self.fetcher = Fetcher(log, self, ScanRequest(filter=wanted), takes)
+
+    def read(self, offset: int) -> Portion | None:
+        portion = self.fetcher.fetch(offset, 0, self.fetcher.decided(offset))
+        assert portion is None or isinstance(portion, Portion)
+        return portion
+
+    def is_decided(self, offset: int) -> bool:
+        return self.fetcher.decided(offset) is not None
 
 
-def _read_all(reader: SharedReader, found: list[int] | None = None) -> list[int]:
+def _readers(log: SharedLog, filters: list[Filter]) -> list[Waiting]:
+    return [Waiting(log, each) for each in filters]
+
+
+def _read_all(reader: Waiting, found: list[int] | None = None) -> list[int]:
     found = [] if found is None else found
     offset = 0
-    while (portion := reader.read(offset, 0)) is not None:
+    while (portion := reader.read(offset)) is not None:
         found += [each for batch in portion.batches for each in batch.offsets.tolist()]
         offset = portion.next_offset
     return found
@@ -81,42 +95,43 @@ def test_results_of_filters_that_keep_little_reach_far(log: SharedLog, monkeypat
 def test_what_is_decided_is_given_without_a_look_at_a_file(log: SharedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     first, *others = _readers(log, FILTERS)
     assert not any(reader.is_decided(0) for reader in (first, *others))
-    assert first.read(0, 0) is not None
+    assert first.read(0) is not None
     monkeypatch.setattr(SharedLog, "place", lambda log, offset: pytest.fail(f"looked for {offset}"))
     for number, reader in enumerate(others, 1):
         assert reader.is_decided(0) and reader.is_decided(17) and not reader.is_decided(CHUNKS * PER_CHUNK)
-        portion = reader.read(17, 0)
+        portion = reader.read(17)
         assert portion is not None
         assert portion.batches[0].offsets.tolist()[:2] == [20 + number, 30 + number]
         assert portion.counters.messages_evaluated == CHUNKS * PER_CHUNK - 17
-    late = SharedReader(log, ScanRequest(filter=Filter.parse("n = 7")))
+    late = Waiting(log, Filter.parse("n = 7"))
     assert not late.is_decided(0)
 
 
 def test_what_is_decided_is_given_as_chunks_without_deciding_again(
     log: SharedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second, *_ = readers = _readers(log, FILTERS)
-    assert first.read(0, 0) is not None
-    for reader in readers[2:]:
-        reader.close()
-    monkeypatch.setattr(SharedWindow, "verdict", lambda *arguments: pytest.fail("decided alone"))
+    first, *others = _readers(log, FILTERS)
+    chunks = Waiting(log, FILTERS[1], Takes.MATCHING_CHUNKS).fetcher
+    assert first.read(0) is not None
+    for reader in others:
+        reader.fetcher.close()
+    monkeypatch.setattr(SharedChunks, "portion", lambda *arguments: pytest.fail("decided alone"))
     monkeypatch.setattr(results.SharedResults, "decide", lambda *arguments: pytest.fail("decided again"))
-    assert second.is_decided(0)
-    portion = second.read_matching_chunks(0, 0)
-    assert portion is not None
-    assert portion.chunk_ids.tolist() == list(range(1, CHUNKS * PER_CHUNK, 10))
+    portion = chunks.fetch(0, 0, chunks.decided(0))
+    assert isinstance(portion, ChunkPortion)
+    assert portion.chunks.chunk_ids.tolist() == list(range(1, CHUNKS * PER_CHUNK, 10))
 
 
 def test_results_that_are_given_up_between_question_and_read_are_given_all_the_same(log: SharedLog) -> None:
     first, second, *_ = _readers(log, FILTERS)
-    assert first.read(0, 0) is not None
-    assert second.is_decided(0)
+    assert first.read(0) is not None
+    decided = second.fetcher.decided(0)
+    assert decided is not None
     for _ in range(2):
         log.reads.trim()
     assert log.reads.bytes_held == 0
-    portion = second.read(0, 0)
-    assert portion is not None and portion.batches[0].offsets.tolist()[:2] == [1, 11]
+    portion = second.fetcher.fetch(0, 0, decided)
+    assert isinstance(portion, Portion) and portion.batches[0].offsets.tolist()[:2] == [1, 11]
     assert log.reads.bytes_held == 0
     assert not second.is_decided(0)
 

@@ -203,10 +203,12 @@ class Fetcher:
             return empty if self._takes is Takes.MESSAGES else ChunkPortion(first, empty.counters, lost=empty.lost)
 
     def fetch_appended(self, chunks: SharedChunks, next_offset: int, now_ms: int) -> Portion | ChunkPortion | None:
-        """The same of chunks that were just appended and end at `next_offset`; None where a file tells what is wrong.
+        """The same of chunks that were just appended and end at `next_offset`; None where the file has to be read.
 
         Equal to what `fetch` gives of them, counters included.
         """
+        if self._is_alone or not self.is_compiled:
+            return None
         pick = chunks.pick(self._selector, 0)
         if self._takes is Takes.CHUNKS:
             return chunks.whole(pick, next_offset)

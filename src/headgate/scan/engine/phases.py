@@ -1,10 +1,12 @@
 """The phases of a reader, and what moves it from one to another.
 
-           BEGUN              SCAN                 FOUND
-    IDLE ─────────► DUE ───────────────► SCANNING ───────► DUE
-                     │ GATHER     SCAN ▲    │ SAW_END
-                     └───► GATHERING ──┘    └────────────► WAITING ──GREW──► DUE
-                                                             └─HANDED─┘
+           BEGUN                SCAN                 FOUND, FAILED
+    IDLE ─────────► DUE ─────────────────► SCANNING ───────────────► DUE
+                    │ │ GATHER      SCAN ▲    │
+                    │ └──────► GATHERING ┘    │ SAW_END
+                    │ SAW_END                 ▼
+                    └────────────────────► WAITING ──GREW──► DUE
+                                           └HANDED┘
 
 From everywhere BEGUN leads to DUE, STOPPED to IDLE and CLOSE to CLOSED. A scan may still be under way then; its result
 belongs to an earlier generation and is dropped, and no other scan begins before it has ended.
@@ -53,22 +55,17 @@ class Event(enum.Enum):
 
 
 MOVES: dict[Phase, dict[Event, Phase]] = {
-    Phase.IDLE: {
-        Event.GREW: Phase.IDLE,
-    },
+    Phase.IDLE: {},
     Phase.DUE: {
-        Event.GREW: Phase.DUE,
         Event.GATHER: Phase.GATHERING,
         Event.SCAN: Phase.SCANNING,
         Event.SAW_END: Phase.WAITING,
     },
     Phase.GATHERING: {
-        Event.GREW: Phase.GATHERING,
         Event.GATHER: Phase.GATHERING,
         Event.SCAN: Phase.SCANNING,
     },
     Phase.SCANNING: {
-        Event.GREW: Phase.SCANNING,
         Event.FOUND: Phase.DUE,
         Event.SAW_END: Phase.WAITING,
         Event.FAILED: Phase.DUE,

@@ -87,13 +87,5 @@ class ChunkReader:
             raise RemoteProtocolError("a delivered chunk is not as long as its header says")
         self.counters.chunks_examined += len(chunks)
         self.counters.bytes_read += int(lengths.sum())
-        in_memory = ChunksInMemory(
-            data,
-            starts + CHUNK_HEADER_BYTES,
-            headers.data_length,
-            headers.num_entries,
-            headers.num_records,
-            headers.chunk_id,
-            headers.crc,
-        )
+        in_memory = ChunksInMemory.of(headers, starts + CHUNK_HEADER_BYTES)
         return Window(self._place, starts, headers.records, in_memory)

@@ -63,7 +63,8 @@ class Program:
     def registers_at(self, now_ms: int) -> NDArray[np.int64]:
         """The registers that one run begins with and writes to; they point into `pool`."""
         registers = self.registers.copy()
-        in_pool = np.isin(registers[:, 0], (layout.BYTES, layout.UUID, layout.BINARY))
+        tags = registers[:, 0]
+        in_pool = (tags == layout.BYTES) | (tags == layout.UUID) | (tags == layout.BINARY)
         registers[in_pool, 1] += address_of(self.pool)
         if self.now_register >= 0:
             registers[self.now_register, 1] = now_ms

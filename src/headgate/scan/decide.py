@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
+from headgate.columns import total
 from headgate.evaluate import layout
 from headgate.evaluate.malformed import malformed_rows
 from headgate.evaluate.verdict import UNDECIDED, Verdict
+from headgate.log import ChunkHeaders
 from headgate.log.checksums import first_mismatch
 from headgate.log.walk import StopReason, WalkedEntries, walk_entries
 from headgate.message.batch import EncodedMessages
@@ -20,6 +22,9 @@ from headgate.scan.request import OffsetRange, ScanRequest
 Int64Array = NDArray[np.int64]
 
 KERNEL = "headgate.scan.kernel"
+
+_HEADER_FIELDS = ("data_length", "num_entries", "num_records", "chunk_id", "crc")
+_NOTHING = np.empty(0, dtype=np.int64)
 
 
 class Obstacle(enum.IntEnum):
@@ -34,18 +39,53 @@ class Obstacle(enum.IntEnum):
 
 @dataclass(slots=True)
 class ChunksInMemory:
-    """Chunks in a buffer, as int64 columns `(chunks,)`: where the data part starts, its bytes, entries, records, …"""
+    """Chunks in a buffer: `words` `(chunks, 6)` int64, as the kernel takes them; its columns are below."""
 
     data: NDArray[np.uint8]
-    data_starts: Int64Array
-    data_lengths: Int64Array
-    entry_counts: Int64Array
-    record_counts: Int64Array
-    chunk_ids: Int64Array
-    crcs: Int64Array
+    words: Int64Array
+
+    @staticmethod
+    def of(headers: ChunkHeaders, data_starts: Int64Array) -> ChunksInMemory:
+        """Chunks with these headers, whose data parts start at `data_starts` of the buffer that holds the headers."""
+        records = headers.records
+        words = np.empty((len(records), 6), dtype=np.int64)
+        words[:, 0] = data_starts
+        for column, name in enumerate(_HEADER_FIELDS, 1):
+            words[:, column] = records[name]
+        return ChunksInMemory(headers.data, words)
 
     def __len__(self) -> int:
-        return len(self.chunk_ids)
+        return len(self.words)
+
+    @property
+    def data_starts(self) -> Int64Array:
+        """Where the data part of each chunk starts."""
+        return self.words[:, 0]
+
+    @property
+    def data_lengths(self) -> Int64Array:
+        """Bytes of the data part."""
+        return self.words[:, 1]
+
+    @property
+    def entry_counts(self) -> Int64Array:
+        """Entries of each chunk, a sub-batch counted as one."""
+        return self.words[:, 2]
+
+    @property
+    def record_counts(self) -> Int64Array:
+        """Messages of each chunk."""
+        return self.words[:, 3]
+
+    @property
+    def chunk_ids(self) -> Int64Array:
+        """Offset of the first message."""
+        return self.words[:, 4]
+
+    @property
+    def crcs(self) -> Int64Array:
+        """CRC-32 of the data part."""
+        return self.words[:, 5]
 
 
 @dataclass(slots=True)
@@ -74,13 +114,20 @@ class Decided:
     obstacle: Obstacle | None
 
 
-@dataclass(slots=True)
 class DecideBuffers:
-    """Room for what the kernel finds, kept from call to call: for one thread at a time."""
+    """Room for what the kernel finds, kept from call to call: for one thread at a time.
 
-    capacity: int = 0
-    columns: Int64Array = field(default_factory=lambda: np.empty((4, 0), dtype=np.int64))
-    verdicts: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, dtype=np.uint8))
+    `columns` `(4, capacity)` and `verdicts` `(capacity,)` are of messages that are kept; `counts` `(7,)` is the tally
+    by verdict, the reason for the end, and the chunk. `addresses` are those of the columns, the verdicts, tally and
+    reason.
+    """
+
+    __slots__ = ("addresses", "capacity", "columns", "counts", "verdicts")
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(7, dtype=np.int64)
+        self.capacity = -1
+        self.reserve(0)
 
     def reserve(self, capacity: int) -> None:
         """Make room for so many messages."""
@@ -88,6 +135,9 @@ class DecideBuffers:
             self.columns = np.empty((4, capacity), dtype=np.int64)
             self.verdicts = np.empty(capacity, dtype=np.uint8)
             self.capacity = capacity
+            address, counts = kernels.address_of(self.columns), kernels.address_of(self.counts)
+            columns = [address + 8 * capacity * column for column in range(4)]
+            self.addresses = (*columns, kernels.address_of(self.verdicts), counts, counts + 8 * 5)
 
 
 @dataclass(slots=True)
@@ -116,61 +166,52 @@ class Decider:
                 table = kernels.address_of(checksum.byte_table())
             else:
                 chunk_count = self._first_wrong_checksum(chunks, first_chunk)
-        buffers = self.buffers
-        buffers.reserve(int(np.minimum(chunks.entry_counts, chunks.data_lengths // 4)[first_chunk:].sum()))
-        words = np.column_stack(
-            [
-                chunks.data_starts,
-                chunks.data_lengths,
-                chunks.entry_counts,
-                chunks.record_counts,
-                chunks.chunk_ids,
-                chunks.crcs,
-            ]
-        )
-        registers = None if program is None else program.registers_at(self.request.now_ms)
-        tally = np.zeros(5, dtype=np.int64)
-        stop = np.zeros(2, dtype=np.int64)
+        buffers, words, within = self.buffers, chunks.words, self.within
+        # An entry has at least the four bytes of its length.
+        buffers.reserve(total(np.minimum(words[first_chunk:, 2], words[first_chunk:, 1] >> 2)))
+        buffers.counts[:] = 0
         address = kernels.address_of
+        code = layout.CODE_EXACT if self.request.exact else layout.CODE_SELECT
+        registers = None if program is None else program.registers_at(self.request.now_ms)
+        run = (0, code, 0, 0)
+        if program is not None and registers is not None:
+            run = (address(program.words), code, address(program.pool), address(registers))
         kept = kernel.decide_chunks(
             address(chunks.data),
             address(words),
             first_chunk,
             chunk_count,
             table,
-            0 if program is None else address(program.words),
-            layout.CODE_EXACT if self.request.exact else layout.CODE_SELECT,
-            0 if program is None else address(program.pool),
-            0 if registers is None else address(registers),
-            self.within.start,
-            self.within.stop,
-            *(address(column) for column in buffers.columns),
-            address(buffers.verdicts),
-            address(tally),
-            address(stop),
+            *run,
+            within.start,
+            within.stop,
+            *buffers.addresses,
         )
-        starts, lengths, offsets, rows = (column[:kept].copy() for column in buffers.columns)
-        messages = EncodedMessages(chunks.data, starts, lengths)
-        counted = Tally(int(tally.sum()))
+        *tally, reason, chunk = buffers.counts.tolist()
+        counted = Tally(sum(tally))
         if self.request.exact:
-            counted = Tally(counted.evaluated, int(tally[Verdict.UNKNOWN]), int(tally[Verdict.ERROR]))
-        malformed = np.empty(0, dtype=np.int64)
-        verdicts = buffers.verdicts[:kept]
-        if (verdicts != Verdict.TRUE).any():
-            verdicts = verdicts.copy()
-            assert self.request.filter is not None
-            for row in np.flatnonzero(verdicts == UNDECIDED).tolist():
-                verdict = self.request.filter.verdict(messages.message(row), now_ms=self.request.now_ms)
-                verdicts[row] = verdict
-                counted.unknown += self.request.exact and verdict is Verdict.UNKNOWN
-                counted.error += self.request.exact and verdict is Verdict.ERROR
+            counted = Tally(counted.evaluated, tally[Verdict.UNKNOWN], tally[Verdict.ERROR])
+        if reason == 0 and chunk_count < len(chunks):
+            reason = Obstacle.WRONG_CHECKSUM
+        starts, lengths, offsets, rows = buffers.columns[:, :kept].copy()
+        messages, malformed = EncodedMessages(chunks.data, starts, lengths), _NOTHING
+        if program is not None and (buffers.verdicts[:kept] != Verdict.TRUE).any():
+            verdicts = buffers.verdicts[:kept].copy()
+            self._settle(verdicts, messages, counted)
             malformed = offsets[_malformed_among(messages, verdicts)]
             true = np.flatnonzero(verdicts == Verdict.TRUE)
             messages, offsets, rows = messages.take(true), offsets[true], rows[true]
-        reason, chunk = stop.tolist()
-        if reason == 0 and chunk_count < len(chunks):
-            reason = Obstacle.WRONG_CHECKSUM
         return Decided(messages, offsets, rows, malformed, counted, chunk, Obstacle(reason) if reason else None)
+
+    def _settle(self, verdicts: NDArray[np.uint8], messages: EncodedMessages, counted: Tally) -> None:
+        """Let the reference evaluator say what the kernel left open."""
+        request = self.request
+        assert request.filter is not None
+        for row in np.flatnonzero(verdicts == UNDECIDED).tolist():
+            verdict = request.filter.verdict(messages.message(row), now_ms=request.now_ms)
+            verdicts[row] = verdict
+            counted.unknown += request.exact and verdict is Verdict.UNKNOWN
+            counted.error += request.exact and verdict is Verdict.ERROR
 
     def _first_wrong_checksum(self, chunks: ChunksInMemory, first_chunk: int) -> int:
         """The first chunk from `first_chunk` on whose data has another checksum; the number of chunks if none has."""

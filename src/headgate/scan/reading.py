@@ -111,15 +111,7 @@ def open_window(
         counters.chunks_corrupt += int((~sound).sum())
         headers = ChunkHeaders(headers.records[sound], data, headers.bloom_positions[sound])
         positions = positions[sound]
-    chunks = ChunksInMemory(
-        data,
-        headers.bloom_positions + headers.bloom_length,
-        headers.data_length,
-        headers.num_entries,
-        headers.num_records,
-        headers.chunk_id,
-        headers.crc,
-    )
+    chunks = ChunksInMemory.of(headers, headers.bloom_positions + headers.bloom_length)
     return Window(reader.path, positions, headers.records, chunks)
 
 
@@ -132,8 +124,8 @@ def read_window(window: Window, decider: Decider, counters: ScanCounters) -> Ite
         decided = decider.decide(window.chunks, first)
         if decided.stop_chunk > first:
             _count(decided.tally, len(decided.offsets), len(decided.malformed), counters)
-            hits = np.bincount(decided.chunk_rows, minlength=decided.stop_chunk)[first : decided.stop_chunk]
             if request.filter is not None:
+                hits = np.bincount(decided.chunk_rows, minlength=decided.stop_chunk)[first : decided.stop_chunk]
                 counters.chunks_without_match += int((hits == 0).sum())
             yield ScanBatch(decided.messages, decided.offsets, timestamps_ms[decided.chunk_rows], decided.malformed)
         first = decided.stop_chunk

@@ -89,6 +89,12 @@ class ScanCounters:
             if count:
                 setattr(self, name, getattr(self, name) + count)
 
+    def copy(self) -> ScanCounters:
+        """The same counts, to be added to."""
+        copied = ScanCounters()
+        copied.add(self)
+        return copied
+
     def as_dict(self) -> dict[str, int]:
         """Counters by name."""
         return asdict(self)

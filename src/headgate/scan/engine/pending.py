@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.columns import total
 from headgate.log import memory_of
 from headgate.scan.fetch.portions import ChunkColumns, ChunkPortion, Portion
 from headgate.scan.reading import ScanBatch
@@ -93,6 +94,8 @@ class PendingMessages(Pending[ScanBatch]):
     def take(self, at_most: int, max_bytes: int) -> ScanBatch:
         """The first messages, at least one."""
         batch = self._batches[0]
+        if not self._at and len(batch) <= at_most and total(batch.messages.lengths) <= max_bytes:
+            return self._batches.popleft()
         stop = min(self._at + at_most, len(batch))
         ends = np.cumsum(batch.messages.lengths[self._at : stop])
         count = max(1, int(np.searchsorted(ends, max_bytes, side="right")))
@@ -101,8 +104,6 @@ class PendingMessages(Pending[ScanBatch]):
         if self._at == len(batch):
             self._batches.popleft()
             self._at = 0
-        if count == len(batch):
-            return batch
         return ScanBatch(batch.messages.take(part), batch.offsets[part], batch.timestamps_ms[part])
 
 

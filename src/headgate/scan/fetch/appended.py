@@ -32,15 +32,7 @@ class AppendedChunks:
         data[: len(self.data)] = self.data
         headers = decode_headers(data, self.positions)
         sizes = headers.size_bytes
-        chunks = ChunksInMemory(
-            data,
-            headers.bloom_positions + headers.bloom_length,
-            headers.data_length,
-            headers.num_entries,
-            headers.num_records,
-            headers.chunk_id,
-            headers.crc,
-        )
+        chunks = ChunksInMemory.of(headers, headers.bloom_positions + headers.bloom_length)
         outline = Outline(headers, sizes, chunks.record_counts, chunks.chunk_ids)
         window = Window(self.folder, self.positions, headers.records, chunks)
         return SharedChunks(LoadedRows(window, sizes), outline, are_checked=True)

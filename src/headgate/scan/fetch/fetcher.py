@@ -292,7 +292,7 @@ class Fetcher:
         step = self._step(place, min(self._window_bytes, LARGEST_WINDOW_BYTES))
         reader, rows = step.place.opened.reader, step.rows
         while True:
-            counters = replace(step.counters)
+            counters = step.counters.copy()
             try:
                 batches = list(read_rows(reader, rows, request, within, counters, index, self._log.reads.buffers))
                 break

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,7 +154,7 @@ class SharedResults(Tile):
             ends = outline.chunk_ids + outline.record_counts
             pick = outline.pick(selector, int(np.searchsorted(ends, offset, side="right")))
         if not len(pick.chunks):
-            return Portion([], self.next_offset, replace(pick.counters)), pick
+            return Portion([], self.next_offset, pick.counters.copy()), pick
         kept = decided.kept_by(decided.places[number])
         return portion_of(kept, pick, outline.chunk_ids, offset, self.next_offset, wanted), pick
 

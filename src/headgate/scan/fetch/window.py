@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.columns import total
 from headgate.errors import CorruptChunkError
 from headgate.evaluate.filter import Filter
 from headgate.log import ChunkHeaders, ChunkType
@@ -144,8 +145,9 @@ class Outline:
             counters.chunks_skipped = int((~keep).sum())
             counters.bytes_skipped = int(self.sizes[first_chunk:][~keep].sum())
             kept = kept[keep]
-        records = int(self.record_counts[kept].sum())
-        return Pick(kept, len(kept) == len(self.sizes), counters, records, int(self.sizes[kept].sum()))
+        is_all = len(kept) == len(self.sizes)
+        records, sizes = (each if is_all else each[kept] for each in (self.record_counts, self.sizes))
+        return Pick(kept, is_all, counters, total(records), total(sizes))
 
 
 def _concatenated(columns: Sequence[Int64Array]) -> Int64Array:
@@ -154,8 +156,8 @@ def _concatenated(columns: Sequence[Int64Array]) -> Int64Array:
 
 def chunks_hit(chunk_ids: Int64Array, offsets: Int64Array) -> int:
     """In how many chunks some offsets, ascending, lie."""
-    if not len(offsets):
-        return 0
+    if not len(offsets) or len(chunk_ids) == 1:
+        return min(1, len(offsets))
     rows = np.searchsorted(chunk_ids, offsets, side="right")
     return int(np.count_nonzero(rows[1:] != rows[:-1])) + 1
 
@@ -194,7 +196,7 @@ def decide_window(
                 found.append(batch)
     except CorruptChunkError as error:
         fault = error
-    return found, _concatenated(malformed), fault
+    return found, malformed[0] if len(malformed) == 1 else _concatenated(malformed), fault
 
 
 class SharedChunks:
@@ -252,13 +254,13 @@ class SharedChunks:
         None if a chunk is damaged: readers find that out alone.
         """
         if not len(pick.chunks):
-            return Portion([], next_offset, replace(pick.counters))
+            return Portion([], next_offset, pick.counters.copy())
         kept = self._kept(request, number, buffers)
         return None if kept is None else portion_of(kept, pick, self.chunk_ids, start, next_offset, request.filter)
 
     def whole(self, pick: Pick, next_offset: int) -> ChunkPortion:
         """The picked chunks as they are stored."""
-        counters = replace(pick.counters)
+        counters = pick.counters.copy()
         counters.bytes_read += pick.chunk_bytes
         return ChunkPortion(next_offset, counters, self.loaded.chunks(pick.chunks))
 
@@ -314,7 +316,7 @@ def portion_of(
     kept: Kept, pick: Pick, chunk_ids: Int64Array, start: int, next_offset: int, wanted: Filter | None
 ) -> Portion:
     """What a filter keeps of the picked ones, at least one, of the chunks of these ids, from the offset `start` on."""
-    counters = replace(pick.counters)
+    counters = pick.counters.copy()
     counters.messages_evaluated = pick.record_count
     if not pick.is_all or start > chunk_ids[0]:
         kept = part_of(kept, chunk_ids, pick.chunks, start)

@@ -200,7 +200,7 @@ class Filter:
         if program is None:
             return self._by_reference(batch, time_ms)
         found = program.verdicts(batch, time_ms) if exact else program.select(batch, time_ms)
-        self._decide_open_rows(found, batch, time_ms)
+        self.settle(found, batch, time_ms)
         return found
 
     def explain(
@@ -242,10 +242,11 @@ class Filter:
 
     def _by_reference(self, batch: EncodedMessages, now_ms: int) -> NDArray[np.uint8]:
         found = np.full(len(batch), UNDECIDED, dtype=np.uint8)
-        self._decide_open_rows(found, batch, now_ms)
+        self.settle(found, batch, now_ms)
         return found
 
-    def _decide_open_rows(self, found: NDArray[np.uint8], batch: EncodedMessages, now_ms: int) -> None:
+    def settle(self, found: NDArray[np.uint8], batch: EncodedMessages, now_ms: int) -> None:
+        """Put the verdict of the reference evaluator wherever a kernel left a row UNDECIDED."""
         if not len(found) or found.max() < UNDECIDED:
             return
         for row in np.flatnonzero(found == UNDECIDED):

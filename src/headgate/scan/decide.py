@@ -196,22 +196,17 @@ class Decider:
         starts, lengths, offsets, rows = buffers.columns[:, :kept].copy()
         messages, malformed = EncodedMessages(chunks.data, starts, lengths), _NOTHING
         if program is not None and (buffers.verdicts[:kept] != Verdict.TRUE).any():
+            assert self.request.filter is not None
             verdicts = buffers.verdicts[:kept].copy()
-            self._settle(verdicts, messages, counted)
+            left_open = np.flatnonzero(verdicts == UNDECIDED)
+            self.request.filter.settle(verdicts, messages, self.request.now_ms)
+            if self.request.exact:
+                counted.unknown += int((verdicts[left_open] == Verdict.UNKNOWN).sum())
+                counted.error += int((verdicts[left_open] == Verdict.ERROR).sum())
             malformed = offsets[_malformed_among(messages, verdicts)]
             true = np.flatnonzero(verdicts == Verdict.TRUE)
             messages, offsets, rows = messages.take(true), offsets[true], rows[true]
         return Decided(messages, offsets, rows, malformed, counted, chunk, Obstacle(reason) if reason else None)
-
-    def _settle(self, verdicts: NDArray[np.uint8], messages: EncodedMessages, counted: Tally) -> None:
-        """Let the reference evaluator say what the kernel left open."""
-        request = self.request
-        assert request.filter is not None
-        for row in np.flatnonzero(verdicts == UNDECIDED).tolist():
-            verdict = request.filter.verdict(messages.message(row), now_ms=request.now_ms)
-            verdicts[row] = verdict
-            counted.unknown += request.exact and verdict is Verdict.UNKNOWN
-            counted.error += request.exact and verdict is Verdict.ERROR
 
     def _first_wrong_checksum(self, chunks: ChunksInMemory, first_chunk: int) -> int:
         """The first chunk from `first_chunk` on whose data has another checksum; the number of chunks if none has."""

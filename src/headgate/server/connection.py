@@ -233,8 +233,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._driver.loop.call_later(delay_s, self._alive, call).cancel
 
     def run_in_worker(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
-        """Run what takes long in a thread of the pool; `then` gets its result or error in the loop's thread."""
-        self._driver.run_in_worker(work, lambda result: self._alive(then, result))
+        """Run what takes long in a thread of the pool; `then` gets its result or error in the loop's thread.
+
+        Also when the connection is gone by then.
+        """
+        self._driver.run_in_worker(work, lambda result: self._guarded(then, result))
 
     def _alive(self, call: Callable[..., None], *arguments: Any) -> None:
         if not self._is_lost:

@@ -80,7 +80,7 @@ class Transport(Protocol):
     def run_in_worker(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
         """Run what takes long in a thread of the pool; `then` gets its result or error in the loop's thread.
 
-        As with the calls above, nothing is called once the connection is gone.
+        Unlike the calls above, `then` is called also when the connection is gone.
         """
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from headgate import kernels
 from headgate.evaluate import layout
-from headgate.evaluate.verdict import UNDECIDED, Verdict
+from headgate.evaluate.verdict import Verdict
 from headgate.log import SegmentReader
 from headgate.log.checksums import first_mismatch
 from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES, windows
@@ -154,9 +154,8 @@ def read_entries(
     )
     if wrong < len(starts):
         return None
-    for row in np.flatnonzero(verdicts == UNDECIDED).tolist():
-        assert request.filter is not None
-        verdicts[row] = request.filter.verdict(messages.message(row), now_ms=request.now_ms)
+    if evaluate and request.filter is not None:
+        request.filter.settle(verdicts, messages, request.now_ms)
     return messages, np.equal(verdicts, Verdict.TRUE)
 
 

@@ -39,53 +39,59 @@ class Obstacle(enum.IntEnum):
 
 @dataclass(slots=True)
 class ChunksInMemory:
-    """Chunks in a buffer: `words` `(chunks, 6)` int64, as the kernel takes them; its columns are below."""
+    """Chunks in a buffer: `columns` is `(6, chunks)` int64, one row for each of the properties below."""
 
     data: NDArray[np.uint8]
-    words: Int64Array
+    columns: Int64Array
 
     @staticmethod
     def of(headers: ChunkHeaders, data_starts: Int64Array) -> ChunksInMemory:
         """Chunks with these headers, whose data parts start at `data_starts` of the buffer that holds the headers."""
         records = headers.records
-        words = np.empty((len(records), 6), dtype=np.int64)
-        words[:, 0] = data_starts
-        for column, name in enumerate(_HEADER_FIELDS, 1):
-            words[:, column] = records[name]
-        return ChunksInMemory(headers.data, words)
+        columns = np.empty((1 + len(_HEADER_FIELDS), len(records)), dtype=np.int64)
+        columns[0] = data_starts
+        for row, name in enumerate(_HEADER_FIELDS, 1):
+            columns[row] = records[name]
+        return ChunksInMemory(headers.data, columns)
 
     def __len__(self) -> int:
-        return len(self.words)
+        return len(self.columns[0])
 
     @property
     def data_starts(self) -> Int64Array:
         """Where the data part of each chunk starts."""
-        return self.words[:, 0]
+        column: Int64Array = self.columns[0]
+        return column
 
     @property
     def data_lengths(self) -> Int64Array:
         """Bytes of the data part."""
-        return self.words[:, 1]
+        column: Int64Array = self.columns[1]
+        return column
 
     @property
     def entry_counts(self) -> Int64Array:
         """Entries of each chunk, a sub-batch counted as one."""
-        return self.words[:, 2]
+        column: Int64Array = self.columns[2]
+        return column
 
     @property
     def record_counts(self) -> Int64Array:
         """Messages of each chunk."""
-        return self.words[:, 3]
+        column: Int64Array = self.columns[3]
+        return column
 
     @property
     def chunk_ids(self) -> Int64Array:
         """Offset of the first message."""
-        return self.words[:, 4]
+        column: Int64Array = self.columns[4]
+        return column
 
     @property
     def crcs(self) -> Int64Array:
         """CRC-32 of the data part."""
-        return self.words[:, 5]
+        column: Int64Array = self.columns[5]
+        return column
 
 
 @dataclass(slots=True)
@@ -166,7 +172,8 @@ class Decider:
                 table = kernels.address_of(checksum.byte_table())
             else:
                 chunk_count = self._first_wrong_checksum(chunks, first_chunk)
-        buffers, words, within = self.buffers, chunks.words, self.within
+        buffers, within = self.buffers, self.within
+        words = np.ascontiguousarray(chunks.columns.T)
         # An entry has at least the four bytes of its length.
         buffers.reserve(total(np.minimum(words[first_chunk:, 2], words[first_chunk:, 1] >> 2)))
         buffers.counts[:] = 0

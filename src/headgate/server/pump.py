@@ -1,8 +1,8 @@
 """Fair delivery on one link: consumers take turns, what takes long is scanned in threads, a full link stops everything.
 
-A consumer of the broker has something to take, something to scan, or waits. The pump asks each that has something to
-take for a bounded amount, round robin, and lets scan each that has something to look at: at the tail at once, far
-behind in a thread, one scan per consumer at a time. It makes no call while nobody has anything.
+A consumer of the broker has something to take, a scan that is due, or waits. The pump takes a bounded amount from each
+that has something, in turn, and runs the scans that are due: small ones at once, others in a thread, one per consumer at
+a time. It makes no call while nobody has anything.
 """
 
 from __future__ import annotations

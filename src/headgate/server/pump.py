@@ -1,8 +1,8 @@
 """Fair delivery on one link: consumers take turns, what takes long is scanned in threads, a full link stops everything.
 
 A consumer of the broker has something to take, a scan that is due, or waits. The pump takes a bounded amount from each
-that has something, in turn, and runs the scans that are due: small ones at once, others in a thread, one per consumer at
-a time. It makes no call while nobody has anything.
+that has something, in turn, and runs the scans that are due: small ones at once, others in a thread, one per consumer
+at a time. It makes no call while nobody has anything.
 """
 
 from __future__ import annotations

@@ -46,6 +46,7 @@ Evaluating a filter over a message never raises any of them.
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -61,6 +62,10 @@ def did_you_mean(found: str, known: Iterable[str]) -> str:
 
 class HeadgateError(Exception):
     """Base of everything that Headgate raises on purpose."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A task of Spark raises them in another process; `args` are not what the constructors below take.
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
 
 class FilterError(HeadgateError):
@@ -91,18 +96,9 @@ class FilterError(HeadgateError):
         """The text under the span; empty at the end of the filter."""
         return self.text[slice(*self.span)]
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_filter_error, (type(self), self.reason, self.dialect, self.text, self.span)
-
     def __str__(self) -> str:
         what = self.dialect if " " in self.dialect else f"{self.dialect} filter"
         return f"{what} refused: {self.reason}\n{caret_display(self.text, self.span)}"
-
-
-def _rebuild_filter_error(
-    kind: type[FilterError], reason: str, dialect: str, text: str, span: tuple[int, int]
-) -> FilterError:
-    return kind(reason, dialect=dialect, text=text, span=span)
 
 
 def caret_display(text: str, span: tuple[int, int]) -> str:
@@ -144,15 +140,8 @@ class MessageError(HeadgateError):
         self.reason = reason
         self.position = position
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_message_error, (self.reason, self.position)
-
     def __str__(self) -> str:
         return f"malformed AMQP 1.0 message at byte {self.position}: {self.reason}"
-
-
-def _rebuild_message_error(reason: str, position: int) -> MessageError:
-    return MessageError(reason, position=position)
 
 
 class MismatchError(HeadgateError):
@@ -164,15 +153,8 @@ class MismatchError(HeadgateError):
         self.stream = stream
         self.offset = offset
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_mismatch_error, (self.reason, self.stream, self.offset)
-
     def __str__(self) -> str:
         return f"stream {self.stream}, offset {self.offset}: {self.reason}"
-
-
-def _rebuild_mismatch_error(reason: str, stream: str, offset: int) -> MismatchError:
-    return MismatchError(reason, stream=stream, offset=offset)
 
 
 class LogError(HeadgateError):
@@ -184,16 +166,9 @@ class LogError(HeadgateError):
         self.path = Path(path)
         self.position = position
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_log_error, (type(self), self.reason, str(self.path), self.position)
-
     def __str__(self) -> str:
         at = "" if self.position is None else f", byte {self.position}"
         return f"{self.path}{at}: {self.reason}"
-
-
-def _rebuild_log_error(kind: type[LogError], reason: str, path: str, position: int | None) -> LogError:
-    return kind(reason, path=path, position=position)
 
 
 class StreamNotFoundError(LogError):
@@ -255,24 +230,10 @@ class RuleError(HeadgateError):
         self.rule = rule
         self.cause = cause
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_rule_error, (type(self), self.reason, self.topic, self.subscription, self.rule, self.cause)
-
     def __str__(self) -> str:
         names = {"topic": self.topic, "subscription": self.subscription, "rule": self.rule}
         place = ", ".join(f"{kind} {name!r}" for kind, name in names.items() if name is not None)
         return f"{place}: {self.reason}" if place else self.reason
-
-
-def _rebuild_rule_error(
-    kind: type[RuleError],
-    reason: str,
-    topic: str | None,
-    subscription: str | None,
-    rule: str | None,
-    cause: FilterError | None,
-) -> RuleError:
-    return kind(reason, topic=topic, subscription=subscription, rule=rule, cause=cause)
 
 
 class RuleNotFoundError(RuleError):
@@ -295,15 +256,8 @@ class BrokerError(HeadgateError):
         self.reason = reason
         self.subject = subject
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_broker_error, (type(self), self.reason, self.subject)
-
     def __str__(self) -> str:
         return f"{self.subject}: {self.reason}" if self.subject else self.reason
-
-
-def _rebuild_broker_error(kind: type[BrokerError], reason: str, subject: str) -> BrokerError:
-    return kind(reason, subject=subject)
 
 
 class ResourceNotFoundError(BrokerError):
@@ -354,15 +308,8 @@ class ConnectionLostError(HeadgateError):
         self.reason = reason
         self.server = server
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_connection_lost_error, (self.reason, self.server)
-
     def __str__(self) -> str:
         return f"{self.server}: {self.reason}"
-
-
-def _rebuild_connection_lost_error(reason: str, server: str) -> ConnectionLostError:
-    return ConnectionLostError(reason, server=server)
 
 
 class ProtocolError(HeadgateError):
@@ -375,13 +322,6 @@ class ProtocolError(HeadgateError):
         super().__init__(reason)
         self.reason = reason
         self.code = code
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_protocol_error, (type(self), self.reason, self.code)
-
-
-def _rebuild_protocol_error(kind: type[ProtocolError], reason: str, code: int | str) -> ProtocolError:
-    return kind(reason, code=code)
 
 
 class LocalProtocolError(ProtocolError):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -82,6 +83,34 @@ class DiskFile:
     def close(self) -> None:
         """Give the file back."""
         os.close(self._descriptor)
+
+
+def file_size(path: str | Path) -> int:
+    """Bytes of a file now; 0 of one that is not there, or not any more."""
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+@contextlib.contextmanager
+def opened(path: str | Path) -> Iterator[int]:
+    """A descriptor of a file, for reading."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_all(descriptor: int, count: int, position: int) -> bytes:
+    """`count` bytes of a file from `position` on; fewer where it ends before."""
+    parts = []
+    while count > 0 and (part := os.pread(descriptor, count, position)):
+        parts.append(part)
+        position += len(part)
+        count -= len(part)
+    return b"".join(parts)
 
 
 def sync_folder(folder: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from headgate.errors import CorruptChunkError
-from headgate.log.files import NEW_SUFFIX, OpenFile, WritableFile
+from headgate.log.files import NEW_SUFFIX, OpenFile, WritableFile, file_size
 from headgate.log.format import FILE_HEAD_BYTES, INDEX_HEAD, SEGMENT_HEAD, index_name, segment_name
 
 MATCH_SUFFIX = ".match"
@@ -85,13 +85,13 @@ def find_missing(folder: Path, names: Iterable[str]) -> CorruptChunkError | None
     indexes, segments = ids_among(names)
     pairs = indexes & segments
     for chunk_id in sorted(segments - indexes):
-        if chunk_id > min(pairs, default=-1) and _size(folder / segment_name(chunk_id)) > FILE_HEAD_BYTES:
+        if chunk_id > min(pairs, default=-1) and file_size(folder / segment_name(chunk_id)) > FILE_HEAD_BYTES:
             return CorruptChunkError(
                 "the index file is missing, its segment is there; headgate stream repair FOLDER makes it again",
                 path=folder / index_name(chunk_id),
             )
     for chunk_id in sorted(indexes - segments):
-        if _size(folder / index_name(chunk_id)) > FILE_HEAD_BYTES:
+        if file_size(folder / index_name(chunk_id)) > FILE_HEAD_BYTES:
             return CorruptChunkError(
                 "the segment file is missing, its index is there; restore the file, or remove the index to go on "
                 "without its messages",
@@ -109,10 +109,3 @@ def find_missing(folder: Path, names: Iterable[str]) -> CorruptChunkError | None
             path=path,
         )
     return None
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0

@@ -18,7 +18,7 @@ import numpy as np
 from headgate.errors import CorruptChunkError
 from headgate.log.ending import OpenPair, find_ending
 from headgate.log.entries import entries_of
-from headgate.log.files import NEW_SUFFIX, storage_error
+from headgate.log.files import NEW_SUFFIX, read_all, storage_error
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
     FILE_HEAD_BYTES,
@@ -121,7 +121,7 @@ def _make_whole(folder: Path, first_chunk_ids: list[int]) -> Tail:
 
 
 def _cut(pair: OpenPair, index_fd: int, first_chunk_ids: list[int]) -> Tail:
-    raw = _read(index_fd, os.fstat(index_fd).st_size)
+    raw = read_all(index_fd, os.fstat(index_fd).st_size, 0)
     count = max(0, len(raw) - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
     records = np.frombuffer(raw, dtype=INDEX_DTYPE, offset=min(FILE_HEAD_BYTES, len(raw)), count=count)
 
@@ -181,14 +181,3 @@ def _check_head(found: bytes, head: bytes, path: Path) -> None:
     found = found[: len(head)]
     if not head.startswith(found.rstrip(b"\0")):
         raise CorruptChunkError(f"file head is {found.hex(' ')}, expected {head.hex(' ')}", path=path, position=0)
-
-
-def _read(descriptor: int, size: int) -> bytes:
-    parts, done = [], 0
-    while done < size:
-        part = os.pread(descriptor, size - done, done)
-        if not part:
-            break
-        parts.append(part)
-        done += len(part)
-    return b"".join(parts)

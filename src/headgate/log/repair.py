@@ -16,7 +16,7 @@ from pathlib import Path
 
 from headgate.errors import CorruptChunkError, CorruptSidecarError, StreamReadOnlyError
 from headgate.log.checksums import crc_of_range
-from headgate.log.files import replace_by_start, replace_file
+from headgate.log.files import file_size, opened, replace_by_start, replace_file
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
     FILE_HEAD_BYTES,
@@ -118,11 +118,8 @@ class _Chunks:
         self.given_up = 0
         self.stop = FILE_HEAD_BYTES
         self.damages: list[Damage] = []
-        descriptor = os.open(segment.segment_path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with opened(segment.segment_path) as descriptor:
             self.index = INDEX_HEAD + b"".join(self._records(descriptor))
-        finally:
-            os.close(descriptor)
 
     def _records(self, descriptor: int) -> Iterator[bytes]:
         segment, path = self._segment, self._segment.segment_path
@@ -166,9 +163,7 @@ class _Chunks:
         In the last segment that is damage only where the index names chunks behind it: a crash leaves bytes, too.
         """
         if self._segment.is_newest:
-            path = self._segment.index_path
-            index_bytes = path.stat().st_size if path.exists() else 0
-            named = (index_bytes - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
+            named = (file_size(self._segment.index_path) - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
             if named <= count:
                 return
             if self._cuts:

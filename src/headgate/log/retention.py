@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from headgate.errors import LogError
-from headgate.log.files import storage_error
+from headgate.log.files import file_size, opened, storage_error
 from headgate.log.format import FILE_HEAD_BYTES, INDEX_DTYPE, INDEX_RECORD_BYTES, index_name, segment_name
 from headgate.log.pairs import delete_pair
 
@@ -38,7 +38,7 @@ def kept_by_limits(
     kept = list(first_chunk_ids)
     try:
         if max_length_bytes is not None:
-            sizes = [_size(folder / segment_name(chunk_id)) for chunk_id in kept]
+            sizes = [file_size(folder / segment_name(chunk_id)) for chunk_id in kept]
             kept = kept[count_by_bytes(sizes, max_length_bytes) :]
         if max_age_ms is not None:
             while len(kept) > 1 and _is_older(folder / index_name(kept[0]), now_ms - max_age_ms):
@@ -57,27 +57,16 @@ def delete_pairs(folder: Path, chunk_ids: list[int]) -> None:
         raise storage_error(error, folder) from error
 
 
-def _size(path: Path) -> int:
-    """Bytes of a file; 0 of one that an earlier deletion, which failed, or somebody else removed."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
 def _is_older(index_path: Path, limit_ms: int) -> bool:
     """Whether the last chunk of a segment is older than a time; a segment without chunks is not, a missing one is."""
     try:
-        descriptor = os.open(index_path, os.O_RDONLY | os.O_CLOEXEC)
+        with opened(index_path) as descriptor:
+            count = max(0, os.fstat(descriptor).st_size - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
+            if not count:
+                return False
+            raw = os.pread(descriptor, INDEX_RECORD_BYTES, FILE_HEAD_BYTES + (count - 1) * INDEX_RECORD_BYTES)
     except FileNotFoundError:
         return True
-    try:
-        count = max(0, os.fstat(descriptor).st_size - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
-        if not count:
-            return False
-        raw = os.pread(descriptor, INDEX_RECORD_BYTES, FILE_HEAD_BYTES + (count - 1) * INDEX_RECORD_BYTES)
-    finally:
-        os.close(descriptor)
     if len(raw) < INDEX_RECORD_BYTES:
         raise LogError("the index became shorter while it was read", path=index_path)
     return bool(np.frombuffer(raw, dtype=INDEX_DTYPE)["timestamp_ms"][0] < limit_ms)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from headgate.errors import CorruptChunkError, LogError, OffsetOutOfRangeError
 from headgate.log.checksums import crc_of_range, crcs_of_ranges, first_mismatch
 from headgate.log.ending import HELP, Ending, OpenPair, find_ending
+from headgate.log.files import file_size, read_all
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
     FILE_HEAD_BYTES,
@@ -93,7 +94,7 @@ class Segment:
 
     def size_bytes(self) -> int:
         """Bytes of both files now; a file that is gone has none."""
-        return sum(map(_size_bytes, (self.segment_path, self.index_path)))
+        return sum(map(file_size, (self.segment_path, self.index_path)))
 
     def open(self, *, allocate: Allocate | None = None) -> SegmentReader:
         """A reader of this segment; raises OffsetOutOfRangeError if retention deleted it since it was listed.
@@ -124,7 +125,7 @@ class SegmentReader:
             ) from error
         self._mapping: NDArray[np.uint8] | None = None
         self._buffer = np.empty(0, dtype=np.uint8)
-        self._rows = GrowingTable(ChunkTable.of(np.empty(0, dtype=INDEX_DTYPE)))
+        self._rows = GrowingTable()
         self._loaded = False
         self._extent: tuple[int, int, int] | None = None
         self._seal: Seal | None = None
@@ -229,10 +230,10 @@ class SegmentReader:
             found = self._follow()
         known = len(self._rows.table)
         if found.st_size < FILE_HEAD_BYTES + known * INDEX_RECORD_BYTES:
-            self._rows = GrowingTable(ChunkTable.of(np.empty(0, dtype=INDEX_DTYPE)))
+            self._rows = GrowingTable()
             known = 0
         start = FILE_HEAD_BYTES + known * INDEX_RECORD_BYTES
-        return known, _pread_all(self._index_fd, max(0, found.st_size - start), start)
+        return known, read_all(self._index_fd, max(0, found.st_size - start), start)
 
     def _take_records(self, known: int, raw: bytes) -> None:
         """Add the index records in `raw` to the table, which has `known` rows."""
@@ -253,7 +254,7 @@ class SegmentReader:
         ending = find_ending(pair, count, record_at)
         if ending.num_chunks < known:
             # A recovery cut chunks that were in the table.
-            self._rows = GrowingTable(ChunkTable.of(np.empty(0, dtype=INDEX_DTYPE)))
+            self._rows = GrowingTable()
             self._take_records(*self._load())
             return
         records = np.frombuffer(raw, dtype=INDEX_DTYPE, count=ending.num_chunks - known)
@@ -299,7 +300,7 @@ class SegmentReader:
         seal = read_seal(self.path) if self.segment.is_own else None
         if seal is None:
             return
-        index = raw if not known else _pread_all(self._index_fd, index_bytes - FILE_HEAD_BYTES, FILE_HEAD_BYTES)
+        index = raw if not known else read_all(self._index_fd, index_bytes - FILE_HEAD_BYTES, FILE_HEAD_BYTES)
         if zlib.crc32(index, zlib.crc32(INDEX_HEAD)) != seal.index_crc or len(seal.header_crcs) != ending.num_chunks:
             raise CorruptChunkError(
                 f"the index is not what it was when the segment was sealed; {HELP}", path=self._index_path
@@ -338,7 +339,7 @@ class SegmentReader:
             os.close(descriptor)
         if is_followed:
             self._index_fd, self._fd = opened
-            self._rows = GrowingTable(ChunkTable.of(np.empty(0, dtype=INDEX_DTYPE)))
+            self._rows = GrowingTable()
             self._loaded, self._extent = False, None
             if not is_same:
                 self._mapping = None
@@ -597,25 +598,6 @@ def _open_pair(index_path: Path, segment_path: Path) -> tuple[int, int]:
     except OSError:
         os.close(index_fd)
         raise
-
-
-def _size_bytes(path: Path) -> int:
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0
-
-
-def _pread_all(descriptor: int, count: int, position: int) -> bytes:
-    parts = []
-    while count > 0:
-        part = os.pread(descriptor, count, position)
-        if not part:
-            break
-        parts.append(part)
-        position += len(part)
-        count -= len(part)
-    return b"".join(parts)
 
 
 def memory_of(array: NDArray[np.uint8]) -> NDArray[np.uint8] | None:

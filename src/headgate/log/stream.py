@@ -16,7 +16,7 @@ import numpy as np
 from headgate.errors import CorruptChunkError, OffsetOutOfRangeError, StreamExistsError, StreamNotFoundError
 from headgate.log.bloom import DEFAULT_FILTER_SIZE_BYTES
 from headgate.log.ending import HELP
-from headgate.log.files import DiskFile, OpenFile, storage_error
+from headgate.log.files import DiskFile, OpenFile, file_size, storage_error
 from headgate.log.format import (
     FILE_HEAD_BYTES,
     ChunkType,
@@ -105,7 +105,7 @@ class Stream:
         settings = StreamSettings(
             name=name,
             created_ms=now_ms,
-            identity=identity or _new_identity(),
+            identity=identity or secrets.token_hex(_IDENTITY_BYTES),
             arguments=arguments or StreamArguments(),
             filter_source=filter_source,
             declaration=None if declaration is None else dict(declaration),
@@ -221,7 +221,7 @@ class Stream:
     def _segments(self, ids: list[int]) -> list[Segment]:
         sealed = len(ids) - 1
         # A newest segment without a chunk may be deleted by recovery, which then cuts the one before it.
-        if sealed > 0 and _size(self.path / index_name(ids[-1])) <= FILE_HEAD_BYTES:
+        if sealed > 0 and file_size(self.path / index_name(ids[-1])) <= FILE_HEAD_BYTES:
             sealed -= 1
         identity = self.identity
         return [
@@ -418,14 +418,3 @@ def _names(folder: Path) -> list[str]:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-def _new_identity() -> str:
-    return secrets.token_hex(_IDENTITY_BYTES)

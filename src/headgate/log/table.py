@@ -92,8 +92,8 @@ class ChunkTable:
 class GrowingTable:
     """Memory of a table that rows are added to: tables given before stay as they are, and rows are rarely copied."""
 
-    def __init__(self, table: ChunkTable) -> None:
-        self.table = self._memory = table
+    def __init__(self, table: ChunkTable | None = None) -> None:
+        self.table = self._memory = ChunkTable.room(0) if table is None else table
 
     def extend(self, more: ChunkTable) -> None:
         """Add rows behind the last one."""

@@ -433,7 +433,7 @@ def test_a_segment_that_could_not_be_sealed_is_sealed_later(
 
     with Writer.open(stream, now_ms=0) as writer:
         with monkeypatch.context() as patch:
-            patch.setattr("headgate.log.writer.write_seal", fail)
+            patch.setattr("headgate.log.seal.write_seal", fail)
             for _ in range(5):
                 writer.append([(b"m", None)], now_ms=0)
         assert "not sealed" in caplog.text

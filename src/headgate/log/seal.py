@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.errors import CorruptSidecarError
+from headgate.errors import CorruptSidecarError, LogError
 from headgate.log.checksums import crcs_of_ranges
 from headgate.log.files import replace_file
 from headgate.log.pairs import seal_path
 
 if TYPE_CHECKING:
-    from headgate.log.segment import SegmentReader
+    from headgate.log.segment import Segment, SegmentReader
 
 logger = logging.getLogger("headgate.log")
 
@@ -89,6 +89,16 @@ def seal_of(reader: SegmentReader) -> Seal:
 def write_seal(reader: SegmentReader, *, flushed: bool) -> None:
     """Seal a segment that nobody appends to any more. Raises CorruptChunkError, StorageFullError and their kinds."""
     replace_file(seal_path(reader.path), seal_of(reader).encode(), flushed=flushed)
+
+
+def seal_if_missing(segment: Segment, *, flushed: bool) -> None:
+    """Seal a segment that has no seal; one that cannot be written is logged: there is less protection, no message less."""
+    if not seal_path(segment.segment_path).exists():
+        try:
+            with segment.open() as reader:
+                write_seal(reader, flushed=flushed)
+        except (LogError, OSError) as error:
+            logger.warning("segment not sealed: %s", error)
 
 
 def read_seal(segment_path: Path) -> Seal | None:

@@ -9,7 +9,6 @@ reader can have seen it; the stream stays readable and, when there is room again
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -40,11 +39,10 @@ from headgate.log.format import (
 from headgate.log.last_pair import LastPair
 from headgate.log.lock import StreamLock, Wait, no_wait
 from headgate.log.manifest import Commits, Manifest
-from headgate.log.pairs import seal_path
 from headgate.log.recovery import Tail, recover
 from headgate.log.retention import delete_pairs, kept_by_limits
 from headgate.log.roll_forward import finish_pending
-from headgate.log.seal import write_seal
+from headgate.log.seal import seal_if_missing
 from headgate.log.segment import Segment
 from headgate.log.settings import StreamArguments, StreamSettings, load_settings, save_settings
 from headgate.log.stream import Stream
@@ -60,8 +58,6 @@ from headgate.log.tracking import (
 )
 
 _SEALS_AT_ONCE = 8
-
-logger = logging.getLogger("headgate.log")
 
 
 class Durability(Enum):
@@ -277,19 +273,18 @@ class Writer:
         duplicates = len(messages) - len(kept)
         if not kept:
             return Appended(np.empty(0, np.int64), np.empty(0, np.int64), self._next_offset, duplicates)
-        offsets = self._pending_records()
         chunks: list[bytes] = []
         for group in chunk_groups([messages[row] for row in kept]):
-            records = list(offsets) if not chunks else []
+            trailer = b"" if chunks else encode_offsets(self._pending_offsets)
             if reference is not None and sequences is not None:
-                records.append(TrackingRecord(TrackingKind.SEQUENCE, reference, sequences[kept[group.stop - 1]]))
+                trailer += TrackingRecord(TrackingKind.SEQUENCE, reference, sequences[kept[group.stop - 1]]).encode()
             part = [messages[row] for row in kept[group.start : group.stop]]
             chunks.append(
                 encode_chunk(
                     [message if isinstance(message, SubBatch) else message[0] for message in part],
                     [message[1] for message in part if not isinstance(message, SubBatch)],
                     filter_size_bytes=self._settings.arguments.filter_size_bytes,
-                    trailer=encode_records(records),
+                    trailer=trailer,
                 )
             )
         sizes = np.fromiter((len(chunk) for chunk in chunks), dtype=np.int64, count=len(chunks))
@@ -309,7 +304,7 @@ class Writer:
         self._check_usable()
         data = encode_entry(message)
         bloom = bloom_bytes((filter_value,), self._settings.arguments.filter_size_bytes) if filter_value else b""
-        trailer = encode_offsets(self._pending_offsets) if self._pending_offsets else b""
+        trailer = encode_offsets(self._pending_offsets)
         self._begin_segment(now_ms)
         self._cover(filter_source, self._next_offset + 1)
         header, chunk = assemble_chunk(
@@ -392,6 +387,8 @@ class Writer:
             if count:
                 if trailer:
                     self._take_trailer(trailer, chunk_id=header.chunk_id, position=position + len(chunk) - len(trailer))
+                if header.chunk_type != ChunkType.USER:
+                    self._pending_offsets.clear()
                 self._pair.grow(len(chunk), 1)
                 self._next_offset = header.chunk_id + header.num_records
 
@@ -411,8 +408,7 @@ class Writer:
         if self._pending_offsets:
             self._begin_segment(now_ms)
         if self._pending_offsets:
-            body = encode_records(self._pending_records())
-            self._write_tracking(body, ChunkType.TRACKING_DELTA, now_ms)
+            self._write_tracking(encode_offsets(self._pending_offsets), ChunkType.TRACKING_DELTA, now_ms)
 
     def sync(self) -> None:
         """Flush the last segment and its index to the device: `next_offset` stays at least this, also without power."""
@@ -477,9 +473,7 @@ class Writer:
     def _read_tracking(self, tail: Tail) -> TrackingState:
         if not tail.num_chunks:
             return TrackingState()
-        identity = self._settings.identity
-        last = Segment(self._folder, identity, tail.first_chunk_id, is_newest=True, is_own=True, stop_offset=None)
-        with last.open() as reader:
+        with self._segment(tail.first_chunk_id, stop_offset=None).open() as reader:
             return tracking_of_segment(reader)
 
     def _check_usable(self) -> None:
@@ -516,9 +510,6 @@ class Writer:
         by_count = row + arguments.max_segment_chunks - self._pair.num_chunks
         return max(row + 1, min(by_size, by_count, len(positions)))
 
-    def _pending_records(self) -> list[TrackingRecord]:
-        return [TrackingRecord(TrackingKind.OFFSET, name, offset) for name, offset in self._pending_offsets.items()]
-
     def _begin_segment(self, now_ms: int) -> None:
         """Before a chunk is written: a new pair if the last one is full, a snapshot if the pair is new."""
         arguments, pair = self._settings.arguments, self._pair
@@ -544,34 +535,27 @@ class Writer:
     def _seal(self) -> None:
         """Seal the newest segments before the last one that have no seal, some at a time.
 
-        One may have none because a writer died before it made it, or could not write it. Without a seal there is less
-        protection, and no message less.
+        One may have none because a writer died before it made it, or could not write it.
         """
         ids = self._first_chunk_ids
         for first_chunk_id, stop in zip(ids[-2::-1][:_SEALS_AT_ONCE], ids[:0:-1], strict=False):
-            segment = Segment(
-                self._folder,
-                self._settings.identity,
-                first_chunk_id,
-                is_newest=False,
-                is_own=True,
-                stop_offset=stop,
-            )
-            if seal_path(segment.segment_path).exists():
-                continue
-            try:
-                with segment.open() as reader:
-                    write_seal(reader, flushed=self._is_durable)
-            except (LogError, OSError) as error:
-                logger.warning("segment not sealed: %s", error)
+            seal_if_missing(self._segment(first_chunk_id, stop_offset=stop), flushed=self._is_durable)
+
+    def _segment(self, first_chunk_id: int, *, stop_offset: int | None) -> Segment:
+        is_newest = stop_offset is None
+        return Segment(self._folder, self._settings.identity, first_chunk_id, is_newest, True, stop_offset)
 
     def _write_tracking(self, body: bytes, chunk_type: ChunkType, now_ms: int) -> None:
-        chunk = encode_chunk([body], [], filter_size_bytes=0, chunk_type=chunk_type)
-        data = np.frombuffer(bytearray(chunk), dtype=np.uint8)
-        at = np.zeros(1, dtype=np.int64)
-        ids = np.array([self._next_offset], dtype=np.int64)
-        patch_headers(data, at, chunk_ids=ids, timestamp_ms=now_ms, epoch=self._epoch)
-        self._write(data, at, now_ms)
+        header, chunk = assemble_chunk(
+            encode_entry(body),
+            num_entries=1,
+            num_records=1,
+            chunk_type=chunk_type,
+            timestamp_ms=now_ms,
+            epoch=self._epoch,
+            chunk_id=self._next_offset,
+        )
+        self._put_one(memoryview(chunk), header, b"")
 
     def _write(self, data: NDArray[np.uint8], positions: NDArray[np.int64], now_ms: int) -> None:
         """Chunks that fit the segment: bytes, then index records; on an error what no reader saw is taken back."""
@@ -593,25 +577,17 @@ class Writer:
             for row in np.flatnonzero(trailers[:count]).tolist():
                 start, stop = int(stops[row] - trailers[row]), int(stops[row])
                 self._take_trailer(data[start:stop].tobytes(), chunk_id=int(ids[row]), position=start)
-            if headers.records["chunk_type"][0] != ChunkType.USER:
-                self._pending_offsets.clear()
-            self._move_end(int(stops[count - 1] - positions[0]), count, int(next_ids[count - 1]))
+            self._pair.grow(int(stops[count - 1] - positions[0]), count)
+            self._next_offset = int(next_ids[count - 1])
 
         self._pair.put(data.data, records.tobytes(), accept)
 
     def _take_trailer(self, trailer: bytes, *, chunk_id: int, position: int) -> None:
         for record in decode_records(trailer, in_snapshot=False, path=self._folder, position=position):
             self._tracking.apply(record, chunk_id=chunk_id)
-            if record.kind is TrackingKind.OFFSET:
-                self._settle_offset(record)
-
-    def _move_end(self, size_bytes: int, num_chunks: int, next_offset: int) -> None:
-        self._pair.grow(size_bytes, num_chunks)
-        self._next_offset = next_offset
-
-    def _settle_offset(self, record: TrackingRecord) -> None:
-        if self._pending_offsets.get(record.reference) == record.value:
-            del self._pending_offsets[record.reference]
+            is_settled = self._pending_offsets.get(record.reference) == record.value
+            if record.kind is TrackingKind.OFFSET and is_settled:
+                del self._pending_offsets[record.reference]
 
     def _save(self, *, flushed: bool = True, **changes: object) -> None:
         settings = msgspec.structs.replace(self._settings, **changes)

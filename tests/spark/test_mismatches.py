@@ -14,7 +14,6 @@ from headgate.message import Message
 from headgate.spark import counters, last_scan, scans, stream_schema
 from headgate.spark.options import SourceOptions
 from headgate.spark.scans import Scan
-from headgate.spark.server_source import ServerBatchReader
 from headgate.spark.source import BatchReader
 
 from ..client.fake_server import HEADGATE, fake_server
@@ -32,8 +31,7 @@ def options(root: Path, **more: str) -> dict[str, str]:
 def rows(given: dict[str, str], scan: Scan | None = None) -> list[Any]:
     """The values of a read in this process."""
     parsed = SourceOptions.parse(given)
-    kind = BatchReader if parsed.server is None else ServerBatchReader
-    reader = kind(stream_schema(parsed.columns, parsed.properties), given, scan)
+    reader = BatchReader(stream_schema(parsed.columns, parsed.properties), given, scan)
     batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
     cells = [cell for batch in batches for cell in batch.column("application_properties").to_pylist()]
     return [cell and cell["v"] for cell in cells]

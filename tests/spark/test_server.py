@@ -24,17 +24,16 @@ from headgate.errors import ConfigError, OffsetOutOfRangeError, ResourceNotFound
 from headgate.log import OffsetSpecification, Stream, Writer, resolve_stream
 from headgate.log.build import FilterValues
 from headgate.message import EncodedMessages
-from headgate.scan import OffsetRange, ScanRequest
+from headgate.scan import OffsetRange
 from headgate.server.stream import StreamHandler
 from headgate.spark import counters, stream_schema
 from headgate.spark.options import SinkOptions, SourceOptions
 from headgate.spark.planning import StreamReplacedWarning
-from headgate.spark.server_planning import ServerPartition, plan_server_partitions
-from headgate.spark.server_reader import server_record_batches
-from headgate.spark.server_source import ServerBatchReader, ServerPushdownReader, ServerStreamReader
+from headgate.spark.reader import record_batches
+from headgate.spark.server_planning import ServerPartition, ServerPlace, ServerStream
 from headgate.spark.server_staging import Decision, MessageFile, decide
 from headgate.spark.sink import sink_for
-from headgate.spark.source import HeadgateSource
+from headgate.spark.source import BatchReader, HeadgateSource, PushdownReader, StreamReader
 from server.running import RunningServer, running_server
 
 from ..client.fake_server import HEADGATE, fake_server
@@ -170,7 +169,7 @@ def test_what_spark_pushes_down_narrows_offsets(spark: SparkSession, address: st
 
 
 def test_only_offsets_are_taken_over_from_spark(address: str, stream: str) -> None:
-    reader = ServerPushdownReader(stream_schema(("offset",), ()), {"server": address, "stream": stream})
+    reader = PushdownReader(stream_schema(("offset",), ()), {"server": address, "stream": stream})
     left = [EqualTo(("filter_value",), "x"), EqualTo(("timestamp",), 1)]
     assert list(reader.pushFilters([GreaterThan(("offset",), 989), *left])) == left
     (partition,) = reader.partitions()
@@ -180,6 +179,16 @@ def test_only_offsets_are_taken_over_from_spark(address: str, stream: str) -> No
 
 def options_of(address: str, **options: str) -> SourceOptions:
     return SourceOptions.parse({"server": address, "stream": "orders", **options})
+
+
+class _Whole(ServerStream):
+    """A stream of which nothing was deleted."""
+
+    def __init__(self) -> None:
+        pass
+
+    def first_offset(self) -> int:
+        return 0
 
 
 @pytest.mark.parametrize(
@@ -196,10 +205,10 @@ def test_offsets_are_shared_out_among_tasks(
     ranges: dict[str, tuple[int, int]], partitions: int | None, expected: list[list[tuple[str, int, int]]]
 ) -> None:
     given = {} if partitions is None else {"partitions": str(partitions)}
-    planned = plan_server_partitions(
-        options_of("here", **given),
+    planned = ServerPlace(options_of("here", **given)).partitions(
+        dict.fromkeys(ranges, _Whole()),
         {name: OffsetRange(*within) for name, within in ranges.items()},
-        request=ScanRequest(),
+        now_ms=0,
         label="x",
     )
     assert [
@@ -242,10 +251,10 @@ def test_options_of_the_sink_that_contradict_are_refused(options: dict[str, str]
 
 
 def test_a_name_that_is_no_stream_is_refused(address: str) -> None:
-    reader = ServerBatchReader(stream_schema(("offset",), ()), {"server": address, "stream": "nowhere"})
+    reader = BatchReader(stream_schema(("offset",), ()), {"server": address, "stream": "nowhere"})
     with pytest.raises(ResourceNotFoundError, match="nowhere"):
         reader.partitions()
-    reader = ServerBatchReader(stream_schema(("offset",), ()), {"server": address, "stream": "or*"})
+    reader = BatchReader(stream_schema(("offset",), ()), {"server": address, "stream": "or*"})
     with pytest.raises(ConfigError, match="pattern"):
         reader.partitions()
 
@@ -258,17 +267,17 @@ def test_what_was_deleted_before_it_was_read_is_an_error(properties: dict[str, s
         for number in range(4):
             server.append("orders", [order(number)], [b"EMEA"])
         given = {"server": server.address, "stream": "orders"} | ({"filter_values": "EMEA"} if filtered else {})
-        (partition,) = ServerBatchReader(schema, given).partitions()
+        (partition,) = BatchReader(schema, given).partitions()
         assert isinstance(partition, ServerPartition)
         with server.lock:
             stream = server.streams["orders"]
             del stream.chunks[:2], stream.headers[:2]
         with pytest.raises(OffsetOutOfRangeError, match="fail_on_data_loss"):
-            list(server_record_batches(partition, schema, (), skip_lost=False))
-        (batch,) = server_record_batches(partition, schema, (), skip_lost=True)
+            list(record_batches(partition, schema, (), skip_lost=False))
+        (batch,) = record_batches(partition, schema, (), skip_lost=True)
         assert batch.column(0).to_pylist() == [2, 3]
         with pytest.raises(OffsetOutOfRangeError, match="fail_on_data_loss"):
-            ServerBatchReader(schema, {**given, "start": "1"}).partitions()
+            BatchReader(schema, {**given, "start": "1"}).partitions()
 
 
 @pytest.mark.parametrize("properties", [None, HEADGATE], ids=["rabbitmq", "headgate"])
@@ -282,7 +291,7 @@ def test_planning_reading_and_writing_in_one_process_log_in_once(
         given = {"server": server.address, "stream": "orders", "partitions": "2"}
         for _ in range(2):
             HeadgateSource(given).schema()
-            reader = ServerBatchReader(schema, given)
+            reader = BatchReader(schema, given)
             partitions = reader.partitions()
             batches = [batch for partition in partitions for batch in reader.read(partition)]
             assert [offset for batch in batches for offset in batch.column(0).to_pylist()] == [0, 1, 2, 3]
@@ -323,14 +332,14 @@ def test_offsets_of_what_is_no_message_are_not_missing(client: Client, served: R
             writer.append([(order(number), None)] * 2, now_ms=number)
             writer.store_offset("reader", number)
             writer.flush_offsets(now_ms=number)
-    (partition,) = ServerBatchReader(stream_schema(("offset",), ()), {"server": address, "stream": name}).partitions()
+    (partition,) = BatchReader(stream_schema(("offset",), ()), {"server": address, "stream": name}).partitions()
     assert isinstance(partition, ServerPartition)
-    found = server_record_batches(partition, stream_schema(("offset",), ()), (), skip_lost=False)
+    found = record_batches(partition, stream_schema(("offset",), ()), (), skip_lost=False)
     assert [offset for batch in found for offset in batch.column(0).to_pylist()] == [0, 1, 3, 4, 6, 7]
 
 
-def stream_reader(address: str, stream: str, **options: str) -> ServerStreamReader:
-    return ServerStreamReader(stream_schema(("offset",), ()), {"server": address, "stream": stream, **options})
+def stream_reader(address: str, stream: str, **options: str) -> StreamReader:
+    return StreamReader(stream_schema(("offset",), ()), {"server": address, "stream": stream, **options})
 
 
 def test_limits_are_shared_by_streams_and_ends_are_offsets(client: Client, address: str, stream: str) -> None:
@@ -399,7 +408,7 @@ def test_a_batch_read_of_a_stream_that_was_made_again_is_an_error(client: Client
     name = f"again-{secrets.token_hex(4)}"
     client.create_stream(name)
     publish(client, name, range(5))
-    reader = ServerBatchReader(stream_schema(("offset",), ()), {"server": address, "stream": name})
+    reader = BatchReader(stream_schema(("offset",), ()), {"server": address, "stream": name})
     (planned,) = reader.partitions()
     before = client.statistics(name).identity
     assert sum(batch.num_rows for batch in reader.read(planned)) == 5
@@ -409,7 +418,7 @@ def test_a_batch_read_of_a_stream_that_was_made_again_is_an_error(client: Client
     with pytest.raises(StreamReplacedError, match=str(before)):
         list(reader.read(planned))
     forgiving = {"server": address, "stream": name, "fail_on_data_loss": "false"}
-    assert list(ServerBatchReader(stream_schema(("offset",), ()), forgiving).read(planned))
+    assert list(BatchReader(stream_schema(("offset",), ()), forgiving).read(planned))
 
 
 def test_a_streaming_read_has_no_end(address: str, stream: str) -> None:
@@ -530,10 +539,10 @@ def test_a_read_that_does_not_wait_does_not_begin_behind_the_end() -> None:
         given = {"server": server.address, "stream": "orders"}
         for start in ("5", "2999-01-01"):
             with pytest.raises(ConfigError, match=r"option start: stream 'orders': found .* has offsets 0 to 3"):
-                ServerBatchReader(schema, {**given, "start": start}).partitions()
-        assert ServerBatchReader(schema, {**given, "start": "4"}).partitions() == []
+                BatchReader(schema, {**given, "start": start}).partitions()
+        assert BatchReader(schema, {**given, "start": "4"}).partitions() == []
         with pytest.raises(ResourceNotFoundError, match="did you mean 'orders'"):
-            ServerBatchReader(schema, {**given, "stream": "ordesr"}).partitions()
+            BatchReader(schema, {**given, "stream": "ordesr"}).partitions()
 
 
 @pytest.mark.spark

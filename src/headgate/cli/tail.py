@@ -184,7 +184,7 @@ def _stop_offset(stream: Stream, end: OffsetSpecification | None, *, now: int, f
         return end.value if follow else min(end.value, stream.next_offset())
     if follow:
         raise ConfigError(f"--until: found {end}, expected an offset, because --follow waits for what is not there yet")
-    return stream.attach(end, now_ms=now).offset
+    return stream.offset_of(end, now_ms=now)
 
 
 def _copy(cursor: _Cursor, writer: _Writer, *, count: int | None, follow: bool) -> None:

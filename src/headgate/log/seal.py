@@ -92,7 +92,7 @@ def write_seal(reader: SegmentReader, *, flushed: bool) -> None:
 
 
 def seal_if_missing(segment: Segment, *, flushed: bool) -> None:
-    """Seal a segment that has no seal; one that cannot be written is logged: there is less protection, no message less."""
+    """Seal a segment that has no seal. A failure is logged: there is less protection, and no message less."""
     if not seal_path(segment.segment_path).exists():
         try:
             with segment.open() as reader:

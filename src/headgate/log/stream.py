@@ -287,6 +287,10 @@ class Stream:
         """
         return beside_retention(lambda: self._attach(specification.resolve(now_ms)))
 
+    def offset_of(self, specification: OffsetSpecification, *, now_ms: int) -> int:
+        """The offset of the first message that a reader with that specification gets; see `attach`."""
+        return self.attach(specification, now_ms=now_ms).offset
+
     def _attach(self, specification: OffsetSpecification) -> Attachment:
         segments = self.segments()
         if not segments:

@@ -23,7 +23,7 @@ from headgate.log import Stream
 from headgate.message.lookup import MessageCollector
 from headgate.scan import OffsetRange, ScanCounters, read_range
 from headgate.spark.options import SourceOptions
-from headgate.spark.planning import ScanPartition, batch_ranges, find_streams, plan_partitions
+from headgate.spark.planning import FolderPlace, ScanPartition, batch_ranges, find_streams
 from headgate.spark.schema import batch_of_bytes
 from headgate.topic.trial import Findings, Trial, TrialReport, TrialRequest
 
@@ -105,7 +105,7 @@ class BackTestReader(DataSourceReader):
         options = SourceOptions.parse(self._reading)
         streams = find_streams(options)
         ranges = batch_ranges(options, streams, now_ms=now_ms)
-        return plan_partitions(options, streams, ranges, now_ms=now_ms, label=NAME)
+        return FolderPlace(options).partitions(streams, ranges, now_ms=now_ms, label=NAME)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Try one partition; called once per attempt of a task. Spark makes a partition of nothing of an empty plan."""

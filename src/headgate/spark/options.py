@@ -176,11 +176,6 @@ class SinkOptions:
         return parsed
 
 
-def names_server(options: Mapping[str, str]) -> bool:
-    """Whether options are about a server."""
-    return any(name.lower() == declared.SERVER.name for name in options)
-
-
 def parse_filter(options: Mapping[str, str], *, subject: str) -> Filter | None:
     """The filter of the options `filter` + `dialect` or `property_filter`, which stand alone here."""
     return _filter(OptionReader(options, _FILTER_OPTIONS, subject=subject))

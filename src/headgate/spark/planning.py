@@ -5,35 +5,46 @@ Runs in short-lived Python processes beside the driver: no kernel is loaded here
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from headgate import clock
 from headgate.errors import ConfigError, OffsetOutOfRangeError, StreamNotFoundError, StreamReplacedError
-from headgate.log import OffsetKind, Stream, list_streams, resolve_stream
-from headgate.message.fields import FieldReference
-from headgate.scan import ChunkRange, OffsetRange, OnCorrupt, ScanCounters, ScanRequest, plan, resolve_range
-from headgate.scan import check_start as check_stream_start
+from headgate.log import OffsetKind, OffsetSpecification, Stream, list_streams, resolve_stream
+from headgate.scan import ChunkRange, OffsetRange, OnCorrupt, ScanCounters, ScanRequest, plan
 from headgate.scan.plan import rows_within
 from headgate.spark.counters import record_counters
 from headgate.spark.options import SourceOptions
+from headgate.spark.pushdown import Pushed
 from headgate.spark.scans import Scan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headgate.spark.reader import Rows
 
 _SMALLEST_PARTITION_BYTES = 32 << 20
 _LARGEST_PARTITION_BYTES = 1 << 30
 _RANGE_BYTES = 16 << 20
 _PARTITIONS_PER_CORE = 2
+
+NO_SCAN = Scan()
+NOTHING_PUSHED = Pushed()
 
 START = "headgate source option start"
 """What an error of `check_start` is about, unless the caller has another name for it."""
@@ -51,8 +62,23 @@ class Counting:
         record_counters(self.root, self.token, name, values)
 
 
-class ScanPartition(InputPartition):
-    """What one task reads: ranges of chunks, in stream order, and the request, which carries the time of planning.
+class ReadPartition(InputPartition):
+    """What one task reads, and the request for it, which carries the time of planning."""
+
+    def __init__(self, label: str, number: int, request: ScanRequest, counting: Counting | None, scan: Scan) -> None:
+        super().__init__(f"{label}-{number}")
+        self.number = number
+        self.request = request
+        self.counting = counting
+        self.scan = scan
+
+    @abstractmethod
+    def batches(self, rows: Rows, counted: ScanCounters, *, skip_lost: bool) -> Iterator[pa.RecordBatch]:
+        """Read into `rows`, and give what is enough of them at a time; see `reader.record_batches`."""
+
+
+class ScanPartition(ReadPartition):
+    """Ranges of chunks, in stream order.
 
     `filter_sources` has, per range, the field from which its stream's filter values come, or None.
     """
@@ -67,13 +93,15 @@ class ScanPartition(InputPartition):
         counting: Counting | None,
         scan: Scan,
     ) -> None:
-        super().__init__(f"{label}-{number}")
-        self.number = number
+        super().__init__(label, number, request, counting, scan)
         self.ranges = ranges
         self.filter_sources = filter_sources
-        self.request = request
-        self.counting = counting
-        self.scan = scan
+
+    def batches(self, rows: Rows, counted: ScanCounters, *, skip_lost: bool) -> Iterator[pa.RecordBatch]:
+        """From files."""
+        from headgate.spark.reader import batches_of_chunks
+
+        return batches_of_chunks(self, rows, counted, skip_lost=skip_lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +126,139 @@ def scan_request(options: SourceOptions, *, now_ms: int) -> ScanRequest:
         match_index=options.match_index,
         on_corrupt=OnCorrupt.SKIP if options.skip_corrupt else OnCorrupt.FAIL,
     )
+
+
+class ReadableStream(Protocol):
+    """A stream that is read: of a folder (`headgate.log.Stream`), or of a server."""
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+
+    @property
+    def path(self) -> str | Path:
+        """Where it is, for errors."""
+
+    @property
+    def identity(self) -> str | None:
+        """What tells it from others of its name; None where nobody says."""
+
+    def first_offset(self) -> int:
+        """The first offset kept."""
+
+    def next_offset(self) -> int:
+        """The offset behind everything written."""
+
+    def offset_of(self, specification: OffsetSpecification, *, now_ms: int) -> int:
+        """The offset that a place in it is now, between the two."""
+
+
+S = TypeVar("S", bound=ReadableStream)
+
+
+class Place(ABC, Generic[S]):
+    """Where the streams of a read are: folders, or a server."""
+
+    takes_only_offsets: ClassVar[bool] = False
+    """Whether of what Spark pushes down only comparisons of offsets are of use."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+
+    @abstractmethod
+    def streams(self) -> AbstractContextManager[Mapping[str, S]]:
+        """The streams of the options in their order, by a key that stays the same; of use until the block ends."""
+
+    @abstractmethod
+    def batch_end(self, stream: S, within: OffsetRange, *, max_messages: int | None, max_bytes: int | None) -> int:
+        """Where a batch that begins at `within.start` ends within the limits; they count before any filter."""
+
+    @abstractmethod
+    def partitions(
+        self,
+        streams: Mapping[str, S],
+        ranges: Mapping[str, OffsetRange],
+        *,
+        now_ms: int,
+        label: str,
+        scan: Scan,
+        pushed: Pushed,
+        identities: Mapping[str, str | None],
+    ) -> Sequence[ReadPartition]:
+        """Offset ranges as partitions, in stream and offset order.
+
+        `label` names this piece of work; planning it again gives partitions of the same names. What planning counts is
+        recorded in `scan`. `identities` says which streams the offsets are of, where that has to be watched.
+        """
+
+    @property
+    def counting(self) -> Counting | None:
+        """Where counters are left, if they are wanted."""
+        options = self.options
+        return None if options.counters is None else Counting(options.counters_root, options.counters)
+
+
+def place_of(options: SourceOptions) -> Place[Any]:
+    """Where the streams of some options are."""
+    if options.server is None:
+        return FolderPlace(options)
+    from headgate.spark.server_planning import ServerPlace
+
+    return ServerPlace(options)
+
+
+class FolderPlace(Place[Stream]):
+    """Streams in folders: tasks read the chunks that stage 1 leaves."""
+
+    @contextlib.contextmanager
+    def streams(self) -> Iterator[Mapping[str, Stream]]:
+        """See `find_streams`."""
+        yield find_streams(self.options)
+
+    def batch_end(self, stream: Stream, within: OffsetRange, *, max_messages: int | None, max_bytes: int | None) -> int:
+        """See `chunk_end`."""
+        return chunk_end(stream, within, max_messages=max_messages, max_bytes=max_bytes)
+
+    def partitions(
+        self,
+        streams: Mapping[str, Stream],
+        ranges: Mapping[str, OffsetRange],
+        *,
+        now_ms: int,
+        label: str,
+        scan: Scan = NO_SCAN,
+        pushed: Pushed = NOTHING_PUSHED,
+        identities: Mapping[str, str | None] = MappingProxyType({}),
+    ) -> list[ScanPartition]:
+        """Ranges of chunks; segments know themselves which stream they are of."""
+        options, counting = self.options, self.counting
+        request = replace(scan_request(options, now_ms=now_ms), known_values=tuple(pushed.values))
+        pieces: list[_Piece] = []
+        counted = ScanCounters()
+        range_bytes = _range_bytes((streams[key] for key in ranges), options.partitions)
+        for key, within in ranges.items():
+            stream = streams[key]
+            planned = plan(stream, request, within, range_bytes=range_bytes)
+            source = None if stream.settings is None else stream.settings.filter_source
+            found = map(pushed.chunks_in_time, planned.ranges)
+            pieces.extend(_Piece(chunks, source) for chunks in found if len(chunks.rows))
+            counted.add(planned.counters)
+        if counting is not None:
+            counting.record(f"{label}-planning", counted.as_dict())
+        bundles = _bundled(pieces, options.partitions)
+        scan.record(f"{label}-planning", counted.as_dict(), partitions=len(bundles))
+        return [
+            ScanPartition(
+                label,
+                number,
+                tuple(piece.range for piece in bundle),
+                tuple(piece.filter_source for piece in bundle),
+                request,
+                counting,
+                scan,
+            )
+            for number, bundle in enumerate(bundles)
+        ]
 
 
 def find_streams(options: SourceOptions) -> dict[str, Stream]:
@@ -131,41 +292,39 @@ def _matching(pattern: str, root: Path) -> Iterable[tuple[str, Stream]]:
             continue
 
 
-def batch_ranges(options: SourceOptions, streams: Mapping[str, Stream], *, now_ms: int) -> dict[str, OffsetRange]:
+def batch_ranges(
+    options: SourceOptions, streams: Mapping[str, ReadableStream], *, now_ms: int
+) -> dict[str, OffsetRange]:
     """Per stream the offsets that `start` and `end` mean now. Raises OffsetOutOfRangeError for deleted ones."""
-    start = options.start
+    start, end = options.start, options.end
     ranges = {}
     for key, stream in streams.items():
-        found = resolve_range(stream, start=start, end=options.end, now_ms=now_ms)
+        stop = stream.next_offset() if end is None else stream.offset_of(end, now_ms=now_ms)
+        ranges[key] = OffsetRange(min(stream.offset_of(start, now_ms=now_ms), stop), stop)
         if start.kind is OffsetKind.OFFSET and start.value < stream.first_offset() and options.fail_on_data_loss:
             raise gone(stream, start.value, stream.first_offset())
-        ranges[key] = found
     return ranges
 
 
-def check_start(options: SourceOptions, streams: Iterable[Stream], *, now_ms: int, subject: str = START) -> None:
+def check_start(
+    options: SourceOptions, streams: Iterable[ReadableStream], *, now_ms: int, subject: str = START
+) -> None:
     """Raise ConfigError where a read that does not wait would begin behind the end of every stream that it reads."""
     start = options.start
-    if start is not None:
-        checks = ((stream.name, partial(check_stream_start, stream, start, now_ms=now_ms)) for stream in streams)
-        refuse_behind_all(checks, subject=subject)
-
-
-def refuse_behind_all(checks: Iterable[tuple[str, Callable[[], None]]], *, subject: str) -> None:
-    """Raise the first ConfigError of some streams' checks of `start`, by name, if every one of them raises one."""
     refused: list[ConfigError] = []
-    for name, check in checks:
+    for stream in streams:
+        first, behind, begin = stream.first_offset(), stream.next_offset(), stream.offset_of(start, now_ms=now_ms)
         try:
-            check()
+            start.check_not_behind(first, behind, begin=begin, now_ms=now_ms)
         except ConfigError as error:
-            refused.append(ConfigError(f"{subject}: stream {name!r}: {error}"))
+            refused.append(ConfigError(f"{subject}: stream {stream.name!r}: {error}"))
         else:
             return
     if refused:
         raise refused[0]
 
 
-def gone(stream: Stream, wanted: int, first: int) -> OffsetOutOfRangeError:
+def gone(stream: ReadableStream, wanted: int, first: int) -> OffsetOutOfRangeError:
     """The error for offsets that retention deleted before they were read."""
     return OffsetOutOfRangeError(
         f"offsets {wanted} to {first - 1} of stream {stream.name!r} were deleted by retention before they were read; "
@@ -197,53 +356,6 @@ def begins_anew(stream: str, read: str | None, there: str | None, *, path: str |
         )
     warnings.warn(f"{path}: {found}; it begins at the first message of that", StreamReplacedWarning, stacklevel=2)
     return True
-
-
-def plan_partitions(
-    options: SourceOptions,
-    streams: Mapping[str, Stream],
-    ranges: Mapping[str, OffsetRange],
-    *,
-    now_ms: int,
-    label: str,
-    keep: Callable[[ChunkRange], ChunkRange] | None = None,
-    known_values: tuple[tuple[FieldReference | None, frozenset[bytes]], ...] = (),
-    scan: Scan | None = None,
-) -> list[ScanPartition]:
-    """The chunks that stage 1 leaves of some offset ranges, as partitions in stream and offset order.
-
-    `label` names this piece of work; planning it again gives partitions of the same names. `keep` thins out ranges.
-    `known_values`: see `ScanRequest`. What planning counts is recorded in `scan`.
-    """
-    request = replace(scan_request(options, now_ms=now_ms), known_values=known_values)
-    scan = scan or Scan()
-    counting = None if options.counters is None else Counting(options.counters_root, options.counters)
-    pieces: list[_Piece] = []
-    counted = ScanCounters()
-    range_bytes = _range_bytes((streams[key] for key in ranges), options.partitions)
-    for key, within in ranges.items():
-        stream = streams[key]
-        planned = plan(stream, request, within, range_bytes=range_bytes)
-        source = None if stream.settings is None else stream.settings.filter_source
-        found = planned.ranges if keep is None else map(keep, planned.ranges)
-        pieces.extend(_Piece(chunks, source) for chunks in found if len(chunks.rows))
-        counted.add(planned.counters)
-    if counting is not None:
-        counting.record(f"{label}-planning", counted.as_dict())
-    bundles = _bundled(pieces, options.partitions)
-    scan.record(f"{label}-planning", counted.as_dict(), partitions=len(bundles))
-    return [
-        ScanPartition(
-            label,
-            number,
-            tuple(piece.range for piece in bundle),
-            tuple(piece.filter_source for piece in bundle),
-            request,
-            counting,
-            scan,
-        )
-        for number, bundle in enumerate(bundles)
-    ]
 
 
 def _bundled(pieces: list[_Piece], partitions: int | None) -> list[list[_Piece]]:

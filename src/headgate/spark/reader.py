@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -18,12 +17,9 @@ from headgate.message.lookup import MessageCollector
 from headgate.scan import ScanBatch, ScanCounters, read_range
 from headgate.spark.mismatches import PropertyReader
 from headgate.spark.options import OnMismatch
-from headgate.spark.planning import ScanPartition
+from headgate.spark.planning import ReadPartition, ScanPartition
 from headgate.spark.schema import arrow_schema
 from headgate.spark.values import ANNOTATION, field_values, values_column
-
-if TYPE_CHECKING:
-    from headgate.spark.server_planning import ServerPartition
 
 MOST_ROWS = 32_768
 MOST_BYTES = 8 << 20
@@ -31,46 +27,46 @@ MOST_BYTES = 8 << 20
 
 
 def record_batches(
-    partition: ScanPartition,
+    partition: ReadPartition,
     schema: StructType,
     properties: tuple[DeclaredProperty, ...],
     *,
     skip_lost: bool,
     on_mismatch: OnMismatch = OnMismatch.NULL,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one partition, in stream order. Memory: one batch and one window of chunks.
+    """The rows of one partition, in stream order. Memory: one batch, and one window of chunks or those on their way.
 
-    `skip_lost`: segments that retention deleted since the planning are passed over, and streams that are gone; else
+    `skip_lost`: what retention deleted since the planning is passed over, and streams that are gone; else
     OffsetOutOfRangeError, StreamNotFoundError.
     `on_mismatch`: see `headgate.spark.mismatches`.
     """
     counted = ScanCounters()
     rows = Rows(schema, PropertyReader(properties, on_mismatch, partition.scan))
     try:
-        for chunks, filter_source in zip(partition.ranges, partition.filter_sources, strict=True):
-            yield from rows.of_field(ANNOTATION if filter_source is None else parse_field(filter_source))
-            rows.of_stream(chunks.segment.folder.name)
-            try:
-                for batch in read_range(chunks, partition.request, counted):
-                    if len(batch):
-                        rows.add(batch)
-                        if rows.full:
-                            yield rows.take()
-            except (OffsetOutOfRangeError, StreamNotFoundError):
-                if not skip_lost:
-                    raise
+        yield from partition.batches(rows, counted, skip_lost=skip_lost)
         if len(rows):
             yield rows.take()
     finally:
-        record_read(partition, {**counted.as_dict(), **rows.counters})
+        done = {**counted.as_dict(), **rows.counters}
+        name = str(partition.value)
+        if partition.counting is not None:
+            partition.counting.record(name, done)
+        partition.scan.record(name, done, partitions_read=1)
 
 
-def record_read(partition: ScanPartition | ServerPartition, counted: Mapping[str, int]) -> None:
-    """Keep what reading a partition counted, in the places that there are for it."""
-    name = str(partition.value)
-    if partition.counting is not None:
-        partition.counting.record(name, counted)
-    partition.scan.record(name, counted, partitions_read=1)
+def batches_of_chunks(
+    partition: ScanPartition, rows: Rows, counted: ScanCounters, *, skip_lost: bool
+) -> Iterator[pa.RecordBatch]:
+    """Read the ranges of a partition from files; see `record_batches`."""
+    for chunks, filter_source in zip(partition.ranges, partition.filter_sources, strict=True):
+        yield from rows.of_field(ANNOTATION if filter_source is None else parse_field(filter_source))
+        rows.of_stream(chunks.segment.folder.name)
+        try:
+            for batch in read_range(chunks, partition.request, counted):
+                yield from rows.add(batch)
+        except (OffsetOutOfRangeError, StreamNotFoundError):
+            if not skip_lost:
+                raise
 
 
 class Rows:
@@ -96,11 +92,6 @@ class Rows:
     def __len__(self) -> int:
         return self._count
 
-    @property
-    def full(self) -> bool:
-        """Whether there are enough to hand on."""
-        return self._count >= MOST_ROWS or self._messages.size_bytes >= MOST_BYTES
-
     def of_field(self, field: FieldReference) -> Iterator[pa.RecordBatch]:
         """From now on filter values come from `field`; gives the rows for which they come from another."""
         if field != self._field and self._count:
@@ -111,13 +102,17 @@ class Rows:
         """From now on rows are of that stream; errors name it."""
         self._streams.append((self._count, name))
 
-    def add(self, batch: ScanBatch) -> None:
-        """Copy the messages of a batch behind those that are there."""
+    def add(self, batch: ScanBatch) -> Iterator[pa.RecordBatch]:
+        """Copy the messages of a batch behind those that are there; gives them when they are enough to hand on."""
+        if not len(batch):
+            return
         if self._needs_messages:
             self._messages.add(batch.messages)
         self._offsets.append(np.array(batch.offsets))
         self._timestamps_ms.append(np.array(batch.timestamps_ms))
         self._count += len(batch)
+        if self._count >= MOST_ROWS or self._messages.size_bytes >= MOST_BYTES:
+            yield self.take()
 
     def take(self) -> pa.RecordBatch:
         """The rows added since the last call."""

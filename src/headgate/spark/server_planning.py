@@ -6,20 +6,27 @@ is delivered to both, and each keeps what is its own.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-
-from pyspark.sql.datasource import InputPartition
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from headgate.client import Client, ServerAddress
-from headgate.errors import ConfigError, OffsetOutOfRangeError, ResourceNotFoundError
-from headgate.log import OffsetKind, OffsetSpecification
-from headgate.scan import OffsetRange, ScanRequest
+from headgate.errors import ConfigError, ResourceNotFoundError
+from headgate.log import OffsetSpecification
+from headgate.scan import OffsetRange, ScanCounters, ScanRequest
 from headgate.spark.options import SourceOptions
-from headgate.spark.planning import START, Counting, refuse_behind_all
+from headgate.spark.planning import NO_SCAN, NOTHING_PUSHED, Counting, Place, ReadPartition, scan_request
+from headgate.spark.pushdown import Pushed
 from headgate.spark.scans import Scan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headgate.spark.reader import Rows
 
 _FEWEST_MESSAGES = 100_000
 _MOST_MESSAGES = 10_000_000
@@ -35,8 +42,8 @@ class ServerRange:
     identity: str | None = None
 
 
-class ServerPartition(InputPartition):
-    """What one task reads from a server, in the order of streams and offsets.
+class ServerPartition(ReadPartition):
+    """Ranges of offsets, in the order of streams and offsets.
 
     The filter of `request` is evaluated by the server where it can, `filter_values` are always the server's.
     """
@@ -51,25 +58,100 @@ class ServerPartition(InputPartition):
         counting: Counting | None,
         scan: Scan,
     ) -> None:
-        super().__init__(f"{label}-{number}")
-        self.number = number
+        super().__init__(label, number, request, counting, scan)
         self.address = address
         self.ranges = ranges
-        self.request = request
-        self.counting = counting
-        self.scan = scan
+
+    def batches(self, rows: Rows, counted: ScanCounters, *, skip_lost: bool) -> Iterator[pa.RecordBatch]:
+        """Over the stream protocol."""
+        from headgate.spark.server_reader import batches_of_server
+
+        return batches_of_server(self, rows, counted, skip_lost=skip_lost)
 
 
-def server_of(options: SourceOptions) -> ServerAddress:
-    """The server of options that name one."""
-    assert options.server is not None
-    return options.server
+@dataclass(frozen=True)
+class ServerStream:
+    """A stream of a server as it is when it is first asked for each thing."""
+
+    client: Client
+    name: str
+
+    @property
+    def path(self) -> str:
+        """The server's address and the name."""
+        return f"{self.client.address.place}/{self.name}"
+
+    @cached_property
+    def identity(self) -> str | None:
+        """What tells it from others of its name; only a Headgate says it."""
+        return self.client.statistics(self.name).identity if self.client.is_headgate else None
+
+    @cached_property
+    def _ends(self) -> tuple[int, int]:
+        places = (OffsetSpecification.first(), OffsetSpecification.next())
+        first, behind = (self.client.resolve_offset(self.name, place) for place in places)
+        return first, behind
+
+    def first_offset(self) -> int:
+        """The first offset kept."""
+        return self._ends[0]
+
+    def next_offset(self) -> int:
+        """The offset behind everything written."""
+        return self._ends[1]
+
+    def offset_of(self, specification: OffsetSpecification, *, now_ms: int) -> int:
+        """The offset that a place is now, between the two."""
+        first, behind = self._ends
+        return min(max(self.client.resolve_offset(self.name, specification.resolve(now_ms)), first), behind)
 
 
-def check_server_streams(options: SourceOptions) -> None:
-    """Raise the errors of `find_server_streams`, and of connecting."""
-    with Client.connect(server_of(options), keep=True) as client:
-        find_server_streams(client, options)
+class ServerPlace(Place[ServerStream]):
+    """Streams of a server: tasks read ranges of offsets."""
+
+    takes_only_offsets = True
+
+    @property
+    def _address(self) -> ServerAddress:
+        assert self.options.server is not None
+        return self.options.server
+
+    @contextlib.contextmanager
+    def streams(self) -> Iterator[Mapping[str, ServerStream]]:
+        """See `find_server_streams`; the client is connected until the block ends."""
+        with Client.connect(self._address, keep=True) as client:
+            yield {name: ServerStream(client, name) for name in find_server_streams(client, self.options)}
+
+    def batch_end(
+        self, stream: ServerStream, within: OffsetRange, *, max_messages: int | None, max_bytes: int | None
+    ) -> int:
+        """A server does not say where chunks end, nor how many bytes they have."""
+        return within.stop if max_messages is None else min(within.stop, within.start + max_messages)
+
+    def partitions(
+        self,
+        streams: Mapping[str, ServerStream],
+        ranges: Mapping[str, OffsetRange],
+        *,
+        now_ms: int,
+        label: str,
+        scan: Scan = NO_SCAN,
+        pushed: Pushed = NOTHING_PUSHED,
+        identities: Mapping[str, str | None] = MappingProxyType({}),
+    ) -> list[ServerPartition]:
+        """Ranges of offsets; those that were deleted before are left out."""
+        kept = {}
+        for name, within in ranges.items():
+            start = max(within.start, streams[name].first_offset())
+            kept[name] = OffsetRange(start, max(start, within.stop))
+        total = sum(within.stop - within.start for within in kept.values())
+        bundles = _shared_out(kept, identities, _messages_per_partition(total, self.options.partitions))
+        scan.record(f"{label}-planning", {}, partitions=len(bundles))
+        request = scan_request(self.options, now_ms=now_ms)
+        return [
+            ServerPartition(label, number, self._address, tuple(bundle), request, self.counting, scan)
+            for number, bundle in enumerate(bundles)
+        ]
 
 
 def find_server_streams(client: Client, options: SourceOptions) -> list[str]:
@@ -99,73 +181,6 @@ def _partitions(client: Client, name: str) -> list[str]:
         near = client.near_streams(name)
         raise ResourceNotFoundError(f"no stream and no super stream of that name{near}", subject=name)
     return partitions
-
-
-def server_ranges(
-    client: Client, options: SourceOptions, streams: Iterable[str], *, now_ms: int
-) -> dict[str, OffsetRange]:
-    """Per stream the offsets that `start` and `end` mean now. Raises OffsetOutOfRangeError for deleted ones."""
-    start = options.start.resolve(now_ms)
-    ranges = {}
-    for stream in streams:
-        first = client.resolve_offset(stream, OffsetSpecification.first())
-        behind = client.resolve_offset(stream, OffsetSpecification.next())
-        if start.kind is OffsetKind.OFFSET and start.value < first and options.fail_on_data_loss:
-            raise lost(stream, start.value, first, client.address)
-        stop = behind if options.end is None else client.resolve_offset(stream, options.end.resolve(now_ms))
-        stop = max(first, min(stop, behind))
-        ranges[stream] = OffsetRange(min(max(client.resolve_offset(stream, start), first), stop), stop)
-    return ranges
-
-
-def check_server_start(
-    client: Client, options: SourceOptions, streams: Iterable[str], *, now_ms: int, subject: str = START
-) -> None:
-    """Raise ConfigError where a read that does not wait would begin behind the end of every stream that it reads."""
-    start = options.start
-    if start is None:
-        return
-
-    def check(stream: str) -> None:
-        first = client.resolve_offset(stream, OffsetSpecification.first())
-        behind = client.resolve_offset(stream, OffsetSpecification.next())
-        begin = client.resolve_offset(stream, start.resolve(now_ms))
-        start.check_not_behind(first, behind, begin=begin, now_ms=now_ms)
-
-    refuse_behind_all(((stream, partial(check, stream)) for stream in streams), subject=subject)
-
-
-def lost(stream: str, wanted: int, first: int, address: ServerAddress) -> OffsetOutOfRangeError:
-    """The error for offsets that retention deleted before they were read."""
-    return OffsetOutOfRangeError(
-        f"offsets {wanted} to {first - 1} of stream {stream!r} were deleted by retention before they were read; "
-        "to go on with what is left, set the option fail_on_data_loss to false",
-        path=f"{address.place}/{stream}",
-    )
-
-
-def plan_server_partitions(
-    options: SourceOptions,
-    ranges: Mapping[str, OffsetRange],
-    *,
-    request: ScanRequest,
-    label: str,
-    scan: Scan | None = None,
-    identities: Mapping[str, str | None] | None = None,
-) -> list[ServerPartition]:
-    """Some offset ranges as partitions; planning them again gives partitions of the same names.
-
-    Their number is recorded in `scan`; `identities` are those of the streams that have one.
-    """
-    scan = scan or Scan()
-    counting = None if options.counters is None else Counting(options.counters_root, options.counters)
-    total = sum(within.stop - within.start for within in ranges.values())
-    bundles = _shared_out(ranges, identities or {}, _messages_per_partition(total, options.partitions))
-    scan.record(f"{label}-planning", {}, partitions=len(bundles))
-    return [
-        ServerPartition(label, number, server_of(options), tuple(bundle), request, counting, scan)
-        for number, bundle in enumerate(bundles)
-    ]
 
 
 def _messages_per_partition(total: int, partitions: int | None) -> int:

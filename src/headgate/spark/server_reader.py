@@ -6,52 +6,29 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from headgate.client import Client, ServedFilter, Subscription, SubscriptionOptions
 from headgate.errors import ConnectionLostError
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
-from headgate.message.arrow import DeclaredProperty
 from headgate.scan import ScanBatch, ScanCounters
-from headgate.spark.mismatches import PropertyReader
-from headgate.spark.options import OnMismatch
-from headgate.spark.planning import begins_anew
-from headgate.spark.reader import Rows, record_read
-from headgate.spark.server_planning import ServerPartition, ServerRange, lost
+from headgate.spark.planning import begins_anew, gone
+from headgate.spark.reader import Rows
+from headgate.spark.server_planning import ServerPartition, ServerRange, ServerStream
 
 _PATIENCE_S = 120.0
 """A server that says nothing for so long in the middle of a read does not come back."""
 
 
-def server_record_batches(
-    partition: ServerPartition,
-    schema: StructType,
-    properties: tuple[DeclaredProperty, ...],
-    *,
-    skip_lost: bool,
-    on_mismatch: OnMismatch = OnMismatch.NULL,
+def batches_of_server(
+    partition: ServerPartition, rows: Rows, counted: ScanCounters, *, skip_lost: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one partition, in stream order. Memory: one batch, and the chunks that are on their way.
-
-    `skip_lost`: what retention deleted since the planning is passed over; else OffsetOutOfRangeError.
-    `on_mismatch`: see `headgate.spark.mismatches`.
-    """
-    counted = ScanCounters()
-    rows = Rows(schema, PropertyReader(properties, on_mismatch, partition.scan))
-    try:
-        with Client.connect(partition.address, keep=True) as client:
-            for part in partition.ranges:
-                rows.of_stream(part.stream)
-                for batch in _read(client, partition, part, counted, skip_lost=skip_lost):
-                    if len(batch):
-                        rows.add(batch)
-                        if rows.full:
-                            yield rows.take()
-        if len(rows):
-            yield rows.take()
-    finally:
-        record_read(partition, {**counted.as_dict(), **rows.counters})
+    """Read the ranges of a partition from its server; see `headgate.spark.reader.record_batches`."""
+    with Client.connect(partition.address, keep=True) as client:
+        for part in partition.ranges:
+            rows.of_stream(part.stream)
+            for batch in _read(client, partition, part, counted, skip_lost=skip_lost):
+                yield from rows.add(batch)
 
 
 def _read(
@@ -119,4 +96,4 @@ def _check_whole(client: Client, part: ServerRange, subscription: Subscription) 
         return
     first = client.statistics(part.stream).first_chunk_id
     if first is None or first > part.within.start:
-        raise lost(part.stream, part.within.start, part.within.stop if first is None else first, client.address)
+        raise gone(ServerStream(client, part.stream), part.within.start, part.within.stop if first is None else first)

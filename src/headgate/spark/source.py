@@ -8,7 +8,7 @@ the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -28,21 +28,20 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from headgate.errors import ConfigError, OffsetOutOfRangeError
-from headgate.log import Stream
 from headgate.message.arrow import DeclaredProperty
 from headgate.scan import OffsetRange
 from headgate.spark.counters import fold_counters
-from headgate.spark.options import SourceOptions, names_server
+from headgate.spark.options import SourceOptions
 from headgate.spark.planning import (
-    ScanPartition,
+    NOTHING_PUSHED,
+    ReadableStream,
+    ReadPartition,
     batch_ranges,
     begins_anew,
     check_start,
-    chunk_end,
-    find_streams,
     gone,
     now_ms,
-    plan_partitions,
+    place_of,
     range_digest,
     refuse_streaming_options,
 )
@@ -74,32 +73,18 @@ class HeadgateSource(DataSource):
     def schema(self) -> StructType:
         """The asked columns; called once when a DataFrame is made, so wrong options are refused then."""
         options = SourceOptions.parse(self.options)
-        if options.server is None:
-            find_streams(options)
-        else:
-            from headgate.spark.server_planning import check_server_streams
-
-            check_server_streams(options)
+        with place_of(options).streams():
+            pass
         schema = stream_schema(options.columns, options.properties)
         return with_options(schema, self.options) if "provider" in self.options else schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
-        options = self.options or options_in(schema)
-        if not names_server(options):
-            return BatchReader(schema, options, Scan(self.scans))
-        from headgate.spark.server_source import ServerBatchReader
-
-        return ServerBatchReader(schema, options, Scan(self.scans))
+        return BatchReader(schema, self.options or options_in(schema), Scan(self.scans))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming read."""
-        options = self.options or options_in(schema)
-        if not names_server(options):
-            return StreamReader(schema, options, Scan(self.scans))
-        from headgate.spark.server_source import ServerStreamReader
-
-        return ServerStreamReader(schema, options, Scan(self.scans))
+        return StreamReader(schema, self.options or options_in(schema), Scan(self.scans))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         """A batch write."""
@@ -118,12 +103,7 @@ class HeadgateSourceWithPushdown(HeadgateSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read that takes comparisons of `offset`."""
-        options = self.options or options_in(schema)
-        if not names_server(options):
-            return PushdownReader(schema, options, Scan(self.scans))
-        from headgate.spark.server_source import ServerPushdownReader
-
-        return ServerPushdownReader(schema, options, Scan(self.scans))
+        return PushdownReader(schema, self.options or options_in(schema), Scan(self.scans))
 
 
 class BatchReader(DataSourceReader):
@@ -132,32 +112,32 @@ class BatchReader(DataSourceReader):
     def __init__(self, schema: StructType, options: Mapping[str, str], scan: Scan | None = None) -> None:
         self._options = SourceOptions.parse(options)
         self._scan = scan or Scan()
+        self._place = place_of(self._options)
         refuse_streaming_options(self._options)
         self._schema = schema
         self._properties = check_schema(schema, self._options.properties)
         self._now_ms = now_ms(self._options)
         self._pushed = Pushed()
 
-    def partitions(self) -> list[InputPartition]:
-        """Ranges of the chunks that stage 1 leaves; called once, while the query is planned."""
-        streams = find_streams(self._options)
-        check_start(self._options, streams.values(), now_ms=self._now_ms)
-        found = batch_ranges(self._options, streams, now_ms=self._now_ms)
-        ranges = {key: self._pushed.narrowed(within) for key, within in found.items()}
-        self._scan.plan(ranges, self._pushed.descriptions)
-        label = f"batch-{range_digest(ranges)}"
-        return list(
-            plan_partitions(
-                self._options,
+    def partitions(self) -> Sequence[InputPartition]:
+        """What tasks read; called once, while the query is planned."""
+        with self._place.streams() as streams:
+            check_start(self._options, streams.values(), now_ms=self._now_ms)
+            # Before the ranges: they are of these streams, or of others that were made since.
+            identities = {key: stream.identity for key, stream in streams.items()}
+            found = batch_ranges(self._options, streams, now_ms=self._now_ms)
+            ranges = {key: self._pushed.narrowed(within) for key, within in found.items()}
+            self._scan.plan(ranges, self._pushed.descriptions)
+            label = f"batch-{range_digest(ranges)}"
+            return self._place.partitions(
                 streams,
                 ranges,
                 now_ms=self._now_ms,
                 label=label,
-                keep=self._pushed.chunks_in_time,
-                known_values=tuple(self._pushed.values),
                 scan=self._scan,
+                pushed=self._pushed,
+                identities=identities,
             )
-        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition; called once per attempt of a task."""
@@ -168,19 +148,27 @@ class PushdownReader(BatchReader):
     """A batch read that narrows its offsets and times by what Spark pushes down."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Use comparisons of offset, timestamp, filter value and text fields; give back what is left to Spark."""
-        return self._pushed.take(filters)
+        """Use comparisons of offset, timestamp, filter value and text fields; give back what is left to Spark.
+
+        A read from a server uses those of the offset only.
+        """
+        for pushed in filters:
+            if self._place.takes_only_offsets and getattr(pushed, "attribute", None) != ("offset",):
+                yield pushed
+            else:
+                yield from self._pushed.take([pushed])
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One streaming read. Offsets of a query are `{"now_ms": time of planning, "next": {stream: next offset}}`.
 
-    And `"identity": {stream: identity}`: which stream it was that was read so far.
+    And `"identity": {stream: identity}`: which stream it was that was read so far, as far as that is known.
     """
 
     def __init__(self, schema: StructType, options: Mapping[str, str], scan: Scan | None = None) -> None:
         self._options = SourceOptions.parse(options)
         self._scan = scan or Scan()
+        self._place = place_of(self._options)
         if self._options.end is not None:
             raise ConfigError("headgate source option end: a streaming read has no end; use a trigger, or a batch read")
         self._schema = schema
@@ -190,9 +178,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins: the option `start`, by default the first message kept."""
         time_ms = now_ms(self._options)
-        streams = find_streams(self._options)
-        ranges = batch_ranges(self._options, streams, now_ms=time_ms)
-        return _offsets(time_ms, {key: within.start for key, within in ranges.items()}, streams)
+        with self._place.streams() as streams:
+            ranges = batch_ranges(self._options, streams, now_ms=time_ms)
+            return _offsets(time_ms, {key: within.start for key, within in ranges.items()}, streams)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit of the options, if there is one; both apply if there are two."""
@@ -204,51 +192,46 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix what is available: the ends of the streams that are there now."""
-        self._target = {key: stream.next_offset() for key, stream in find_streams(self._options).items()}
+        with self._place.streams() as streams:
+            self._target = {key: stream.next_offset() for key, stream in streams.items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next batch, at the end of a chunk; `start` itself when there is nothing new.
+        """The end of the next batch, at the end of a chunk if a place knows them; `start` when there is nothing new.
 
         A limit counts what lies in the stream, before any filter, is shared evenly by the streams, and allows each at
         least one chunk.
         """
-        streams = find_streams(self._options)
         begins: dict[str, int] = dict(start["next"])
         ends: dict[str, int] = {}
-        for key, stream in streams.items():
-            stop = stream.next_offset()
-            if self._target is not None:
-                stop = min(stop, self._target.get(key, 0))
-            if self._begins_anew(key, stream, start["identity"].get(key)):
-                begins[key] = 0
-                ends[key] = stop
-            elif stop != begins.get(key, 0):
-                ends[key] = stop
-                self._check_not_cut_back(key, stream, begins.get(key, 0), stop)
-        if not ends:
-            return start
-        if not isinstance(limit, ReadAllAvailable):
-            share = len(ends)
-            ends = {key: self._limited(streams[key], begins.get(key, 0), stop, share) for key, stop in ends.items()}
-        offsets = _offsets(now_ms(self._options), ends, streams)
+        with self._place.streams() as streams:
+            for key, stream in streams.items():
+                begin, read = begins.get(key, 0), start["identity"].get(key)
+                stop = stream.next_offset()
+                if self._target is not None:
+                    stop = min(stop, self._target.get(key, 0))
+                if self._begins_anew(key, stream, read):
+                    begins[key] = 0
+                    ends[key] = stop
+                elif stop != begin:
+                    ends[key] = stop
+                    if begin > stop and self._options.fail_on_data_loss:
+                        raise _cut_back(key, stream, begin, stop, is_known=read is not None)
+            if not ends:
+                return start
+            if not isinstance(limit, ReadAllAvailable):
+                share = len(ends)
+                ends = {key: self._limited(streams[key], begins.get(key, 0), stop, share) for key, stop in ends.items()}
+            offsets = _offsets(now_ms(self._options), ends, streams)
         return {**offsets, **{part: {**start[part], **offsets[part]} for part in ("next", "identity")}}
 
-    def _begins_anew(self, key: str, stream: Stream, read: str | None) -> bool:
+    def _begins_anew(self, key: str, stream: ReadableStream, read: str | None) -> bool:
         fails = self._options.fail_on_data_loss
         return begins_anew(key, read, stream.identity, path=stream.path, fails=fails)
 
-    def _check_not_cut_back(self, key: str, stream: Stream, begin: int, stop: int) -> None:
-        if begin > stop and self._options.fail_on_data_loss:
-            raise OffsetOutOfRangeError(
-                f"the query has read stream {key!r} up to offset {begin}, but it ends at {stop} now: it was cut "
-                "back; to begin again at its first message, set the option fail_on_data_loss to false",
-                path=stream.path,
-            )
-
-    def _limited(self, stream: Stream, begin: int, stop: int, share: int) -> int:
+    def _limited(self, stream: ReadableStream, begin: int, stop: int, share: int) -> int:
         messages, size = self._options.max_messages_per_batch, self._options.max_bytes_per_batch
         first = stream.first_offset()
-        return chunk_end(
+        return self._place.batch_end(
             stream,
             OffsetRange(first if begin > stop else max(begin, first), stop),
             max_messages=None if messages is None else max(1, messages // share),
@@ -257,44 +240,42 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """The ends of the streams, for the query's progress."""
-        streams = find_streams(self._options)
-        return _offsets(now_ms(self._options), {key: s.next_offset() for key, s in streams.items()}, streams)
+        with self._place.streams() as streams:
+            return _offsets(now_ms(self._options), {key: each.next_offset() for key, each in streams.items()}, streams)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The chunks between two offsets; also of an earlier run, then with that run's time."""
-        streams = find_streams(self._options)
-        ranges = {}
-        for key, stop in end["next"].items():
-            begin, planned = start["next"].get(key, 0), end["identity"][key]
-            is_new = start["identity"].get(key) != planned
-            if is_new:
-                begin = 0
-            if begin == stop:
-                continue
-            if key not in streams:
-                raise OffsetOutOfRangeError(
-                    f"stream {key!r} is gone, but its offsets {begin} to {stop} are not read yet",
-                    path=self._options.root,
-                )
-            if self._begins_anew(key, streams[key], planned):
-                continue
-            first = streams[key].first_offset()
-            if begin > stop:
-                begin = first
-            elif begin < first and not is_new and self._options.fail_on_data_loss:
-                raise gone(streams[key], begin, first)
-            ranges[key] = OffsetRange(begin, max(begin, stop))
-        self._scan.plan(ranges, ())
-        return list(
-            plan_partitions(
-                self._options,
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """What lies between two offsets; also of an earlier run, then with that run's time."""
+        ranges: dict[str, OffsetRange] = {}
+        with self._place.streams() as streams:
+            for key, stop in end["next"].items():
+                read, planned = start["identity"].get(key), end["identity"].get(key)
+                is_new = key not in start["next"] or (None not in (read, planned) and read != planned)
+                begin = 0 if is_new else start["next"][key]
+                if begin == stop:
+                    continue
+                if key not in streams:
+                    raise OffsetOutOfRangeError(
+                        f"stream {key!r} is gone, but its offsets {begin} to {stop} are not read yet",
+                        path=self._options.root,
+                    )
+                if self._begins_anew(key, streams[key], planned):
+                    continue
+                first = streams[key].first_offset()
+                if begin > stop:
+                    begin = first
+                elif begin < first and not is_new and self._options.fail_on_data_loss:
+                    raise gone(streams[key], begin, first)
+                ranges[key] = OffsetRange(begin, max(begin, stop))
+            self._scan.plan(ranges, ())
+            return self._place.partitions(
                 streams,
                 ranges,
                 now_ms=int(end["now_ms"]),
                 label=f"stream-{range_digest(ranges)}",
                 scan=self._scan,
+                pushed=NOTHING_PUSHED,
+                identities=end["identity"],
             )
-        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition; called once per attempt of a task."""
@@ -307,9 +288,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._scan.fold()
 
 
-def _offsets(time_ms: int, ends: Mapping[str, int], streams: Mapping[str, Stream]) -> dict[str, Any]:
+def _offsets(time_ms: int, ends: Mapping[str, int], streams: Mapping[str, ReadableStream]) -> dict[str, Any]:
     identities = {key: streams[key].identity for key in ends}
-    return {"now_ms": time_ms, "next": dict(ends), "identity": identities}
+    known = {key: identity for key, identity in identities.items() if identity is not None}
+    return {"now_ms": time_ms, "next": dict(ends), "identity": known}
+
+
+def _cut_back(key: str, stream: ReadableStream, begin: int, stop: int, *, is_known: bool) -> OffsetOutOfRangeError:
+    what = "cut back" if is_known else "deleted and made again, or cut back"
+    return OffsetOutOfRangeError(
+        f"the query has read stream {key!r} up to offset {begin}, but it ends at {stop} now: it was {what}; to begin "
+        "again at its first message, set the option fail_on_data_loss to false",
+        path=stream.path,
+    )
 
 
 def _rows_of(
@@ -321,7 +312,7 @@ def _rows_of(
     from headgate.spark.reader import record_batches
 
     # Spark makes a partition of nothing out of an empty plan.
-    if isinstance(partition, ScanPartition):
+    if isinstance(partition, ReadPartition):
         yield from record_batches(
             partition,
             schema,

@@ -26,7 +26,7 @@ from headgate.errors import ConfigError, HeadgateError, did_you_mean
 from headgate.spark.declarations import default_root, interval_ms
 from headgate.spark.options import SinkOptions, SourceOptions
 from headgate.spark.pipeline.sinks import DELTA, HEADGATE, JDBC, check_delta_sink, check_jdbc_options
-from headgate.spark.pipeline.topics import RoutedTopic, TopicEntry, check_topics
+from headgate.spark.pipeline.topics import RoutedTopic, TopicEntry, WrittenStream, check_topics
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -51,7 +51,22 @@ class Watermark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 OptionValue = str | int | float | bool | list[str]
 
 
-class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ReadStream(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The keys of a stream that is read: options of the source (`docs/reference/spark-source.md`)."""
+
+    filter: str | None = None
+    dialect: str | None = None
+    filter_values: list[str] | None = None
+    match_unfiltered: bool | None = None
+    start: str | int | None = None
+    columns: list[str] | None = None
+    properties: str | None = None
+    fail_on_data_loss: bool | None = None
+    on_corrupt: str | None = None
+    on_mismatch: str | None = None
+
+
+class Source(ReadStream, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Rows from a stream or from any Spark source."""
 
     name: str
@@ -63,16 +78,6 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     stream: str | list[str] | None = None
     options: dict[str, OptionValue] = {}
     """Options of the format, by the names that Spark knows; of a stream, those that are no keys here."""
-    filter: str | None = None
-    dialect: str | None = None
-    filter_values: list[str] | None = None
-    match_unfiltered: bool | None = None
-    start: str | int | None = None
-    columns: list[str] | None = None
-    properties: str | None = None
-    fail_on_data_loss: bool | None = None
-    on_corrupt: str | None = None
-    on_mismatch: str | None = None
     watermark: Watermark | None = None
 
 
@@ -88,7 +93,7 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     watermark: Watermark | None = None
 
 
-class Sink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Sink(WrittenStream, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where the rows of a source or step go."""
 
     name: str
@@ -101,16 +106,8 @@ class Sink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     path: str | None = None
     """The folder to write; of a format other than `headgate`."""
     stream: str | None = None
-    options: dict[str, OptionValue] = {}
+    options: dict[str, OptionValue] = {}  # noqa: RUF012 - a structure copies it
     """Options of the format, by the names that Spark knows; of a stream, those that are no keys here."""
-    filter_value: str | None = None
-    filter_source: str | None = None
-    filter_size_bytes: int | None = None
-    max_segment_size_bytes: int | None = None
-    max_length_bytes: int | None = None
-    max_age: str | None = None
-    durability: str | None = None
-    compression: str | None = None
     mode: Mode = Mode.APPEND
     """`append`: new rows only, each run goes on where the last one stopped. `complete`: the output is computed
     anew from all rows of the inputs and replaced; not for streams."""
@@ -151,30 +148,6 @@ class PipelineFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     step: list[Step] = []
     sink: list[Sink] = []
     topic: list[TopicEntry] = []
-
-
-_SOURCE_KEYS = (
-    "filter",
-    "dialect",
-    "filter_values",
-    "match_unfiltered",
-    "start",
-    "columns",
-    "properties",
-    "fail_on_data_loss",
-    "on_corrupt",
-    "on_mismatch",
-)
-_SINK_KEYS = (
-    "filter_value",
-    "filter_source",
-    "filter_size_bytes",
-    "max_segment_size_bytes",
-    "max_length_bytes",
-    "max_age",
-    "durability",
-    "compression",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +207,11 @@ class Pipeline:
 
     def source_options(self, source: Source) -> dict[str, str]:
         """The options of a source as Spark takes them."""
-        return _options(self.root, source, _SOURCE_KEYS)
+        return _options(self.root, source, ReadStream.__struct_fields__)
 
     def sink_options(self, sink: Sink) -> dict[str, str]:
         """The options of a sink as Spark takes them."""
-        return _options(self.root, sink, _SINK_KEYS)
+        return _options(self.root, sink, WrittenStream.__struct_fields__)
 
 
 def load(path: str | Path) -> Pipeline:
@@ -324,12 +297,12 @@ def check(content: Mapping[str, object]) -> Pipeline:
     _check_names(parsed)
     for source in parsed.source:
         with _naming("source", source.name):
-            _check_place(source, _SOURCE_KEYS)
+            _check_place(source, ReadStream.__struct_fields__)
             if source.format == HEADGATE:
                 SourceOptions.parse(pipeline.source_options(source))
     for sink in parsed.sink:
         with _naming("sink", sink.name):
-            _check_place(sink, _SINK_KEYS)
+            _check_place(sink, WrittenStream.__struct_fields__)
             _check_own_query(sink)
             if sink.format == HEADGATE:
                 if sink.mode is Mode.COMPLETE:

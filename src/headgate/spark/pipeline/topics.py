@@ -22,19 +22,21 @@ from headgate.topic.forwarding import forward_order
 from headgate.topic.history import RuleHistory
 from headgate.topic.model import DEFAULT_RULES
 
-_STREAM_KEYS = (
-    "filter_value",
-    "filter_source",
-    "filter_size_bytes",
-    "max_segment_size_bytes",
-    "max_length_bytes",
-    "max_age",
-    "durability",
-    "compression",
-)
+
+class WrittenStream(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The keys of a stream that is written: options of the sink (`docs/reference/spark-sink.md`)."""
+
+    filter_value: str | None = None
+    filter_source: str | None = None
+    filter_size_bytes: int | None = None
+    max_segment_size_bytes: int | None = None
+    max_length_bytes: int | None = None
+    max_age: str | None = None
+    durability: str | None = None
+    compression: str | None = None
 
 
-class SubscriptionEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SubscriptionEntry(WrittenStream, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a subscription of the topic gets, and where it goes."""
 
     name: str
@@ -47,14 +49,6 @@ class SubscriptionEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     """A stream for messages that a rule cannot be evaluated for. Default: there is none."""
     forward_to: str | None = None
     """Another topic that its copies go to, in place of a stream."""
-    filter_value: str | None = None
-    filter_source: str | None = None
-    filter_size_bytes: int | None = None
-    max_segment_size_bytes: int | None = None
-    max_length_bytes: int | None = None
-    max_age: str | None = None
-    durability: str | None = None
-    compression: str | None = None
     rule: list[RuleDefinition] = []
 
     def subscription(self) -> Subscription:
@@ -165,7 +159,7 @@ def _outputs(entry: TopicEntry, topic: Topic, root: Path) -> dict[str, dict[str,
     for subscription in topic.subscriptions:
         said = given.get(subscription.name, SubscriptionEntry(name=subscription.name))
         where = f"topic {topic.name!r}, subscription {subscription.name!r}"
-        keys = {key: getattr(said, key) for key in _STREAM_KEYS}
+        keys = {key: getattr(said, key) for key in WrittenStream.__struct_fields__}
         options = {key: str(value) for key, value in keys.items() if value is not None}
         if subscription.forward_to is not None:
             if said.stream is not None or options:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from headgate.errors import MessageError
 from headgate.evaluate.reference import evaluate
 from headgate.evaluate.verdict import EvaluationFailed
+from headgate.language import tree as t
 from headgate.language.servicebus.actions import RemoveProperty, Statement, Target, parse_action
 from headgate.language.servicebus.limits import DEFAULT_LIMITS, Limits
 from headgate.language.servicebus.system_properties import SystemProperty, SystemType
@@ -27,7 +28,6 @@ from headgate.language.servicebus.values import (
     typed_value,
     value_of,
 )
-from headgate.language.tree import Constant, Field, MessageSize, NewId, Node, PropertyOf, walk, with_leaves
 from headgate.language.values import Value
 from headgate.message import AmqpType, AmqpValue, Message, Section, encode_value
 from headgate.message.decimals import decimal_of
@@ -195,20 +195,20 @@ def _places_read(statement: Statement) -> frozenset[_Place] | None:
     """What a statement reads of a message, the value that it replaces included; None for anything."""
     if isinstance(statement, RemoveProperty):
         return frozenset()
-    nodes = list(walk(statement.value))
-    if any(isinstance(node, PropertyOf | MessageSize) for node in nodes):
+    nodes = list(t.walk(statement.value))
+    if any(isinstance(node, t.PropertyOf | t.MessageSize) for node in nodes):
         return None
-    references = [node.reference for node in nodes if isinstance(node, Field)]
+    references = [node.reference for node in nodes if isinstance(node, t.Field)]
     target = _reference(statement.target)
     return frozenset(map(_place, references if target is None else [*references, target]))
 
 
-def _with_new_ids(tree: Node, identity: bytes) -> Node:
+def _with_new_ids(tree: t.Node, identity: bytes) -> t.Node:
     """The tree with the guids of this copy in place of newid()."""
-    if not any(isinstance(node, NewId) for node in walk(tree)):
+    if not any(isinstance(node, t.NewId) for node in t.walk(tree)):
         return tree
-    return with_leaves(
-        tree, lambda leaf: Constant(new_id(identity, leaf.occurrence)) if isinstance(leaf, NewId) else leaf
+    return t.with_leaves(
+        tree, lambda leaf: t.Constant(new_id(identity, leaf.occurrence)) if isinstance(leaf, t.NewId) else leaf
     )
 
 
@@ -219,9 +219,9 @@ def _milliseconds(name: str, ticks: int) -> AmqpValue:
     return AmqpValue(AmqpType.UINT, min(max(ticks // TICKS_PER_MS, 1), _MAX_TTL_MS))
 
 
-def _property_value(tree: Node, value: Value, message: Message, now_ms: int) -> AmqpValue:
+def _property_value(tree: t.Node, value: Value, message: Message, now_ms: int) -> AmqpValue:
     """The value that a property takes: of another property or a parameter alone, its value with its exact type."""
-    typed = tree.typed if isinstance(tree, Constant) else None
+    typed = tree.typed if isinstance(tree, t.Constant) else None
     reference = _copied_property(tree, message, now_ms)
     if reference is not None:
         typed = message.whole_value(reference)
@@ -233,13 +233,13 @@ def _property_value(tree: Node, value: Value, message: Message, now_ms: int) -> 
     return typed
 
 
-def _copied_property(tree: Node, message: Message, now_ms: int) -> FieldReference | None:
+def _copied_property(tree: t.Node, message: Message, now_ms: int) -> FieldReference | None:
     """The application property that the whole expression is."""
-    if isinstance(tree, PropertyOf):
+    if isinstance(tree, t.PropertyOf):
         name = evaluate(tree.name, message, now_ms)
         key = name if isinstance(name, bytes) else None
         return FieldReference(Section.APPLICATION_PROPERTIES, key=key, ignore_case=True)
-    if isinstance(tree, Field) and tree.reference.section is Section.APPLICATION_PROPERTIES:
+    if isinstance(tree, t.Field) and tree.reference.section is Section.APPLICATION_PROPERTIES:
         return tree.reference
     return None
 

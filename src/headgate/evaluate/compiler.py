@@ -12,39 +12,7 @@ from typing import TypeAlias
 from headgate.evaluate import layout
 from headgate.evaluate.assembler import Assembler, NotCompiledError, Words, finite_bits, first_mask, first_word
 from headgate.evaluate.kinds import FAMILIES, KINDS
-from headgate.language.tree import (
-    And,
-    Arithmetic,
-    ArithmeticOperator,
-    BooleanCast,
-    Call,
-    Compare,
-    CompareOperator,
-    CompareSpecial,
-    Concatenate,
-    Constant,
-    Exists,
-    Field,
-    Function,
-    HasSimple,
-    In,
-    IsNull,
-    Like,
-    LikePattern,
-    LikeShape,
-    LikeWildcard,
-    Node,
-    Not,
-    Now,
-    Or,
-    Sign,
-    SpecialNumber,
-    TextTest,
-    TextTestKind,
-    ValueRules,
-    own_rules,
-    walk,
-)
+from headgate.language import tree as t
 from headgate.language.values import Value
 from headgate.message import AmqpType, AmqpValue
 from headgate.message.fields import FieldReference, Section
@@ -53,11 +21,11 @@ _DEEPEST = 250
 _INTEGER_MIN, _INTEGER_LIMIT = -(2**63), 2**63
 
 _ORDERS = {
-    CompareOperator.EQUAL: layout.EQUAL,
-    CompareOperator.LESS: layout.LESS,
-    CompareOperator.LESS_OR_EQUAL: layout.LESS | layout.EQUAL,
-    CompareOperator.GREATER: layout.GREATER,
-    CompareOperator.GREATER_OR_EQUAL: layout.GREATER | layout.EQUAL,
+    t.CompareOperator.EQUAL: layout.EQUAL,
+    t.CompareOperator.LESS: layout.LESS,
+    t.CompareOperator.LESS_OR_EQUAL: layout.LESS | layout.EQUAL,
+    t.CompareOperator.GREATER: layout.GREATER,
+    t.CompareOperator.GREATER_OR_EQUAL: layout.GREATER | layout.EQUAL,
 }
 _MIRRORED = {
     layout.EQUAL: layout.EQUAL,
@@ -67,34 +35,34 @@ _MIRRORED = {
     layout.GREATER | layout.EQUAL: layout.LESS | layout.EQUAL,
 }
 _ARITHMETIC = {
-    ArithmeticOperator.ADD: layout.ADD,
-    ArithmeticOperator.SUBTRACT: layout.SUBTRACT,
-    ArithmeticOperator.MULTIPLY: layout.MULTIPLY,
-    ArithmeticOperator.DIVIDE: layout.DIVIDE,
-    ArithmeticOperator.MODULO: layout.MODULO,
+    t.ArithmeticOperator.ADD: layout.ADD,
+    t.ArithmeticOperator.SUBTRACT: layout.SUBTRACT,
+    t.ArithmeticOperator.MULTIPLY: layout.MULTIPLY,
+    t.ArithmeticOperator.DIVIDE: layout.DIVIDE,
+    t.ArithmeticOperator.MODULO: layout.MODULO,
 }
 
 
 _FUNCTIONS = {
-    Function.LOWER: layout.LOWER,
-    Function.UPPER: layout.UPPER,
-    Function.LEFT: layout.LEFT,
-    Function.RIGHT: layout.RIGHT,
-    Function.SUBSTRING: layout.SUBSTRING,
-    Function.DATE: layout.DATE,
+    t.Function.LOWER: layout.LOWER,
+    t.Function.UPPER: layout.UPPER,
+    t.Function.LEFT: layout.LEFT,
+    t.Function.RIGHT: layout.RIGHT,
+    t.Function.SUBSTRING: layout.SUBSTRING,
+    t.Function.DATE: layout.DATE,
 }
 _SPECIAL_NUMBERS = {
-    SpecialNumber.INFINITY: layout.INFINITY,
-    SpecialNumber.NEGATIVE_INFINITY: layout.NEGATIVE_INFINITY,
-    SpecialNumber.NAN: layout.NOT_A_NUMBER,
+    t.SpecialNumber.INFINITY: layout.INFINITY,
+    t.SpecialNumber.NEGATIVE_INFINITY: layout.NEGATIVE_INFINITY,
+    t.SpecialNumber.NAN: layout.NOT_A_NUMBER,
 }
 _TEXT_TESTS = {
-    TextTestKind.CONTAINS: layout.CONTAINS,
-    TextTestKind.STARTS_WITH: layout.STARTS_WITH,
-    TextTestKind.ENDS_WITH: layout.ENDS_WITH,
+    t.TextTestKind.CONTAINS: layout.CONTAINS,
+    t.TextTestKind.STARTS_WITH: layout.STARTS_WITH,
+    t.TextTestKind.ENDS_WITH: layout.ENDS_WITH,
 }
-_EQUALITIES = (CompareOperator.EQUAL, CompareOperator.NOT_EQUAL)
-_WITHOUT_ERRORS = (ValueRules.RABBITMQ, ValueRules.CORRELATION)
+_EQUALITIES = (t.CompareOperator.EQUAL, t.CompareOperator.NOT_EQUAL)
+_WITHOUT_ERRORS = (t.ValueRules.RABBITMQ, t.ValueRules.CORRELATION)
 _Outcome: TypeAlias = tuple[int, int, int]
 """What is wanted, and where to go on if it is found, and if not."""
 
@@ -102,10 +70,10 @@ _Outcome: TypeAlias = tuple[int, int, int]
 class Compiler(Assembler):
     """Makes the program of one tree, or one of many trees with an entry for each."""
 
-    def __init__(self, tree: Node) -> None:
-        found = {node.rules for node in walk(tree) if isinstance(node, Field)}
-        rules = {one for one in found if isinstance(one, ValueRules)} or {ValueRules.RABBITMQ}
-        if own_rules(tree) is not None or len({KINDS.get(one) for one in rules}) > 1:
+    def __init__(self, tree: t.Node) -> None:
+        found = {node.rules for node in t.walk(tree) if isinstance(node, t.Field)}
+        rules = {one for one in found if isinstance(one, t.ValueRules)} or {t.ValueRules.RABBITMQ}
+        if t.own_rules(tree) is not None or len({KINDS.get(one) for one in rules}) > 1:
             raise NotCompiledError
         super().__init__(min(rules, key=lambda one: one.name))
         self.tree = tree
@@ -124,7 +92,7 @@ class Compiler(Assembler):
             select, exact = (self.emit(layout.READ_FOOTER, 0, entry, 0) for entry in (select, exact))
         return self.assemble(select, exact, slots)
 
-    def predicates(self, trees: Sequence[Node]) -> tuple[Words, tuple[int, ...]]:
+    def predicates(self, trees: Sequence[t.Node]) -> tuple[Words, tuple[int, ...]]:
         """One program, and where the code of each tree begins; see `Predicates`."""
         self.asked = {reference for tree in trees for reference in _asked_with_default(tree)}
         compiled = [self._has_slots(tree) for tree in trees]
@@ -132,17 +100,17 @@ class Compiler(Assembler):
         entries = tuple(self._entry(tree) if has_slots else -1 for tree, has_slots in zip(trees, compiled, strict=True))
         return self.assemble(0, 0, slots), entries
 
-    def _has_slots(self, tree: Node) -> bool:
+    def _has_slots(self, tree: t.Node) -> bool:
         try:
             self._fill_slots(tree)
         except NotCompiledError:
             return False
         # Whoever runs predicates reads no footer.
-        return not any(isinstance(node, Field) and node.reference.section is Section.FOOTER for node in walk(tree))
+        return not any(isinstance(node, t.Field) and node.reference.section is Section.FOOTER for node in t.walk(tree))
 
-    def _fill_slots(self, tree: Node) -> None:
-        for node in walk(tree):
-            if isinstance(node, Field):
+    def _fill_slots(self, tree: t.Node) -> None:
+        for node in t.walk(tree):
+            if isinstance(node, t.Field):
                 self.slot(self._stored(node.reference))
 
     def _stored(self, reference: FieldReference) -> FieldReference:
@@ -154,7 +122,7 @@ class Compiler(Assembler):
             return replace(reference, path=())
         return replace(reference, default=None) if reference in self.asked else reference
 
-    def _entry(self, tree: Node) -> int:
+    def _entry(self, tree: t.Node) -> int:
         self.depth = 0
         try:
             return self.verdict(tree)
@@ -166,15 +134,15 @@ class Compiler(Assembler):
 
         A jump that nobody can foresee then costs more (8 ns) than the check of the messages that do not match (1 ns).
         """
-        return isinstance(self.tree, Compare) and self.tree.operator not in _EQUALITIES
+        return isinstance(self.tree, t.Compare) and self.tree.operator not in _EQUALITIES
 
     def _select_code(self) -> int:
         """Conjuncts that need no application properties come first: any that is not true decides."""
-        early: list[Node] = []
-        late: list[Node] = []
+        early: list[t.Node] = []
+        late: list[t.Node] = []
         for conjunct in _conjuncts(self.tree):
             needs = any(
-                isinstance(node, Field) and _needs_application_properties(node.reference) for node in walk(conjunct)
+                isinstance(node, t.Field) and _needs_application_properties(node.reference) for node in t.walk(conjunct)
             )
             (late if needs else early).append(conjunct)
         entry = self.emit(layout.CHECK, 0, layout.END_TRUE, 0)
@@ -193,22 +161,22 @@ class Compiler(Assembler):
             entry = self.emit(layout.READ_APPLICATION_PROPERTIES, 0, entry, 0)
         return self.emit(layout.CHECK, 0, entry, 0)
 
-    def verdict(self, node: Node) -> int:
+    def verdict(self, node: t.Node) -> int:
         """Code that ends with the exact verdict of `node`, once the slots are filled; its first instruction."""
         positive, negated = _positive(node)
-        if not negated and not isinstance(positive, And | Or):
+        if not negated and not isinstance(positive, t.And | t.Or):
             return self._predicate(positive, layout.END, 0, 0)
         if not _may_fail(positive):
             entry = self.condition(node, layout.FALSE, layout.END_FALSE, layout.END_UNKNOWN)
             return self.condition(node, layout.TRUE, layout.END_TRUE, entry)
         register = self.register(layout.ABSENT, 0)
         entry = self.emit(layout.TRUTH, layout.END, 0, 0, register)
-        junction = positive if isinstance(positive, And | Or) else Or((positive,))
+        junction = positive if isinstance(positive, t.And | t.Or) else t.Or((positive,))
         return self._collected(junction, register, entry, negated=negated)
 
     # -- truth: jump to `wanted_at` if the node's truth is `wanted`, else to `otherwise`; gives the entry --------------
 
-    def condition(self, node: Node, wanted: int, wanted_at: int, otherwise: int, *, final: bool = False) -> int:
+    def condition(self, node: t.Node, wanted: int, wanted_at: int, otherwise: int, *, final: bool = False) -> int:
         """Code that asks whether the truth of `node` is `wanted`; its first instruction.
 
         `final` says that behind `otherwise` the filter is no longer true and nobody asks what it is instead.
@@ -219,9 +187,9 @@ class Compiler(Assembler):
         node, negated = _positive(node)
         if negated:
             wanted = 1 - wanted
-        if not isinstance(node, And | Or):
+        if not isinstance(node, t.And | t.Or):
             entry = self._predicate(node, wanted, wanted_at, otherwise)
-        elif isinstance(node, And) != (wanted == layout.TRUE):
+        elif isinstance(node, t.And) != (wanted == layout.TRUE):
             # The truth that decides is asked for: operands are looked at as far as the language looks at them.
             entry = otherwise
             for operand in reversed(node.operands):
@@ -237,7 +205,7 @@ class Compiler(Assembler):
         self.depth -= 1
         return entry
 
-    def _collected(self, junction: And | Or, register: int, then: int, *, negated: bool = False) -> int:
+    def _collected(self, junction: t.And | t.Or, register: int, then: int, *, negated: bool = False) -> int:
         """Code that puts the truth of an AND or OR, or its negation, into a register, operands from left to right.
 
         An operand behind one that is unknown is evaluated for the sake of its errors.
@@ -245,7 +213,7 @@ class Compiler(Assembler):
         self.depth += 1
         if self.depth > _DEEPEST:
             raise NotCompiledError
-        decisive = isinstance(junction, Or) is not negated
+        decisive = isinstance(junction, t.Or) is not negated
         entry = then
         for number, operand in reversed(list(enumerate(junction.operands))):
             operand, opposite = _positive(operand)
@@ -253,7 +221,7 @@ class Compiler(Assembler):
             wanted |= layout.COLLECT_DECISIVE * decisive
             wanted |= layout.COLLECT_NEGATED * (opposite is not negated)
             wanted |= layout.COLLECT_FIRST * (number == 0)
-            if isinstance(operand, And | Or):
+            if isinstance(operand, t.And | t.Or):
                 inner = self.register(layout.ABSENT, 0)
                 entry = self.emit(layout.TRUTH, wanted, entry, then, inner)
                 entry = self._collected(operand, inner, entry)
@@ -262,53 +230,53 @@ class Compiler(Assembler):
         self.depth -= 1
         return entry
 
-    def _predicate(self, node: Node, wanted: int, wanted_at: int, otherwise: int) -> int:
+    def _predicate(self, node: t.Node, wanted: int, wanted_at: int, otherwise: int) -> int:
         """A leaf of the logic that is not negated. With `wanted` STORE its truth goes into the register `otherwise`."""
         outcome = (wanted, wanted_at, otherwise)
         match node:
-            case Compare():
+            case t.Compare():
                 return self._comparison(node, outcome)
-            case In():
+            case t.In():
                 return self._membership(node, outcome)
-            case Like(subject=subject, pattern=pattern, rules=rules):
+            case t.Like(subject=subject, pattern=pattern, rules=rules):
                 return self._likeness(subject, pattern, FAMILIES[rules], outcome)
-            case TextTest(text=b""):
-                return self._predicate(Constant(False), *outcome)
-            case TextTest(kind=kind, subject=subject, text=text, negated=negated):
+            case t.TextTest(text=b""):
+                return self._predicate(t.Constant(False), *outcome)
+            case t.TextTest(kind=kind, subject=subject, text=text, negated=negated):
                 operands = (self.text(text), len(text), int(negated))
                 return self._unary(_TEXT_TESTS[kind], subject, outcome, *operands, family=layout.RULES_ROCKETMQ)
-            case BooleanCast(operand=operand):
+            case t.BooleanCast(operand=operand):
                 return self._unary(layout.CAST_BOOLEAN, operand, outcome, family=layout.RULES_ROCKETMQ)
-            case IsNull(operand=operand):
+            case t.IsNull(operand=operand):
                 return self._unary(layout.IS_UNKNOWN, operand, outcome)
-            case Exists(operand=Field(reference=reference)):
+            case t.Exists(operand=t.Field(reference=reference)):
                 if reference.path:
                     return self._unary(layout.IS_PRESENT, node.operand, outcome)
                 return self.emit(layout.IS_PRESENT, *outcome, self.slots[self._stored(reference)])
-            case CompareSpecial(operator=operator, operand=operand, number=number):
+            case t.CompareSpecial(operator=operator, operand=operand, number=number):
                 asked_for = (_SPECIAL_NUMBERS[number], _ORDERS[operator])
                 return self._unary(layout.COMPARE_SPECIAL, operand, outcome, *asked_for, family=layout.RULES_AMQP)
-            case HasSimple(operand=Field(reference=reference)) if reference.key is not None:
+            case t.HasSimple(operand=t.Field(reference=reference)) if reference.key is not None:
                 return self._unary(layout.IS_SIMPLE, node.operand, outcome)
-            case Constant() | Field() | Now() | Arithmetic() | Sign() | Call() | Concatenate():
+            case t.Constant() | t.Field() | t.Now() | t.Arithmetic() | t.Sign() | t.Call() | t.Concatenate():
                 return self._unary(layout.TRUTH, node, outcome)
             case _:
                 raise NotCompiledError
 
     def _unary(
-        self, operation: int, operand: Node, outcome: _Outcome, *operands: int, family: int = layout.RULES_RABBITMQ
+        self, operation: int, operand: t.Node, outcome: _Outcome, *operands: int, family: int = layout.RULES_RABBITMQ
     ) -> int:
         register = self.register_for(operand)
         entry = self.emit(operation, *outcome, register, *operands, family=family)
         return self.value(operand, register, entry)
 
-    def _comparison(self, node: Compare, outcome: _Outcome) -> int:
+    def _comparison(self, node: t.Compare, outcome: _Outcome) -> int:
         left, right, orders, family = node.left, node.right, _ORDERS[node.operator], FAMILIES[node.rules]
         # RocketMQ asks which side is NULL.
-        if isinstance(left, Constant) and not isinstance(right, Constant) and family != layout.RULES_ROCKETMQ:
+        if isinstance(left, t.Constant) and not isinstance(right, t.Constant) and family != layout.RULES_ROCKETMQ:
             left, right, orders = right, left, _MIRRORED[orders]
         register = self.register_for(left)
-        if isinstance(right, Constant) and (operands := self._constant_operands(right.value, orders)) is not None:
+        if isinstance(right, t.Constant) and (operands := self._constant_operands(right.value, orders)) is not None:
             entry = self.emit(operands[0], *outcome, register, *operands[1:], family=family)
         else:
             other = self.register_for(right)
@@ -335,17 +303,19 @@ class Compiler(Assembler):
             return layout.EQUAL_BYTES, first_word(value), len(value), first_mask(value), self.text(value)
         return None
 
-    def _membership(self, node: In, outcome: _Outcome) -> int:
+    def _membership(self, node: t.In, outcome: _Outcome) -> int:
         subject, members, family = node.subject, node.members, FAMILIES[node.rules]
         register = self.register_for(subject)
-        texts = [member.value for member in members if isinstance(member, Constant) and isinstance(member.value, bytes)]
+        texts = [
+            member.value for member in members if isinstance(member, t.Constant) and isinstance(member.value, bytes)
+        ]
         if len(texts) == len(members):
             rows: list[int] = []
             for text in texts:
                 rows += (first_word(text), first_mask(text), len(text), self.text(text))
             entry = self.emit(layout.AMONG_BYTES, *outcome, register, self.table(rows), len(texts), family=family)
         else:
-            if _may_fail(node) and not all(isinstance(member, Constant | Field) for member in members):
+            if _may_fail(node) and not all(isinstance(member, t.Constant | t.Field) for member in members):
                 # Members are evaluated as far as they are needed.
                 raise NotCompiledError
             others = [self.register_for(member) for member in members]
@@ -354,16 +324,16 @@ class Compiler(Assembler):
                 entry = self.value(member, other, entry)
         return self.value(subject, register, entry)
 
-    def _likeness(self, subject: Node, pattern: LikePattern, family: int, outcome: _Outcome) -> int:
+    def _likeness(self, subject: t.Node, pattern: t.LikePattern, family: int, outcome: _Outcome) -> int:
         register = self.register_for(subject)
         prefix, suffix = pattern.prefix, pattern.suffix
-        if pattern.shape is LikeShape.GENERAL:
+        if pattern.shape is t.LikeShape.GENERAL:
             rows: list[int] = []
             for element in pattern.elements:
                 match element:
-                    case LikeWildcard.ANY:
+                    case t.LikeWildcard.ANY:
                         rows += (layout.ANY_TEXT, 0)
-                    case LikeWildcard.ONE:
+                    case t.LikeWildcard.ONE:
                         rows += (layout.ONE_CHARACTER, 0)
                     case _:
                         if not _is_utf8(element):
@@ -371,7 +341,7 @@ class Compiler(Assembler):
                         rows += (len(element), self.text(element))
             operands = (register, self.table(rows), len(pattern.elements))
             entry = self.emit(layout.LIKE_GENERAL, *outcome, *operands, family=family)
-        elif pattern.shape is LikeShape.EXACT:
+        elif pattern.shape is t.LikeShape.EXACT:
             entry = self.emit(layout.LIKE_EXACT, *outcome, register, self.text(prefix), len(prefix), family=family)
         else:
             affixes = (self.text(prefix), len(prefix), self.text(suffix), len(suffix))
@@ -380,48 +350,48 @@ class Compiler(Assembler):
 
     # -- values: code that puts a node's value into a register, then goes on at `then` ---------------------------------
 
-    def register_for(self, node: Node) -> int:
+    def register_for(self, node: t.Node) -> int:
         """The register that has, or is to take, the value of `node`."""
         match node:
-            case Field(reference=reference) if not (reference.path or reference in self.asked):
+            case t.Field(reference=reference) if not (reference.path or reference in self.asked):
                 return self.slots[reference]
-            case Constant(value=value):
+            case t.Constant(value=value):
                 return self.constant(value)
-            case Now():
+            case t.Now():
                 if self.now_register < 0:
                     self.now_register = self.register(layout.INTEGER, 0) // layout.REGISTER_BYTES
                 return self.now_register * layout.REGISTER_BYTES
             case _:
                 return self.register(layout.ABSENT, 0)
 
-    def value(self, node: Node, register: int, then: int) -> int:
+    def value(self, node: t.Node, register: int, then: int) -> int:
         """Code that computes `node` into `register`; `then` itself for what is in its register already."""
         match node:
-            case Field(reference=reference):
+            case t.Field(reference=reference):
                 return self._field(reference, register, then)
-            case Constant() | Now():
+            case t.Constant() | t.Now():
                 return then
         self.depth += 1
         if self.depth > _DEEPEST:
             raise NotCompiledError
         match node:
-            case Arithmetic():
+            case t.Arithmetic():
                 entry = self._binary(node, register, then)
-            case Sign(negative=negative, operand=operand, rules=rules):
+            case t.Sign(negative=negative, operand=operand, rules=rules):
                 source = self.register_for(operand)
                 operation = layout.NEGATE if negative else layout.KEEP_NUMBER
                 entry = self.emit(operation, 0, then, register, source, family=FAMILIES[rules])
                 entry = self.value(operand, source, entry)
-            case Call():
+            case t.Call():
                 entry = self._call(node, register, then)
-            case Concatenate(left=left, right=right):
+            case t.Concatenate(left=left, right=right):
                 first, second = self.register_for(left), self.register_for(right)
                 operands = (first, second, 0, self.scratch(layout.SCRATCH_REGISTERS))
                 entry = self.emit(layout.CONCATENATE, 0, then, register, *operands, family=layout.RULES_AMQP)
                 entry = self.value(left, first, self.value(right, second, entry))
-            case And() | Or() if _may_fail(node):
+            case t.And() | t.Or() if _may_fail(node):
                 entry = self._collected(node, register, then)
-            case And() | Or():
+            case t.And() | t.Or():
                 entry = self._truth_of_many(node, register, then)
             case _:
                 positive, negated = _positive(node)
@@ -429,7 +399,7 @@ class Compiler(Assembler):
                     source = self.register_for(positive)
                     then = self.emit(layout.OPPOSITE, 0, then, register, source)
                     entry = self.value(positive, source, then)
-                elif isinstance(positive, And | Or):
+                elif isinstance(positive, t.And | t.Or):
                     entry = self.value(positive, register, then)
                 else:
                     entry = self._predicate(positive, layout.STORE, then, register)
@@ -450,9 +420,9 @@ class Compiler(Assembler):
             return self.emit(layout.OR_DEFAULT, 0, then, register, slot, default, family=layout.RULES_AMQP)
         return then
 
-    def _call(self, node: Call, register: int, then: int) -> int:
+    def _call(self, node: t.Call, register: int, then: int) -> int:
         sources = [self.register_for(argument) for argument in node.arguments]
-        if node.function in (Function.LOWER, Function.UPPER):
+        if node.function in (t.Function.LOWER, t.Function.UPPER):
             operands = [sources[0], 0, 0, self.scratch(layout.SCRATCH_REGISTERS)]
         else:
             operands = [*sources, -1] if len(sources) < 3 else sources
@@ -461,15 +431,15 @@ class Compiler(Assembler):
             entry = self.value(argument, source, entry)
         return entry
 
-    def _binary(self, node: Arithmetic, register: int, then: int) -> int:
+    def _binary(self, node: t.Arithmetic, register: int, then: int) -> int:
         first, second = self.register_for(node.left), self.register_for(node.right)
         operation, family = _ARITHMETIC[node.operator], FAMILIES[node.rules]
         entry = self.emit(operation, 0, then, register, first, second, family=family)
         return self.value(node.left, first, self.value(node.right, second, entry))
 
-    def _truth_of_many(self, node: And | Or, register: int, then: int) -> int:
+    def _truth_of_many(self, node: t.And | t.Or, register: int, then: int) -> int:
         """All operands, then combined from left to right; nothing has an effect that a short circuit would spare."""
-        operation = layout.BOTH if isinstance(node, And) else layout.EITHER
+        operation = layout.BOTH if isinstance(node, t.And) else layout.EITHER
         sources = [self.register_for(operand) for operand in node.operands]
         entry = then
         for position in range(len(sources) - 1, 0, -1):
@@ -480,46 +450,48 @@ class Compiler(Assembler):
         return entry
 
 
-def _asked_with_default(tree: Node) -> set[FieldReference]:
+def _asked_with_default(tree: t.Node) -> set[FieldReference]:
     """Fields with a default whose existence matters: their slots must tell it from the default."""
-    asked = (node.operand for node in walk(tree) if isinstance(node, Exists))
-    return {field.reference for field in asked if isinstance(field, Field) and field.reference.default is not None}
+    asked = (node.operand for node in t.walk(tree) if isinstance(node, t.Exists))
+    return {field.reference for field in asked if isinstance(field, t.Field) and field.reference.default is not None}
 
 
-def _conjuncts(node: Node) -> list[Node]:
+def _conjuncts(node: t.Node) -> list[t.Node]:
     """The operands of the AND at the top, those of ANDs among them included."""
-    conjuncts: list[Node] = []
+    conjuncts: list[t.Node] = []
     stack = [node]
     while stack:
         current = stack.pop()
-        if isinstance(current, And):
+        if isinstance(current, t.And):
             stack.extend(reversed(current.operands))
         else:
             conjuncts.append(current)
     return conjuncts
 
 
-def _positive(node: Node) -> tuple[Node, bool]:
+def _positive(node: t.Node) -> tuple[t.Node, bool]:
     """What `node` negates, and whether it negates it: NOT, `<>`, NOT IN, NOT LIKE and IS NOT NULL, in any number."""
     negated = False
     while True:
         match node:
-            case Not(operand=operand):
+            case t.Not(operand=operand):
                 node = operand
-            case Compare(operator=CompareOperator.NOT_EQUAL) | CompareSpecial(operator=CompareOperator.NOT_EQUAL):
-                node = replace(node, operator=CompareOperator.EQUAL)
-            case In(negated=True) | Like(negated=True) | IsNull(negated=True):
+            case (
+                t.Compare(operator=t.CompareOperator.NOT_EQUAL) | t.CompareSpecial(operator=t.CompareOperator.NOT_EQUAL)
+            ):
+                node = replace(node, operator=t.CompareOperator.EQUAL)
+            case t.In(negated=True) | t.Like(negated=True) | t.IsNull(negated=True):
                 node = replace(node, negated=False)
             case _:
                 return node, negated
         negated = not negated
 
 
-def _may_fail(node: Node) -> bool:
+def _may_fail(node: t.Node) -> bool:
     """Whether evaluating the node may be an error in its language."""
     return any(
-        isinstance(part, Compare | In | Like | Arithmetic | Sign) and part.rules not in _WITHOUT_ERRORS
-        for part in walk(node)
+        isinstance(part, t.Compare | t.In | t.Like | t.Arithmetic | t.Sign) and part.rules not in _WITHOUT_ERRORS
+        for part in t.walk(node)
     )
 
 

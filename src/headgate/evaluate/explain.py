@@ -11,28 +11,8 @@ from headgate.evaluate.filter import Filter
 from headgate.evaluate.prune import wanted_values
 from headgate.evaluate.reference import evaluate
 from headgate.evaluate.verdict import EvaluationFailed, Verdict
+from headgate.language import tree as t
 from headgate.language.printer import constant_text, field_text
-from headgate.language.tree import (
-    And,
-    Arithmetic,
-    Call,
-    Compare,
-    CompareOperator,
-    CompareSpecial,
-    Concatenate,
-    Constant,
-    Field,
-    In,
-    Like,
-    Node,
-    Not,
-    Or,
-    Sign,
-    Span,
-    ValueRules,
-    children,
-    walk,
-)
 from headgate.language.values import Value, is_number
 from headgate.message import AmqpType, AmqpValue, Message
 from headgate.message.fields import FieldReference, Section
@@ -56,7 +36,7 @@ class Clause:
     """
 
     text: str
-    span: Span
+    span: t.Span
     verdict: Verdict
     note: str
     operands: tuple[Clause, ...] = ()
@@ -151,16 +131,16 @@ class _Explainer:
         self.now_ms = now_ms
         self.warnings: list[str] = []
 
-    def clause(self, node: Node) -> Clause:
+    def clause(self, node: t.Node) -> Clause:
         operands: tuple[Clause, ...] = ()
-        if isinstance(node, And | Or | Not):
-            operands = tuple(self.clause(operand) for operand in children(node))
-            for operand, clause in zip(children(node), operands, strict=True):
+        if isinstance(node, t.And | t.Or | t.Not):
+            operands = tuple(self.clause(operand) for operand in t.children(node))
+            for operand, clause in zip(t.children(node), operands, strict=True):
                 self._warn_of_operand(operand, clause)
             note = ""
         else:
-            exact = {below.operand for below in walk(node) if isinstance(below, CompareSpecial)}
-            fields = (below for below in walk(node) if isinstance(below, Field))
+            exact = {below.operand for below in t.walk(node) if isinstance(below, t.CompareSpecial)}
+            fields = (below for below in t.walk(node) if isinstance(below, t.Field))
             note = ", ".join(dict.fromkeys(self._described(below, exact=below in exact) for below in fields))
             self._warn(node)
         try:
@@ -170,17 +150,17 @@ class _Explainer:
             note = "; ".join(part for part in (note, str(failed)) if part and not operands)
         return Clause(self._text(node), node.span, verdict, note, operands)
 
-    def _value(self, node: Node) -> Value:
+    def _value(self, node: t.Node) -> Value:
         """The value of a node; None also where its evaluation fails, which its clause says."""
         try:
             return evaluate(node, self.message, self.now_ms)
         except EvaluationFailed:
             return None
 
-    def _text(self, node: Node) -> str:
+    def _text(self, node: t.Node) -> str:
         return self.filter.text[slice(*node.span)]
 
-    def _described(self, field: Field, *, exact: bool) -> str:
+    def _described(self, field: t.Field, *, exact: bool) -> str:
         """What the message holds; `exact`: the condition sees infinities and NaN."""
         name = field_text(field.reference)
         typed = self.message.value(field.reference)
@@ -196,7 +176,7 @@ class _Explainer:
         value = self._value(field)
         if isinstance(value, AmqpValue):
             return f"{name} is {typed.type.value} {value.value}"
-        if value is None and typed.octets() == b"" and field.rules is ValueRules.ROCKETMQ:
+        if value is None and typed.octets() == b"" and field.rules is t.ValueRules.ROCKETMQ:
             return f"{name} is an empty string, which is NULL"
         if value is None:
             is_float = typed.type in (AmqpType.FLOAT, AmqpType.DOUBLE)
@@ -204,7 +184,7 @@ class _Explainer:
             return f"{name} is {kind}" + ("" if exact and is_float else ", which is unknown to filters")
         return f"{name} is {typed.type.value} {constant_text(value)}"
 
-    def _near(self, field: Field) -> str:
+    def _near(self, field: t.Field) -> str:
         """A key of the message that differs in letter case only."""
         key = (field.reference.key or b"").decode(errors="replace").lower()
         if field.reference.section is not Section.APPLICATION_PROPERTIES or field.reference.path:
@@ -216,43 +196,43 @@ class _Explainer:
         near = [candidate for candidate in keys if candidate.lower() == key]
         return f" (the message has {near[0]!r})" if near else ""
 
-    def _warn_of_operand(self, operand: Node, clause: Clause) -> None:
+    def _warn_of_operand(self, operand: t.Node, clause: Clause) -> None:
         value = self._value(operand)
         if value is not None and not isinstance(value, bool):
             self.warnings.append(
                 f"`{clause.text}` is {_kind(value)} here; as an operand of AND, OR and NOT it is unknown"
             )
 
-    def _warn(self, node: Node) -> None:
-        for below in walk(node):
-            if getattr(below, "rules", ValueRules.RABBITMQ) is not ValueRules.RABBITMQ:
+    def _warn(self, node: t.Node) -> None:
+        for below in t.walk(node):
+            if getattr(below, "rules", t.ValueRules.RABBITMQ) is not t.ValueRules.RABBITMQ:
                 continue
             match below:
-                case Compare(operator, left, right):
+                case t.Compare(operator, left, right):
                     self._warn_of_comparison(below, operator, left, right)
-                case In(subject, members):
+                case t.In(subject, members):
                     value = self._value(subject)
                     known = [member for member in map(self._value, members) if member is not None]
                     if value is not None and known and all(_kind(value) != _kind(member) for member in known):
                         self._trap(subject, value, f"`{self._text(below)}` lists values of other kinds, none is equal")
-                case Like(subject=subject):
+                case t.Like(subject=subject):
                     value = self._value(subject)
                     if value is not None and not isinstance(value, bytes):
                         self._trap(subject, value, f"`{self._text(below)}` is unknown")
-                case Arithmetic() | Sign():
-                    for operand in children(below):
+                case t.Arithmetic() | t.Sign():
+                    for operand in t.children(below):
                         value = self._value(operand)
                         if value is not None and not is_number(value):
                             self._trap(operand, value, f"`{self._text(below)}` is unknown")
-                case Concatenate(left, right):
+                case t.Concatenate(left, right):
                     for operand in (left, right):
                         value = self._value(operand)
                         if value is not None and not isinstance(value, bytes):
                             self._trap(operand, value, f"`{self._text(below)}` is unknown")
-                case Call(arguments=arguments) if self._value(below) is None:
+                case t.Call(arguments=arguments) if self._value(below) is None:
                     for operand, takes_text in zip(arguments, (True, False, False), strict=False):
                         self._warn_of_argument(below, operand, takes_text=takes_text)
-                case CompareSpecial(operand=operand):
+                case t.CompareSpecial(operand=operand):
                     value = self._value(operand)
                     if value is not None and not is_number(value):
                         result = _verdict(self._value(below)).name.lower()
@@ -260,7 +240,7 @@ class _Explainer:
                 case _:
                     continue
 
-    def _warn_of_argument(self, call: Node, operand: Node, *, takes_text: bool) -> None:
+    def _warn_of_argument(self, call: t.Node, operand: t.Node, *, takes_text: bool) -> None:
         value = self._value(operand)
         if value is None:
             return
@@ -272,19 +252,19 @@ class _Explainer:
         elif isinstance(value, float):
             self.warnings.append(f"`{self._text(operand)}` is no integer here; `{self._text(call)}` is unknown")
 
-    def _warn_of_comparison(self, node: Node, operator: CompareOperator, left: Node, right: Node) -> None:
+    def _warn_of_comparison(self, node: t.Node, operator: t.CompareOperator, left: t.Node, right: t.Node) -> None:
         first, second = self._value(left), self._value(right)
         if first is None or second is None:
             return
         result = _verdict(self._value(node)).name.lower()
         if _kind(first) != _kind(second):
-            if isinstance(left, Constant):
+            if isinstance(left, t.Constant):
                 left, first, second = right, second, first
             self._trap(left, first, f"`{self._text(node)}` compares it with {_kind(second)} and is {result}")
-        elif isinstance(first, bool) and operator not in (CompareOperator.EQUAL, CompareOperator.NOT_EQUAL):
+        elif isinstance(first, bool) and operator not in (t.CompareOperator.EQUAL, t.CompareOperator.NOT_EQUAL):
             self._trap(left, first, f"`{self._text(node)}` asks for an order of booleans and is {result}")
 
-    def _trap(self, operand: Node, value: Value, consequence: str) -> None:
+    def _trap(self, operand: t.Node, value: Value, consequence: str) -> None:
         self.warnings.append(f"`{self._text(operand)}` is {_kind(value)} here; {consequence}")
 
 

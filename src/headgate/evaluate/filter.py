@@ -19,6 +19,7 @@ from headgate.evaluate.program import Program, compile_program
 from headgate.evaluate.semantics import semantics_of
 from headgate.evaluate.verdict import UNDECIDED, Verdict
 from headgate.language import DEFAULT_DIALECT, Limits, bind, dialect_named, parse
+from headgate.language import tree as t
 from headgate.language.amqp.filter_set import FilterSet
 from headgate.language.amqp.properties import (
     application_properties_entries,
@@ -30,7 +31,6 @@ from headgate.language.amqp.properties import (
 from headgate.language.convert import Assumption, Conversion, convert
 from headgate.language.rocketmq.tags import parse_tags
 from headgate.language.servicebus.correlation import correlation_filter
-from headgate.language.tree import Field, NewId, Node, Now, own_rules, walk
 from headgate.message import EncodedMessages, Message
 from headgate.message.fields import FieldReference
 
@@ -66,19 +66,19 @@ class Filter:
         "uses_time",
     )
 
-    def __init__(self, tree: Node, text: str, dialect: str | None) -> None:
+    def __init__(self, tree: t.Node, text: str, dialect: str | None) -> None:
         self.tree = tree
         self.text = text
         self.dialect = dialect
-        nodes = list(walk(tree))
-        self.fields = frozenset(node.reference for node in nodes if isinstance(node, Field))
-        own = own_rules(tree)
+        nodes = list(t.walk(tree))
+        self.fields = frozenset(node.reference for node in nodes if isinstance(node, t.Field))
+        own = t.own_rules(tree)
         self.has_own_rules = own is not None
         if own is not None:
             # Evaluating never raises, so what is wrong with the operators is said now.
             semantics_of(own)
-        self.uses_time = any(isinstance(node, Now) for node in nodes)
-        self.uses_chance = any(isinstance(node, NewId) for node in nodes)
+        self.uses_time = any(isinstance(node, t.Now) for node in nodes)
+        self.uses_chance = any(isinstance(node, t.NewId) for node in nodes)
         self._program: Program | None = None
         self._compiled = False
 

@@ -11,71 +11,59 @@ flipped: a negated leaf says nothing.
 
 from __future__ import annotations
 
+from headgate.language import tree as t
 from headgate.language.servicebus.system_properties import SystemType, system_type
-from headgate.language.tree import (
-    And,
-    Compare,
-    CompareOperator,
-    Constant,
-    Field,
-    In,
-    Node,
-    Not,
-    Or,
-    ValueRules,
-    own_rules,
-)
 from headgate.message.fields import FieldReference
 
 
-def wanted_values(tree: Node, source: FieldReference) -> frozenset[bytes] | None:
+def wanted_values(tree: t.Node, source: FieldReference) -> frozenset[bytes] | None:
     """The values of `source` outside which the expression is never true for a message that has a filter value.
 
     None means that the expression says nothing (maybe for every chunk); an empty set that only messages without a
     filter value can match. Values are the field's bytes. Cost: one walk over the tree.
     """
-    return None if own_rules(tree) is not None else _when_true(tree, source)
+    return None if t.own_rules(tree) is not None else _when_true(tree, source)
 
 
-def _when_true(node: Node, source: FieldReference) -> frozenset[bytes] | None:
+def _when_true(node: t.Node, source: FieldReference) -> frozenset[bytes] | None:
     match node:
-        case And(operands=operands):
+        case t.And(operands=operands):
             return _intersection([_when_true(operand, source) for operand in operands])
-        case Or(operands=operands):
+        case t.Or(operands=operands):
             return _union([_when_true(operand, source) for operand in operands])
-        case Not(operand=operand):
+        case t.Not(operand=operand):
             return _when_false(operand, source)
-        case Constant(value=False):
+        case t.Constant(value=False):
             return frozenset()
-        case Compare(operator=CompareOperator.EQUAL, left=left, right=right):
+        case t.Compare(operator=t.CompareOperator.EQUAL, left=left, right=right):
             if _is_source(left, source):
                 return _constants((right,))
             if _is_source(right, source):
                 return _constants((left,))
             return None
-        case In(subject=subject, members=members, negated=False) if _is_source(subject, source):
+        case t.In(subject=subject, members=members, negated=False) if _is_source(subject, source):
             return _constants(members)
         case _:
             return None
 
 
-def _when_false(node: Node, source: FieldReference) -> frozenset[bytes] | None:
+def _when_false(node: t.Node, source: FieldReference) -> frozenset[bytes] | None:
     match node:
-        case And(operands=operands):
+        case t.And(operands=operands):
             return _union([_when_false(operand, source) for operand in operands])
-        case Or(operands=operands):
+        case t.Or(operands=operands):
             return _intersection([_when_false(operand, source) for operand in operands])
-        case Not(operand=operand):
+        case t.Not(operand=operand):
             return _when_true(operand, source)
-        case Constant(value=True):
+        case t.Constant(value=True):
             return frozenset()
         case _:
             return None
 
 
-def _is_source(node: Node, source: FieldReference) -> bool:
+def _is_source(node: t.Node, source: FieldReference) -> bool:
     return (
-        isinstance(node, Field)
+        isinstance(node, t.Field)
         and node.reference.section == source.section
         and node.reference.position == source.position
         and node.reference.key == source.key
@@ -85,18 +73,18 @@ def _is_source(node: Node, source: FieldReference) -> bool:
     )
 
 
-def _is_read_as_text(field: Field) -> bool:
+def _is_read_as_text(field: t.Field) -> bool:
     """Whether a language compares another text than the bytes of the field: Service Bus spells ids of any type."""
-    return field.rules is ValueRules.SERVICE_BUS and system_type(field.reference) is SystemType.IDENTIFIER
+    return field.rules is t.ValueRules.SERVICE_BUS and system_type(field.reference) is SystemType.IDENTIFIER
 
 
-def _constants(members: tuple[Node, ...]) -> frozenset[bytes] | None:
-    values = {member.value for member in members if isinstance(member, Constant) and isinstance(member.value, bytes)}
+def _constants(members: tuple[t.Node, ...]) -> frozenset[bytes] | None:
+    values = {member.value for member in members if isinstance(member, t.Constant) and isinstance(member.value, bytes)}
     return frozenset(values) if all(_is_byte_constant(member) for member in members) else None
 
 
-def _is_byte_constant(node: Node) -> bool:
-    return isinstance(node, Constant) and isinstance(node.value, bytes)
+def _is_byte_constant(node: t.Node) -> bool:
+    return isinstance(node, t.Constant) and isinstance(node.value, bytes)
 
 
 def _union(sets: list[frozenset[bytes] | None]) -> frozenset[bytes] | None:

@@ -12,49 +12,17 @@ from headgate.errors import MessageError
 from headgate.evaluate.semantics import rabbitmq, semantics_of, servicebus
 from headgate.evaluate.semantics.rabbitmq import value_of
 from headgate.evaluate.verdict import EvaluationFailed, Verdict
+from headgate.language import tree as t
 from headgate.language.functions import called, concatenated
 from headgate.language.servicebus.values import new_id
-from headgate.language.tree import (
-    And,
-    Arithmetic,
-    BooleanCast,
-    Call,
-    Compare,
-    CompareOperator,
-    CompareSpecial,
-    Concatenate,
-    Constant,
-    Exists,
-    Field,
-    HasSimple,
-    In,
-    IsNull,
-    Like,
-    LikeText,
-    LikeValue,
-    MessageSize,
-    Name,
-    NewId,
-    Node,
-    Not,
-    Now,
-    Or,
-    Parameter,
-    PropertyOf,
-    Sign,
-    Special,
-    TextTest,
-    TextTestKind,
-    ValueRules,
-)
 from headgate.language.values import Value
 from headgate.message import AmqpType, Message
 from headgate.message.fields import FieldReference
 
-_EQUALITIES = (CompareOperator.EQUAL, CompareOperator.NOT_EQUAL)
+_EQUALITIES = (t.CompareOperator.EQUAL, t.CompareOperator.NOT_EQUAL)
 
 
-def verdict(tree: Node, message: Message, now_ms: int) -> Verdict:
+def verdict(tree: t.Node, message: Message, now_ms: int) -> Verdict:
     """The verdict of a bound tree; `now_ms` is what UTC() gives. Never raises."""
     try:
         result = evaluate(tree, message, now_ms)
@@ -65,7 +33,7 @@ def verdict(tree: Node, message: Message, now_ms: int) -> Verdict:
     return Verdict.UNKNOWN
 
 
-def verdict_of_bytes(tree: Node, data: bytes | memoryview, now_ms: int) -> Verdict:
+def verdict_of_bytes(tree: t.Node, data: bytes | memoryview, now_ms: int) -> Verdict:
     """The verdict for stored bytes: ERROR if they are no message (docs/design/message-validity.md). Never raises."""
     try:
         message = Message.decode(data)
@@ -74,73 +42,73 @@ def verdict_of_bytes(tree: Node, data: bytes | memoryview, now_ms: int) -> Verdi
     return verdict(tree, message, now_ms)
 
 
-def evaluate(node: Node, message: Message, now_ms: int) -> Value:
+def evaluate(node: t.Node, message: Message, now_ms: int) -> Value:
     """The value of any node of a bound tree for a message. Raises EvaluationFailed where the language says so."""
     match node:
-        case Constant():
+        case t.Constant():
             return node.value
-        case Field():
+        case t.Field():
             return semantics_of(node.rules).field(message, node.reference)
-        case Now():
+        case t.Now():
             return now_ms
-        case And():
+        case t.And():
             return _junction(node, False, message, now_ms)
-        case Or():
+        case t.Or():
             return _junction(node, True, message, now_ms)
-        case Not():
+        case t.Not():
             return _negated(evaluate(node.operand, message, now_ms))
-        case Compare():
+        case t.Compare():
             left = evaluate(node.left, message, now_ms)
-            if left is None and node.rules is ValueRules.ROCKETMQ and node.operator not in _EQUALITIES:
+            if left is None and node.rules is t.ValueRules.ROCKETMQ and node.operator not in _EQUALITIES:
                 return None
             return semantics_of(node.rules).compare(node.operator, left, evaluate(node.right, message, now_ms))
-        case CompareSpecial():
-            return isinstance(node.operand, Field) and _compare_special(node, message, node.operand.reference)
-        case In():
+        case t.CompareSpecial():
+            return isinstance(node.operand, t.Field) and _compare_special(node, message, node.operand.reference)
+        case t.In():
             subject = evaluate(node.subject, message, now_ms)
             found = semantics_of(node.rules).among(subject, _values(node.members, message, now_ms))
             return _negated(found) if node.negated else found
-        case Like():
+        case t.Like():
             matched = semantics_of(node.rules).like(node.pattern, evaluate(node.subject, message, now_ms))
             return _negated(matched) if node.negated else matched
-        case LikeValue():
+        case t.LikeValue():
             return _like_value(node, message, now_ms)
-        case TextTest():
+        case t.TextTest():
             return bool(node.text) and _text_test(node, evaluate(node.subject, message, now_ms))
-        case BooleanCast():
+        case t.BooleanCast():
             value = evaluate(node.operand, message, now_ms)
             return None if value is None else value is True
-        case IsNull():
+        case t.IsNull():
             return (evaluate(node.operand, message, now_ms) is None) is not node.negated
-        case Exists():
-            return isinstance(node.operand, Field) and _exists(message, node.operand.reference)
-        case HasSimple():
-            return isinstance(node.operand, Field) and _has_simple(message, node.operand.reference)
-        case Arithmetic():
+        case t.Exists():
+            return isinstance(node.operand, t.Field) and _exists(message, node.operand.reference)
+        case t.HasSimple():
+            return isinstance(node.operand, t.Field) and _has_simple(message, node.operand.reference)
+        case t.Arithmetic():
             left = evaluate(node.left, message, now_ms)
             return semantics_of(node.rules).arithmetic(node.operator, left, evaluate(node.right, message, now_ms))
-        case Sign():
+        case t.Sign():
             return semantics_of(node.rules).signed(node.negative, evaluate(node.operand, message, now_ms))
-        case Call():
+        case t.Call():
             return called(node.function, [evaluate(argument, message, now_ms) for argument in node.arguments])
-        case Concatenate():
+        case t.Concatenate():
             left = evaluate(node.left, message, now_ms)
             return concatenated(left, evaluate(node.right, message, now_ms))
-        case PropertyOf():
+        case t.PropertyOf():
             return servicebus.property_of(message, evaluate(node.name, message, now_ms))
-        case NewId():
+        case t.NewId():
             return new_id(b"", node.occurrence)
-        case MessageSize():
+        case t.MessageSize():
             return len(message.encode())
-        case Name() | Parameter() | LikeText() | Special():
+        case t.Name() | t.Parameter() | t.LikeText() | t.Special():
             raise TypeError(f"only bound trees can be evaluated, found {node}")
 
 
-def _values(nodes: tuple[Node, ...], message: Message, now_ms: int) -> Iterator[Value]:
+def _values(nodes: tuple[t.Node, ...], message: Message, now_ms: int) -> Iterator[Value]:
     return (evaluate(node, message, now_ms) for node in nodes)
 
 
-def _like_value(node: LikeValue, message: Message, now_ms: int) -> bool | None:
+def _like_value(node: t.LikeValue, message: Message, now_ms: int) -> bool | None:
     subject, pattern = evaluate(node.subject, message, now_ms), evaluate(node.pattern, message, now_ms)
     escape = None if node.escape is None else evaluate(node.escape, message, now_ms)
     matched = servicebus.like_value(subject, pattern, escape, has_escape=node.escape is not None)
@@ -154,7 +122,7 @@ def _exists(message: Message, reference: FieldReference) -> bool:
     return typed is not None and typed.type is not AmqpType.NULL and reference.only in (None, typed.type)
 
 
-def _compare_special(node: CompareSpecial, message: Message, reference: FieldReference) -> bool | None:
+def _compare_special(node: t.CompareSpecial, message: Message, reference: FieldReference) -> bool | None:
     """`field operator INF`, or -INF, or NAN: on the number as it is in the message."""
     typed = message.value(reference)
     if typed is not None and typed.type in (AmqpType.FLOAT, AmqpType.DOUBLE) and reference.only is None:
@@ -167,20 +135,20 @@ def _has_simple(message: Message, reference: FieldReference) -> bool:
     return typed is not None and (typed.type is AmqpType.NULL or value_of(typed) is not None)
 
 
-def _text_test(node: TextTest, subject: Value) -> bool:
+def _text_test(node: t.TextTest, subject: Value) -> bool:
     if not isinstance(subject, bytes):
         return False
     match node.kind:
-        case TextTestKind.CONTAINS:
+        case t.TextTestKind.CONTAINS:
             found = node.text in subject
-        case TextTestKind.STARTS_WITH:
+        case t.TextTestKind.STARTS_WITH:
             found = subject.startswith(node.text)
-        case TextTestKind.ENDS_WITH:
+        case t.TextTestKind.ENDS_WITH:
             found = subject.endswith(node.text)
     return found is not node.negated
 
 
-def _junction(node: And | Or, decisive: bool, message: Message, now_ms: int) -> bool | None:
+def _junction(node: t.And | t.Or, decisive: bool, message: Message, now_ms: int) -> bool | None:
     """AND (`decisive` is false) and OR (true): the first decisive operand decides; non-booleans are unknown."""
     result: bool | None = not decisive
     for operand in node.operands:

@@ -11,38 +11,10 @@ import difflib
 from collections.abc import Mapping
 
 from headgate.errors import FilterError, FilterSyntaxError, FilterTypeError
+from headgate.language import tree as t
 from headgate.language.dialect import Dialect, NameRefused
 from headgate.language.functions import called, concatenated
 from headgate.language.like import LikeRefused
-from headgate.language.tree import (
-    And,
-    Arithmetic,
-    BooleanCast,
-    Call,
-    Compare,
-    CompareSpecial,
-    Concatenate,
-    Constant,
-    Exists,
-    Field,
-    HasSimple,
-    In,
-    IsNull,
-    Like,
-    LikeText,
-    LikeValue,
-    Name,
-    NewId,
-    Node,
-    Not,
-    Or,
-    Parameter,
-    PropertyOf,
-    Sign,
-    Span,
-    Special,
-    TextTest,
-)
 from headgate.message.fields import FieldReference, Section, without_case
 
 
@@ -51,7 +23,7 @@ def parameter_key(name: str) -> str:
     return without_case(name.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
 
-def bind(tree: Node, dialect: Dialect, text: str, parameters: Mapping[str, Constant] | None = None) -> Node:
+def bind(tree: t.Node, dialect: Dialect, text: str, parameters: Mapping[str, t.Constant] | None = None) -> t.Node:
     """The bound tree; `text` is what `tree` was parsed from, `parameters` are constants by `parameter_key`.
 
     Raises FilterTypeError and FilterSyntaxError.
@@ -65,85 +37,85 @@ class Binder:
 
     dialect: Dialect
     text: str
-    parameters: Mapping[str, Constant] = dataclasses.field(default_factory=dict)
+    parameters: Mapping[str, t.Constant] = dataclasses.field(default_factory=dict)
     new_ids: int = 0
     """How many NewId nodes were bound: the number of the next one."""
 
-    def bind(self, node: Node) -> Node:
+    def bind(self, node: t.Node) -> t.Node:
         """The bound tree of an unbound one."""
         bind = self.bind
         match node:
-            case Name():
+            case t.Name():
                 return self._field(node) if self.dialect.resolve is None else self._resolved(node)
-            case Parameter():
+            case t.Parameter():
                 return self._parameter(node)
-            case PropertyOf():
+            case t.PropertyOf():
                 return self._property_of(node)
-            case NewId(span=span):
+            case t.NewId(span=span):
                 self.new_ids += 1
-                return NewId(self.new_ids - 1, span)
-            case LikeValue():
+                return t.NewId(self.new_ids - 1, span)
+            case t.LikeValue():
                 return self._like_value(node)
-            case LikeText():
+            case t.LikeText():
                 return self._like(node)
-            case And(operands, span):
-                return And(tuple(map(bind, operands)), span)
-            case Or(operands, span):
-                return Or(tuple(map(bind, operands)), span)
-            case Not(operand, span):
-                return Not(bind(operand), span)
-            case Compare(operator, left, right, rules, span):
-                return self._fold_comparison(Compare(operator, bind(left), bind(right), rules, span))
-            case CompareSpecial(operator, operand, number, span):
-                return CompareSpecial(operator, bind(operand), number, span)
-            case Special(number, span):
+            case t.And(operands, span):
+                return t.And(tuple(map(bind, operands)), span)
+            case t.Or(operands, span):
+                return t.Or(tuple(map(bind, operands)), span)
+            case t.Not(operand, span):
+                return t.Not(bind(operand), span)
+            case t.Compare(operator, left, right, rules, span):
+                return self._fold_comparison(t.Compare(operator, bind(left), bind(right), rules, span))
+            case t.CompareSpecial(operator, operand, number, span):
+                return t.CompareSpecial(operator, bind(operand), number, span)
+            case t.Special(number, span):
                 reason = f"{number.value} stands only on one side of a comparison whose other side is a name"
                 raise self._error(reason, span, FilterSyntaxError)
-            case In(subject, members, negated, rules, span):
-                return In(bind(subject), tuple(map(bind, members)), negated, rules, span)
-            case TextTest():
+            case t.In(subject, members, negated, rules, span):
+                return t.In(bind(subject), tuple(map(bind, members)), negated, rules, span)
+            case t.TextTest():
                 return dataclasses.replace(node, subject=bind(node.subject))
-            case BooleanCast(operand, span):
-                return BooleanCast(bind(operand), span)
-            case IsNull(operand, negated, span):
+            case t.BooleanCast(operand, span):
+                return t.BooleanCast(bind(operand), span)
+            case t.IsNull(operand, negated, span):
                 bound = bind(operand)
-                if isinstance(operand, Name) and isinstance(bound, Constant):
-                    return Constant((bound.value is None) is not negated, span)
-                return IsNull(bound, negated, span)
-            case Exists(operand, span):
-                return Exists(bind(operand), span)
-            case HasSimple(operand, span):
-                return HasSimple(bind(operand), span)
-            case Arithmetic():
+                if isinstance(operand, t.Name) and isinstance(bound, t.Constant):
+                    return t.Constant((bound.value is None) is not negated, span)
+                return t.IsNull(bound, negated, span)
+            case t.Exists(operand, span):
+                return t.Exists(bind(operand), span)
+            case t.HasSimple(operand, span):
+                return t.HasSimple(bind(operand), span)
+            case t.Arithmetic():
                 return self._fold_arithmetic(dataclasses.replace(node, left=bind(node.left), right=bind(node.right)))
-            case Sign():
+            case t.Sign():
                 return self._fold_sign(dataclasses.replace(node, operand=bind(node.operand)))
-            case Call():
+            case t.Call():
                 return self._call(node)
-            case Concatenate(left, right, span):
-                return _fold_concatenation(Concatenate(bind(left), bind(right), span))
+            case t.Concatenate(left, right, span):
+                return _fold_concatenation(t.Concatenate(bind(left), bind(right), span))
             case _:
                 return node
 
-    def _field(self, name: Name) -> Field:
+    def _field(self, name: t.Name) -> t.Field:
         reference = self._reference(name)
         if name.path:
             # What a default or a type says about the field says nothing about what is in it.
             reference = dataclasses.replace(reference, default=None, only=None, path=name.path)
-        return Field(reference, self.dialect.rules, name.span)
+        return t.Field(reference, self.dialect.rules, name.span)
 
-    def _call(self, node: Call) -> Node:
+    def _call(self, node: t.Call) -> t.Node:
         """The call, or its value where all arguments are constants: then it must have one."""
         arguments = tuple(map(self.bind, node.arguments))
-        values = [argument.value for argument in arguments if isinstance(argument, Constant)]
+        values = [argument.value for argument in arguments if isinstance(argument, t.Constant)]
         if len(values) < len(arguments):
-            return Call(node.function, arguments, node.span)
+            return t.Call(node.function, arguments, node.span)
         value = called(node.function, values)
         if value is None:
             raise self._error(f"{node.function.value} has no value for these constants", node.span)
-        return Constant(value, node.span)
+        return t.Constant(value, node.span)
 
-    def _reference(self, name: Name) -> FieldReference:
+    def _reference(self, name: t.Name) -> FieldReference:
         if name.section is None and name.name in self.dialect.names:
             return self.dialect.names[name.name]
         section = self.dialect.sections.get(name.section)
@@ -164,15 +136,15 @@ class Binder:
             )
         return reference
 
-    def _like(self, node: LikeText) -> Like:
+    def _like(self, node: t.LikeText) -> t.Like:
         try:
             pattern = self.dialect.compile_like(node.pattern, node.escape)
         except LikeRefused as refused:
             span = node.escape_span if refused.in_escape else self._inside(node, refused.where)
             raise self._error(str(refused), span, FilterSyntaxError) from None
-        return Like(self.bind(node.subject), pattern, node.negated, self.dialect.rules, node.span)
+        return t.Like(self.bind(node.subject), pattern, node.negated, self.dialect.rules, node.span)
 
-    def _inside(self, node: LikeText, where: Span) -> Span:
+    def _inside(self, node: t.LikeText, where: t.Span) -> t.Span:
         """The place in the text of a part of the pattern; quotes doubled in the text shift it."""
         start, stop = node.pattern_span
         quote = self.text[start : start + 1]
@@ -180,73 +152,73 @@ class Binder:
         first = start + 1 + len(before) + before.count(quote)
         return first, min(stop, first + len(part) + part.count(quote))
 
-    def _resolved(self, name: Name) -> Node:
+    def _resolved(self, name: t.Name) -> t.Node:
         assert self.dialect.resolve is not None
         try:
             return self.dialect.resolve(name)
         except NameRefused as refused:
             raise self._error(str(refused), name.span) from None
 
-    def _parameter(self, node: Parameter) -> Constant:
+    def _parameter(self, node: t.Parameter) -> t.Constant:
         given = self.parameters.get(parameter_key(node.name))
         if given is None:
             raise self._error(f"no value is given for the parameter @{node.name}", node.span)
         return dataclasses.replace(given, span=node.span)
 
-    def _property_of(self, node: PropertyOf) -> Node:
+    def _property_of(self, node: t.PropertyOf) -> t.Node:
         """What a name stands for, where it is constant: a name that is no string is an error of each evaluation."""
         name = self.bind(node.name)
-        if isinstance(name, Constant) and isinstance(name.value, bytes):
+        if isinstance(name, t.Constant) and isinstance(name.value, bytes):
             reference = FieldReference(Section.APPLICATION_PROPERTIES, key=name.value, ignore_case=True)
-            return Field(reference, node.rules, node.span)
-        if isinstance(name, Constant) and name.value is None:
-            return Constant(None, node.span)
-        return PropertyOf(name, node.rules, node.span)
+            return t.Field(reference, node.rules, node.span)
+        if isinstance(name, t.Constant) and name.value is None:
+            return t.Constant(None, node.span)
+        return t.PropertyOf(name, node.rules, node.span)
 
-    def _like_value(self, node: LikeValue) -> Node:
+    def _like_value(self, node: t.LikeValue) -> t.Node:
         """LIKE with a compiled pattern, where pattern and escape are constant strings."""
         subject, pattern = self.bind(node.subject), self.bind(node.pattern)
         escape = None if node.escape is None else self.bind(node.escape)
-        texts = [part.value if isinstance(part, Constant) else None for part in (pattern, escape) if part is not None]
+        texts = [part.value if isinstance(part, t.Constant) else None for part in (pattern, escape) if part is not None]
         if not all(isinstance(text, bytes) for text in texts):
-            return LikeValue(subject, pattern, escape, node.negated, node.rules, node.span)
+            return t.LikeValue(subject, pattern, escape, node.negated, node.rules, node.span)
         decoded = [text.decode("utf-8", "surrogateescape") for text in texts if isinstance(text, bytes)]
         try:
             compiled = self.dialect.compile_like(decoded[0], decoded[1] if escape is not None else None)
         except LikeRefused as refused:
             part = escape if refused.in_escape and escape is not None else pattern
             raise self._error(str(refused), part.span, FilterSyntaxError) from None
-        return Like(subject, compiled, node.negated, node.rules, node.span)
+        return t.Like(subject, compiled, node.negated, node.rules, node.span)
 
-    def _fold_arithmetic(self, node: Arithmetic) -> Node:
+    def _fold_arithmetic(self, node: t.Arithmetic) -> t.Node:
         """A constant where both operands are and the result is known: an overflow is left to evaluate to unknown."""
-        if isinstance(node.left, Constant) and isinstance(node.right, Constant):
+        if isinstance(node.left, t.Constant) and isinstance(node.right, t.Constant):
             value = self.dialect.arithmetic(node.operator, node.left.value, node.right.value)
             if value is not None:
-                return Constant(value, node.span)
+                return t.Constant(value, node.span)
         return node
 
-    def _fold_comparison(self, node: Compare) -> Node:
-        if isinstance(node.left, Constant) and isinstance(node.right, Constant):
+    def _fold_comparison(self, node: t.Compare) -> t.Node:
+        if isinstance(node.left, t.Constant) and isinstance(node.right, t.Constant):
             value = self.dialect.compare(node.operator, node.left.value, node.right.value)
             if value is not None:
-                return Constant(value, node.span)
+                return t.Constant(value, node.span)
         return node
 
-    def _fold_sign(self, node: Sign) -> Node:
-        if isinstance(node.operand, Constant):
+    def _fold_sign(self, node: t.Sign) -> t.Node:
+        if isinstance(node.operand, t.Constant):
             value = self.dialect.signed(node.negative, node.operand.value)
             if value is not None:
-                return Constant(value, node.span)
+                return t.Constant(value, node.span)
         return node
 
-    def _error(self, reason: str, span: Span, kind: type[FilterError] = FilterTypeError) -> FilterError:
+    def _error(self, reason: str, span: t.Span, kind: type[FilterError] = FilterTypeError) -> FilterError:
         return kind(reason, dialect=self.dialect.name, text=self.text, span=span)
 
 
-def _fold_concatenation(node: Concatenate) -> Node:
-    if isinstance(node.left, Constant) and isinstance(node.right, Constant):
+def _fold_concatenation(node: t.Concatenate) -> t.Node:
+    if isinstance(node.left, t.Constant) and isinstance(node.right, t.Constant):
         value = concatenated(node.left.value, node.right.value)
         if value is not None:
-            return Constant(value, node.span)
+            return t.Constant(value, node.span)
     return node

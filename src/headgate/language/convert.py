@@ -21,27 +21,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 
 from headgate.errors import FilterConversionError, FilterError
+from headgate.language import tree as t
 from headgate.language.bind import bind
 from headgate.language.dialect import Dialect, Unspellable
 from headgate.language.like import elements_of
 from headgate.language.parser import parse
 from headgate.language.printer import print_tree
 from headgate.language.translation import Refused, Translation, is_safe_number, translated
-from headgate.language.tree import (
-    And,
-    Compare,
-    Constant,
-    Field,
-    LikePattern,
-    LikeShape,
-    Node,
-    Not,
-    Or,
-    Span,
-    ValueRules,
-    children,
-    walk,
-)
 from headgate.language.values import is_number
 
 
@@ -68,7 +54,7 @@ class Conversion:
 
 
 def convert(
-    tree: Node, text: str, source: str | None, target: Dialect, *, assume: Collection[Assumption] = ()
+    tree: t.Node, text: str, source: str | None, target: Dialect, *, assume: Collection[Assumption] = ()
 ) -> Conversion:
     """The filter that `text` displays and whose bound tree is `tree`, in the language `target`.
 
@@ -84,41 +70,43 @@ def convert(
         raise FilterConversionError(refused.reason, dialect=what, text=text, span=refused.span) from None
 
 
-def _same_tree(tree: Node, text: str | None, target: Dialect) -> Conversion | None:
+def _same_tree(tree: t.Node, text: str | None, target: Dialect) -> Conversion | None:
     """The filter where it has the same tree in the target, or one that is true for the same messages."""
     if text is not None and _has_tree(text, tree, target):
         return Conversion(text, target.name, is_exact=True)
-    if isinstance(tree, Constant):
+    if isinstance(tree, t.Constant):
         # What is neither true nor false is never true, and so is FALSE, which every language can write.
-        given = _spelled(Constant(tree.value is True, tree.span), target)
+        given = _spelled(t.Constant(tree.value is True, tree.span), target)
         return Conversion(given, target.name, is_exact=isinstance(tree.value, bool))
-    is_correlation = any(isinstance(node, Compare) and node.rules is ValueRules.CORRELATION for node in walk(tree))
-    if is_correlation and target.rules is ValueRules.SERVICE_BUS:
+    is_correlation = any(
+        isinstance(node, t.Compare) and node.rules is t.ValueRules.CORRELATION for node in t.walk(tree)
+    )
+    if is_correlation and target.rules is t.ValueRules.SERVICE_BUS:
         return Conversion(_spelled(_as_expression(tree), target), target.name)
     if _rules_of(tree) == {target.rules}:
         return Conversion(_spelled(tree, target), target.name, is_exact=True)
     return None
 
 
-def _rules_of(tree: Node) -> set[object]:
-    return {node.rules for node in walk(tree) if isinstance(node, Field)}
+def _rules_of(tree: t.Node) -> set[object]:
+    return {node.rules for node in t.walk(tree) if isinstance(node, t.Field)}
 
 
-def _as_expression(tree: Node) -> Node:
+def _as_expression(tree: t.Node) -> t.Node:
     """The equalities of a correlation filter by the rules of SQL: true together with them, where numbers are exact."""
-    if isinstance(tree, And):
+    if isinstance(tree, t.And):
         return replace(tree, operands=tuple(map(_as_expression, tree.operands)))
-    assert isinstance(tree, Compare) and isinstance(tree.right, Constant)
+    assert isinstance(tree, t.Compare) and isinstance(tree.right, t.Constant)
     if is_number(tree.right.value) and not is_safe_number(tree.right.value):
         raise Refused(
             "a correlation filter compares numbers by their exact value; SQL rounds an integer beside a double, which "
             "can tell from 2^53 on",
             tree.span,
         )
-    return replace(tree, rules=ValueRules.SERVICE_BUS)
+    return replace(tree, rules=t.ValueRules.SERVICE_BUS)
 
 
-def _translated(tree: Node, target: Dialect, assume: frozenset[Assumption]) -> Conversion:
+def _translated(tree: t.Node, target: Dialect, assume: frozenset[Assumption]) -> Conversion:
     rules = _rules_of(tree)
     if len(rules) != 1:
         raise Refused(f"{target.name} has no filter that is true for the same messages", tree.span)
@@ -136,7 +124,7 @@ def _needed(found: Translation) -> tuple[Assumption, ...]:
     return (Assumption.KINDS, Assumption.SPELLING) if found.spelling_differs else (Assumption.KINDS,)
 
 
-def _spelled(tree: Node, target: Dialect) -> str:
+def _spelled(tree: t.Node, target: Dialect) -> str:
     """The text of a tree of the target's own; raises Refused where the text would not have that tree."""
     try:
         text = (target.print_tree or print_tree)(tree)
@@ -156,20 +144,20 @@ def _reason_of(text: str, target: Dialect) -> str:
     return ""
 
 
-def _unspellable_part(tree: Node, target: Dialect) -> Span:
+def _unspellable_part(tree: t.Node, target: Dialect) -> t.Span:
     """The place of the first of the smallest parts that the target has no words for."""
     part = tree
     while True:
         # Where a value alone is no filter, only the operands of AND, OR and NOT can be tried one by one.
-        can_be_tried = target.rules is ValueRules.RABBITMQ or isinstance(part, And | Or | Not)
-        parts = children(part) if can_be_tried else ()
+        can_be_tried = target.rules is t.ValueRules.RABBITMQ or isinstance(part, t.And | t.Or | t.Not)
+        parts = t.children(part) if can_be_tried else ()
         inner = next((child for child in parts if not _is_spellable(child, target)), None)
         if inner is None:
             return part.span
         part = inner
 
 
-def _is_spellable(node: Node, target: Dialect) -> bool:
+def _is_spellable(node: t.Node, target: Dialect) -> bool:
     """Whether a part alone has words."""
     try:
         text = (target.print_tree or print_tree)(node)
@@ -178,7 +166,7 @@ def _is_spellable(node: Node, target: Dialect) -> bool:
         return False
 
 
-def _has_tree(text: str, tree: Node, target: Dialect) -> bool:
+def _has_tree(text: str, tree: t.Node, target: Dialect) -> bool:
     """Whether the target takes the text for a filter of that tree."""
     try:
         return _key(bind(parse(text, target), target, text)) == _key(tree)
@@ -186,21 +174,21 @@ def _has_tree(text: str, tree: Node, target: Dialect) -> bool:
         return False
 
 
-def _key(tree: Node) -> list[tuple[object, ...]]:
+def _key(tree: t.Node) -> list[tuple[object, ...]]:
     """What two trees have in common that differ in places of the text only. Cost: one walk, without recursion."""
-    return [(type(node).__name__, len(children(node)), *_own_values(node)) for node in walk(tree)]
+    return [(type(node).__name__, len(t.children(node)), *_own_values(node)) for node in t.walk(tree)]
 
 
-def _own_values(node: Node) -> list[object]:
+def _own_values(node: t.Node) -> list[object]:
     """The values of a node besides its operands; Python takes 1, 1.0 and TRUE for equal, so types belong to them."""
     values: list[object] = []
     for field in fields(node):
         value = getattr(node, field.name)
-        is_operands = isinstance(value, tuple) and bool(value) and isinstance(value[0], Node)
-        if field.name == "span" or isinstance(value, Node) or is_operands:
+        is_operands = isinstance(value, tuple) and bool(value) and isinstance(value[0], t.Node)
+        if field.name == "span" or isinstance(value, t.Node) or is_operands:
             continue
-        if isinstance(value, LikePattern):
-            values.append((value.shape is LikeShape.GENERAL, elements_of(value)))
+        if isinstance(value, t.LikePattern):
+            values.append((value.shape is t.LikeShape.GENERAL, elements_of(value)))
         else:
             values.append((type(value).__name__, repr(value)))
     return values

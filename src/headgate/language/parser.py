@@ -9,34 +9,15 @@ from __future__ import annotations
 import dataclasses
 
 from headgate.errors import FilterError, FilterLimitError
+from headgate.language import tree as t
 from headgate.language.dialect import Dialect, Infix, InfixForm, Level, PrefixForm, TokenKind
 from headgate.language.lexer import Lexer, Token
-from headgate.language.tree import (
-    And,
-    Arithmetic,
-    ArithmeticOperator,
-    Compare,
-    CompareOperator,
-    Constant,
-    In,
-    IsNull,
-    LikeText,
-    Name,
-    Node,
-    Not,
-    Now,
-    Or,
-    Parameter,
-    Sign,
-    Span,
-    height,
-)
 from headgate.message.types import AmqpValue
 
 _CONSTANTS = frozenset({TokenKind.INTEGER, TokenKind.FLOAT, TokenKind.STRING, TokenKind.BINARY})
 
 
-def parse(text: str, dialect: Dialect) -> Node:
+def parse(text: str, dialect: Dialect) -> t.Node:
     """The unbound tree of `text`; raises FilterSyntaxError, FilterLimitError with the span of what was found."""
     parser = Parser(text, dialect)
     tree = dialect.complete(parser, parser.expression(Level.OR))
@@ -65,7 +46,7 @@ class Parser:
             self._next = self._lexer.next()
         return self._next
 
-    def error(self, reason: str, span: Span, kind: type[FilterError] | None = None) -> FilterError:
+    def error(self, reason: str, span: t.Span, kind: type[FilterError] | None = None) -> FilterError:
         """An error about a part of the text."""
         return self._lexer.error(reason, span) if kind is None else self._lexer.error(reason, span, kind)
 
@@ -97,7 +78,7 @@ class Parser:
         self.advance()
         return True
 
-    def expect_string(self, role: str) -> tuple[str, Span]:
+    def expect_string(self, role: str) -> tuple[str, t.Span]:
         """Consume a string constant."""
         if self.peek.kind is not TokenKind.STRING:
             raise self.unexpected(role)
@@ -105,7 +86,7 @@ class Parser:
         assert isinstance(token.value, str)
         return token.value, token.span
 
-    def expression(self, minimum: Level) -> Node:
+    def expression(self, minimum: Level) -> t.Node:
         """An expression of at least level `minimum`, as far as it reaches."""
         self._depth += 1
         if self._depth > self.dialect.max_depth:
@@ -114,7 +95,7 @@ class Parser:
         self._depth -= 1
         return left
 
-    def continued(self, left: Node, minimum: Level) -> Node:
+    def continued(self, left: t.Node, minimum: Level) -> t.Node:
         """The expression of at least level `minimum` that begins with `left`, parsed already, as far as it reaches."""
         if minimum > self._tightest_infix:
             return left
@@ -133,29 +114,29 @@ class Parser:
                 raise self._too_deep(limit, (starts[limit], starts[limit] + 1))
         return starts
 
-    def check_height(self, node: Node) -> None:
+    def check_height(self, node: t.Node) -> None:
         """Raise unless evaluators can walk down the tree: operators that chain to the left nest without depth here."""
-        if height(node) > self.dialect.max_depth:
+        if t.height(node) > self.dialect.max_depth:
             raise self._too_deep(self.dialect.max_depth, node.span)
 
-    def _too_deep(self, limit: int, span: Span) -> FilterError:
+    def _too_deep(self, limit: int, span: t.Span) -> FilterError:
         return self.error(f"the filter is nested deeper than {limit} levels", span, FilterLimitError)
 
-    def _operand(self, minimum: Level) -> Node:
+    def _operand(self, minimum: Level) -> t.Node:
         token = self.peek
         if token.kind in _CONSTANTS:
             self.advance()
             self.level = Level.PRIMARY
             value = token.value.encode() if isinstance(token.value, str) else token.value
             assert isinstance(value, bool | int | float | bytes | AmqpValue)
-            return Constant(value, token.span)
+            return t.Constant(value, token.span)
         if token.kind is TokenKind.NAME:
             return self._name()
         if token.kind is TokenKind.PARAMETER:
             self.advance()
             self.level = Level.PRIMARY
             assert isinstance(token.value, str)
-            return Parameter(token.value, token.span)
+            return t.Parameter(token.value, token.span)
         prefix = self.dialect.prefix.get(token.symbol)
         if prefix is None:
             raise self.unexpected("a value or a name")
@@ -168,7 +149,7 @@ class Parser:
         self.level = prefix.level
         return node
 
-    def _name(self) -> Node:
+    def _name(self) -> t.Node:
         token = self.advance()
         function = self.dialect.functions.get(self.dialect.fold_keywords(token.text))
         if function is not None and self.peek.symbol == "(":
@@ -182,7 +163,7 @@ class Parser:
             assert isinstance(reference, bytes | int)
             path.append(reference)
         self.level = Level.NAME
-        return Name(*token.value, (token.span[0], self.position), tuple(path))
+        return t.Name(*token.value, (token.span[0], self.position), tuple(path))
 
     def _operator(self, minimum: Level) -> tuple[Infix, Token, bool] | None:
         """Consume the operator behind a left operand, if one is there that takes it."""
@@ -210,7 +191,7 @@ class Parser:
         return infix.level >= minimum and self.level >= infix.left
 
 
-def group(parser: Parser, token: Token) -> Node:
+def group(parser: Parser, token: Token) -> t.Node:
     """`( expression )`; the parentheses belong to the span of what they hold."""
     *outer, innermost = parser.repeated(token, parser.dialect.max_parentheses)
     inner = _closed(parser, parser.expression(Level.OR), innermost)
@@ -220,19 +201,19 @@ def group(parser: Parser, token: Token) -> Node:
     return inner
 
 
-def _closed(parser: Parser, inner: Node, start: int) -> Node:
+def _closed(parser: Parser, inner: t.Node, start: int) -> t.Node:
     parser.expect(")", "or an operator")
     return dataclasses.replace(inner, span=(start, parser.position))
 
 
-def named_field(parser: Parser, role: str) -> Node:
+def named_field(parser: Parser, role: str) -> t.Node:
     """A bare name, with its references; `role` is what an error says is expected."""
     if parser.peek.kind is not TokenKind.NAME:
         raise parser.unexpected(role)
     return parser.expression(Level.NAME)
 
 
-def arguments(parser: Parser, token: Token, member: Level) -> tuple[Node, ...]:
+def arguments(parser: Parser, token: Token, member: Level) -> tuple[t.Node, ...]:
     """`( [argument {, argument}] )` behind the name of a function, with arguments of at least level `member`."""
     parser.expect("(", f"after {token.text}")
     found = []
@@ -246,24 +227,24 @@ def arguments(parser: Parser, token: Token, member: Level) -> tuple[Node, ...]:
 
 def constant(value: bool | None) -> PrefixForm:
     """A keyword that is a constant."""
-    return lambda _parser, token: Constant(value, token.span)
+    return lambda _parser, token: t.Constant(value, token.span)
 
 
-def now(parser: Parser, token: Token) -> Node:
+def now(parser: Parser, token: Token) -> t.Node:
     """`UTC ( )`."""
     parser.expect("(", f"after {token.text}")
     parser.expect(")")
-    return Now((token.span[0], parser.position))
+    return t.Now((token.span[0], parser.position))
 
 
 def negation(operand: Level) -> PrefixForm:
     """NOT, once or more, before an operand of level `operand`."""
 
-    def form(parser: Parser, token: Token) -> Node:
+    def form(parser: Parser, token: Token) -> t.Node:
         starts = parser.repeated(token, parser.dialect.max_depth)
         inner = parser.expression(operand)
         for start in reversed(starts):
-            inner = Not(inner, (start, parser.position))
+            inner = t.Not(inner, (start, parser.position))
         return inner
 
     return form
@@ -272,21 +253,21 @@ def negation(operand: Level) -> PrefixForm:
 def sign(operand: Level) -> PrefixForm:
     """`+` or `-` before an operand of level `operand`."""
 
-    def form(parser: Parser, token: Token) -> Node:
+    def form(parser: Parser, token: Token) -> t.Node:
         inner = parser.expression(operand)
-        return Sign(token.symbol == "-", inner, parser.dialect.rules, (token.span[0], parser.position))
+        return t.Sign(token.symbol == "-", inner, parser.dialect.rules, (token.span[0], parser.position))
 
     return form
 
 
-def _span(left: Node, parser: Parser) -> Span:
+def _span(left: t.Node, parser: Parser) -> t.Span:
     return left.span[0], parser.position
 
 
-def junction(kind: type[And] | type[Or], level: Level) -> Infix:
+def junction(kind: type[t.And] | type[t.Or], level: Level) -> Infix:
     """AND or OR at `level`; a chain without parentheses becomes one node."""
 
-    def form(parser: Parser, left: Node, _token: Token, _negated: bool) -> Node:
+    def form(parser: Parser, left: t.Node, _token: Token, _negated: bool) -> t.Node:
         chained = isinstance(left, kind) and parser.level is level
         operands = left.operands if chained else (left,)  # type: ignore[union-attr]
         right = parser.expression(Level(level + 1))
@@ -295,51 +276,51 @@ def junction(kind: type[And] | type[Or], level: Level) -> Infix:
     return Infix(level, level, form)
 
 
-def comparison(operator: CompareOperator, operand: Level) -> InfixForm:
+def comparison(operator: t.CompareOperator, operand: Level) -> InfixForm:
     """A comparison whose right operand has level `operand`."""
 
-    def form(parser: Parser, left: Node, _token: Token, _negated: bool) -> Node:
+    def form(parser: Parser, left: t.Node, _token: Token, _negated: bool) -> t.Node:
         right = parser.expression(operand)
-        return Compare(operator, left, right, parser.dialect.rules, _span(left, parser))
+        return t.Compare(operator, left, right, parser.dialect.rules, _span(left, parser))
 
     return form
 
 
-def arithmetic(operator: ArithmeticOperator, level: Level) -> Infix:
+def arithmetic(operator: t.ArithmeticOperator, level: Level) -> Infix:
     """A left-associative arithmetic operator at `level`."""
 
-    def form(parser: Parser, left: Node, _token: Token, _negated: bool) -> Node:
+    def form(parser: Parser, left: t.Node, _token: Token, _negated: bool) -> t.Node:
         right = parser.expression(Level(level + 1))
-        return Arithmetic(operator, left, right, parser.dialect.rules, _span(left, parser))
+        return t.Arithmetic(operator, left, right, parser.dialect.rules, _span(left, parser))
 
     return Infix(level, level, form)
 
 
-def like(parser: Parser, left: Node, _token: Token, negated: bool) -> Node:
+def like(parser: Parser, left: t.Node, _token: Token, negated: bool) -> t.Node:
     """`LIKE string [ESCAPE string]`."""
     pattern, pattern_span = parser.expect_string("the pattern of LIKE, a string constant")
     escape, escape_span = None, pattern_span
     if parser.accept("ESCAPE"):
         escape, escape_span = parser.expect_string("the escape character, a string constant")
-    return LikeText(left, pattern, escape, negated, pattern_span, escape_span, _span(left, parser))
+    return t.LikeText(left, pattern, escape, negated, pattern_span, escape_span, _span(left, parser))
 
 
 def in_list(member: Level) -> InfixForm:
     """`IN ( member {, member} )` with members of at least level `member`."""
 
-    def form(parser: Parser, left: Node, _token: Token, negated: bool) -> Node:
+    def form(parser: Parser, left: t.Node, _token: Token, negated: bool) -> t.Node:
         parser.expect("(", "after IN")
         members = [parser.expression(member)]
         while parser.accept(","):
             members.append(parser.expression(member))
         parser.expect(")", "or ',' after a member of IN")
-        return In(left, tuple(members), negated, parser.dialect.rules, _span(left, parser))
+        return t.In(left, tuple(members), negated, parser.dialect.rules, _span(left, parser))
 
     return form
 
 
-def is_null(parser: Parser, left: Node, _token: Token, _negated: bool) -> Node:
+def is_null(parser: Parser, left: t.Node, _token: Token, _negated: bool) -> t.Node:
     """`IS [NOT] NULL`."""
     negated = parser.accept("NOT")
     parser.expect("NULL", "after IS")
-    return IsNull(left, negated, _span(left, parser))
+    return t.IsNull(left, negated, _span(left, parser))

@@ -9,126 +9,95 @@ from __future__ import annotations
 
 import re
 
+from headgate.language import tree as t
 from headgate.language.amqp.dialect import AMQP
 from headgate.language.dialect import Level
 from headgate.language.like import like_text
-from headgate.language.tree import (
-    And,
-    Arithmetic,
-    ArithmeticOperator,
-    BooleanCast,
-    Call,
-    Compare,
-    CompareSpecial,
-    Concatenate,
-    Constant,
-    Exists,
-    Field,
-    HasSimple,
-    In,
-    IsNull,
-    Like,
-    LikeText,
-    LikeValue,
-    MessageSize,
-    Name,
-    NewId,
-    Node,
-    Not,
-    Now,
-    Or,
-    Parameter,
-    PropertyOf,
-    Sign,
-    Special,
-    SpecialNumber,
-    TextTest,
-)
 from headgate.language.values import Value
 from headgate.message import AmqpValue
 from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section
 
 _ARITHMETIC_LEVELS = {
-    ArithmeticOperator.ADD: Level.SUM,
-    ArithmeticOperator.SUBTRACT: Level.SUM,
-    ArithmeticOperator.MULTIPLY: Level.PRODUCT,
-    ArithmeticOperator.DIVIDE: Level.PRODUCT,
-    ArithmeticOperator.MODULO: Level.PRODUCT,
+    t.ArithmeticOperator.ADD: Level.SUM,
+    t.ArithmeticOperator.SUBTRACT: Level.SUM,
+    t.ArithmeticOperator.MULTIPLY: Level.PRODUCT,
+    t.ArithmeticOperator.DIVIDE: Level.PRODUCT,
+    t.ArithmeticOperator.MODULO: Level.PRODUCT,
 }
 _REGULAR = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
-def print_tree(node: Node) -> str:
+def print_tree(node: t.Node) -> str:
     """The text of a tree."""
     return _Printer().text(node, Level.OR)
 
 
 class _Printer:
-    def text(self, node: Node, minimum: Level) -> str:
+    def text(self, node: t.Node, minimum: Level) -> str:
         level, text = self._spelled(node)
         return text if level >= minimum else f"({text})"
 
-    def _spelled(self, node: Node) -> tuple[Level, str]:
+    def _spelled(self, node: t.Node) -> tuple[Level, str]:
         text = self.text
         match node:
-            case Constant(value):
+            case t.Constant(value):
                 spelled = constant_text(value)
                 return (Level.SIGN if spelled.startswith("-") else Level.PRIMARY), spelled
-            case Name(section, name, path=path):
+            case t.Name(section, name, path=path):
                 return Level.NAME, name_text(section, name) + path_text(path)
-            case Special(number):
-                return Level.SIGN if number is SpecialNumber.NEGATIVE_INFINITY else Level.NAME, number.value
-            case Field(reference):
+            case t.Special(number):
+                return Level.SIGN if number is t.SpecialNumber.NEGATIVE_INFINITY else Level.NAME, number.value
+            case t.Field(reference):
                 return Level.NAME, field_text(reference)
-            case Parameter(name):
+            case t.Parameter(name):
                 return Level.PRIMARY, f"@{name}"
-            case PropertyOf(name):
+            case t.PropertyOf(name):
                 return Level.PRIMARY, f"property({text(name, Level.SUM)})"
-            case NewId():
+            case t.NewId():
                 return Level.PRIMARY, "newid()"
-            case MessageSize():
+            case t.MessageSize():
                 return Level.NAME, "sys.Size"
-            case Now():
+            case t.Now():
                 return Level.PRIMARY, "UTC()"
-            case And(operands):
+            case t.And(operands):
                 return Level.AND, " AND ".join(text(operand, Level.NOT) for operand in operands)
-            case Or(operands):
+            case t.Or(operands):
                 return Level.OR, " OR ".join(text(operand, Level.AND) for operand in operands)
-            case Not(operand):
+            case t.Not(operand):
                 return Level.NOT, f"NOT {text(operand, Level.NOT)}"
-            case Compare(operator, left, right):
+            case t.Compare(operator, left, right):
                 return Level.COMPARISON, f"{text(left, Level.SUM)} {operator.value} {text(right, Level.SUM)}"
-            case CompareSpecial(operator, operand, number):
+            case t.CompareSpecial(operator, operand, number):
                 return Level.COMPARISON, f"{text(operand, Level.NAME)} {operator.value} {number.value}"
-            case In(subject, members, negated):
+            case t.In(subject, members, negated):
                 listed = ", ".join(text(member, Level.SUM) for member in members)
                 return Level.COMPARISON, f"{text(subject, Level.SUM)} {_not(negated)}IN ({listed})"
-            case LikeText(subject, pattern, escape, negated):
+            case t.LikeText(subject, pattern, escape, negated):
                 return Level.COMPARISON, f"{text(subject, Level.SUM)} {_not(negated)}{_like(pattern, escape)}"
-            case Like(subject, compiled, negated):
+            case t.Like(subject, compiled, negated):
                 return Level.COMPARISON, f"{text(subject, Level.SUM)} {_not(negated)}{_like(*like_text(compiled))}"
-            case LikeValue(subject, wanted, escape, negated):
+            case t.LikeValue(subject, wanted, escape, negated):
                 behind = "" if escape is None else f" ESCAPE {text(escape, Level.SUM)}"
                 spelled = f"{_not(negated)}LIKE {text(wanted, Level.SUM)}{behind}"
                 return Level.COMPARISON, f"{text(subject, Level.SUM)} {spelled}"
-            case TextTest(kind, subject, searched, negated):
+            case t.TextTest(kind, subject, searched, negated):
                 quoted = constant_text(searched)
                 return Level.COMPARISON, f"{text(subject, Level.SUM)} {_not(negated)}{kind.value} {quoted}"
-            case BooleanCast(operand):
+            case t.BooleanCast(operand):
                 return self._spelled(operand)
-            case IsNull(operand, negated):
+            case t.IsNull(operand, negated):
                 return Level.COMPARISON, f"{text(operand, Level.NAME)} IS {_not(negated)}NULL"
-            case Exists(operand) | HasSimple(operand):
+            case t.Exists(operand) | t.HasSimple(operand):
                 return Level.PRIMARY, f"EXISTS({text(operand, Level.NAME)})"
-            case Arithmetic(operator, left, right):
+            case t.Arithmetic(operator, left, right):
                 level = _ARITHMETIC_LEVELS[operator]
                 return level, f"{text(left, level)} {operator.value} {text(right, Level(level + 1))}"
-            case Concatenate(left, right):
+            case t.Concatenate(left, right):
                 return Level.SUM, f"{text(left, Level.SUM)} || {text(right, Level.PRODUCT)}"
-            case Call(function, arguments):
+            case t.Call(function, arguments):
                 listed = ", ".join(text(argument, Level.SUM) for argument in arguments)
                 return Level.PRIMARY, f"{function.value}({listed})"
-            case Sign(negative, operand):
+            case t.Sign(negative, operand):
                 return Level.SIGN, ("-" if negative else "+") + text(operand, Level.PRIMARY)
 
 

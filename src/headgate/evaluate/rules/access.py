@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from headgate.evaluate import layout
 from headgate.evaluate.rules.normal import Junction, Literal, Normal, conjuncts
-from headgate.language.tree import Compare, CompareOperator, Constant, Field, In, Node, Rules, ValueRules
+from headgate.language import tree as t
 from headgate.language.values import Value
 from headgate.message.fields import FieldReference, Section
 
@@ -49,11 +49,11 @@ _RABBITMQ = EqualityRules(2**63, True, (layout.LARGE,))
 _SERVICE_BUS = EqualityRules(2**53, True, (layout.LARGE, layout.TIMESTAMP, layout.UUID, layout.BINARY))
 
 EQUALITIES: Mapping[Hashable, EqualityRules] = {
-    ValueRules.RABBITMQ: _RABBITMQ,
-    ValueRules.SERVICE_BUS: _SERVICE_BUS,
-    ValueRules.CORRELATION: _SERVICE_BUS,
+    t.ValueRules.RABBITMQ: _RABBITMQ,
+    t.ValueRules.SERVICE_BUS: _SERVICE_BUS,
+    t.ValueRules.CORRELATION: _SERVICE_BUS,
     # A number that a producer typed is compared with a text as numbers: only texts are keys.
-    ValueRules.ROCKETMQ: EqualityRules(0, False, ()),
+    t.ValueRules.ROCKETMQ: EqualityRules(0, False, ()),
 }
 """Languages whose equalities are indexed."""
 
@@ -109,18 +109,18 @@ class Accesses:
             every += keys
         return every
 
-    def _keys_of_predicate(self, predicate: Node) -> list[Key] | None:
+    def _keys_of_predicate(self, predicate: t.Node) -> list[Key] | None:
         match predicate:
-            case Compare(operator=CompareOperator.EQUAL, left=Field() as field, right=Constant() as constant):
+            case t.Compare(operator=t.CompareOperator.EQUAL, left=t.Field() as field, right=t.Constant() as constant):
                 return self._keys(field, predicate.rules, (constant,))
-            case Compare(operator=CompareOperator.EQUAL, left=Constant() as constant, right=Field() as field):
+            case t.Compare(operator=t.CompareOperator.EQUAL, left=t.Constant() as constant, right=t.Field() as field):
                 return self._keys(field, predicate.rules, (constant,))
-            case In(subject=Field() as field, members=members, negated=False):
+            case t.In(subject=t.Field() as field, members=members, negated=False):
                 return self._keys(field, predicate.rules, members)
             case _:
                 return None
 
-    def _keys(self, field: Field, rules: Rules, members: Iterable[Node]) -> list[Key] | None:
+    def _keys(self, field: t.Field, rules: t.Rules, members: Iterable[t.Node]) -> list[Key] | None:
         equality = self._equalities.get(id(rules))
         if equality is None or id(field.rules) not in self._equalities:
             return None
@@ -129,7 +129,7 @@ class Accesses:
             return None
         keys: list[Key] = []
         for member in members:
-            found = key_of_value(member.value, equality) if isinstance(member, Constant) else None
+            found = key_of_value(member.value, equality) if isinstance(member, t.Constant) else None
             if found is None:
                 return None
             keys.append((number, *found))

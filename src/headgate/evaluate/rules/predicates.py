@@ -8,32 +8,15 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headgate.evaluate.rules.normal import Junction, Literal, Normal, identity
-from headgate.language.tree import (
-    BooleanCast,
-    Compare,
-    CompareOperator,
-    Constant,
-    Exists,
-    Field,
-    HasSimple,
-    In,
-    IsNull,
-    MessageSize,
-    Node,
-    Now,
-    PropertyOf,
-    Rules,
-    ValueRules,
-    walk,
-)
+from headgate.language import tree as t
 from headgate.message.fields import FieldReference
 
-_EQUALITY = (CompareOperator.EQUAL, CompareOperator.NOT_EQUAL)
+_EQUALITY = (t.CompareOperator.EQUAL, t.CompareOperator.NOT_EQUAL)
 
-NUMBERS_BELOW: Mapping[Rules, float] = {
-    ValueRules.RABBITMQ: math.inf,
-    ValueRules.SERVICE_BUS: 2.0**53,
-    ValueRules.CORRELATION: 2.0**53,
+NUMBERS_BELOW: Mapping[t.Rules, float] = {
+    t.ValueRules.RABBITMQ: math.inf,
+    t.ValueRules.SERVICE_BUS: 2.0**53,
+    t.ValueRules.CORRELATION: 2.0**53,
 }
 """Languages in which a comparison with a number depends on nothing but the kind of a value and, for numbers, on their
 order, for constants up to these; not RocketMQ, which parses texts."""
@@ -60,7 +43,7 @@ class Column:
 class Predicates:
     """The predicates of some filters: `trees`, the columns, and the numbers of those that are in none."""
 
-    trees: list[Node] = field(default_factory=list)
+    trees: list[t.Node] = field(default_factory=list)
     columns: list[Column] = field(default_factory=list)
     loose: list[int] = field(default_factory=list)
     numbers: dict[Hashable, int] = field(default_factory=dict)
@@ -86,7 +69,7 @@ class Predicates:
             self.columns[self.homes[number]].asks_for_false = True
         return number
 
-    def _home(self, predicate: Node, number: int) -> int:
+    def _home(self, predicate: t.Node, number: int) -> int:
         reference = _only_field(predicate)
         if reference is None:
             self.loose.append(number)
@@ -95,7 +78,7 @@ class Predicates:
         place = self._places.get((reference, constants is not None))
         if place is None:
             place = self._places[reference, constants is not None] = len(self.columns)
-            rules = next(node.rules for node in walk(predicate) if isinstance(node, Field))
+            rules = next(node.rules for node in t.walk(predicate) if isinstance(node, t.Field))
             self.columns.append(Column(reference, constants is not None, rules in NUMBERS_BELOW))
         column = self.columns[place]
         column.predicates.append(number)
@@ -126,37 +109,42 @@ class NumberedJunction:
 NumberedNormal = NumberedLiteral | NumberedJunction
 
 
-def _only_field(predicate: Node) -> FieldReference | None:
+def _only_field(predicate: t.Node) -> FieldReference | None:
     """The one field that decides a predicate, if nothing else has a say in it."""
     references = set()
-    for node in walk(predicate):
-        if isinstance(node, Now | MessageSize | PropertyOf) or (isinstance(node, Field) and node.reference.path):
+    for node in t.walk(predicate):
+        if isinstance(node, t.Now | t.MessageSize | t.PropertyOf) or (
+            isinstance(node, t.Field) and node.reference.path
+        ):
             return None
-        if isinstance(node, Field):
+        if isinstance(node, t.Field):
             references.add(node.reference)
     return references.pop() if len(references) == 1 else None
 
 
-def _separated(predicate: Node) -> list[bytes | int | float] | None:
+def _separated(predicate: t.Node) -> list[bytes | int | float] | None:
     """The texts and numbers that a predicate tells apart from others, if it does nothing but that."""
     match predicate:
-        case Field() | IsNull(operand=Field()) | Exists(operand=Field()) | HasSimple(operand=Field()):
+        case t.Field() | t.IsNull(operand=t.Field()) | t.Exists(operand=t.Field()) | t.HasSimple(operand=t.Field()):
             return []
-        case BooleanCast(operand=Field()):
+        case t.BooleanCast(operand=t.Field()):
             return []
-        case Compare(left=Field(), right=Constant() as constant) | Compare(left=Constant() as constant, right=Field()):
+        case (
+            t.Compare(left=t.Field(), right=t.Constant() as constant)
+            | t.Compare(left=t.Constant() as constant, right=t.Field())
+        ):
             return _constants((constant,), predicate.rules, predicate.operator in _EQUALITY)
-        case In(subject=Field(), members=members):
+        case t.In(subject=t.Field(), members=members):
             return _constants(members, predicate.rules, True)
         case _:
             return None
 
 
-def _constants(members: Iterable[Node], rules: Rules, equality: bool) -> list[bytes | int | float] | None:
+def _constants(members: Iterable[t.Node], rules: t.Rules, equality: bool) -> list[bytes | int | float] | None:
     found: list[bytes | int | float] = []
     below = NUMBERS_BELOW.get(rules, 0.0)
     for member in members:
-        value = member.value if isinstance(member, Constant) else None
+        value = member.value if isinstance(member, t.Constant) else None
         if isinstance(value, bytes) and equality:
             found.append(value)
         elif isinstance(value, int | float) and -below < value < below:

@@ -14,7 +14,7 @@ from typing import Protocol, cast
 
 from headgate.errors import ConfigError
 from headgate.evaluate.semantics import correlation, rabbitmq, rocketmq, rocketmq_map, servicebus
-from headgate.language.tree import ArithmeticOperator, CompareOperator, LikePattern, OwnRules, Rules, ValueRules
+from headgate.language import tree as t
 from headgate.language.values import Value
 from headgate.message import Message
 from headgate.message.fields import FieldReference
@@ -29,37 +29,37 @@ class Semantics(Protocol):
     def field(self, message: Message, reference: FieldReference, /) -> Value:
         """What the language sees in a field."""
 
-    def compare(self, operator: CompareOperator, left: Value, right: Value, /) -> bool | None:
+    def compare(self, operator: t.CompareOperator, left: Value, right: Value, /) -> bool | None:
         """A comparison."""
 
     def among(self, subject: Value, members: Iterator[Value], /) -> bool | None:
         """Whether IN, not negated, holds; members are evaluated as far as they are asked for."""
 
-    def like(self, pattern: LikePattern, subject: Value, /) -> bool | None:
+    def like(self, pattern: t.LikePattern, subject: Value, /) -> bool | None:
         """Whether LIKE, not negated, holds."""
 
-    def arithmetic(self, operator: ArithmeticOperator, left: Value, right: Value, /) -> Value:
+    def arithmetic(self, operator: t.ArithmeticOperator, left: Value, right: Value, /) -> Value:
         """A binary operation."""
 
     def signed(self, negative: bool, value: Value, /) -> Value:
         """Unary plus or minus."""
 
 
-SEMANTICS: Mapping[ValueRules, Semantics] = {
-    ValueRules.RABBITMQ: rabbitmq,
-    ValueRules.ROCKETMQ: rocketmq,
-    ValueRules.ROCKETMQ_MAP: rocketmq_map,
-    ValueRules.SERVICE_BUS: servicebus,
-    ValueRules.CORRELATION: correlation,
+SEMANTICS: Mapping[t.ValueRules, Semantics] = {
+    t.ValueRules.RABBITMQ: rabbitmq,
+    t.ValueRules.ROCKETMQ: rocketmq,
+    t.ValueRules.ROCKETMQ_MAP: rocketmq_map,
+    t.ValueRules.SERVICE_BUS: servicebus,
+    t.ValueRules.CORRELATION: correlation,
 }
 """The semantics of the languages that come with the package."""
 
 _OPERATORS = ("field", "compare", "among", "like", "arithmetic", "signed")
 
 
-def semantics_of(rules: Rules) -> Semantics:
+def semantics_of(rules: t.Rules) -> Semantics:
     """The operators that a node's rules name. Raises ConfigError for a module from outside that has not all of them."""
-    return _loaded(rules.module) if isinstance(rules, OwnRules) else SEMANTICS[rules]
+    return _loaded(rules.module) if isinstance(rules, t.OwnRules) else SEMANTICS[rules]
 
 
 @functools.cache

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
+from headgate.language import tree as t
 from headgate.language.amqp.rabbitmq import COMPARISONS, RABBITMQ, TOKENS, delimited_name, quoted_text
 from headgate.language.dialect import (
     Infix,
@@ -24,20 +25,6 @@ from headgate.language.dialect import (
 )
 from headgate.language.lexer import Token
 from headgate.language.parser import Parser, arguments, comparison, named_field, sign
-from headgate.language.tree import (
-    Call,
-    Compare,
-    CompareOperator,
-    CompareSpecial,
-    Concatenate,
-    Exists,
-    Function,
-    Name,
-    Node,
-    Sign,
-    Special,
-    SpecialNumber,
-)
 from headgate.message.constructors import AmqpType
 from headgate.message.fields import HEADER_FIELDS, FieldReference, Section
 
@@ -80,80 +67,80 @@ REFERENCES = (
     TokenRule(TokenKind.REFERENCE, re.compile(r"\[[^\]]*\]?"), _no_reference),
 )
 
-_SPECIAL_NUMBERS = {"INF": SpecialNumber.INFINITY, "NAN": SpecialNumber.NAN}
+_SPECIAL_NUMBERS = {"INF": t.SpecialNumber.INFINITY, "NAN": t.SpecialNumber.NAN}
 _MIRRORED = {
-    CompareOperator.LESS: CompareOperator.GREATER,
-    CompareOperator.LESS_OR_EQUAL: CompareOperator.GREATER_OR_EQUAL,
-    CompareOperator.GREATER: CompareOperator.LESS,
-    CompareOperator.GREATER_OR_EQUAL: CompareOperator.LESS_OR_EQUAL,
+    t.CompareOperator.LESS: t.CompareOperator.GREATER,
+    t.CompareOperator.LESS_OR_EQUAL: t.CompareOperator.GREATER_OR_EQUAL,
+    t.CompareOperator.GREATER: t.CompareOperator.LESS,
+    t.CompareOperator.GREATER_OR_EQUAL: t.CompareOperator.LESS_OR_EQUAL,
 }
 
 
-def _special(_parser: Parser, token: Token) -> Node:
+def _special(_parser: Parser, token: Token) -> t.Node:
     """`INF` or `NAN`."""
-    return Special(_SPECIAL_NUMBERS[token.symbol], token.span)
+    return t.Special(_SPECIAL_NUMBERS[token.symbol], token.span)
 
 
-def _sign(parser: Parser, token: Token) -> Node:
+def _sign(parser: Parser, token: Token) -> t.Node:
     """`+` or `-` before a primary or before INF, which the sign then belongs to."""
     signed = sign(Level.PRIMARY)(parser, token)
-    assert isinstance(signed, Sign)
-    if parser.level is Level.NAME and signed.operand == Special(SpecialNumber.INFINITY, signed.operand.span):
-        number = SpecialNumber.NEGATIVE_INFINITY if signed.negative else SpecialNumber.INFINITY
-        return Special(number, signed.span)
+    assert isinstance(signed, t.Sign)
+    if parser.level is Level.NAME and signed.operand == t.Special(t.SpecialNumber.INFINITY, signed.operand.span):
+        number = t.SpecialNumber.NEGATIVE_INFINITY if signed.negative else t.SpecialNumber.INFINITY
+        return t.Special(number, signed.span)
     return signed
 
 
-def _comparison(operator: CompareOperator) -> InfixForm:
+def _comparison(operator: t.CompareOperator) -> InfixForm:
     """A comparison; of a bare name with a bare INF or NAN, on either side, the one that sees such numbers."""
     plain = comparison(operator, Level.SUM)
 
-    def form(parser: Parser, left: Node, token: Token, negated: bool) -> Node:
+    def form(parser: Parser, left: t.Node, token: Token, negated: bool) -> t.Node:
         left_level = parser.level
         compared = plain(parser, left, token, negated)
-        assert isinstance(compared, Compare)
+        assert isinstance(compared, t.Compare)
         right = compared.right
         if _is_bare(left, left_level) and _is_bare(right, parser.level):
-            if isinstance(left, Name) and isinstance(right, Special):
-                return CompareSpecial(operator, left, right.number, compared.span)
-            if isinstance(left, Special) and isinstance(right, Name):
-                return CompareSpecial(_MIRRORED.get(operator, operator), right, left.number, compared.span)
+            if isinstance(left, t.Name) and isinstance(right, t.Special):
+                return t.CompareSpecial(operator, left, right.number, compared.span)
+            if isinstance(left, t.Special) and isinstance(right, t.Name):
+                return t.CompareSpecial(_MIRRORED.get(operator, operator), right, left.number, compared.span)
         return compared
 
     return form
 
 
-def _is_bare(node: Node, level: Level) -> bool:
+def _is_bare(node: t.Node, level: Level) -> bool:
     """Whether an operand stands without parentheses; `-INF` has the level of a sign."""
-    return level is Level.NAME or (level is Level.SIGN and isinstance(node, Special))
+    return level is Level.NAME or (level is Level.SIGN and isinstance(node, t.Special))
 
 
-def _exists(parser: Parser, token: Token) -> Node:
+def _exists(parser: Parser, token: Token) -> t.Node:
     """`EXISTS ( name )`."""
     parser.expect("(", "after EXISTS")
     operand = named_field(parser, "the name of a field, which is all that EXISTS takes")
     parser.expect(")")
-    return Exists(operand, (token.span[0], parser.position))
+    return t.Exists(operand, (token.span[0], parser.position))
 
 
-def _call(function: Function, least: int, most: int) -> PrefixForm:
+def _call(function: t.Function, least: int, most: int) -> PrefixForm:
     """A function of `least` to `most` arguments."""
 
-    def form(parser: Parser, token: Token) -> Node:
+    def form(parser: Parser, token: Token) -> t.Node:
         given = arguments(parser, token, Level.SUM)
         span = (token.span[0], parser.position)
         if not least <= len(given) <= most:
             wanted = str(least) if least == most else f"{least} or {most}"
             plural = "" if wanted == "1" else "s"
             raise parser.error(f"{function.value} takes {wanted} argument{plural}, found {len(given)}", span)
-        return Call(function, given, span)
+        return t.Call(function, given, span)
 
     return form
 
 
-def _concatenation(parser: Parser, left: Node, _token: Token, _negated: bool) -> Node:
+def _concatenation(parser: Parser, left: t.Node, _token: Token, _negated: bool) -> t.Node:
     right = parser.expression(Level.PRODUCT)
-    return Concatenate(left, right, (left.span[0], parser.position))
+    return t.Concatenate(left, right, (left.span[0], parser.position))
 
 
 _HEADER_TYPES: dict[str, tuple[AmqpType, bool | int | None]] = {
@@ -177,7 +164,7 @@ AMQP = dataclasses.replace(
         ),
     ),
     references=REFERENCES,
-    keywords=RABBITMQ.keywords | {function.value for function in Function} | {"EXISTS", "INF", "NAN"},
+    keywords=RABBITMQ.keywords | {function.value for function in t.Function} | {"EXISTS", "INF", "NAN"},
     unclosed={
         **RABBITMQ.unclosed,
         ".": "a dot stands only between a section and a name, without blanks, or in a number between digits",
@@ -190,12 +177,12 @@ AMQP = dataclasses.replace(
         "INF": Prefix(Level.NAME, _special),
         "NAN": Prefix(Level.NAME, _special),
         "EXISTS": Prefix(Level.PRIMARY, _exists),
-        "LOWER": Prefix(Level.PRIMARY, _call(Function.LOWER, 1, 1)),
-        "UPPER": Prefix(Level.PRIMARY, _call(Function.UPPER, 1, 1)),
-        "LEFT": Prefix(Level.PRIMARY, _call(Function.LEFT, 2, 2)),
-        "RIGHT": Prefix(Level.PRIMARY, _call(Function.RIGHT, 2, 2)),
-        "SUBSTRING": Prefix(Level.PRIMARY, _call(Function.SUBSTRING, 2, 3)),
-        "DATE": Prefix(Level.PRIMARY, _call(Function.DATE, 1, 1)),
+        "LOWER": Prefix(Level.PRIMARY, _call(t.Function.LOWER, 1, 1)),
+        "UPPER": Prefix(Level.PRIMARY, _call(t.Function.UPPER, 1, 1)),
+        "LEFT": Prefix(Level.PRIMARY, _call(t.Function.LEFT, 2, 2)),
+        "RIGHT": Prefix(Level.PRIMARY, _call(t.Function.RIGHT, 2, 2)),
+        "SUBSTRING": Prefix(Level.PRIMARY, _call(t.Function.SUBSTRING, 2, 3)),
+        "DATE": Prefix(Level.PRIMARY, _call(t.Function.DATE, 1, 1)),
     },
     infix={
         **RABBITMQ.infix,

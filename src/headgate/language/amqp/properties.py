@@ -14,20 +14,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from headgate.errors import ConfigError, FilterError, FilterLimitError, FilterTypeError
-from headgate.language.tree import (
-    And,
-    Compare,
-    CompareOperator,
-    Constant,
-    Field,
-    HasSimple,
-    Like,
-    LikePattern,
-    LikeShape,
-    Node,
-    Span,
-    shifted,
-)
+from headgate.language import tree as t
 from headgate.message import AmqpType, AmqpValue, amqp_value
 from headgate.message.fields import PROPERTIES_FIELDS, FieldReference, Section
 from headgate.message.types import timestamp_ms
@@ -66,7 +53,7 @@ class PropertyFilter:
     """A map as a filter: `text` displays it, and the spans of `tree` are those of its entries there."""
 
     text: str
-    tree: Node
+    tree: t.Node
 
 
 def properties_filter(entries: Entries) -> PropertyFilter:
@@ -87,15 +74,15 @@ def application_properties_filter(entries: Entries) -> PropertyFilter:
     return map_text.conjunction([_application_property_test(map_text, index) for index in range(len(entries))])
 
 
-def joined(filters: Sequence[PropertyFilter]) -> tuple[str, Node]:
+def joined(filters: Sequence[PropertyFilter]) -> tuple[str, t.Node]:
     """One or more property filters as one text and one tree, all required."""
     text = ""
-    trees: list[Node] = []
+    trees: list[t.Node] = []
     for part in filters:
         text += "; " if text else ""
-        trees.append(shifted(part.tree, len(text)))
+        trees.append(t.shifted(part.tree, len(text)))
         text += part.text
-    return text, trees[0] if len(trees) == 1 else And(tuple(trees), (0, len(text)))
+    return text, trees[0] if len(trees) == 1 else t.And(tuple(trees), (0, len(text)))
 
 
 def properties_entries(wanted: Mapping[str, object]) -> Entries:
@@ -145,7 +132,7 @@ class _MapText:
         self.kind = kind
         self.entries = entries
         self.text = ""
-        self.spans: list[Span] = []
+        self.spans: list[t.Span] = []
         for key, value in entries:
             self.text += ", " if self.text else ""
             start = len(self.text)
@@ -158,12 +145,12 @@ class _MapText:
     def error(self, index: int, reason: str) -> FilterError:
         return FilterTypeError(reason, dialect=self.kind, text=self.text, span=self.spans[index])
 
-    def conjunction(self, tests: list[Node]) -> PropertyFilter:
-        tree = tests[0] if len(tests) == 1 else And(tuple(tests), (0, len(self.text)))
+    def conjunction(self, tests: list[t.Node]) -> PropertyFilter:
+        tree = tests[0] if len(tests) == 1 else t.And(tuple(tests), (0, len(self.text)))
         return PropertyFilter(self.text, tree)
 
 
-def _property_test(map_text: _MapText, index: int) -> Node:
+def _property_test(map_text: _MapText, index: int) -> t.Node:
     key, value = map_text.entries[index]
     types = _FIELD_TYPES.get(key.value) if key.type is AmqpType.SYMBOL else None
     if types is None:
@@ -174,32 +161,32 @@ def _property_test(map_text: _MapText, index: int) -> Node:
     return _test(map_text, index, field, value)
 
 
-def _application_property_test(map_text: _MapText, index: int) -> Node:
+def _application_property_test(map_text: _MapText, index: int) -> t.Node:
     key, value = map_text.entries[index]
     octets = key.octets() if key.type is AmqpType.STRING else None
     if octets is None:
         raise map_text.error(index, f"found key {_shown(key)}, expected a string")
     field = FieldReference(Section.APPLICATION_PROPERTIES, key=octets)
     if value.type is AmqpType.NULL:
-        return HasSimple(Field(field, span=map_text.spans[index]), map_text.spans[index])
+        return t.HasSimple(t.Field(field, span=map_text.spans[index]), map_text.spans[index])
     return _test(map_text, index, field, value)
 
 
-def _test(map_text: _MapText, index: int, reference: FieldReference, value: AmqpValue) -> Node:
+def _test(map_text: _MapText, index: int, reference: FieldReference, value: AmqpValue) -> t.Node:
     span = map_text.spans[index]
-    field = Field(reference, span=span)
+    field = t.Field(reference, span=span)
     wanted = _constant(value)
     if wanted is None:
-        return Constant(False, span)
+        return t.Constant(False, span)
     if value.type is AmqpType.STRING and isinstance(wanted, bytes) and wanted.startswith(b"&"):
         if wanted.startswith(b"&p:"):
-            return Like(field, LikePattern(LikeShape.PREFIX, prefix=wanted[3:]), span=span)
+            return t.Like(field, t.LikePattern(t.LikeShape.PREFIX, prefix=wanted[3:]), span=span)
         if wanted.startswith(b"&s:"):
-            return Like(field, LikePattern(LikeShape.SUFFIX, suffix=wanted[3:]), span=span)
+            return t.Like(field, t.LikePattern(t.LikeShape.SUFFIX, suffix=wanted[3:]), span=span)
         if not wanted.startswith(b"&&"):
             raise map_text.error(index, f"found {value.value!r}, expected &p:…, &s:… or && behind a leading &")
         wanted = wanted[1:]
-    return Compare(CompareOperator.EQUAL, field, Constant(wanted, span), span=span)
+    return t.Compare(t.CompareOperator.EQUAL, field, t.Constant(wanted, span), span=span)
 
 
 def _constant(value: AmqpValue) -> bool | int | float | bytes | None:

@@ -16,6 +16,7 @@ import re
 from dataclasses import replace
 
 from headgate.errors import FilterError, FilterTypeError
+from headgate.language import tree as t
 from headgate.language.dialect import Dialect, Infix, InfixForm, Level, Prefix, TokenKind, TokenRefused, TokenRule
 from headgate.language.lexer import Token
 from headgate.language.like import compile_like
@@ -24,23 +25,6 @@ from headgate.language.rocketmq.printer import KEYWORDS, print_tree
 from headgate.language.rocketmq.text import expression_text, plain_text
 from headgate.language.rocketmq.values import compare, signed
 from headgate.language.rocketmq.warnings import warnings
-from headgate.language.tree import (
-    And,
-    BooleanCast,
-    Compare,
-    CompareOperator,
-    Constant,
-    In,
-    Name,
-    Node,
-    Not,
-    Or,
-    Sign,
-    Span,
-    TextTest,
-    TextTestKind,
-    ValueRules,
-)
 from headgate.language.values import EvaluationFailed
 from headgate.message.constructors import AmqpType
 from headgate.message.fields import Section
@@ -86,32 +70,32 @@ TOKENS = (
 )
 
 
-def _refused(parser: Parser, reason: str, node: Node) -> FilterError:
+def _refused(parser: Parser, reason: str, node: t.Node) -> FilterError:
     """The error of a check; `{}` in the reason is the expression, which is no higher than a filter may be."""
     parser.check_height(node)
     return parser.error(reason.format(expression_text(node)), node.span, FilterTypeError)
 
 
-def _is_boolean(node: Node) -> bool:
+def _is_boolean(node: t.Node) -> bool:
     """Whether an expression has a truth value, as the original's parser sees it; a property has not."""
-    if isinstance(node, Constant):
+    if isinstance(node, t.Constant):
         return node.value is None or isinstance(node.value, bool)
-    return not isinstance(node, Name | Sign)
+    return not isinstance(node, t.Name | t.Sign)
 
 
-def _condition(parser: Parser, node: Node) -> Node:
+def _condition(parser: Parser, node: t.Node) -> t.Node:
     """An operand of AND, OR and NOT, or the whole filter: a bare property becomes a cast."""
-    if isinstance(node, Name):
-        return BooleanCast(node, node.span)
+    if isinstance(node, t.Name):
+        return t.BooleanCast(node, node.span)
     if not _is_boolean(node):
         raise _refused(parser, "Expression will not result in a boolean value: {}", node)
     return node
 
 
-def _junction(kind: type[And] | type[Or], level: Level) -> Infix:
+def _junction(kind: type[t.And] | type[t.Or], level: Level) -> Infix:
     """AND or OR at `level`; a chain becomes one node, read in a loop; the first two operands are checked together."""
 
-    def form(parser: Parser, left: Node, token: Token, _negated: bool) -> Node:
+    def form(parser: Parser, left: t.Node, token: Token, _negated: bool) -> t.Node:
         right = parser.expression(Level(level + 1))
         operands = [_condition(parser, left), _condition(parser, right)]
         while parser.accept(token.symbol):
@@ -121,72 +105,72 @@ def _junction(kind: type[And] | type[Or], level: Level) -> Infix:
     return Infix(level, level, form)
 
 
-def _negation(parser: Parser, token: Token) -> Node:
+def _negation(parser: Parser, token: Token) -> t.Node:
     starts = parser.repeated(token, parser.dialect.max_depth)
     inner = _condition(parser, parser.expression(Level.SIGN))
     for start in reversed(starts):
-        inner = Not(inner, (start, parser.position))
+        inner = t.Not(inner, (start, parser.position))
     return inner
 
 
-def _sign(parser: Parser, token: Token) -> Node:
+def _sign(parser: Parser, token: Token) -> t.Node:
     """Minus; plus leaves what it stands before as it is, a property a property."""
     inner = parser.expression(Level.SIGN)
     span = (token.span[0], parser.position)
-    return Sign(True, inner, ValueRules.ROCKETMQ, span) if token.symbol == "-" else replace(inner, span=span)
+    return t.Sign(True, inner, t.ValueRules.ROCKETMQ, span) if token.symbol == "-" else replace(inner, span=span)
 
 
-def _equality(operator: CompareOperator) -> InfixForm:
+def _equality(operator: t.CompareOperator) -> InfixForm:
     """`=` and `<>`: NULL is no operand, and TRUE and FALSE on the left meet no other literal."""
 
-    def form(parser: Parser, left: Node, _token: Token, _negated: bool) -> Node:
+    def form(parser: Parser, left: t.Node, _token: Token, _negated: bool) -> t.Node:
         right = parser.expression(Level.COMPARISON)
         for side in (left, right):
-            if isinstance(side, Constant) and side.value is None:
+            if isinstance(side, t.Constant) and side.value is None:
                 raise parser.error("'NULL' cannot be compared.", side.span, FilterTypeError)
         span = (left.span[0], parser.position)
-        literals = isinstance(left, Constant) and isinstance(right, Constant)
+        literals = isinstance(left, t.Constant) and isinstance(right, t.Constant)
         if literals and _is_boolean(left) and not _is_boolean(right):
             reason = f"'{expression_text(left)}' cannot be compared with '{expression_text(right)}'"
             raise parser.error(reason, span, FilterTypeError)
-        return Compare(operator, left, right, ValueRules.ROCKETMQ, span)
+        return t.Compare(operator, left, right, t.ValueRules.ROCKETMQ, span)
 
     return form
 
 
-def _ordered(parser: Parser, operator: CompareOperator, left: Node, right: Node, span: Span) -> Compare:
+def _ordered(parser: Parser, operator: t.CompareOperator, left: t.Node, right: t.Node, span: t.Span) -> t.Compare:
     """A comparison by order: each side a number, a property, or a negated value."""
     for side in (left, right):
-        is_number = isinstance(side, Constant) and isinstance(side.value, AmqpValue)
-        if not is_number and (isinstance(side, Constant) or _is_boolean(side)):
+        is_number = isinstance(side, t.Constant) and isinstance(side.value, AmqpValue)
+        if not is_number and (isinstance(side, t.Constant) or _is_boolean(side)):
             raise _refused(parser, "Value '{}' cannot be compared.", side)
-    return Compare(operator, left, right, ValueRules.ROCKETMQ, span)
+    return t.Compare(operator, left, right, t.ValueRules.ROCKETMQ, span)
 
 
-def _order(operator: CompareOperator) -> InfixForm:
-    def form(parser: Parser, left: Node, _token: Token, _negated: bool) -> Node:
+def _order(operator: t.CompareOperator) -> InfixForm:
+    def form(parser: Parser, left: t.Node, _token: Token, _negated: bool) -> t.Node:
         right = parser.expression(Level.SIGN)
         return _ordered(parser, operator, left, right, (left.span[0], parser.position))
 
     return form
 
 
-def _between(parser: Parser, left: Node, _token: Token, negated: bool) -> Node:
+def _between(parser: Parser, left: t.Node, _token: Token, negated: bool) -> t.Node:
     """`[NOT] BETWEEN low AND high`: two comparisons under AND, or under OR; literal bounds must be in order."""
     low = parser.expression(Level.SIGN)
     parser.expect("AND", "between the bounds")
     high = parser.expression(Level.SIGN)
     span = (left.span[0], parser.position)
     if negated:
-        below = _ordered(parser, CompareOperator.LESS, left, low, span)
-        return Or((below, _ordered(parser, CompareOperator.GREATER, left, high, span)), span)
-    if isinstance(low, Constant) and isinstance(high, Constant):
+        below = _ordered(parser, t.CompareOperator.LESS, left, low, span)
+        return t.Or((below, _ordered(parser, t.CompareOperator.GREATER, left, high, span)), span)
+    if isinstance(low, t.Constant) and isinstance(high, t.Constant):
         _check_bounds(parser, low, high)
-    above = _ordered(parser, CompareOperator.GREATER_OR_EQUAL, left, low, span)
-    return And((above, _ordered(parser, CompareOperator.LESS_OR_EQUAL, left, high, span)), span)
+    above = _ordered(parser, t.CompareOperator.GREATER_OR_EQUAL, left, low, span)
+    return t.And((above, _ordered(parser, t.CompareOperator.LESS_OR_EQUAL, left, high, span)), span)
 
 
-def _check_bounds(parser: Parser, low: Constant, high: Constant) -> None:
+def _check_bounds(parser: Parser, low: t.Constant, high: t.Constant) -> None:
     span = (low.span[0], high.span[1])
     if low.value is None or high.value is None:
         raise parser.error("Illegal values of between, values can not be null!", span, FilterTypeError)
@@ -202,31 +186,31 @@ def _check_bounds(parser: Parser, low: Constant, high: Constant) -> None:
         raise parser.error(reason, span, FilterTypeError)
 
 
-def _java_text(bound: Constant) -> str:
+def _java_text(bound: t.Constant) -> str:
     return str(bound.value).lower() if isinstance(bound.value, bool) else plain_text(bound.value)
 
 
-def _in(parser: Parser, left: Node, _token: Token, negated: bool) -> Node:
+def _in(parser: Parser, left: t.Node, _token: Token, negated: bool) -> t.Node:
     """`[NOT] IN ( string {, string} )` on a property."""
     parser.expect("(", "after IN")
     members = [_string(parser)]
     while parser.accept(","):
         members.append(_string(parser))
     parser.expect(")", "or ',' after a member of IN")
-    if not isinstance(left, Name):
+    if not isinstance(left, t.Name):
         raise _refused(parser, "Expected a property for In expression, got: {}", left)
-    return In(left, tuple(members), negated, ValueRules.ROCKETMQ, (left.span[0], parser.position))
+    return t.In(left, tuple(members), negated, t.ValueRules.ROCKETMQ, (left.span[0], parser.position))
 
 
-def _string(parser: Parser) -> Constant:
+def _string(parser: Parser) -> t.Constant:
     text, span = parser.expect_string("a string constant")
-    return Constant(text.encode(), span)
+    return t.Constant(text.encode(), span)
 
 
-def _text_test(kind: TextTestKind) -> InfixForm:
-    def form(parser: Parser, left: Node, token: Token, negated: bool) -> Node:
+def _text_test(kind: t.TextTestKind) -> InfixForm:
+    def form(parser: Parser, left: t.Node, token: Token, negated: bool) -> t.Node:
         text, _ = parser.expect_string(f"a string constant after {token.text}")
-        return TextTest(kind, left, text.encode(), negated, (left.span[0], parser.position))
+        return t.TextTest(kind, left, text.encode(), negated, (left.span[0], parser.position))
 
     return form
 
@@ -250,27 +234,27 @@ ROCKETMQ = Dialect(
         "NOT": Prefix(Level.SIGN, _negation),
     },
     infix={
-        "OR": _junction(Or, Level.OR),
-        "AND": _junction(And, Level.AND),
-        "=": Infix(Level.EQUALITY, Level.EQUALITY, _equality(CompareOperator.EQUAL)),
-        "<>": Infix(Level.EQUALITY, Level.EQUALITY, _equality(CompareOperator.NOT_EQUAL)),
+        "OR": _junction(t.Or, Level.OR),
+        "AND": _junction(t.And, Level.AND),
+        "=": Infix(Level.EQUALITY, Level.EQUALITY, _equality(t.CompareOperator.EQUAL)),
+        "<>": Infix(Level.EQUALITY, Level.EQUALITY, _equality(t.CompareOperator.NOT_EQUAL)),
         "IS": Infix(Level.EQUALITY, Level.EQUALITY, is_null),
         **{
             operator.value: Infix(Level.COMPARISON, Level.COMPARISON, _order(operator))
-            for operator in CompareOperator
-            if operator not in (CompareOperator.EQUAL, CompareOperator.NOT_EQUAL)
+            for operator in t.CompareOperator
+            if operator not in (t.CompareOperator.EQUAL, t.CompareOperator.NOT_EQUAL)
         },
         "BETWEEN": Infix(Level.COMPARISON, Level.COMPARISON, _between, negatable=True),
         "IN": Infix(Level.COMPARISON, Level.COMPARISON, _in, negatable=True),
         **{
             kind.value: Infix(Level.COMPARISON, Level.COMPARISON, _text_test(kind), negatable=True)
-            for kind in TextTestKind
+            for kind in t.TextTestKind
         },
     },
     sections={None: Section.APPLICATION_PROPERTIES},
     fields={},
     compile_like=compile_like,
-    rules=ValueRules.ROCKETMQ,
+    rules=t.ValueRules.ROCKETMQ,
     max_code_points=256 * 1024,
     max_depth=200,
     max_parentheses=1000,
@@ -282,5 +266,5 @@ ROCKETMQ = Dialect(
     print_tree=print_tree,
 )
 
-ROCKETMQ_MAP = replace(ROCKETMQ, rules=ValueRules.ROCKETMQ_MAP)
+ROCKETMQ_MAP = replace(ROCKETMQ, rules=t.ValueRules.ROCKETMQ_MAP)
 """The same language over property maps that were never stored, where an empty value is no NULL."""

@@ -4,24 +4,9 @@ from __future__ import annotations
 
 import re
 
+from headgate.language import tree as t
 from headgate.language.dialect import Level, Unspellable
 from headgate.language.rocketmq.java import double_text
-from headgate.language.tree import (
-    And,
-    BooleanCast,
-    Compare,
-    CompareOperator,
-    Constant,
-    Field,
-    In,
-    IsNull,
-    Name,
-    Node,
-    Not,
-    Or,
-    Sign,
-    TextTest,
-)
 from headgate.language.values import Value
 from headgate.message.constructors import AmqpType
 from headgate.message.fields import FieldReference, Section
@@ -37,46 +22,46 @@ _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _SYSTEM_NAMES = {reference: name for name, reference in SYSTEM_PROPERTIES.items()}
 
 
-def print_tree(node: Node) -> str:
+def print_tree(node: t.Node) -> str:
     """The text of a tree. Raises Unspellable for nodes, names and constants of other languages."""
     return _text(node, Level.OR)
 
 
-def _text(node: Node, minimum: Level) -> str:
+def _text(node: t.Node, minimum: Level) -> str:
     level, text = _spelled(node)
     return text if level >= minimum else f"({text})"
 
 
-def _spelled(node: Node) -> tuple[Level, str]:
+def _spelled(node: t.Node) -> tuple[Level, str]:
     match node:
-        case Constant(value):
+        case t.Constant(value):
             text = constant_text(value)
             return (Level.SIGN if text.startswith("-") else Level.PRIMARY), text
-        case Name(None, name):
+        case t.Name(None, name):
             return Level.NAME, _name(name)
-        case Field(reference):
+        case t.Field(reference):
             return Level.NAME, field_text(reference)
-        case BooleanCast(operand):
+        case t.BooleanCast(operand):
             return _spelled(operand)
-        case And(operands):
+        case t.And(operands):
             return Level.AND, " AND ".join(_text(operand, Level.NOT) for operand in operands)
-        case Or(operands):
+        case t.Or(operands):
             return Level.OR, " OR ".join(_text(operand, Level.AND) for operand in operands)
-        case Not(operand):
+        case t.Not(operand):
             return Level.SIGN, f"NOT {_text(operand, Level.SIGN)}"
-        case Sign(True, operand):
+        case t.Sign(True, operand):
             text = _text(operand, Level.SIGN)
             return Level.SIGN, f"- {text}" if text.startswith("-") else f"-{text}"
-        case Compare(CompareOperator.EQUAL | CompareOperator.NOT_EQUAL as operator, left, right):
+        case t.Compare(t.CompareOperator.EQUAL | t.CompareOperator.NOT_EQUAL as operator, left, right):
             return Level.EQUALITY, f"{_text(left, Level.EQUALITY)} {operator.value} {_text(right, Level.COMPARISON)}"
-        case Compare(operator, left, right):
+        case t.Compare(operator, left, right):
             return Level.COMPARISON, f"{_text(left, Level.COMPARISON)} {operator.value} {_text(right, Level.SIGN)}"
-        case IsNull(operand, negated):
+        case t.IsNull(operand, negated):
             return Level.EQUALITY, f"{_text(operand, Level.EQUALITY)} IS {_not(negated)}NULL"
-        case In(subject, members, negated):
+        case t.In(subject, members, negated):
             listed = ", ".join(_text(member, Level.PRIMARY) for member in members)
             return Level.COMPARISON, f"{_text(subject, Level.COMPARISON)} {_not(negated)}IN ({listed})"
-        case TextTest(kind, subject, searched, negated):
+        case t.TextTest(kind, subject, searched, negated):
             quoted = constant_text(searched)
             return Level.COMPARISON, f"{_text(subject, Level.COMPARISON)} {_not(negated)}{kind.value} {quoted}"
         case _:

@@ -7,22 +7,8 @@ from __future__ import annotations
 
 from functools import reduce
 
+from headgate.language import tree as t
 from headgate.language.rocketmq.java import double_text, string_hash
-from headgate.language.tree import (
-    And,
-    BooleanCast,
-    Compare,
-    CompareOperator,
-    Constant,
-    In,
-    IsNull,
-    Name,
-    Node,
-    Not,
-    Or,
-    Sign,
-    TextTest,
-)
 from headgate.language.values import Value
 from headgate.message.constructors import AmqpType
 from headgate.message.types import AmqpValue
@@ -31,36 +17,38 @@ _SHORT_LIST = 4
 """Longer lists of IN are hash sets in the original and show in the order of their buckets."""
 
 
-def expression_text(node: Node) -> str:
+def expression_text(node: t.Node) -> str:
     """The text of an unbound expression. Recursion as deep as the tree is high."""
     match node:
-        case Constant(value):
+        case t.Constant(value):
             return (
                 f"'{plain_text(value).replace(chr(39), chr(39) * 2)}'"
                 if isinstance(value, bytes)
                 else plain_text(value)
             )
-        case Name(name=name):
+        case t.Name(name=name):
             return name
-        case BooleanCast(operand):
+        case t.BooleanCast(operand):
             return expression_text(operand)
-        case Not(operand):
+        case t.Not(operand):
             return f"(NOT {expression_text(operand)})"
-        case Sign(operand=operand):
+        case t.Sign(operand=operand):
             return f"(- {expression_text(operand)})"
-        case And(operands):
+        case t.And(operands):
             return reduce(lambda left, right: f"({left} && {right})", map(expression_text, operands))
-        case Or(operands):
+        case t.Or(operands):
             return reduce(lambda left, right: f"({left} || {right})", map(expression_text, operands))
-        case Compare(operator, left, right):
+        case t.Compare(operator, left, right):
             return _comparison(operator, expression_text(left), expression_text(right))
-        case IsNull(operand, negated):
+        case t.IsNull(operand, negated):
             test = f"({expression_text(operand)} == NULL)"
             return f"(NOT {test})" if negated else test
-        case In(subject, members, negated):
-            listed = ", ".join(_shown([plain_text(member.value) for member in members if isinstance(member, Constant)]))
+        case t.In(subject, members, negated):
+            listed = ", ".join(
+                _shown([plain_text(member.value) for member in members if isinstance(member, t.Constant)])
+            )
             return f"{expression_text(subject)} {'NOT ' if negated else ''}IN ( {listed} )"
-        case TextTest(kind, subject, _, negated):
+        case t.TextTest(kind, subject, _, negated):
             return f"({'NOT ' if negated else ''}{kind.value} {expression_text(subject)})"
         case _:
             raise TypeError(f"no expression of this language: {node}")
@@ -83,10 +71,10 @@ def plain_text(value: Value) -> str:
             raise TypeError(f"no constant of this language: {value!r}")
 
 
-def _comparison(operator: CompareOperator, left: str, right: str) -> str:
-    if operator is CompareOperator.NOT_EQUAL:
+def _comparison(operator: t.CompareOperator, left: str, right: str) -> str:
+    if operator is t.CompareOperator.NOT_EQUAL:
         return f"(NOT ({left} == {right}))"
-    return f"({left} {'==' if operator is CompareOperator.EQUAL else operator.value} {right})"
+    return f"({left} {'==' if operator is t.CompareOperator.EQUAL else operator.value} {right})"
 
 
 def _shown(members: list[str]) -> list[str]:

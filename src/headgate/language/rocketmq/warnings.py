@@ -7,19 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headgate.language import tree as t
 from headgate.language.rocketmq.printer import print_tree
-from headgate.language.tree import (
-    BooleanCast,
-    Compare,
-    Constant,
-    Field,
-    IsNull,
-    Node,
-    Not,
-    TextTest,
-    children,
-    walk,
-)
 from headgate.language.warnings import FilterWarning
 from headgate.message.constructors import AmqpType
 from headgate.message.fields import Section
@@ -28,30 +17,30 @@ from headgate.message.types import AmqpValue
 _INTEGERS = (AmqpType.INT, AmqpType.LONG)
 
 
-def warnings(text: str, tree: Node) -> Iterator[FilterWarning]:
+def warnings(text: str, tree: t.Node) -> Iterator[FilterWarning]:
     """NOT that takes less than it seems to, properties that are never true, integers that no decimal can meet."""
-    if isinstance(tree, BooleanCast):
+    if isinstance(tree, t.BooleanCast):
         yield _never_true(tree)
     tight_ones: set[int] = set()
-    for node in walk(tree):
-        for operand in children(node):
-            tight = isinstance(operand, Not) and operand is children(node)[0] and text[operand.span[0]] != "("
-            if isinstance(operand, Not) and tight and isinstance(node, Compare | IsNull | TextTest):
+    for node in t.walk(tree):
+        for operand in t.children(node):
+            tight = isinstance(operand, t.Not) and operand is t.children(node)[0] and text[operand.span[0]] != "("
+            if isinstance(operand, t.Not) and tight and isinstance(node, t.Compare | t.IsNull | t.TextTest):
                 tight_ones.add(id(operand))
                 yield _tight_not(text, node, operand)
-            elif isinstance(operand, BooleanCast) and not isinstance(node, Not):
+            elif isinstance(operand, t.BooleanCast) and not isinstance(node, t.Not):
                 yield _never_true(operand)
-        if isinstance(node, Not) and isinstance(node.operand, BooleanCast) and id(node) not in tight_ones:
+        if isinstance(node, t.Not) and isinstance(node.operand, t.BooleanCast) and id(node) not in tight_ones:
             name = print_tree(node.operand)
             yield FilterWarning(
                 node.span,
                 f"NOT {name} is true for every message that has {name}, whatever its text; write {name} = FALSE",
             )
-        if isinstance(node, Compare):
+        if isinstance(node, t.Compare):
             yield from _integer_literals(text, node)
 
 
-def _never_true(cast: BooleanCast) -> FilterWarning:
+def _never_true(cast: t.BooleanCast) -> FilterWarning:
     name = print_tree(cast)
     return FilterWarning(
         cast.span,
@@ -59,7 +48,7 @@ def _never_true(cast: BooleanCast) -> FilterWarning:
     )
 
 
-def _tight_not(text: str, node: Node, negation: Not) -> FilterWarning:
+def _tight_not(text: str, node: t.Node, negation: t.Not) -> FilterWarning:
     inner = _text(text, negation)
     end = negation.span[1] + _balanced(text[negation.span[1] : node.span[1]])
     behind = text[negation.span[1] : end].strip()
@@ -85,11 +74,11 @@ def _balanced(text: str) -> int:
     return len(text)
 
 
-def _integer_literals(text: str, node: Compare) -> Iterator[FilterWarning]:
+def _integer_literals(text: str, node: t.Compare) -> Iterator[FilterWarning]:
     for field, literal in ((node.left, node.right), (node.right, node.left)):
-        if not isinstance(field, Field) or field.reference.section is not Section.APPLICATION_PROPERTIES:
+        if not isinstance(field, t.Field) or field.reference.section is not Section.APPLICATION_PROPERTIES:
             continue
-        if not isinstance(literal, Constant) or not isinstance(literal.value, AmqpValue):
+        if not isinstance(literal, t.Constant) or not isinstance(literal.value, AmqpValue):
             continue
         if literal.value.type in _INTEGERS:
             number = literal.value.value
@@ -101,5 +90,5 @@ def _integer_literals(text: str, node: Compare) -> Iterator[FilterWarning]:
             )
 
 
-def _text(text: str, node: Node) -> str:
+def _text(text: str, node: t.Node) -> str:
     return " ".join(text[slice(*node.span)].split())

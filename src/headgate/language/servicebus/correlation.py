@@ -10,16 +10,16 @@ import math
 from collections.abc import Iterable, Mapping
 
 from headgate.errors import ConfigError, FilterSyntaxError, FilterTypeError
+from headgate.language import tree as t
 from headgate.language.servicebus.dialect import constant_value
 from headgate.language.servicebus.printer import constant_text, property_text
 from headgate.language.servicebus.system_properties import CORRELATION_FIELDS, system_property
-from headgate.language.tree import And, Compare, CompareOperator, Constant, Field, Node, Span, ValueRules
 from headgate.language.values import Value
 from headgate.message.fields import FieldReference, Section
 from headgate.message.types import amqp_value
 
 
-def correlation_filter(conditions: Mapping[str, object]) -> tuple[str, Node]:
+def correlation_filter(conditions: Mapping[str, object]) -> tuple[str, t.Node]:
     """The filter as SQL text, for showing, and its bound tree; the spans of the tree are places in the text.
 
     `conditions` are texts by the names of `CORRELATION_FIELDS`, and under `properties` a mapping of application
@@ -27,23 +27,23 @@ def correlation_filter(conditions: Mapping[str, object]) -> tuple[str, Node]:
     cannot be meant, FilterError for a filter that cannot match or has no condition.
     """
     text = ""
-    equalities: list[Node] = []
+    equalities: list[t.Node] = []
     for name, field, value in _conditions(conditions):
         if text:
             text += " AND "
         start = len(text)
         constant = constant_text(value)
         text += f"{name} = {constant}"
-        left: Span = (start, start + len(name))
-        right: Span = (len(text) - len(constant), len(text))
-        field_node = Field(field, ValueRules.SERVICE_BUS, left)
-        equality = Compare(
-            CompareOperator.EQUAL, field_node, Constant(value, right), ValueRules.CORRELATION, (start, len(text))
+        left: t.Span = (start, start + len(name))
+        right: t.Span = (len(text) - len(constant), len(text))
+        field_node = t.Field(field, t.ValueRules.SERVICE_BUS, left)
+        equality = t.Compare(
+            t.CompareOperator.EQUAL, field_node, t.Constant(value, right), t.ValueRules.CORRELATION, (start, len(text))
         )
         equalities.append(equality)
     if not equalities:
         raise FilterSyntaxError("found no condition, a correlation filter has at least one", dialect=_NAME, text="")
-    return text, equalities[0] if len(equalities) == 1 else And(tuple(equalities), (0, len(text)))
+    return text, equalities[0] if len(equalities) == 1 else t.And(tuple(equalities), (0, len(text)))
 
 
 _NAME = "correlation"

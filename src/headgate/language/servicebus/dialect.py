@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Mapping
 
 from headgate.errors import ConfigError, FilterError
+from headgate.language import tree as t
 from headgate.language.amqp.rabbitmq import COMPARISONS, quoted_text
 from headgate.language.bind import parameter_key
 from headgate.language.dialect import (
@@ -49,31 +50,11 @@ from headgate.language.servicebus.values import arithmetic as calculated
 from headgate.language.servicebus.values import compare as compared
 from headgate.language.servicebus.values import signed as with_sign
 from headgate.language.servicebus.warnings import warnings
-from headgate.language.tree import (
-    And,
-    ArithmeticOperator,
-    Compare,
-    CompareOperator,
-    Constant,
-    Exists,
-    Field,
-    In,
-    IsNull,
-    LikeValue,
-    NewId,
-    Node,
-    Not,
-    Or,
-    PropertyOf,
-    ValueRules,
-    children,
-)
-from headgate.language.tree import Name as NameNode
 from headgate.language.values import EvaluationFailed, Value
 from headgate.message.fields import FieldReference, Section
 from headgate.message.types import AmqpValue, amqp_value
 
-_CONDITIONS = (And, Or, Not, Compare, In, LikeValue, IsNull, Exists)
+_CONDITIONS = (t.And, t.Or, t.Not, t.Compare, t.In, t.LikeValue, t.IsNull, t.Exists)
 
 
 def _capitals(word: str) -> str:
@@ -147,48 +128,48 @@ def lexical_rules(keywords: frozenset[str], *, punctuation: str = "") -> tuple[T
     )
 
 
-def _like(parser: Parser, left: Node, _token: Token, negated: bool) -> Node:
+def _like(parser: Parser, left: t.Node, _token: Token, negated: bool) -> t.Node:
     """`LIKE value [ESCAPE value]`."""
     pattern = parser.expression(Level.SUM)
     escape = parser.expression(Level.SUM) if parser.accept("ESCAPE") else None
-    return LikeValue(left, pattern, escape, negated, parser.dialect.rules, (left.span[0], parser.position))
+    return t.LikeValue(left, pattern, escape, negated, parser.dialect.rules, (left.span[0], parser.position))
 
 
-def _exists(parser: Parser, token: Token) -> Node:
+def _exists(parser: Parser, token: Token) -> t.Node:
     """`EXISTS ( property )`; a system property exists where it is set."""
     parser.expect("(", "after EXISTS")
     operand = property_name(parser)
     parser.expect(")")
     span = (token.span[0], parser.position)
     if operand.section == "sys":
-        return IsNull(operand, True, span)
-    return Exists(operand, span)
+        return t.IsNull(operand, True, span)
+    return t.Exists(operand, span)
 
 
-def property_name(parser: Parser) -> NameNode:
+def property_name(parser: Parser) -> t.Name:
     """The name of a property; a function gives a value and is none."""
     operand = named_field(parser, "a property")
-    if not isinstance(operand, NameNode):
+    if not isinstance(operand, t.Name):
         raise parser.error("found a function, expected the name of a property", operand.span)
     return operand
 
 
-def _property(parser: Parser, token: Token) -> Node:
+def _property(parser: Parser, token: Token) -> t.Node:
     """`property ( value )`."""
     parser.expect("(")
     name = parser.expression(Level.SUM)
     parser.expect(")", "behind the name of a property")
-    return PropertyOf(name, parser.dialect.rules, (token.span[0], parser.position))
+    return t.PropertyOf(name, parser.dialect.rules, (token.span[0], parser.position))
 
 
-def _new_id(parser: Parser, token: Token) -> Node:
+def _new_id(parser: Parser, token: Token) -> t.Node:
     """`newid ( )`."""
     parser.expect("(")
     parser.expect(")", "after newid(")
-    return NewId(span=(token.span[0], parser.position))
+    return t.NewId(span=(token.span[0], parser.position))
 
 
-def check_kinds(parser: Parser, tree: Node, *, is_condition: bool) -> None:
+def check_kinds(parser: Parser, tree: t.Node, *, is_condition: bool) -> None:
     """Raise FilterSyntaxError where a condition stands in place of a value, or a value in place of a condition."""
     stack = [(tree, is_condition)]
     while stack:
@@ -199,22 +180,22 @@ def check_kinds(parser: Parser, tree: Node, *, is_condition: bool) -> None:
             else:
                 reason = "found a condition, expected a value: a condition has none"
             raise parser.error(reason, node.span)
-        takes_conditions = isinstance(node, And | Or | Not)
-        stack.extend((operand, takes_conditions) for operand in reversed(children(node)))
+        takes_conditions = isinstance(node, t.And | t.Or | t.Not)
+        stack.extend((operand, takes_conditions) for operand in reversed(t.children(node)))
 
 
-def _filter(parser: Parser, tree: Node) -> Node:
+def _filter(parser: Parser, tree: t.Node) -> t.Node:
     if parser.peek.kind is not TokenKind.END:
         raise parser.unexpected("an operator or the end of the filter")
     check_kinds(parser, tree, is_condition=True)
     return tree
 
 
-def _resolve(name: NameNode) -> Node:
+def _resolve(name: t.Name) -> t.Node:
     """`sys.` is a system property, `user.` and nothing the application property."""
     if name.section in (None, "user"):
         reference = FieldReference(Section.APPLICATION_PROPERTIES, key=name.name.encode(), ignore_case=True)
-        return Field(reference, ValueRules.SERVICE_BUS, name.span)
+        return t.Field(reference, t.ValueRules.SERVICE_BUS, name.span)
     if name.section != "sys":
         raise NameRefused(f"found scope {name.section!r}, expected sys. or user. or none")
     found = system_property(name.name)
@@ -223,7 +204,7 @@ def _resolve(name: NameNode) -> Node:
     return found.node(name.span)
 
 
-def _folded_arithmetic(operator: ArithmeticOperator, left: Value, right: Value) -> Value:
+def _folded_arithmetic(operator: t.ArithmeticOperator, left: Value, right: Value) -> Value:
     try:
         return calculated(operator, left, right)
     except EvaluationFailed:
@@ -237,7 +218,7 @@ def _folded_sign(negative: bool, value: Value) -> Value:
         return None
 
 
-def _folded_comparison(operator: CompareOperator, left: Value, right: Value) -> bool | None:
+def _folded_comparison(operator: t.CompareOperator, left: Value, right: Value) -> bool | None:
     try:
         return compared(operator, left, right)
     except EvaluationFailed:
@@ -268,8 +249,8 @@ SERVICE_BUS = Dialect(
     },
     functions={"NEWID": _new_id, "PROPERTY": _property, "P": _property},
     infix={
-        "OR": junction(Or, Level.OR),
-        "AND": junction(And, Level.AND),
+        "OR": junction(t.Or, Level.OR),
+        "AND": junction(t.And, Level.AND),
         **{
             symbol: Infix(Level.COMPARISON, Level.SUM, comparison(operator, Level.SUM))
             for symbol, operator in COMPARISONS.items()
@@ -277,17 +258,17 @@ SERVICE_BUS = Dialect(
         "LIKE": Infix(Level.COMPARISON, Level.SUM, _like, negatable=True),
         "IN": Infix(Level.COMPARISON, Level.SUM, in_list(Level.SUM), negatable=True),
         "IS": Infix(Level.COMPARISON, Level.NAME, is_null),
-        "+": arithmetic(ArithmeticOperator.ADD, Level.SUM),
-        "-": arithmetic(ArithmeticOperator.SUBTRACT, Level.SUM),
-        "*": arithmetic(ArithmeticOperator.MULTIPLY, Level.PRODUCT),
-        "/": arithmetic(ArithmeticOperator.DIVIDE, Level.PRODUCT),
-        "%": arithmetic(ArithmeticOperator.MODULO, Level.PRODUCT),
+        "+": arithmetic(t.ArithmeticOperator.ADD, Level.SUM),
+        "-": arithmetic(t.ArithmeticOperator.SUBTRACT, Level.SUM),
+        "*": arithmetic(t.ArithmeticOperator.MULTIPLY, Level.PRODUCT),
+        "/": arithmetic(t.ArithmeticOperator.DIVIDE, Level.PRODUCT),
+        "%": arithmetic(t.ArithmeticOperator.MODULO, Level.PRODUCT),
     },
     sections={None: Section.APPLICATION_PROPERTIES, "user": Section.APPLICATION_PROPERTIES},
     fields={},
     resolve=_resolve,
     compile_like=compile_any_like,
-    rules=ValueRules.SERVICE_BUS,
+    rules=t.ValueRules.SERVICE_BUS,
     complete=_filter,
     arithmetic=_folded_arithmetic,
     signed=_folded_sign,
@@ -300,19 +281,19 @@ SERVICE_BUS = Dialect(
 )
 
 
-def parameter_values(parameters: Mapping[str, object]) -> dict[str, Constant]:
+def parameter_values(parameters: Mapping[str, object]) -> dict[str, t.Constant]:
     """Constants by `parameter_key` of the name without `@`, of plain Python values or `AmqpValue`.
 
     A `datetime.timedelta` is a time span. Raises `ConfigError` for a value that no parameter can have, and for names
     that are the same.
     """
-    constants: dict[str, Constant] = {}
+    constants: dict[str, t.Constant] = {}
     for name, given in parameters.items():
         key = parameter_key(name.removeprefix("@"))
         if key in constants:
             raise ConfigError(f"parameter @{name.removeprefix('@')} is given twice")
         typed = typed_constant(given)
-        constants[key] = Constant(_seen(typed), typed=typed)
+        constants[key] = t.Constant(_seen(typed), typed=typed)
     return constants
 
 

@@ -5,32 +5,11 @@ from __future__ import annotations
 import math
 import re
 
+from headgate.language import tree as t
 from headgate.language.dialect import Level, Unspellable
 from headgate.language.like import like_text
 from headgate.language.servicebus.system_properties import system_name
 from headgate.language.servicebus.values import INTEGER_LIMIT, INTEGER_MIN, kind_of, text_of
-from headgate.language.tree import (
-    And,
-    Arithmetic,
-    ArithmeticOperator,
-    Compare,
-    Constant,
-    Exists,
-    Field,
-    In,
-    IsNull,
-    Like,
-    LikeValue,
-    MessageSize,
-    Name,
-    NewId,
-    Node,
-    Not,
-    Or,
-    Parameter,
-    PropertyOf,
-    Sign,
-)
 from headgate.language.values import EvaluationFailed, Value
 from headgate.message.fields import FieldReference, Section
 
@@ -40,80 +19,80 @@ KEYWORDS = frozenset({"AND", "OR", "NOT", "LIKE", "ESCAPE", "IN", "IS", "NULL", 
 _ACTION_KEYWORDS = KEYWORDS | {"SET", "REMOVE"}
 _REGULAR = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _LEVELS = {
-    ArithmeticOperator.ADD: Level.SUM,
-    ArithmeticOperator.SUBTRACT: Level.SUM,
-    ArithmeticOperator.MULTIPLY: Level.PRODUCT,
-    ArithmeticOperator.DIVIDE: Level.PRODUCT,
-    ArithmeticOperator.MODULO: Level.PRODUCT,
+    t.ArithmeticOperator.ADD: Level.SUM,
+    t.ArithmeticOperator.SUBTRACT: Level.SUM,
+    t.ArithmeticOperator.MULTIPLY: Level.PRODUCT,
+    t.ArithmeticOperator.DIVIDE: Level.PRODUCT,
+    t.ArithmeticOperator.MODULO: Level.PRODUCT,
 }
 
 
-def print_tree(node: Node) -> str:
+def print_tree(node: t.Node) -> str:
     """The text of a filter. Raises Unspellable for nodes, fields and constants that the language cannot write."""
     return _condition(node, Level.OR)
 
 
-def _condition(node: Node, minimum: Level) -> str:
+def _condition(node: t.Node, minimum: Level) -> str:
     level, text = _spelled_condition(node)
     return text if level >= minimum else f"({text})"
 
 
-def _value(node: Node, minimum: Level) -> str:
+def _value(node: t.Node, minimum: Level) -> str:
     level, text = _spelled_value(node)
     return text if level >= minimum else f"({text})"
 
 
-def _spelled_condition(node: Node) -> tuple[Level, str]:
+def _spelled_condition(node: t.Node) -> tuple[Level, str]:
     match node:
-        case And(operands):
+        case t.And(operands):
             return Level.AND, " AND ".join(_condition(operand, Level.NOT) for operand in operands)
-        case Or(operands):
+        case t.Or(operands):
             return Level.OR, " OR ".join(_condition(operand, Level.AND) for operand in operands)
-        case Not(operand):
+        case t.Not(operand):
             return Level.NOT, f"NOT {_condition(operand, Level.NOT)}"
-        case Constant(bool() as value):
+        case t.Constant(bool() as value):
             return Level.COMPARISON, "1 = 1" if value else "1 = 0"
-        case Compare(operator, left, right):
+        case t.Compare(operator, left, right):
             return Level.COMPARISON, f"{_value(left, Level.SUM)} {operator.value} {_value(right, Level.SUM)}"
-        case In(subject, members, negated):
+        case t.In(subject, members, negated):
             listed = ", ".join(_value(member, Level.SUM) for member in members)
             return Level.COMPARISON, f"{_value(subject, Level.SUM)} {_not(negated)}IN ({listed})"
-        case Like(subject, compiled, negated):
+        case t.Like(subject, compiled, negated):
             pattern, escape = like_text(compiled)
             behind = "" if escape is None else f" ESCAPE {_quoted(escape)}"
             return Level.COMPARISON, f"{_value(subject, Level.SUM)} {_not(negated)}LIKE {_quoted(pattern)}{behind}"
-        case LikeValue(subject, wanted, wanted_escape, negated):
+        case t.LikeValue(subject, wanted, wanted_escape, negated):
             behind = "" if wanted_escape is None else f" ESCAPE {_value(wanted_escape, Level.SUM)}"
             spelled = f"{_not(negated)}LIKE {_value(wanted, Level.SUM)}{behind}"
             return Level.COMPARISON, f"{_value(subject, Level.SUM)} {spelled}"
-        case IsNull(operand, negated):
+        case t.IsNull(operand, negated):
             return Level.COMPARISON, f"{_value(operand, Level.NAME)} IS {_not(negated)}NULL"
-        case Exists(operand):
+        case t.Exists(operand):
             return Level.COMPARISON, f"EXISTS({_value(operand, Level.NAME)})"
         case _:
             raise Unspellable(f"no condition of Service Bus is a {type(node).__name__}")
 
 
-def _spelled_value(node: Node) -> tuple[Level, str]:
+def _spelled_value(node: t.Node) -> tuple[Level, str]:
     match node:
-        case Constant(value):
+        case t.Constant(value):
             return _spelled_constant(value)
-        case Name(section, name):
+        case t.Name(section, name):
             return Level.NAME, ("" if section is None else f"{section}.") + property_text(name)
-        case Parameter(name):
+        case t.Parameter(name):
             return Level.PRIMARY, "@" + (name if re.fullmatch(r"\w+", name) else property_text(name))
-        case Field(reference):
+        case t.Field(reference):
             return Level.NAME, field_text(reference)
-        case MessageSize():
+        case t.MessageSize():
             return Level.NAME, "sys.Size"
-        case PropertyOf(name):
+        case t.PropertyOf(name):
             return Level.PRIMARY, f"property({_value(name, Level.SUM)})"
-        case NewId():
+        case t.NewId():
             return Level.PRIMARY, "newid()"
-        case Arithmetic(operator, left, right):
+        case t.Arithmetic(operator, left, right):
             level = _LEVELS[operator]
             return level, f"{_value(left, level)} {operator.value} {_value(right, Level(level + 1))}"
-        case Sign(negative, operand):
+        case t.Sign(negative, operand):
             spelled = _value(operand, Level.SIGN)
             # Two minuses side by side begin a comment elsewhere.
             return Level.SIGN, ("-" if negative else "+") + (" " if spelled.startswith(("-", "+")) else "") + spelled

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headgate.language.tree import Constant, Field, MessageSize, Node, Span, ValueRules
+from headgate.language import tree as t
 from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section
 
 
@@ -42,13 +42,13 @@ class SystemProperty:
     is_limited: bool = False
     """Whether the limit of identifiers counts for it (section 7)."""
 
-    def node(self, span: Span) -> Node:
+    def node(self, span: t.Span) -> t.Node:
         """What the name of this property is in a bound tree."""
         if self.is_size:
-            return MessageSize(span)
+            return t.MessageSize(span)
         if self.reference is None:
-            return Constant(self.value, span)
-        return Field(self.reference, ValueRules.SERVICE_BUS, span)
+            return t.Constant(self.value, span)
+        return t.Field(self.reference, t.ValueRules.SERVICE_BUS, span)
 
 
 def _properties(name: str) -> FieldReference:

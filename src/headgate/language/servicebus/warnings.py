@@ -7,29 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headgate.language import tree as t
 from headgate.language.servicebus.printer import constant_text, property_text
 from headgate.language.servicebus.system_properties import CORRELATION_FIELDS, system_property
 from headgate.language.servicebus.values import ValueKind, kind_of, number_of
-from headgate.language.tree import (
-    And,
-    Compare,
-    CompareOperator,
-    Constant,
-    Field,
-    In,
-    Node,
-    ValueRules,
-    children,
-    walk,
-)
 from headgate.language.warnings import FilterWarning
 from headgate.message.fields import Section
 
 
-def warnings(text: str, tree: Node) -> Iterator[FilterWarning]:
+def warnings(text: str, tree: t.Node) -> Iterator[FilterWarning]:
     """A text in double quotes, which is a property; NULL as an operand; equalities that need no SQL."""
-    for node in walk(tree):
-        if isinstance(node, Compare | In):
+    for node in t.walk(tree):
+        if isinstance(node, t.Compare | t.In):
             yield from _operand_warnings(text, node)
     conditions = correlation_conditions(tree)
     if conditions is not None:
@@ -39,19 +28,19 @@ def warnings(text: str, tree: Node) -> Iterator[FilterWarning]:
         )
 
 
-def _operand_warnings(text: str, node: Compare | In) -> Iterator[FilterWarning]:
-    first, *others = children(node)
+def _operand_warnings(text: str, node: t.Compare | t.In) -> Iterator[FilterWarning]:
+    first, *others = t.children(node)
     for operand in (first, *others):
-        if isinstance(operand, Constant) and operand.value is None:
-            hint = "; IS NULL asks for it" if isinstance(first, Field) else ""
+        if isinstance(operand, t.Constant) and operand.value is None:
+            hint = "; IS NULL asks for it" if isinstance(first, t.Field) else ""
             yield FilterWarning(operand.span, f"what is compared with NULL is unknown{hint}")
         quoted = text[slice(*operand.span)]
-        if isinstance(operand, Field) and operand is not first and quoted.startswith('"'):
+        if isinstance(operand, t.Field) and operand is not first and quoted.startswith('"'):
             string = "'" + quoted[1:-1].replace('""', '"').replace("'", "''") + "'"
             yield FilterWarning(operand.span, f"{quoted} is the name of a property; the text is {string}")
 
 
-def correlation_conditions(tree: Node) -> tuple[str, ...] | None:
+def correlation_conditions(tree: t.Node) -> tuple[str, ...] | None:
     """The conditions of a correlation filter that is true for the same messages as a bound SQL filter; None: no such.
 
     That is a filter of nothing but `=` between a property that correlation filters have and a constant, under AND, each
@@ -64,8 +53,8 @@ def correlation_conditions(tree: Node) -> tuple[str, ...] | None:
     return tuple(f"{name} = {value}" for name, value in conditions)
 
 
-def _conjuncts(tree: Node) -> Iterator[Node]:
-    if not isinstance(tree, And):
+def _conjuncts(tree: t.Node) -> Iterator[t.Node]:
+    if not isinstance(tree, t.And):
         yield tree
         return
     for operand in tree.operands:
@@ -82,14 +71,16 @@ _SYSTEM_FIELDS = {
 }
 
 
-def _condition(node: Node) -> tuple[str, str] | None:
+def _condition(node: t.Node) -> tuple[str, str] | None:
     """The name of a condition, and its value."""
     if not (
-        isinstance(node, Compare) and node.operator is CompareOperator.EQUAL and node.rules is ValueRules.SERVICE_BUS
+        isinstance(node, t.Compare)
+        and node.operator is t.CompareOperator.EQUAL
+        and node.rules is t.ValueRules.SERVICE_BUS
     ):
         return None
-    field, constant = (node.left, node.right) if isinstance(node.left, Field) else (node.right, node.left)
-    if not isinstance(field, Field) or not isinstance(constant, Constant) or constant.value is None:
+    field, constant = (node.left, node.right) if isinstance(node.left, t.Field) else (node.right, node.left)
+    if not isinstance(field, t.Field) or not isinstance(constant, t.Constant) or constant.value is None:
         return None
     if kind_of(constant.value) is ValueKind.NUMBER and not -_EXACT_LIMIT < number_of(constant.value) < _EXACT_LIMIT:
         return None

@@ -5,25 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 
-from headgate.language.tree import (
-    And,
-    Arithmetic,
-    ArithmeticOperator,
-    Compare,
-    CompareSpecial,
-    Constant,
-    Field,
-    In,
-    Like,
-    LikeValue,
-    Node,
-    Not,
-    Now,
-    Or,
-    Sign,
-    ValueRules,
-    walk,
-)
+from headgate.language import tree as t
 from headgate.message import AmqpType, AmqpValue
 from headgate.message.fields import FieldReference
 
@@ -47,57 +29,57 @@ _OF_TYPES: Mapping[AmqpType, ValueKind] = {
 }
 
 
-def compared_kinds(tree: Node) -> dict[FieldReference, dict[ValueKind, str]]:
+def compared_kinds(tree: t.Node) -> dict[FieldReference, dict[ValueKind, str]]:
     """Of each field the kinds it is compared with or used as, each with one such operand for display.
 
     A field that is only tested for being there, or compared with another field, has none.
     """
     found: dict[FieldReference, dict[ValueKind, str]] = {}
 
-    def note(node: Node, kind: ValueKind | None, shown: str) -> None:
-        if isinstance(node, Field) and kind is not None:
+    def note(node: t.Node, kind: ValueKind | None, shown: str) -> None:
+        if isinstance(node, t.Field) and kind is not None:
             found.setdefault(node.reference, {}).setdefault(kind, shown)
 
     note(tree, ValueKind.BOOLEAN, "the filter itself")
-    for node in walk(tree):
+    for node in t.walk(tree):
         match node:
-            case And(operands) | Or(operands):
+            case t.And(operands) | t.Or(operands):
                 for operand in operands:
                     note(operand, ValueKind.BOOLEAN, "an operand of AND and OR")
-            case Not(operand):
+            case t.Not(operand):
                 note(operand, ValueKind.BOOLEAN, "the operand of NOT")
-            case Compare(_, left, right):
+            case t.Compare(_, left, right):
                 note(left, *_kind_of(right))
                 note(right, *_kind_of(left))
-            case In(subject, members):
+            case t.In(subject, members):
                 for member in members:
                     note(subject, *_kind_of(member))
-            case CompareSpecial(_, operand, number):
+            case t.CompareSpecial(_, operand, number):
                 note(operand, ValueKind.NUMBER, number.value)
-            case Like(subject) | LikeValue(subject):
+            case t.Like(subject) | t.LikeValue(subject):
                 note(subject, ValueKind.TEXT, "LIKE")
-            case Arithmetic(operator, left, right):
+            case t.Arithmetic(operator, left, right):
                 if _is_numeric(node):
                     note(left, ValueKind.NUMBER, f"an operand of {operator.value}")
                     note(right, ValueKind.NUMBER, f"an operand of {operator.value}")
-            case Sign(_, operand):
+            case t.Sign(_, operand):
                 note(operand, ValueKind.NUMBER, "the operand of a sign")
             case _:
                 pass
     return found
 
 
-def _is_numeric(node: Arithmetic) -> bool:
-    return node.operator is not ArithmeticOperator.ADD or node.rules is ValueRules.RABBITMQ
+def _is_numeric(node: t.Arithmetic) -> bool:
+    return node.operator is not t.ArithmeticOperator.ADD or node.rules is t.ValueRules.RABBITMQ
 
 
-def _kind_of(node: Node) -> tuple[ValueKind | None, str]:
+def _kind_of(node: t.Node) -> tuple[ValueKind | None, str]:
     match node:
-        case Constant(value):
+        case t.Constant(value):
             return _constant_kind(value), repr(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
-        case Arithmetic():
+        case t.Arithmetic():
             return (ValueKind.NUMBER if _is_numeric(node) else None), "the result of arithmetic"
-        case Sign() | Now():
+        case t.Sign() | t.Now():
             return ValueKind.NUMBER, "a calculated number"
         case _:
             return None, ""

@@ -24,62 +24,62 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headgate.language.tree import And, Compare, CompareOperator, Constant, Field, In, Node, Or, Rules, ValueRules
+from headgate.language import tree as t
 from headgate.message.fields import FieldReference
 from headgate.spark.columns.layout import Cell, Input, names_same, reached, reference_of
 
 _LARGEST_LONG = 2**63 - 1
 _EXACT_IN_DOUBLES = 2**53
 _FLIPPED = {
-    CompareOperator.LESS: CompareOperator.GREATER,
-    CompareOperator.LESS_OR_EQUAL: CompareOperator.GREATER_OR_EQUAL,
-    CompareOperator.GREATER: CompareOperator.LESS,
-    CompareOperator.GREATER_OR_EQUAL: CompareOperator.LESS_OR_EQUAL,
+    t.CompareOperator.LESS: t.CompareOperator.GREATER,
+    t.CompareOperator.LESS_OR_EQUAL: t.CompareOperator.GREATER_OR_EQUAL,
+    t.CompareOperator.GREATER: t.CompareOperator.LESS,
+    t.CompareOperator.GREATER_OR_EQUAL: t.CompareOperator.LESS_OR_EQUAL,
 }
 
 
-def prefilter(tree: Node, inputs: Sequence[Input]) -> Column | None:
+def prefilter(tree: t.Node, inputs: Sequence[Input]) -> Column | None:
     """A condition that holds wherever the bound tree is true; None where nothing plain can be said."""
     match tree:
-        case And(operands):
+        case t.And(operands):
             known = [found for operand in operands if (found := prefilter(operand, inputs)) is not None]
             return reduce(operator_of.and_, known) if known else None
-        case Or(operands):
+        case t.Or(operands):
             sides = [prefilter(operand, inputs) for operand in operands]
             given = [side for side in sides if side is not None]
             return reduce(operator_of.or_, given) if len(given) == len(sides) else None
-        case Compare(operator, Field() as field, Constant(value)):
+        case t.Compare(operator, t.Field() as field, t.Constant(value)):
             return _comparison(operator, field, value, inputs)
-        case Compare(operator, Constant(value), Field() as field):
+        case t.Compare(operator, t.Constant(value), t.Field() as field):
             return _comparison(_FLIPPED.get(operator, operator), field, value, inputs)
-        case In(Field() as field, members, negated=False) if all(isinstance(each, Constant) for each in members):
-            values = [each.value for each in members if isinstance(each, Constant)]
-            equal = [_comparison(CompareOperator.EQUAL, field, value, inputs) for value in values]
+        case t.In(t.Field() as field, members, negated=False) if all(isinstance(each, t.Constant) for each in members):
+            values = [each.value for each in members if isinstance(each, t.Constant)]
+            equal = [_comparison(t.CompareOperator.EQUAL, field, value, inputs) for value in values]
             given = [each for each in equal if each is not None]
             return reduce(operator_of.or_, given) if given and len(given) == len(values) else None
         case _:
             return None
 
 
-def _comparison(operator: CompareOperator, field: Field, value: Any, inputs: Sequence[Input]) -> Column | None:
+def _comparison(operator: t.CompareOperator, field: t.Field, value: Any, inputs: Sequence[Input]) -> Column | None:
     """The condition of `field operator value`; an unknown or failing comparison is not true, so null will do."""
     cell = _only_cell(field.reference, inputs)
-    if cell is None or operator is CompareOperator.NOT_EQUAL:
+    if cell is None or operator is t.CompareOperator.NOT_EQUAL:
         return None
     column = reached(cell.path)
     kind = cell.type
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if isinstance(value, bool) and isinstance(kind, BooleanType):
-        return _ordered(operator, column, F.lit(value)) if operator is CompareOperator.EQUAL else None
+        return _ordered(operator, column, F.lit(value)) if operator is t.CompareOperator.EQUAL else None
     if isinstance(value, bytes) and isinstance(kind, StringType | BinaryType):
         return _octets(operator, column, kind, value, field.rules)
-    if not is_number or field.rules is ValueRules.ROCKETMQ:
+    if not is_number or field.rules is t.ValueRules.ROCKETMQ:
         return None
     if isinstance(kind, IntegralType):
         return _integers(operator, column, value, field.rules)
     if isinstance(kind, DoubleType | FloatType):
         return _floats(operator, column, kind, value, field.rules)
-    if isinstance(kind, TimestampType) and field.rules is ValueRules.RABBITMQ and isinstance(value, int):
+    if isinstance(kind, TimestampType) and field.rules is t.ValueRules.RABBITMQ and isinstance(value, int):
         return _times(operator, column, value)
     return None
 
@@ -94,13 +94,13 @@ def _only_cell(reference: FieldReference, inputs: Sequence[Input]) -> Cell | Non
 
 
 def _octets(
-    operator: CompareOperator, column: Column, kind: StringType | BinaryType, value: bytes, rules: Rules
+    operator: t.CompareOperator, column: Column, kind: StringType | BinaryType, value: bytes, rules: t.Rules
 ) -> Column | None:
     """Order is that of bytes in both only for RabbitMQ, and equality alone for all; collated columns are left out."""
-    if operator is not CompareOperator.EQUAL and rules is not ValueRules.RABBITMQ:
+    if operator is not t.CompareOperator.EQUAL and rules is not t.ValueRules.RABBITMQ:
         return None
     if isinstance(kind, BinaryType):
-        return _ordered(operator, column, F.lit(value)) if rules is ValueRules.RABBITMQ else None
+        return _ordered(operator, column, F.lit(value)) if rules is t.ValueRules.RABBITMQ else None
     if not kind.isUTF8BinaryCollation():
         return None
     try:
@@ -109,14 +109,14 @@ def _octets(
         return None
 
 
-def _integers(operator: CompareOperator, column: Column, value: int | float, rules: Rules) -> Column | None:
+def _integers(operator: t.CompareOperator, column: Column, value: int | float, rules: t.Rules) -> Column | None:
     """Exact bounds: Spark would compare a bigint with a double as doubles. Other languages than RabbitMQ do so too."""
     if isinstance(value, float):
-        if rules is not ValueRules.RABBITMQ or not math.isfinite(value):
+        if rules is not t.ValueRules.RABBITMQ or not math.isfinite(value):
             return None
-        if operator is CompareOperator.EQUAL and not value.is_integer():
+        if operator is t.CompareOperator.EQUAL and not value.is_integer():
             return None
-        up = operator in (CompareOperator.LESS, CompareOperator.GREATER_OR_EQUAL)
+        up = operator in (t.CompareOperator.LESS, t.CompareOperator.GREATER_OR_EQUAL)
         value = math.ceil(value) if up else math.floor(value)
     if not -_LARGEST_LONG <= value <= _LARGEST_LONG:
         return None
@@ -124,45 +124,45 @@ def _integers(operator: CompareOperator, column: Column, value: int | float, rul
 
 
 def _floats(
-    operator: CompareOperator, column: Column, kind: DoubleType | FloatType, value: int | float, rules: Rules
+    operator: t.CompareOperator, column: Column, kind: DoubleType | FloatType, value: int | float, rules: t.Rules
 ) -> Column | None:
     """Equality with zero is left out: files keep statistics and hashes in which zero and minus zero may differ."""
     if abs(value) > _EXACT_IN_DOUBLES and isinstance(value, int):
         return None
-    if isinstance(kind, FloatType) and rules is not ValueRules.RABBITMQ:
+    if isinstance(kind, FloatType) and rules is not t.ValueRules.RABBITMQ:
         return None
-    if operator is CompareOperator.EQUAL and value == 0:
+    if operator is t.CompareOperator.EQUAL and value == 0:
         return None
     return _ordered(operator, column, F.lit(float(value)))
 
 
-def _times(operator: CompareOperator, column: Column, milliseconds: int) -> Column | None:
+def _times(operator: t.CompareOperator, column: Column, milliseconds: int) -> Column | None:
     """A message has milliseconds, cut from Spark's microseconds."""
     if abs(milliseconds) >= _LARGEST_LONG // 1000 - 1:
         return None
     this, following = (F.timestamp_micros(F.lit(ms * 1000).cast("bigint")) for ms in (milliseconds, milliseconds + 1))
     match operator:
-        case CompareOperator.LESS:
+        case t.CompareOperator.LESS:
             return column < this
-        case CompareOperator.LESS_OR_EQUAL:
+        case t.CompareOperator.LESS_OR_EQUAL:
             return column < following
-        case CompareOperator.GREATER:
+        case t.CompareOperator.GREATER:
             return column >= following
-        case CompareOperator.GREATER_OR_EQUAL:
+        case t.CompareOperator.GREATER_OR_EQUAL:
             return column >= this
         case _:
             return (column >= this) & (column < following)
 
 
-def _ordered(operator: CompareOperator, column: Column, value: Column) -> Column:
+def _ordered(operator: t.CompareOperator, column: Column, value: Column) -> Column:
     match operator:
-        case CompareOperator.LESS:
+        case t.CompareOperator.LESS:
             return column < value
-        case CompareOperator.LESS_OR_EQUAL:
+        case t.CompareOperator.LESS_OR_EQUAL:
             return column <= value
-        case CompareOperator.GREATER:
+        case t.CompareOperator.GREATER:
             return column > value
-        case CompareOperator.GREATER_OR_EQUAL:
+        case t.CompareOperator.GREATER_OR_EQUAL:
             return column >= value
         case _:
             # An inferred equality would make Spark evaluate the Python function a second time, with the constant.

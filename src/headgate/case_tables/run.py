@@ -12,23 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
+from headgate.case_tables import rabbitmq
 from headgate.case_tables.bit_maps import KINDS as BIT_MAP_KINDS
 from headgate.case_tables.bit_maps import BitMapCases
-from headgate.case_tables.rabbitmq import (
-    DEFAULT_TABLE_DIALECT,
-    ChunkLayout,
-    Disagreement,
-    MessageTable,
-    MissingMessages,
-    WrongLine,
-    check_chunk_case,
-    check_hash,
-    check_properties,
-    check_sql,
-    field,
-    filter_text,
-    hex_bytes,
-)
 from headgate.case_tables.rocketmq import TAG_KINDS, PropertyMaps, check_expression, check_tags
 from headgate.case_tables.servicebus import check_action, check_copies, check_correlation, check_sql_filter
 from headgate.errors import ConfigError, HeadgateError
@@ -122,21 +108,25 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
         raise ConfigError(f"table {file} cannot be read: {error.strerror}") from error
 
 
-def _read_messages(file: Path, *, optional: bool = False) -> MessageTable:
+def _read_messages(file: Path, *, optional: bool = False) -> rabbitmq.MessageTable:
     """The messages of a file; problems are kept for the cases that need them."""
     if optional and not file.exists():
-        return MessageTable(problem=f"there are no messages: expected the file {file}, or one given by --messages")
+        return rabbitmq.MessageTable(
+            problem=f"there are no messages: expected the file {file}, or one given by --messages"
+        )
     found: dict[int, bytes] = {}
     for number, line in _lines(file):
         try:
             content = json.loads(line)
             if "encoded_hex" in content and "idx" in content:
-                found[field(content, "idx", int)] = hex_bytes(field(content, "encoded_hex", str))
-        except (ValueError, TypeError, WrongLine) as error:
-            return MessageTable(problem=f"line {number} of the messages {file} is wrong: {error}")
+                found[rabbitmq.field(content, "idx", int)] = rabbitmq.hex_bytes(
+                    rabbitmq.field(content, "encoded_hex", str)
+                )
+        except (ValueError, TypeError, rabbitmq.WrongLine) as error:
+            return rabbitmq.MessageTable(problem=f"line {number} of the messages {file} is wrong: {error}")
     if not found:
-        return MessageTable(problem=f"there are no messages in {file}")
-    return MessageTable(tuple(found), EncodedMessages.of(found.values()))
+        return rabbitmq.MessageTable(problem=f"there are no messages in {file}")
+    return rabbitmq.MessageTable(tuple(found), EncodedMessages.of(found.values()))
 
 
 Line: TypeAlias = dict[str, Any]
@@ -146,14 +136,14 @@ class _Run:
     """One file: the chunk layout and messages that its lines build up, and the case that each line is."""
 
     def __init__(
-        self, file: Path, messages: MessageTable, engines: tuple[Engine, ...], dialect: str | None, now_ms: int
+        self, file: Path, messages: rabbitmq.MessageTable, engines: tuple[Engine, ...], dialect: str | None, now_ms: int
     ) -> None:
         self.file = file
         self.messages = messages
         self.engines = engines
         self.dialect = dialect
         self.now_ms = now_ms
-        self.layout = ChunkLayout()
+        self.layout = rabbitmq.ChunkLayout()
         self.bit_maps = BitMapCases()
         self.property_maps = PropertyMaps()
 
@@ -163,14 +153,14 @@ class _Run:
         try:
             content = json.loads(line)
             if not isinstance(content, dict):
-                raise WrongLine(f"found a JSON {type(content).__name__}, expected an object")
-            case_id, text = str(content.get("id", "")), filter_text(content) or text
+                raise rabbitmq.WrongLine(f"found a JSON {type(content).__name__}, expected an object")
+            case_id, text = str(content.get("id", "")), rabbitmq.filter_text(content) or text
             return self._run(content)
-        except Disagreement as wrong:
+        except rabbitmq.Disagreement as wrong:
             return TableFailure(self.file, number, case_id, text, wrong.expected, wrong.got, wrong.engine)
-        except MissingMessages as missing:
+        except rabbitmq.MissingMessages as missing:
             return TableFailure(self.file, number, case_id, text, "messages to decide", str(missing))
-        except WrongLine as wrong:
+        except rabbitmq.WrongLine as wrong:
             return TableFailure(self.file, number, case_id, text, "a case as the formats of tables say", str(wrong))
         except RecursionError:
             return TableFailure(self.file, number, case_id, text, "JSON", "nested too deep")
@@ -195,26 +185,28 @@ class _Run:
                 check_tags(content)
                 return 1
             case "layout":
-                self.layout = ChunkLayout.read(content)
+                self.layout = rabbitmq.ChunkLayout.read(content)
                 return 0
             case "message":
                 self.layout.add_message(content)
                 return 0
             case "case":
-                check_chunk_case(content, self.layout, self.engines, self.dialect or DEFAULT_TABLE_DIALECT, self.now_ms)
+                rabbitmq.check_chunk_case(
+                    content, self.layout, self.engines, self.dialect or rabbitmq.DEFAULT_TABLE_DIALECT, self.now_ms
+                )
                 return 1
         if {"sql", "accepted"} <= keys:
-            return check_sql(content, self.messages, self.engines, self.dialect, self.now_ms)
+            return rabbitmq.check_sql(content, self.messages, self.engines, self.dialect, self.now_ms)
         if {"filters", "accepted"} <= keys:
-            return check_properties(content, self.messages, self.engines, self.dialect, self.now_ms)
+            return rabbitmq.check_properties(content, self.messages, self.engines, self.dialect, self.now_ms)
         if {"encoded_hex", "idx"} <= keys:
             return 0
         if self._run_service_bus(content):
             return 1
         if {"hex", "h", "h_list"} <= keys:
-            check_hash(content)
+            rabbitmq.check_hash(content)
             return 1
-        raise WrongLine(f"no kind of case has the keys {', '.join(sorted(map(str, keys))) or '(none)'}")
+        raise rabbitmq.WrongLine(f"no kind of case has the keys {', '.join(sorted(map(str, keys))) or '(none)'}")
 
     def _run_service_bus(self, content: Line) -> bool:
         """Run a case of Service Bus; False if the line is none."""

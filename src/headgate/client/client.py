@@ -30,21 +30,8 @@ from headgate.language import DEFAULT_DIALECT
 from headgate.log import OffsetKind, OffsetSpecification
 from headgate.log.compression import parse_compression
 from headgate.message import Message
+from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import ResponseCode
-from headgate.protocols.stream.frames import (
-    IDENTITY_STATISTIC,
-    Create,
-    CreateSuperStream,
-    Delete,
-    DeleteSuperStream,
-    Partitions,
-    PartitionsReply,
-    Route,
-    RouteReply,
-    StoreOffset,
-    StreamStats,
-    StreamStatsReply,
-)
 
 T = TypeVar("T")
 
@@ -154,14 +141,14 @@ class Client:
         """
         texts = {key: str(value) for key, value in (arguments or {}).items()}
         try:
-            self._do(lambda connection: connection.request(Create(name, texts), name))
+            self._do(lambda connection: connection.request(f.Create(name, texts), name))
         except ResourceExistsError:
             return False
         return True
 
     def delete_stream(self, name: str) -> None:
         """Delete a stream and all that is in it."""
-        self._do(lambda connection: connection.request(Delete(name), name))
+        self._do(lambda connection: connection.request(f.Delete(name), name))
 
     def create_super_stream(
         self, name: str, keys: Sequence[str], arguments: Mapping[str, object] | None = None
@@ -169,24 +156,24 @@ class Client:
         """Make a super stream with a partition `name-key` for each binding key; gives the names of the partitions."""
         partitions = [f"{name}-{key}" for key in keys]
         texts = {key: str(value) for key, value in (arguments or {}).items()}
-        frame = CreateSuperStream(name, partitions, tuple(keys), texts)
+        frame = f.CreateSuperStream(name, partitions, tuple(keys), texts)
         self._do(lambda connection: connection.request(frame, name))
         return partitions
 
     def delete_super_stream(self, name: str) -> None:
         """Delete a super stream and its partitions."""
-        self._do(lambda connection: connection.request(DeleteSuperStream(name), name))
+        self._do(lambda connection: connection.request(f.DeleteSuperStream(name), name))
 
     def partitions(self, super_stream: str) -> list[str]:
         """The streams that a super stream is made of, in order."""
-        reply = self._do(lambda connection: connection.request(Partitions(super_stream), super_stream))
-        assert isinstance(reply, PartitionsReply)
+        reply = self._do(lambda connection: connection.request(f.Partitions(super_stream), super_stream))
+        assert isinstance(reply, f.PartitionsReply)
         return list(reply.streams)
 
     def route(self, super_stream: str, routing_key: str) -> list[str]:
         """The partitions that are bound with exactly that key."""
-        reply = self._do(lambda connection: connection.request(Route(routing_key, super_stream), super_stream))
-        assert isinstance(reply, RouteReply)
+        reply = self._do(lambda connection: connection.request(f.Route(routing_key, super_stream), super_stream))
+        assert isinstance(reply, f.RouteReply)
         return list(reply.streams)
 
     def has_stream(self, name: str) -> bool:
@@ -210,14 +197,16 @@ class Client:
 
     def statistics(self, stream: str) -> StreamStatistics:
         """Which chunks a stream has."""
-        reply = self._do(lambda connection: connection.request(StreamStats(stream), stream))
-        assert isinstance(reply, StreamStatsReply)
+        reply = self._do(lambda connection: connection.request(f.StreamStats(stream), stream))
+        assert isinstance(reply, f.StreamStatsReply)
         found = dict(reply.statistics)
         first, last, committed = (
             None if found.get(name, -1) < 0 else found[name]
             for name in ("first_chunk_id", "last_chunk_id", "committed_chunk_id")
         )
-        identities = [name.removeprefix(IDENTITY_STATISTIC) for name in found if name.startswith(IDENTITY_STATISTIC)]
+        identities = [
+            name.removeprefix(f.IDENTITY_STATISTIC) for name in found if name.startswith(f.IDENTITY_STATISTIC)
+        ]
         return StreamStatistics(first, last, committed, identities[0] if identities else None)
 
     def resolve_offset(self, stream: str, place: OffsetSpecification) -> int:
@@ -234,7 +223,7 @@ class Client:
 
     def store_offset(self, stream: str, name: str, offset: int) -> None:
         """Keep the offset of the last message that was processed as the bookmark of a name."""
-        self._do(lambda connection: connection.send(StoreOffset(name, stream, offset)))
+        self._do(lambda connection: connection.send(f.StoreOffset(name, stream, offset)))
 
     def query_offset(self, stream: str, name: str) -> int | None:
         """The bookmark of a name; None if there is none."""

@@ -20,25 +20,9 @@ from headgate.log import OffsetSpecification
 from headgate.log.build import FilterValues
 from headgate.message import EncodedMessages
 from headgate.protocols.sasl import Mechanism
+from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.client import ClientConnection, ClientEvent, ClientState, Opened
 from headgate.protocols.stream.codes import Command, ResponseCode, name_of_code
-from headgate.protocols.stream.frames import (
-    Close,
-    Frame,
-    Heartbeat,
-    Metadata,
-    MetadataReply,
-    QueryOffset,
-    QueryOffsetReply,
-    QueryPublisherSequence,
-    QueryPublisherSequenceReply,
-    Reply,
-    Request,
-    ResolveOffsetSpecification,
-    ResolveOffsetSpecificationReply,
-    StreamStats,
-    StreamStatsReply,
-)
 from headgate.protocols.stream.framing import ProtocolViolation
 
 Event: TypeAlias = ClientEvent
@@ -149,19 +133,19 @@ class Connection:
         """Whether the server says what offset a place is."""
         return Command.RESOLVE_OFFSET_SPECIFICATION in self._core.server.versions
 
-    def request(self, frame: Request, subject: str) -> Reply:
+    def request(self, frame: f.Request, subject: str) -> f.Reply:
         """The reply to a request; `subject` is what it is about. Raises the error that a refusal stands for."""
         reply = self._answer_to(self._ask(frame))
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, f.Reply)
         if reply.code != ResponseCode.OK:
             raise refusal(reply.code, subject, server=self.server)
         return reply
 
-    def ask(self, frame: Request) -> int:
+    def ask(self, frame: f.Request) -> int:
         """Send a request without waiting; its reply is among the events, with the correlation id given here."""
         return self._ask(frame)
 
-    def send(self, frame: Frame) -> None:
+    def send(self, frame: f.Frame) -> None:
         """Send a frame that has no reply."""
         self._check()
         self._core.send(frame)
@@ -208,30 +192,30 @@ class Connection:
         self._events.clear()
         return found
 
-    def metadata(self, *streams: str) -> MetadataReply:
+    def metadata(self, *streams: str) -> f.MetadataReply:
         """Which servers have some streams; without a name a Headgate tells all that the user may read."""
-        reply = self._answer_to(self._ask(Metadata(streams)))
-        assert isinstance(reply, MetadataReply)
+        reply = self._answer_to(self._ask(f.Metadata(streams)))
+        assert isinstance(reply, f.MetadataReply)
         return reply
 
     def resolve_offset(self, stream: str, place: OffsetSpecification) -> int:
         """The offset that a place is now."""
-        reply = self.request(ResolveOffsetSpecification(stream, place), stream)
-        if not isinstance(reply, ResolveOffsetSpecificationReply) or reply.offset is None:
+        reply = self.request(f.ResolveOffsetSpecification(stream, place), stream)
+        if not isinstance(reply, f.ResolveOffsetSpecificationReply) or reply.offset is None:
             raise RemoteProtocolError(f"{self.server} resolves an offset without saying one")
         return reply.offset.value
 
     def first_chunk_id(self, stream: str) -> int | None:
         """The first chunk that a stream still has; None while it is empty."""
-        reply = self.request(StreamStats(stream), stream)
-        assert isinstance(reply, StreamStatsReply)
+        reply = self.request(f.StreamStats(stream), stream)
+        assert isinstance(reply, f.StreamStatsReply)
         found = dict(reply.statistics).get("first_chunk_id", -1)
         return None if found < 0 else found
 
     def stored_offset(self, name: str, stream: str) -> int | None:
         """The bookmark of a name; None if there is none."""
-        reply = self._answer_to(self._ask(QueryOffset(name, stream)))
-        assert isinstance(reply, QueryOffsetReply)
+        reply = self._answer_to(self._ask(f.QueryOffset(name, stream)))
+        assert isinstance(reply, f.QueryOffsetReply)
         if reply.code == ResponseCode.NO_OFFSET:
             return None
         if reply.code != ResponseCode.OK:
@@ -240,8 +224,8 @@ class Connection:
 
     def last_sequence(self, name: str, stream: str) -> int:
         """The highest publishing id of a name; 0 for none."""
-        reply = self.request(QueryPublisherSequence(name, stream), stream)
-        assert isinstance(reply, QueryPublisherSequenceReply)
+        reply = self.request(f.QueryPublisherSequence(name, stream), stream)
+        assert isinstance(reply, f.QueryPublisherSequenceReply)
         return reply.sequence
 
     @property
@@ -280,18 +264,18 @@ class Connection:
             self._broken = ConnectionLostError("the connection was closed on this side", server=self.server)
             self._socket.close()
 
-    def _ask(self, frame: Request) -> int:
+    def _ask(self, frame: f.Request) -> int:
         self._check()
         correlation_id = self._core.request(frame)
         self._write(self._core.take_output())
         return correlation_id
 
-    def _answer_to(self, correlation_id: int) -> Frame:
+    def _answer_to(self, correlation_id: int) -> f.Frame:
         until = time.monotonic() + self._timeout_s
         while True:
-            found: Frame | None = None
+            found: f.Frame | None = None
             for event in self._receive(max(0.0, until - time.monotonic())):
-                if isinstance(event, Reply | MetadataReply) and event.correlation_id == correlation_id:
+                if isinstance(event, f.Reply | f.MetadataReply) and event.correlation_id == correlation_id:
                     found = event
                 else:
                     self._events.append(event)
@@ -316,9 +300,9 @@ class Connection:
         for event in events:
             if isinstance(event, ProtocolViolation):
                 raise self._refused(event.error)
-            if isinstance(event, Close):
+            if isinstance(event, f.Close):
                 raise self._closed(event)
-        return [event for event in events if not isinstance(event, Heartbeat)]
+        return [event for event in events if not isinstance(event, f.Heartbeat)]
 
     def _is_readable(self, timeout_s: float | None) -> bool:
         pending = getattr(self._socket, "pending", None)
@@ -326,7 +310,7 @@ class Connection:
             return True
         return bool(self._poll.poll(None if timeout_s is None else 1000 * timeout_s))
 
-    def _closed(self, event: Close) -> HeadgateError:
+    def _closed(self, event: f.Close) -> HeadgateError:
         """The error for a Close: one that says what this side did wrong is not worth another attempt."""
         lost = self._lost(f"the server closed the connection: {event.reason} ({name_of_code(event.closing_code)})")
         if event.closing_code in (ResponseCode.UNKNOWN_FRAME, ResponseCode.FRAME_TOO_LARGE):
@@ -358,7 +342,7 @@ class Connection:
         if now - max(self._received_at, self._waiting_since) > 2 * beat_s:
             raise self._lost(f"no word from the server for {2 * beat_s} s")
         if now - self._sent_at >= beat_s / 2:
-            self.send(Heartbeat())
+            self.send(f.Heartbeat())
         due_s = beat_s / 2
         return due_s if timeout_s is None else min(due_s, timeout_s)
 

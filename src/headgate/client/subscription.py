@@ -14,20 +14,9 @@ from headgate.client.retry import Losses, Retry
 from headgate.errors import ConfigError, ConnectionLostError, UnsupportedError
 from headgate.log import OffsetKind, OffsetSpecification
 from headgate.log.format import CHUNK_HEADER_BYTES
+from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import name_of_code
 from headgate.protocols.stream.delivery import Deliver
-from headgate.protocols.stream.frames import (
-    ConsumerUpdate,
-    ConsumerUpdateReply,
-    Credit,
-    CreditReply,
-    MetadataUpdate,
-    StoreOffset,
-    StreamStats,
-    StreamStatsReply,
-    Subscribe,
-    Unsubscribe,
-)
 from headgate.scan import OffsetRange, ScanBatch, ScanCounters, ScanRequest
 
 if TYPE_CHECKING:
@@ -192,7 +181,7 @@ class Subscription:
         """Keep an offset as the bookmark of the subscription's name; nothing says that it has arrived."""
         if self.options.name is None:
             raise ConfigError("a consumer without a name has no bookmark")
-        self._open_connection().send(StoreOffset(self.options.name, self.options.stream, offset))
+        self._open_connection().send(f.StoreOffset(self.options.name, self.options.stream, offset))
 
     def close(self) -> None:
         """End the subscription and give the connection back."""
@@ -201,7 +190,7 @@ class Subscription:
         try:
             # On a connection that is lost there is nothing to end.
             with contextlib.suppress(ConnectionLostError):
-                self._connection.request(Unsubscribe(self._id), self.options.stream)
+                self._connection.request(f.Unsubscribe(self._id), self.options.stream)
                 connection, self._connection = self._connection, None
                 self._release(connection)
         finally:
@@ -244,7 +233,7 @@ class Subscription:
         # Chunks of a subscription that this connection had before do not count for this one.
         self._id = connection.uses % 256
         connection.uses += 1
-        connection.request(Subscribe(self._id, options.stream, start, options.credit, properties), options.stream)
+        connection.request(f.Subscribe(self._id, options.stream, start, options.credit, properties), options.stream)
         if options.stop is not None and self._reader.position is None:
             self.first_chunk_id = connection.first_chunk_id(options.stream)
 
@@ -293,7 +282,7 @@ class Subscription:
         self._losses.received()
         with contextlib.suppress(ConnectionLostError):
             # What was received counts all the same; the next wait finds the connection broken and makes it again.
-            self._open_connection().send(Credit(self._id, len(chunks)))
+            self._open_connection().send(f.Credit(self._id, len(chunks)))
         return chunks
 
     def _guarded(self, timeout_s: float | None) -> None:
@@ -323,7 +312,7 @@ class Subscription:
         if options.stop is None or not options.stop_is_written or connection.is_headgate or self._question is not None:
             return
         self._since_question = 0
-        self._question = connection.ask(StreamStats(options.stream))
+        self._question = connection.ask(f.StreamStats(options.stream))
 
     def _handle(self, event: Event, connection: Connection) -> None:
         if isinstance(event, Deliver):
@@ -334,19 +323,19 @@ class Subscription:
                 self._chunks.append(event.chunk)
             else:
                 self._behind_end = True
-        elif isinstance(event, StreamStatsReply) and event.correlation_id == self._question:
+        elif isinstance(event, f.StreamStatsReply) and event.correlation_id == self._question:
             self._question = None
             self._behind_end = self._since_question == 0
-        elif isinstance(event, ConsumerUpdate):
+        elif isinstance(event, f.ConsumerUpdate):
             self._set_active(event, connection)
-        elif isinstance(event, MetadataUpdate) and event.stream == self.options.stream:
+        elif isinstance(event, f.MetadataUpdate) and event.stream == self.options.stream:
             raise ConnectionLostError(
                 f"stream {event.stream!r} was deleted or moved, or cannot be read", server=connection.server
             )
-        elif isinstance(event, CreditReply) and self.is_active:
+        elif isinstance(event, f.CreditReply) and self.is_active:
             raise ConnectionLostError(f"credit refused: {name_of_code(event.code)}", server=connection.server)
 
-    def _set_active(self, update: ConsumerUpdate, connection: Connection) -> None:
+    def _set_active(self, update: f.ConsumerUpdate, connection: Connection) -> None:
         """Answer where to go on: behind the bookmark of the group, else where this member was, else at the start."""
         self.is_active = bool(update.active)
         start = None
@@ -359,6 +348,6 @@ class Subscription:
         else:
             # The next active member begins behind the bookmark, so it reads these again.
             self._chunks.clear()
-        connection.send(ConsumerUpdateReply(offset=start, correlation_id=update.correlation_id))
+        connection.send(f.ConsumerUpdateReply(offset=start, correlation_id=update.correlation_id))
         if self.on_active is not None:
             self.on_active(self.is_active)

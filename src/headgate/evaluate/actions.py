@@ -12,22 +12,10 @@ from headgate.errors import MessageError
 from headgate.evaluate.reference import evaluate
 from headgate.evaluate.verdict import EvaluationFailed
 from headgate.language import tree as t
+from headgate.language.servicebus import values as v
 from headgate.language.servicebus.actions import RemoveProperty, Statement, Target, parse_action
 from headgate.language.servicebus.limits import DEFAULT_LIMITS, Limits
 from headgate.language.servicebus.system_properties import SystemProperty, SystemType
-from headgate.language.servicebus.values import (
-    DATE_TIME_OFFSET,
-    TICKS_PER_MS,
-    ValueKind,
-    date_time,
-    described_as,
-    kind_of,
-    new_id,
-    text_of,
-    ticks_of,
-    typed_value,
-    value_of,
-)
 from headgate.language.values import Value
 from headgate.message import AmqpType, AmqpValue, Message, Section, encode_value
 from headgate.message.decimals import decimal_of
@@ -120,14 +108,14 @@ class Action:
         if value is None:
             return None
         name = target.names[0]
-        kind = kind_of(value)
+        kind = v.kind_of(value)
         match target.type:
             case SystemType.TEXT | SystemType.IDENTIFIER:
-                return self._system_text(target, text_of(value))
-            case SystemType.TIME_SPAN if kind is ValueKind.TIME_SPAN:
-                return _milliseconds(name, ticks_of(value))
-            case SystemType.DATE_TIME if kind is ValueKind.DATE_TIME:
-                return AmqpValue(AmqpType.TIMESTAMP, ticks_of(value) // TICKS_PER_MS)
+                return self._system_text(target, v.text_of(value))
+            case SystemType.TIME_SPAN if kind is v.ValueKind.TIME_SPAN:
+                return _milliseconds(name, v.ticks_of(value))
+            case SystemType.DATE_TIME if kind is v.ValueKind.DATE_TIME:
+                return AmqpValue(AmqpType.TIMESTAMP, v.ticks_of(value) // v.TICKS_PER_MS)
             case SystemType.BOOLEAN if isinstance(value, bool):
                 return AmqpValue(AmqpType.BOOLEAN, value)
             case _:
@@ -208,7 +196,7 @@ def _with_new_ids(tree: t.Node, identity: bytes) -> t.Node:
     if not any(isinstance(node, t.NewId) for node in t.walk(tree)):
         return tree
     return t.with_leaves(
-        tree, lambda leaf: t.Constant(new_id(identity, leaf.occurrence)) if isinstance(leaf, t.NewId) else leaf
+        tree, lambda leaf: t.Constant(v.new_id(identity, leaf.occurrence)) if isinstance(leaf, t.NewId) else leaf
     )
 
 
@@ -216,7 +204,7 @@ def _milliseconds(name: str, ticks: int) -> AmqpValue:
     """A time to live: at least a millisecond; what does not fit is the longest there is, which is about 50 days."""
     if ticks <= 0:
         raise EvaluationFailed(f"sys.{name} is a time span above zero")
-    return AmqpValue(AmqpType.UINT, min(max(ticks // TICKS_PER_MS, 1), _MAX_TTL_MS))
+    return AmqpValue(AmqpType.UINT, min(max(ticks // v.TICKS_PER_MS, 1), _MAX_TTL_MS))
 
 
 def _property_value(tree: t.Node, value: Value, message: Message, now_ms: int) -> AmqpValue:
@@ -226,9 +214,9 @@ def _property_value(tree: t.Node, value: Value, message: Message, now_ms: int) -
     if reference is not None:
         typed = message.whole_value(reference)
     if typed is None:
-        typed = typed_value(value)
-    seen = value_of(typed)
-    if seen is not None and kind_of(seen) is ValueKind.OTHER:
+        typed = v.typed_value(value)
+    seen = v.value_of(typed)
+    if seen is not None and v.kind_of(seen) is v.ValueKind.OTHER:
         raise EvaluationFailed(f"no property can hold a {typed.type.value}")
     return typed
 
@@ -270,8 +258,8 @@ def _converted(value: AmqpValue, existing: AmqpValue | None) -> AmqpValue:
     if existing is None:
         return value
     wanted = existing.type
-    if value.type is AmqpType.TIMESTAMP and described_as(existing) == DATE_TIME_OFFSET:
-        return date_time(ticks_of(value), with_offset=True)
+    if value.type is AmqpType.TIMESTAMP and v.described_as(existing) == v.DATE_TIME_OFFSET:
+        return v.date_time(v.ticks_of(value), with_offset=True)
     if wanted not in _IMPLICIT.get(value.type, frozenset()):
         return value
     if wanted in DECIMAL_SIZES:

@@ -47,26 +47,12 @@ from headgate.errors import (
 )
 from headgate.log.inspect import stream_info
 from headgate.protocols.sasl import Plain
+from headgate.server import listings as lists
 from headgate.server.connections import ip_address
 from headgate.server.console import console_routes
 from headgate.server.context import ServerContext
 from headgate.server.definitions import ADMINISTRATOR
 from headgate.server.driver import Driver
-from headgate.server.listings import (
-    UserChange,
-    change_user,
-    connection_rows,
-    consumer_rows,
-    count_messages,
-    may_read,
-    offset_rows,
-    open_streams,
-    overview_row,
-    stream_detail,
-    stream_rows,
-    user_rows,
-    users_of,
-)
 from headgate.server.metrics import metrics_text
 from headgate.server.settings import Tls
 from headgate.server.transport import Peer
@@ -253,21 +239,21 @@ class _Site:
         return Response(metrics_text(self._context, per_object=True), media_type=_METRICS_TYPE)
 
     async def _overview(self, _request: Request, user: str) -> Response:
-        return _json(overview_row(self._context, user))
+        return _json(lists.overview_row(self._context, user))
 
     async def _streams(self, _request: Request, user: str) -> Response:
         await self._count()
-        return _json(list(stream_rows(self._context.broker, user)))
+        return _json(list(lists.stream_rows(self._context.broker, user)))
 
     async def _stream(self, request: Request, user: str) -> Response:
         broker, name = self._context.broker, request.path_params["name"]
-        if not may_read(broker.users, user, name):
+        if not lists.may_read(broker.users, user, name):
             raise _RefusedError(403, f"user {user!r} may not read stream {name!r}")
         stream = broker.catalogue.get(name)
         # In a thread: it looks at the header of every chunk.
         with stream.guarded():
             info = await asyncio.to_thread(stream_info, stream.stream)
-        return _json(stream_detail(broker, stream, info))
+        return _json(lists.stream_detail(broker, stream, info))
 
     async def _delete_stream(self, request: Request, user: str) -> Response:
         broker, name = self._context.broker, request.path_params["name"]
@@ -285,32 +271,32 @@ class _Site:
                 raise _RefusedError(409, str(error)) from error
             broker.delete_damaged_stream(name)
             return _json({"messages": None})
-        used_by = users_of(broker, stream)
+        used_by = lists.users_of(broker, stream)
         if used_by and not is_forced:
             raise _RefusedError(409, f"stream {name!r} is in use by {', '.join(used_by)}")
         return _json({"messages": broker.delete_stream(stream)})
 
     async def _consumers(self, _request: Request, user: str) -> Response:
         await self._count()
-        return _json(list(consumer_rows(self._context.broker, user)))
+        return _json(list(lists.consumer_rows(self._context.broker, user)))
 
     async def _offsets(self, _request: Request, user: str) -> Response:
         await self._count()
-        return _json(list(offset_rows(self._context.broker, user)))
+        return _json(list(lists.offset_rows(self._context.broker, user)))
 
     async def _connections(self, _request: Request, user: str) -> Response:
-        return _json(list(connection_rows(self._context.connections, self._context.broker, user)))
+        return _json(list(lists.connection_rows(self._context.connections, self._context.broker, user)))
 
     async def _users(self, _request: Request, user: str) -> Response:
         self._check_administrator(user)
-        return _json(list(user_rows(self._context.broker.users)))
+        return _json(list(lists.user_rows(self._context.broker.users)))
 
     async def _put_user(self, request: Request, user: str) -> Response:
         self._check_administrator(user)
         users = self._context.broker.users
         name = request.path_params["name"]
         change = await _body(request)
-        is_new = change_user(users, name, change)
+        is_new = lists.change_user(users, name, change)
         return _json({"name": name}, 201 if is_new else 200)
 
     async def _delete_user(self, request: Request, user: str) -> Response:
@@ -324,7 +310,7 @@ class _Site:
         Later a count reads what was written since.
         """
         if not self._has_counted:
-            await asyncio.to_thread(count_messages, list(open_streams(self._context.broker)))
+            await asyncio.to_thread(lists.count_messages, list(lists.open_streams(self._context.broker)))
             self._has_counted = True
 
     def _check_administrator(self, user: str) -> None:
@@ -399,14 +385,14 @@ def _peer(request: Request) -> Peer:
     return Peer(str(address), client.port, is_loopback=address.is_loopback)
 
 
-async def _body(request: Request) -> UserChange:
+async def _body(request: Request) -> lists.UserChange:
     data = b""
     async for piece in request.stream():
         data += piece
         if len(data) > _BODY_BYTES:
             raise _RefusedError(413, f"the body is longer than {_BODY_BYTES} bytes")
     try:
-        return msgspec.json.decode(data, type=UserChange)
+        return msgspec.json.decode(data, type=lists.UserChange)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _RefusedError(400, f"the body: {error}") from error
 

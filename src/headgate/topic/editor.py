@@ -28,35 +28,12 @@ from headgate.log.root import list_streams, stream_folder, stream_names
 from headgate.log.settings import StreamArguments
 from headgate.log.stream import Stream
 from headgate.log.writer import Writer
+from headgate.topic import model
+from headgate.topic import record as r
 from headgate.topic.forwarding import check_no_loop, forward_targets, target_not_found
 from headgate.topic.history import RuleHistory
 from headgate.topic.journal import JOURNAL_NAME, JournalEnd, append_line, read_lines, write_head
 from headgate.topic.limits import DEFAULT_LIMITS, TopicLimits
-from headgate.topic.model import (
-    Subscription,
-    Topic,
-    TopicCounts,
-    already_exists,
-    check_compiles,
-    check_growth,
-    check_rule_name,
-    check_subscription,
-    check_topic_name,
-    folded,
-    second_fall_through,
-)
-from headgate.topic.record import (
-    AddRule,
-    Change,
-    ChangeLimits,
-    ChangeSubscription,
-    CreateSubscription,
-    Head,
-    Record,
-    RemoveRule,
-    RemoveSubscription,
-    ReplaceRule,
-)
 from headgate.topic.rule import Rule
 
 _REWRITE_AFTER = 1000
@@ -109,7 +86,7 @@ class TopicEditor:
         return self._history
 
     @property
-    def topic(self) -> Topic:
+    def topic(self) -> model.Topic:
         """The topic as it is for the messages to come."""
         return self._history.current
 
@@ -125,41 +102,41 @@ class TopicEditor:
 
     # changes
 
-    def create_subscription(self, subscription: Subscription, *, now_ms: int) -> int:
+    def create_subscription(self, subscription: model.Subscription, *, now_ms: int) -> int:
         """Add a subscription with its rules; the offset from which it gets messages. Raises RuleError and its kinds."""
         return self.apply(_creation(subscription), now_ms=now_ms)
 
-    def change_subscription(self, subscription: Subscription, *, now_ms: int) -> int:
+    def change_subscription(self, subscription: model.Subscription, *, now_ms: int) -> int:
         """Give a subscription other properties; its rules stay, whatever `subscription` says of them."""
-        return self.apply([_properties(subscription, ChangeSubscription)], now_ms=now_ms)
+        return self.apply([_properties(subscription, r.ChangeSubscription)], now_ms=now_ms)
 
     def remove_subscription(self, name: str, *, now_ms: int) -> int:
         """Remove a subscription and its rules."""
-        return self.apply([RemoveSubscription(name)], now_ms=now_ms)
+        return self.apply([r.RemoveSubscription(name)], now_ms=now_ms)
 
     def add_rule(self, subscription: str, rule: Rule, *, now_ms: int) -> int:
         """Add a rule; the offset from which it is in force. Raises RuleExistsError, RuleNotFoundError, RuleError."""
-        return self.apply([AddRule(subscription, rule.definition)], now_ms=now_ms)
+        return self.apply([r.AddRule(subscription, rule.definition)], now_ms=now_ms)
 
     def replace_rule(self, subscription: str, rule: Rule, *, now_ms: int) -> int:
         """Replace filter and action of the rule of that name; no message is lost or doubled between old and new."""
-        return self.apply([ReplaceRule(subscription, rule.definition)], now_ms=now_ms)
+        return self.apply([r.ReplaceRule(subscription, rule.definition)], now_ms=now_ms)
 
     def remove_rule(self, subscription: str, name: str, *, now_ms: int) -> int:
         """Remove a rule."""
-        return self.apply([RemoveRule(subscription, name)], now_ms=now_ms)
+        return self.apply([r.RemoveRule(subscription, name)], now_ms=now_ms)
 
     def change_limits(self, limits: TopicLimits, *, now_ms: int) -> int:
         """Give the topic other limits; what is there stays."""
-        return self.apply([ChangeLimits(limits)], now_ms=now_ms)
+        return self.apply([r.ChangeLimits(limits)], now_ms=now_ms)
 
     def declare(
         self,
-        topic: Topic,
+        topic: model.Topic,
         *,
         now_ms: int,
         in_force_from: int | None = None,
-        planned: Mapping[str, Topic] | None = None,
+        planned: Mapping[str, model.Topic] | None = None,
     ) -> int | None:
         """Make the topic what `topic` says, in one change; the offset of it, None if it is so already.
 
@@ -174,11 +151,11 @@ class TopicEditor:
 
     def apply(
         self,
-        changes: Sequence[Change],
+        changes: Sequence[r.Change],
         *,
         now_ms: int,
         in_force_from: int | None = None,
-        planned: Mapping[str, Topic] | None = None,
+        planned: Mapping[str, model.Topic] | None = None,
     ) -> int:
         """Make changes that are in force together; the offset from which they are.
 
@@ -199,8 +176,8 @@ class TopicEditor:
             for change in changes:
                 self._check(change, planned or {})
                 self._history.apply_change(change, offset, now_ms)
-            check_growth(before, self._counts(), self._history.limits, self._history.topic_name)
-            self._commit(Record(offset, now_ms, tuple(changes)))
+            model.check_growth(before, self._counts(), self._history.limits, self._history.topic_name)
+            self._commit(r.Record(offset, now_ms, tuple(changes)))
         except BaseException:
             self._load()
             raise
@@ -212,22 +189,22 @@ class TopicEditor:
 
     # inside
 
-    def _check(self, change: Change, planned: Mapping[str, Topic]) -> None:
+    def _check(self, change: r.Change, planned: Mapping[str, model.Topic]) -> None:
         history = self._history
         match change:
-            case ChangeLimits():
+            case r.ChangeLimits():
                 change.limits.check()
-            case CreateSubscription() | ChangeSubscription():
+            case r.CreateSubscription() | r.ChangeSubscription():
                 self._check_subscription(change, planned)
-            case RemoveSubscription():
+            case r.RemoveSubscription():
                 history.subscription(change.name)
-            case AddRule() | ReplaceRule():
+            case r.AddRule() | r.ReplaceRule():
                 subscription = history.subscription(change.subscription)
-                if isinstance(change, ReplaceRule):
+                if isinstance(change, r.ReplaceRule):
                     history.rule(subscription.name, change.rule.name)
                 elif history.has_rule(subscription.name, change.rule.name):
                     there = history.rule(subscription.name, change.rule.name).rule.name
-                    raise already_exists(change.rule.name, there, history.topic_name, subscription.name)
+                    raise model.already_exists(change.rule.name, there, history.topic_name, subscription.name)
                 if subscription.fall_through:
                     raise RuleError(
                         "a fall-through subscription gets what no other one took and has no rules",
@@ -235,59 +212,59 @@ class TopicEditor:
                         subscription=subscription.name,
                         rule=change.rule.name,
                     )
-                check_rule_name(change.rule.name, history.topic_name, subscription.name, history.limits)
-                check_compiles(Rule.of(change.rule), history.topic_name, subscription.name, history.limits)
-            case RemoveRule():
+                model.check_rule_name(change.rule.name, history.topic_name, subscription.name, history.limits)
+                model.check_compiles(Rule.of(change.rule), history.topic_name, subscription.name, history.limits)
+            case r.RemoveRule():
                 history.rule(change.subscription, change.rule)
 
     def _check_subscription(
-        self, change: CreateSubscription | ChangeSubscription, planned: Mapping[str, Topic]
+        self, change: r.CreateSubscription | r.ChangeSubscription, planned: Mapping[str, model.Topic]
     ) -> None:
         history, topic = self._history, self._history.topic_name
         rules: tuple[Rule, ...] = ()
-        if isinstance(change, ChangeSubscription):
+        if isinstance(change, r.ChangeSubscription):
             history.subscription(change.name)
             rules = (
                 tuple(Rule.of(version.rule) for version in history.rules(change.name)) if change.fall_through else ()
             )
         elif history.has_subscription(change.name):
-            raise already_exists(change.name, history.subscription(change.name).name, topic, None)
+            raise model.already_exists(change.name, history.subscription(change.name).name, topic, None)
         wanted = _subscription(change, rules)
-        check_subscription(wanted, topic, history.limits)
+        model.check_subscription(wanted, topic, history.limits)
         first = next(
             (
                 each
                 for each in history.subscriptions()
-                if each.fall_through and folded(each.name) != folded(change.name)
+                if each.fall_through and model.folded(each.name) != model.folded(change.name)
             ),
             None,
         )
         if change.fall_through and first is not None:
-            raise second_fall_through(topic, change.name, first.name)
+            raise model.second_fall_through(topic, change.name, first.name)
         if change.forward_to is not None:
             self._check_forwarding(wanted, change.forward_to, planned)
 
-    def _check_forwarding(self, wanted: Subscription, target: str, planned: Mapping[str, Topic]) -> None:
+    def _check_forwarding(self, wanted: model.Subscription, target: str, planned: Mapping[str, model.Topic]) -> None:
         root = root_of(self._writer.stream.path.resolve())
 
-        def find(name: str) -> Topic | None:
+        def find(name: str) -> model.Topic | None:
             return planned.get(name) or _topic_of(root, name)
 
         name = self._history.topic_name
         if find(target) is None:
             raise target_not_found(name, wanted.name, target)
         others = [
-            Subscription(each.name, (), forward_to=each.forward_to)
+            model.Subscription(each.name, (), forward_to=each.forward_to)
             for each in self._history.subscriptions()
-            if folded(each.name) != folded(wanted.name)
+            if model.folded(each.name) != model.folded(wanted.name)
         ]
-        check_no_loop(Topic(name, (wanted, *others)), find)
+        check_no_loop(model.Topic(name, (wanted, *others)), find)
 
-    def _counts(self) -> TopicCounts:
+    def _counts(self) -> model.TopicCounts:
         filters = self._history.counts
-        return TopicCounts(len(self._history.subscriptions()), filters.sql, filters.correlation)
+        return model.TopicCounts(len(self._history.subscriptions()), filters.sql, filters.correlation)
 
-    def _commit(self, record: Record) -> None:
+    def _commit(self, record: r.Record) -> None:
         """Put a change that the history has taken over on disk."""
         # No message below the offset of the change may be lost by a power failure that the change survives.
         self._writer.sync()
@@ -324,7 +301,7 @@ def create_topic(
     Raises RuleExistsError if it is a topic already, RuleError for its name, ConfigError, LogError.
     """
     limits.check()
-    check_topic_name(name, limits)
+    model.check_topic_name(name, limits)
     folder = stream_folder(root, name)
     try:
         stream = Stream.open(folder)
@@ -333,7 +310,7 @@ def create_topic(
     with Writer.open(stream, now_ms=now_ms, wait=wait):
         if read_lines(folder / JOURNAL_NAME) is not None:
             raise RuleExistsError("there is a topic of that name already", topic=name)
-        head = Head(topic=name, created_ms=now_ms, limits=limits)
+        head = r.Head(topic=name, created_ms=now_ms, limits=limits)
         write_head(folder / JOURNAL_NAME, msgspec.json.encode(head))
     return stream
 
@@ -368,7 +345,7 @@ def topic_stream(root: str | Path, name: str) -> Stream:
     return stream
 
 
-def _topic_of(root: Path, name: str) -> Topic | None:
+def _topic_of(root: Path, name: str) -> model.Topic | None:
     try:
         history = RuleHistory.find(Stream.open(stream_folder(root, name)))
     except StreamNotFoundError:
@@ -376,8 +353,8 @@ def _topic_of(root: Path, name: str) -> Topic | None:
     return None if history is None else history.current
 
 
-def _subscription(change: CreateSubscription | ChangeSubscription, rules: tuple[Rule, ...]) -> Subscription:
-    return Subscription(
+def _subscription(change: r.CreateSubscription | r.ChangeSubscription, rules: tuple[Rule, ...]) -> model.Subscription:
+    return model.Subscription(
         change.name,
         rules,
         fall_through=change.fall_through,
@@ -386,10 +363,10 @@ def _subscription(change: CreateSubscription | ChangeSubscription, rules: tuple[
     )
 
 
-_Properties = TypeVar("_Properties", CreateSubscription, ChangeSubscription)
+_Properties = TypeVar("_Properties", r.CreateSubscription, r.ChangeSubscription)
 
 
-def _properties(subscription: Subscription, kind: type[_Properties]) -> _Properties:
+def _properties(subscription: model.Subscription, kind: type[_Properties]) -> _Properties:
     return kind(
         subscription.name,
         fall_through=subscription.fall_through,
@@ -398,41 +375,41 @@ def _properties(subscription: Subscription, kind: type[_Properties]) -> _Propert
     )
 
 
-def _creation(subscription: Subscription) -> list[Change]:
-    rules = (AddRule(subscription.name, rule.definition) for rule in subscription.rules)
-    return [_properties(subscription, CreateSubscription), *rules]
+def _creation(subscription: model.Subscription) -> list[r.Change]:
+    rules = (r.AddRule(subscription.name, rule.definition) for rule in subscription.rules)
+    return [_properties(subscription, r.CreateSubscription), *rules]
 
 
-def _differences(history: RuleHistory, wanted: Topic) -> Iterator[Change]:
+def _differences(history: RuleHistory, wanted: model.Topic) -> Iterator[r.Change]:
     """The changes that make a topic what is wanted; what goes goes first, so that limits and names are free."""
-    names = {folded(subscription.name) for subscription in wanted.subscriptions}
+    names = {model.folded(subscription.name) for subscription in wanted.subscriptions}
     if history.limits != wanted.limits:
-        yield ChangeLimits(wanted.limits)
+        yield r.ChangeLimits(wanted.limits)
     for version in history.subscriptions():
-        if folded(version.name) not in names:
-            yield RemoveSubscription(version.name)
+        if model.folded(version.name) not in names:
+            yield r.RemoveSubscription(version.name)
     existing = [each for each in wanted.subscriptions if history.has_subscription(each.name)]
     for subscription in existing:
-        kept = {folded(rule.name) for rule in subscription.rules}
+        kept = {model.folded(rule.name) for rule in subscription.rules}
         for rule in history.rules(subscription.name):
-            if folded(rule.rule.name) not in kept:
-                yield RemoveRule(subscription.name, rule.rule.name)
+            if model.folded(rule.rule.name) not in kept:
+                yield r.RemoveRule(subscription.name, rule.rule.name)
     # The fall-through is handed over: it is given up before another subscription takes it.
     for subscription in sorted(existing, key=lambda each: each.fall_through):
-        change = _properties(subscription, ChangeSubscription)
+        change = _properties(subscription, r.ChangeSubscription)
         version = history.subscription(subscription.name)
-        if change != ChangeSubscription(
+        if change != r.ChangeSubscription(
             version.name, version.fall_through, version.dead_letter_on_errors, version.forward_to
         ):
             yield change
     for subscription in existing:
-        there = {folded(version.rule.name): version.rule for version in history.rules(subscription.name)}
+        there = {model.folded(version.rule.name): version.rule for version in history.rules(subscription.name)}
         for wanted_rule in subscription.rules:
-            before = there.get(folded(wanted_rule.name))
+            before = there.get(model.folded(wanted_rule.name))
             if before is None:
-                yield AddRule(subscription.name, wanted_rule.definition)
+                yield r.AddRule(subscription.name, wanted_rule.definition)
             elif before != wanted_rule.definition:
-                yield ReplaceRule(subscription.name, wanted_rule.definition)
+                yield r.ReplaceRule(subscription.name, wanted_rule.definition)
     for subscription in wanted.subscriptions:
         if not history.has_subscription(subscription.name):
             yield from _creation(subscription)

@@ -19,24 +19,9 @@ import msgspec
 from headgate.errors import LogError, OffsetOutOfRangeError, RuleNotFoundError
 from headgate.language.servicebus.limits import Limits
 from headgate.log.stream import Stream
+from headgate.topic import record as r
 from headgate.topic.journal import JOURNAL_NAME, read_lines
 from headgate.topic.model import FilterCounts, Subscription, Topic, folded
-from headgate.topic.record import (
-    HISTORY_FORMAT,
-    AddRule,
-    Change,
-    ChangeLimits,
-    ChangeSubscription,
-    CreateSubscription,
-    EarlierLimits,
-    Head,
-    Record,
-    RemoveRule,
-    RemoveSubscription,
-    ReplaceRule,
-    RuleVersion,
-    SubscriptionVersion,
-)
 from headgate.topic.rule import Rule, RuleDefinition
 
 _Line = TypeVar("_Line")
@@ -53,8 +38,8 @@ class RulesInForce:
 
 @dataclass(slots=True)
 class _OpenSubscription:
-    version: SubscriptionVersion
-    rules: dict[str, RuleVersion]
+    version: r.SubscriptionVersion
+    rules: dict[str, r.RuleVersion]
 
 
 class RuleHistory:
@@ -80,7 +65,7 @@ class RuleHistory:
         "topic_name",
     )
 
-    def __init__(self, head: Head, path: Path) -> None:
+    def __init__(self, head: r.Head, path: Path) -> None:
         self.path = path
         self.topic_name = head.topic
         self.created_ms = head.created_ms
@@ -91,10 +76,10 @@ class RuleHistory:
         self.changes_since_head = 0
         self.counts = FilterCounts()
         self._open: dict[str, _OpenSubscription] = {}
-        self._closed_subscriptions: list[SubscriptionVersion] = []
-        self._closed_rules: list[RuleVersion] = []
+        self._closed_subscriptions: list[r.SubscriptionVersion] = []
+        self._closed_rules: list[r.RuleVersion] = []
         self._compiled: dict[Limits, dict[tuple[int, int, int], Rule]] = {}
-        versions: list[SubscriptionVersion | RuleVersion] = [*head.subscriptions, *head.rules]
+        versions: list[r.SubscriptionVersion | r.RuleVersion] = [*head.subscriptions, *head.rules]
         starts = {version.from_offset for version in versions}
         ends = {version.to_offset for version in versions if version.to_offset is not None}
         self._boundaries = sorted(starts | ends | {each.to_offset for each in head.earlier_limits})
@@ -134,15 +119,15 @@ class RuleHistory:
         """The history that a head and the changes behind it make; raises LogError where they do not fit."""
         history = RuleHistory(_decoded_head(lines[0], path), path)
         for line in lines[1:]:
-            history.apply(_decoded(line, Record, path))
+            history.apply(_decoded(line, r.Record, path))
         return history
 
-    def head(self, *, pruned_below: int) -> Head:
+    def head(self, *, pruned_below: int) -> r.Head:
         """This history as one line, without versions that ended at or below an offset."""
         below = max(pruned_below, self.pruned_below)
         versions = [*self._closed_subscriptions, *(opened.version for opened in self._open.values())]
         rules = [*self._closed_rules, *(rule for opened in self._open.values() for rule in opened.rules.values())]
-        return Head(
+        return r.Head(
             topic=self.topic_name,
             created_ms=self.created_ms,
             limits=self.limits,
@@ -203,7 +188,7 @@ class RuleHistory:
         ]
         content = limits.content
         compiled = self._compiled.setdefault(content, {})
-        rules: dict[int, list[RuleVersion]] = {version.number: [] for version in subscriptions}
+        rules: dict[int, list[r.RuleVersion]] = {version.number: [] for version in subscriptions}
         for closed in self._closed_rules:
             if _in_force(closed, offset):
                 rules[closed.subscription].append(closed)
@@ -229,11 +214,11 @@ class RuleHistory:
 
     # single entries
 
-    def subscription(self, name: str) -> SubscriptionVersion:
+    def subscription(self, name: str) -> r.SubscriptionVersion:
         """The subscription of a name, without case, as it is in force; raises RuleNotFoundError."""
         return self._opened(name).version
 
-    def subscriptions(self) -> list[SubscriptionVersion]:
+    def subscriptions(self) -> list[r.SubscriptionVersion]:
         """All subscriptions in force, in order of creation."""
         return [opened.version for opened in self._open.values()]
 
@@ -241,11 +226,11 @@ class RuleHistory:
         """Whether a subscription of that name, without case, is in force."""
         return folded(name) in self._open
 
-    def rules(self, subscription: str) -> list[RuleVersion]:
+    def rules(self, subscription: str) -> list[r.RuleVersion]:
         """The rules of a subscription in force, in order of creation; raises RuleNotFoundError."""
         return list(self._opened(subscription).rules.values())
 
-    def rule(self, subscription: str, name: str) -> RuleVersion:
+    def rule(self, subscription: str, name: str) -> r.RuleVersion:
         """The rule of a name, without case, as it is in force; raises RuleNotFoundError."""
         opened = self._opened(subscription)
         version = opened.rules.get(folded(name))
@@ -259,7 +244,7 @@ class RuleHistory:
         """Whether a rule of that name, without case, is in force; raises RuleNotFoundError for the subscription."""
         return folded(name) in self._opened(subscription).rules
 
-    def versions(self, subscription: str | None = None) -> list[tuple[str, RuleVersion]]:
+    def versions(self, subscription: str | None = None) -> list[tuple[str, r.RuleVersion]]:
         """Every version of every rule that is known, with the name of its subscription; of one subscription if named.
 
         In order of the offset from which they are in force.
@@ -280,7 +265,7 @@ class RuleHistory:
 
     # changes
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: r.Record) -> None:
         """Take over changes that are right; only editors and `load` do."""
         if record.offset < self.last_change:
             raise LogError(f"a change at offset {record.offset} behind one at {self.last_change}", path=self.path)
@@ -291,37 +276,37 @@ class RuleHistory:
             raise LogError(f"a change of what is not there: {error}", path=self.path) from error
         self.changes_since_head += 1
 
-    def apply_change(self, change: Change, offset: int, at_ms: int) -> None:
+    def apply_change(self, change: r.Change, offset: int, at_ms: int) -> None:
         """Take over one step of a change that is in force from `offset` on."""
         match change:
-            case ChangeLimits():
+            case r.ChangeLimits():
                 # Limits that no message was ever decided under are none.
                 if offset > (self._earlier_limits[-1].to_offset if self._earlier_limits else 0):
-                    self._earlier_limits.append(EarlierLimits(offset, self.limits))
+                    self._earlier_limits.append(r.EarlierLimits(offset, self.limits))
                 self.limits = change.limits
-            case CreateSubscription():
+            case r.CreateSubscription():
                 self._open_subscription(change, self.next_subscription, 1, {}, offset, at_ms)
                 self.next_subscription += 1
-            case ChangeSubscription():
+            case r.ChangeSubscription():
                 opened = self._open[folded(change.name)]
                 self._close(opened.version, self._closed_subscriptions, offset)
                 before = opened.version
                 self._open_subscription(change, before.number, before.next_rule, opened.rules, offset, at_ms)
-            case RemoveSubscription():
+            case r.RemoveSubscription():
                 opened = self._open.pop(folded(change.name))
                 for version in opened.rules.values():
                     self._close_rule(version, offset)
                 self._close(opened.version, self._closed_subscriptions, offset)
-            case AddRule():
+            case r.AddRule():
                 opened = self._open[folded(change.subscription)]
                 self._open_rule(opened, change.rule, opened.version.next_rule, offset, at_ms)
                 opened.version.next_rule += 1
-            case ReplaceRule():
+            case r.ReplaceRule():
                 opened = self._open[folded(change.subscription)]
                 replaced = opened.rules[folded(change.rule.name)]
                 self._close_rule(replaced, offset)
                 self._open_rule(opened, change.rule, replaced.number, offset, at_ms)
-            case RemoveRule():
+            case r.RemoveRule():
                 opened = self._open[folded(change.subscription)]
                 self._close_rule(opened.rules.pop(folded(change.rule)), offset)
         if offset > self.last_change or not self._boundaries:
@@ -329,14 +314,14 @@ class RuleHistory:
 
     def _open_subscription(
         self,
-        change: CreateSubscription | ChangeSubscription,
+        change: r.CreateSubscription | r.ChangeSubscription,
         number: int,
         next_rule: int,
-        rules: dict[str, RuleVersion],
+        rules: dict[str, r.RuleVersion],
         offset: int,
         at_ms: int,
     ) -> None:
-        version = SubscriptionVersion(
+        version = r.SubscriptionVersion(
             number=number,
             name=change.name,
             from_offset=offset,
@@ -349,18 +334,18 @@ class RuleHistory:
         self._open[folded(change.name)] = _OpenSubscription(version, rules)
 
     def _open_rule(self, opened: _OpenSubscription, rule: RuleDefinition, number: int, offset: int, at_ms: int) -> None:
-        version = RuleVersion(opened.version.number, number, offset, at_ms, rule)
+        version = r.RuleVersion(opened.version.number, number, offset, at_ms, rule)
         opened.rules[folded(rule.name)] = version
         self.counts.add(rule)
 
-    def _close_rule(self, version: RuleVersion, offset: int) -> None:
+    def _close_rule(self, version: r.RuleVersion, offset: int) -> None:
         self._close(version, self._closed_rules, offset)
         self.counts.add(version.rule, -1)
 
     @staticmethod
     def _close(
-        version: SubscriptionVersion | RuleVersion,
-        closed: list[SubscriptionVersion] | list[RuleVersion],
+        version: r.SubscriptionVersion | r.RuleVersion,
+        closed: list[r.SubscriptionVersion] | list[r.RuleVersion],
         offset: int,
     ) -> None:
         # A version that no message was ever decided by is no version.
@@ -369,7 +354,7 @@ class RuleHistory:
             closed.append(version)  # type: ignore[arg-type]
 
 
-def _rule(version: RuleVersion, limits: Limits, compiled: dict[tuple[int, int, int], Rule]) -> Rule:
+def _rule(version: r.RuleVersion, limits: Limits, compiled: dict[tuple[int, int, int], Rule]) -> Rule:
     """The rule of a version; one object for each under the same limits, so that what was compiled is kept."""
     key = version.subscription, version.number, version.from_offset
     rule = compiled.get(key)
@@ -378,18 +363,18 @@ def _rule(version: RuleVersion, limits: Limits, compiled: dict[tuple[int, int, i
     return rule
 
 
-def _by_number(version: SubscriptionVersion | RuleVersion) -> int:
+def _by_number(version: r.SubscriptionVersion | r.RuleVersion) -> int:
     return version.number
 
 
-def _in_force(version: SubscriptionVersion | RuleVersion, offset: int) -> bool:
+def _in_force(version: r.SubscriptionVersion | r.RuleVersion, offset: int) -> bool:
     return version.from_offset <= offset and (version.to_offset is None or offset < version.to_offset)
 
 
-def _decoded_head(line: bytes, path: Path) -> Head:
-    head = _decoded(line, Head, path)
-    if head.format != HISTORY_FORMAT:
-        raise LogError(f"a rule history of format {head.format}, expected {HISTORY_FORMAT}", path=path)
+def _decoded_head(line: bytes, path: Path) -> r.Head:
+    head = _decoded(line, r.Head, path)
+    if head.format != r.HISTORY_FORMAT:
+        raise LogError(f"a rule history of format {head.format}, expected {r.HISTORY_FORMAT}", path=path)
     return head
 
 

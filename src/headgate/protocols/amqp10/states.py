@@ -12,22 +12,9 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from headgate.errors import LocalProtocolError, RemoteProtocolError
+from headgate.protocols.amqp10 import performatives as p
 from headgate.protocols.amqp10.codes import Condition
 from headgate.protocols.amqp10.composites import Composite
-from headgate.protocols.amqp10.performatives import (
-    Attach,
-    Begin,
-    Close,
-    Detach,
-    Disposition,
-    End,
-    Flow,
-    Open,
-    SaslInit,
-    SaslMechanisms,
-    SaslOutcome,
-    Transfer,
-)
 
 
 class _State(enum.Enum):
@@ -79,67 +66,67 @@ S = TypeVar("S", ConnectionState, SessionState, LinkState)
 Table = Mapping[tuple[S, type[Composite]], S]
 
 _C, _S, _L = ConnectionState, SessionState, LinkState
-_IN_CONNECTION = (Begin, Attach, Flow, Transfer, Disposition, Detach, End)
-_IN_SESSION = (Attach, Flow, Transfer, Disposition, Detach)
-_IN_LINK = (Flow, Transfer)
+_IN_CONNECTION = (p.Begin, p.Attach, p.Flow, p.Transfer, p.Disposition, p.Detach, p.End)
+_IN_SESSION = (p.Attach, p.Flow, p.Transfer, p.Disposition, p.Detach)
+_IN_LINK = (p.Flow, p.Transfer)
 
 CONNECTION_SENT: Table[ConnectionState] = {
-    (_C.MECHANISMS, SaslMechanisms): _C.INIT,
-    (_C.INIT, SaslInit): _C.OUTCOME,
-    (_C.OUTCOME, SaslOutcome): _C.AMQP_HEADER,
-    (_C.START, Open): _C.OPEN_SENT,
-    (_C.OPEN_RECEIVED, Open): _C.OPENED,
-    (_C.OPEN_SENT, Close): _C.CLOSE_SENT,
-    (_C.OPENED, Close): _C.CLOSE_SENT,
-    (_C.CLOSE_RECEIVED, Close): _C.CLOSED,
+    (_C.MECHANISMS, p.SaslMechanisms): _C.INIT,
+    (_C.INIT, p.SaslInit): _C.OUTCOME,
+    (_C.OUTCOME, p.SaslOutcome): _C.AMQP_HEADER,
+    (_C.START, p.Open): _C.OPEN_SENT,
+    (_C.OPEN_RECEIVED, p.Open): _C.OPENED,
+    (_C.OPEN_SENT, p.Close): _C.CLOSE_SENT,
+    (_C.OPENED, p.Close): _C.CLOSE_SENT,
+    (_C.CLOSE_RECEIVED, p.Close): _C.CLOSED,
 } | {(_C.OPENED, kind): _C.OPENED for kind in _IN_CONNECTION}
 
 CONNECTION_RECEIVED: Table[ConnectionState] = (
     {
-        (_C.MECHANISMS, SaslMechanisms): _C.INIT,
-        (_C.INIT, SaslInit): _C.OUTCOME,
-        (_C.OUTCOME, SaslOutcome): _C.AMQP_HEADER,
-        (_C.START, Open): _C.OPEN_RECEIVED,
-        (_C.OPEN_SENT, Open): _C.OPENED,
-        (_C.OPENED, Close): _C.CLOSE_RECEIVED,
-        (_C.CLOSE_SENT, Close): _C.CLOSED,
-        (_C.CLOSE_SENT, Open): _C.CLOSE_SENT,
+        (_C.MECHANISMS, p.SaslMechanisms): _C.INIT,
+        (_C.INIT, p.SaslInit): _C.OUTCOME,
+        (_C.OUTCOME, p.SaslOutcome): _C.AMQP_HEADER,
+        (_C.START, p.Open): _C.OPEN_RECEIVED,
+        (_C.OPEN_SENT, p.Open): _C.OPENED,
+        (_C.OPENED, p.Close): _C.CLOSE_RECEIVED,
+        (_C.CLOSE_SENT, p.Close): _C.CLOSED,
+        (_C.CLOSE_SENT, p.Open): _C.CLOSE_SENT,
     }
     | {(_C.OPENED, kind): _C.OPENED for kind in _IN_CONNECTION}
     | {(_C.CLOSE_SENT, kind): _C.CLOSE_SENT for kind in _IN_CONNECTION}
 )
 
 SESSION_SENT: Table[SessionState] = {
-    (_S.UNMAPPED, Begin): _S.BEGIN_SENT,
-    (_S.BEGIN_RECEIVED, Begin): _S.MAPPED,
-    (_S.MAPPED, End): _S.END_SENT,
-    (_S.END_RECEIVED, End): _S.UNMAPPED,
+    (_S.UNMAPPED, p.Begin): _S.BEGIN_SENT,
+    (_S.BEGIN_RECEIVED, p.Begin): _S.MAPPED,
+    (_S.MAPPED, p.End): _S.END_SENT,
+    (_S.END_RECEIVED, p.End): _S.UNMAPPED,
 } | {(_S.MAPPED, kind): _S.MAPPED for kind in _IN_SESSION}
 
 SESSION_RECEIVED: Table[SessionState] = (
     {
-        (_S.UNMAPPED, Begin): _S.BEGIN_RECEIVED,
-        (_S.BEGIN_SENT, Begin): _S.MAPPED,
-        (_S.MAPPED, End): _S.END_RECEIVED,
-        (_S.END_SENT, End): _S.UNMAPPED,
+        (_S.UNMAPPED, p.Begin): _S.BEGIN_RECEIVED,
+        (_S.BEGIN_SENT, p.Begin): _S.MAPPED,
+        (_S.MAPPED, p.End): _S.END_RECEIVED,
+        (_S.END_SENT, p.End): _S.UNMAPPED,
     }
     | {(_S.MAPPED, kind): _S.MAPPED for kind in _IN_SESSION}
     | {(_S.END_SENT, kind): _S.END_SENT for kind in _IN_SESSION}
 )
 
 LINK_SENT: Table[LinkState] = {
-    (_L.DETACHED, Attach): _L.ATTACH_SENT,
-    (_L.ATTACH_RECEIVED, Attach): _L.ATTACHED,
-    (_L.ATTACHED, Detach): _L.DETACH_SENT,
-    (_L.DETACH_RECEIVED, Detach): _L.DETACHED,
+    (_L.DETACHED, p.Attach): _L.ATTACH_SENT,
+    (_L.ATTACH_RECEIVED, p.Attach): _L.ATTACHED,
+    (_L.ATTACHED, p.Detach): _L.DETACH_SENT,
+    (_L.DETACH_RECEIVED, p.Detach): _L.DETACHED,
 } | {(_L.ATTACHED, kind): _L.ATTACHED for kind in _IN_LINK}
 
 LINK_RECEIVED: Table[LinkState] = (
     {
-        (_L.DETACHED, Attach): _L.ATTACH_RECEIVED,
-        (_L.ATTACH_SENT, Attach): _L.ATTACHED,
-        (_L.ATTACHED, Detach): _L.DETACH_RECEIVED,
-        (_L.DETACH_SENT, Detach): _L.DETACHED,
+        (_L.DETACHED, p.Attach): _L.ATTACH_RECEIVED,
+        (_L.ATTACH_SENT, p.Attach): _L.ATTACHED,
+        (_L.ATTACHED, p.Detach): _L.DETACH_RECEIVED,
+        (_L.DETACH_SENT, p.Detach): _L.DETACHED,
     }
     | {(_L.ATTACHED, kind): _L.ATTACHED for kind in _IN_LINK}
     | {(_L.DETACH_SENT, kind): _L.DETACH_SENT for kind in _IN_LINK}

@@ -19,18 +19,8 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from headgate.errors import HeadgateError, LocalProtocolError, RemoteProtocolError
+from headgate.protocols.stomp import events as e
 from headgate.protocols.stomp.codes import error_message
-from headgate.protocols.stomp.events import (
-    AckMode,
-    Acknowledge,
-    Connect,
-    Disconnect,
-    Event,
-    Failed,
-    Send,
-    Subscribe,
-    Unsubscribe,
-)
 from headgate.protocols.stomp.frames import Frame, FrameReader, Version, encode_frame, join_frame
 
 MAX_CONNECT_BODY_BYTES = 1024
@@ -57,7 +47,7 @@ class ServerConnection:
         self._reader = FrameReader(max_body_bytes=MAX_CONNECT_BODY_BYTES)
         self._output: list[bytes] = []
 
-    def receive(self, data: bytes | memoryview) -> Iterator[Event]:
+    def receive(self, data: bytes | memoryview) -> Iterator[e.Event]:
         """Events of these bytes and what was left over, each while the frames behind it are still to be read.
 
         What the client may not send is answered here and becomes an event too; nothing is raised.
@@ -66,7 +56,7 @@ class ServerConnection:
             self._reader.add(data)
         return self._events()
 
-    def _events(self) -> Iterator[Event]:
+    def _events(self) -> Iterator[e.Event]:
         while self.state in (ConnectionState.CONNECTING, ConnectionState.OPEN):
             frame: Frame | None = None
             try:
@@ -76,10 +66,10 @@ class ServerConnection:
                 event = self._frame(frame)
             except RemoteProtocolError as error:
                 self.fail(error, receipt=frame.headers.get("receipt") if frame else None)
-                event = Failed(error)
+                event = e.Failed(error)
             yield event
 
-    def _frame(self, frame: Frame) -> Event:
+    def _frame(self, frame: Frame) -> e.Event:
         if self.state is ConnectionState.CONNECTING:
             if frame.command not in ("CONNECT", "STOMP"):
                 raise RemoteProtocolError("You must log in using CONNECT first", code="Illegal command")
@@ -91,14 +81,14 @@ class ServerConnection:
             raise RemoteProtocolError("transactions are not served", code="not_implemented")
         return read(self, frame)
 
-    def _connect(self, headers: dict[str, str]) -> Event:
+    def _connect(self, headers: dict[str, str]) -> e.Event:
         offered = headers.get("accept-version", Version.V1_0).split(",")
         common = [version for version in Version if version in offered]
         if not common:
             raise RemoteProtocolError(f"Supported versions are {','.join(Version)}", code="Version mismatch")
         self.version = self._reader.version = common[-1]
         self.state = ConnectionState.AUTHENTICATING
-        return Connect(
+        return e.Connect(
             headers.get("login"),
             headers.get("passcode"),
             headers.get("host", "/"),
@@ -106,45 +96,47 @@ class ServerConnection:
             headers,
         )
 
-    def _send(self, frame: Frame) -> Event:
+    def _send(self, frame: Frame) -> e.Event:
         headers = frame.headers
         destination = _required(headers, "destination", "SEND")
         if "message-id" in headers:
             # It names what is delivered: the publisher's own would be lost.
             reason = "'message-id' is not allowed on 'SEND'; the header of a message's own id is 'amqp-message-id'"
             raise RemoteProtocolError(reason, code="Invalid header")
-        return Send(destination, headers, frame.body, headers.get("receipt"))
+        return e.Send(destination, headers, frame.body, headers.get("receipt"))
 
-    def _subscribe(self, frame: Frame) -> Event:
+    def _subscribe(self, frame: Frame) -> e.Event:
         headers = frame.headers
         destination = _required(headers, "destination", "SUBSCRIBE")
-        mode = headers.get("ack", AckMode.AUTO)
-        if mode not in list(AckMode):
+        mode = headers.get("ack", e.AckMode.AUTO)
+        if mode not in list(e.AckMode):
             raise RemoteProtocolError(
-                f"'ack' is {mode[:40]!r}; expected one of {', '.join(AckMode)}", code="Invalid header"
+                f"'ack' is {mode[:40]!r}; expected one of {', '.join(e.AckMode)}", code="Invalid header"
             )
-        return Subscribe(_key(headers), headers.get("id"), destination, AckMode(mode), headers, headers.get("receipt"))
+        return e.Subscribe(
+            _key(headers), headers.get("id"), destination, e.AckMode(mode), headers, headers.get("receipt")
+        )
 
-    def _unsubscribe(self, frame: Frame) -> Event:
+    def _unsubscribe(self, frame: Frame) -> e.Event:
         if "id" not in frame.headers and "destination" not in frame.headers:
             raise RemoteProtocolError(
                 "UNSUBSCRIBE must include a 'destination' or 'id' header", code="Missing destination or id"
             )
-        return Unsubscribe(_key(frame.headers), frame.headers.get("receipt"))
+        return e.Unsubscribe(_key(frame.headers), frame.headers.get("receipt"))
 
-    def _acknowledge(self, frame: Frame) -> Event:
+    def _acknowledge(self, frame: Frame) -> e.Event:
         name = "id" if self.version is Version.V1_2 else "message-id"
         if name not in frame.headers:
             raise RemoteProtocolError(f"{frame.command} must include the '{name}' header", code="Missing header")
-        return Acknowledge(frame.headers[name], frame.headers.get("receipt"))
+        return e.Acknowledge(frame.headers[name], frame.headers.get("receipt"))
 
-    def _transaction(self, frame: Frame) -> Event:
+    def _transaction(self, frame: Frame) -> e.Event:
         raise RemoteProtocolError("transactions are not served", code="not_implemented")
 
-    def _disconnect(self, frame: Frame) -> Event:
+    def _disconnect(self, frame: Frame) -> e.Event:
         self.state = ConnectionState.LEAVING
         self._reader.clear()
-        return Disconnect(frame.headers.get("receipt"))
+        return e.Disconnect(frame.headers.get("receipt"))
 
     # what this side says
 
@@ -245,7 +237,7 @@ def _heart_beat(text: str) -> tuple[int, int]:
     return int(parts[0]), int(parts[1])
 
 
-_COMMANDS: Mapping[str, Callable[[ServerConnection, Frame], Event]] = {
+_COMMANDS: Mapping[str, Callable[[ServerConnection, Frame], e.Event]] = {
     "SEND": ServerConnection._send,
     "SUBSCRIBE": ServerConnection._subscribe,
     "UNSUBSCRIBE": ServerConnection._unsubscribe,

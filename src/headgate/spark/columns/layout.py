@@ -19,25 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pyspark.sql import Column
+from pyspark.sql import Column, types
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegralType,
-    MapType,
-    NullType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-    VariantType,
-)
 
 from headgate.errors import ConfigError
 from headgate.evaluate.filter import Filter
@@ -68,7 +51,7 @@ class Cell:
     section: Section
     name: str
     path: Path
-    type: DataType
+    type: types.DataType
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +60,13 @@ class Entries:
 
     section: Section
     path: Path
-    type: DataType
+    type: types.DataType
 
 
 Input: TypeAlias = Cell | Entries
 
 
-def layout_of(filter: Filter, schema: StructType, columns: Mapping[str, str] | None = None) -> tuple[Input, ...]:
+def layout_of(filter: Filter, schema: types.StructType, columns: Mapping[str, str] | None = None) -> tuple[Input, ...]:
     """What has to be read of each row, every column once, in the order of the schema within a section.
 
     `columns` names columns by field (`{"properties.subject": "title", "application_properties.region": "geo.region"}`).
@@ -93,7 +76,7 @@ def layout_of(filter: Filter, schema: StructType, columns: Mapping[str, str] | N
 
 
 class _Layout:
-    def __init__(self, filter: Filter, schema: StructType, columns: Mapping[str, str]) -> None:
+    def __init__(self, filter: Filter, schema: types.StructType, columns: Mapping[str, str]) -> None:
         for node in walk(filter.tree):
             if isinstance(node, MessageSize | PropertyOf):
                 what = "the size of the message" if isinstance(node, MessageSize) else "a property of a computed name"
@@ -124,7 +107,7 @@ class _Layout:
     def _position(self, each: Input) -> tuple[int, ...]:
         """Where a column stands: of keys that differ in case only, the first in this order counts."""
         parent = self._type_of(each.path[:1])
-        inside = (parent.names.index(each.path[1]),) if isinstance(parent, StructType) and each.path[1:] else ()
+        inside = (parent.names.index(each.path[1]),) if isinstance(parent, types.StructType) and each.path[1:] else ()
         return (self._schema.names.index(each.path[0]), *inside)
 
     def _inputs_for(self, reference: FieldReference) -> Iterable[Input]:
@@ -152,15 +135,15 @@ class _Layout:
             )
         return self._from_fields(reference, self._schema, ())
 
-    def _from_section(self, reference: FieldReference, column: StructField) -> Iterable[Input]:
-        if isinstance(column.dataType, StructType):
+    def _from_section(self, reference: FieldReference, column: types.StructField) -> Iterable[Input]:
+        if isinstance(column.dataType, types.StructType):
             return self._from_fields(reference, column.dataType, (column.name,))
-        if reference.section not in _FIELD_KINDS and isinstance(column.dataType, MapType | VariantType):
+        if reference.section not in _FIELD_KINDS and isinstance(column.dataType, types.MapType | types.VariantType):
             return (Entries(reference.section, (column.name,), column.dataType),)
         expected = "a struct" if reference.section in _FIELD_KINDS else "a struct of scalars, a MAP or a VARIANT"
         raise ConfigError(f"column {column.name} is {column.dataType.simpleString()}, expected {expected}")
 
-    def _from_fields(self, reference: FieldReference, struct: StructType, parent: Path) -> Iterator[Input]:
+    def _from_fields(self, reference: FieldReference, struct: types.StructType, parent: Path) -> Iterator[Input]:
         found = [field for field in struct if names_same(reference, _named(reference.section, field.name))]
         if not found:
             raise self._missing(reference, struct, parent)
@@ -169,7 +152,7 @@ class _Layout:
                 raise ConfigError(f"column {_shown((*parent, field.name))} is there twice")
             yield Cell(reference.section, field.name, (*parent, field.name), field.dataType)
 
-    def _missing(self, reference: FieldReference, struct: StructType, parent: Path) -> ConfigError:
+    def _missing(self, reference: FieldReference, struct: types.StructType, parent: Path) -> ConfigError:
         name = _field_name(reference)
         near = difflib.get_close_matches(name.lower(), [field.name.lower() for field in struct], n=1, cutoff=0.7)
         spelled = [field.name for field in struct if near and field.name.lower() == near[0]]
@@ -177,7 +160,7 @@ class _Layout:
         where = f"a field {name!r} in column {parent[0]}" if parent else f"a column {name!r}"
         return ConfigError(f"the filter reads {_display(reference)}, but there is not {where}{hint}")
 
-    def _only(self, name: str) -> StructField:
+    def _only(self, name: str) -> types.StructField:
         found = [field for field in self._schema if field.name == name]
         if len(found) != 1:
             raise ConfigError(f"column {name!r} is there {'twice' if found else 'not'}")
@@ -191,34 +174,34 @@ class _Layout:
         parent, dot, child = column.partition(".")
         if dot and parent in names:
             struct = self._only(parent).dataType
-            if isinstance(struct, StructType) and child in struct.names:
+            if isinstance(struct, types.StructType) and child in struct.names:
                 return (parent, child)
         raise ConfigError(f"columns: {text} is to come from {column!r}, but there is no such column")
 
-    def _type_of(self, path: Path) -> DataType:
+    def _type_of(self, path: Path) -> types.DataType:
         found = self._only(path[0]).dataType
         for name in path[1:]:
-            assert isinstance(found, StructType)
+            assert isinstance(found, types.StructType)
             found = found[name].dataType
         return found
 
     def _check(self, reference: FieldReference, each: Input) -> None:
-        if isinstance(each.type, VariantType) and isinstance(each, Entries):
+        if isinstance(each.type, types.VariantType) and isinstance(each, Entries):
             return
         if reference.path:
             raise _cannot(each, f"the filter looks into {_display(reference)}, and only a VARIANT holds lists and maps")
         if isinstance(each, Cell):
             _check_cell(each)
             return
-        assert isinstance(each.type, MapType)
-        if not isinstance(each.type.keyType, StringType):
+        assert isinstance(each.type, types.MapType)
+        if not isinstance(each.type.keyType, types.StringType):
             raise _cannot(each, "the keys of a section are strings")
         carried = _carried(each.type.valueType)
         if carried is None:
             raise _cannot(each, f"values must be scalars: {_SCALARS}")
         wanted = self._kinds.get(reference, {}) if self._tells_kinds_apart else {}
         for kind, shown in wanted.items():
-            if kind not in carried and not isinstance(each.type.valueType, NullType):
+            if kind not in carried and not isinstance(each.type.valueType, types.NullType):
                 raise _cannot(
                     each,
                     f"the filter compares {_display(reference)} with a {kind.value} ({shown}), and in this language a "
@@ -235,23 +218,25 @@ class _Layout:
 _SCALARS = "boolean, tinyint, smallint, int, bigint, decimal(p,0), float, double, string, binary or timestamp"
 
 
-def _carried(kind: DataType) -> frozenset[ValueKind] | None:
+def _carried(kind: types.DataType) -> frozenset[ValueKind] | None:
     """The kinds of values that a column of scalars has; None for types that no cell can have."""
-    if isinstance(kind, BooleanType):
+    if isinstance(kind, types.BooleanType):
         return frozenset({ValueKind.BOOLEAN})
-    if isinstance(kind, IntegralType | FloatType | DoubleType) or (isinstance(kind, DecimalType) and kind.scale == 0):
+    if isinstance(kind, types.IntegralType | types.FloatType | types.DoubleType) or (
+        isinstance(kind, types.DecimalType) and kind.scale == 0
+    ):
         return frozenset({ValueKind.NUMBER})
-    if isinstance(kind, StringType):
+    if isinstance(kind, types.StringType):
         return frozenset({ValueKind.TEXT})
-    if isinstance(kind, BinaryType):
+    if isinstance(kind, types.BinaryType):
         return frozenset({ValueKind.TEXT})
-    if isinstance(kind, TimestampType | TimestampNTZType):
+    if isinstance(kind, types.TimestampType | types.TimestampNTZType):
         return frozenset({ValueKind.NUMBER, ValueKind.TIME})
-    return frozenset() if isinstance(kind, NullType) else None
+    return frozenset() if isinstance(kind, types.NullType) else None
 
 
 def _check_cell(cell: Cell) -> None:
-    if isinstance(cell.type, NullType):
+    if isinstance(cell.type, types.NullType):
         return
     fields = _FIELD_KINDS.get(cell.section)
     if fields is None:
@@ -260,15 +245,15 @@ def _check_cell(cell: Cell) -> None:
         return
     kind = fields[cell.name]
     if cell.name in _IDS or kind is SparkType.BINARY:
-        fits, expected = isinstance(cell.type, StringType | BinaryType), "string or binary"
+        fits, expected = isinstance(cell.type, types.StringType | types.BinaryType), "string or binary"
     elif kind is SparkType.STRING:
-        fits, expected = isinstance(cell.type, StringType), "string"
+        fits, expected = isinstance(cell.type, types.StringType), "string"
     elif kind is SparkType.TIMESTAMP:
-        fits, expected = isinstance(cell.type, TimestampType | TimestampNTZType), "timestamp"
+        fits, expected = isinstance(cell.type, types.TimestampType | types.TimestampNTZType), "timestamp"
     elif kind is SparkType.BOOLEAN:
-        fits, expected = isinstance(cell.type, BooleanType), "boolean"
+        fits, expected = isinstance(cell.type, types.BooleanType), "boolean"
     else:
-        fits, expected = isinstance(cell.type, IntegralType), "an integer type"
+        fits, expected = isinstance(cell.type, types.IntegralType), "an integer type"
     if not fits:
         raise _cannot(cell, f"the field {cell.name} is {expected}; cast it")
 

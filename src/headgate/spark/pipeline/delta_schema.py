@@ -11,26 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types
 
 from headgate.errors import SinkError
 
@@ -38,21 +19,21 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _STORED = (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
+    types.BinaryType,
+    types.BooleanType,
+    types.ByteType,
+    types.DateType,
+    types.DecimalType,
+    types.DoubleType,
+    types.FloatType,
+    types.IntegerType,
+    types.LongType,
+    types.ShortType,
+    types.StringType,
+    types.TimestampNTZType,
+    types.TimestampType,
 )
-_PARTITIONING = tuple(kind for kind in _STORED if kind not in (BinaryType, DoubleType, FloatType))
+_PARTITIONING = tuple(kind for kind in _STORED if kind not in (types.BinaryType, types.DoubleType, types.FloatType))
 _NOT_IN_NAMES = " ,;{}()\n\t="
 _FEATURES_SERVED = frozenset(
     {
@@ -73,7 +54,7 @@ _FEATURES_SERVED = frozenset(
 """Writer features whose tables take files of rows as they are, if `check_table` finds none of what they are for."""
 
 
-def stored_schema(schema: StructType) -> StructType:
+def stored_schema(schema: types.StructType) -> types.StructType:
     """The schema that a Delta table of these rows has: every column may be null, and has no metadata.
 
     SinkError names a column whose name or type Delta has not.
@@ -83,36 +64,37 @@ def stored_schema(schema: StructType) -> StructType:
         if column.name.lower() in seen:
             raise SinkError(f"column {column.name!r} is there twice; Delta takes names without case")
         seen.add(column.name.lower())
-    return StructType(
-        [StructField(column.name, _stored(column.name, column.dataType)) for column in _named("", schema)]
+    return types.StructType(
+        [types.StructField(column.name, _stored(column.name, column.dataType)) for column in _named("", schema)]
     )
 
 
-def _named(path: str, schema: StructType) -> Iterator[StructField]:
+def _named(path: str, schema: types.StructType) -> Iterator[types.StructField]:
     for column in schema:
         if any(sign in _NOT_IN_NAMES for sign in column.name) or not column.name:
             raise SinkError(f"column {path + column.name!r}: a name in a Delta table has none of {_NOT_IN_NAMES!r}")
         yield column
 
 
-def _stored(path: str, kind: DataType) -> DataType:
-    if isinstance(kind, StructType):
+def _stored(path: str, kind: types.DataType) -> types.DataType:
+    if isinstance(kind, types.StructType):
         fields = [
-            StructField(each.name, _stored(f"{path}.{each.name}", each.dataType)) for each in _named(f"{path}.", kind)
+            types.StructField(each.name, _stored(f"{path}.{each.name}", each.dataType))
+            for each in _named(f"{path}.", kind)
         ]
-        return StructType(fields)
-    if isinstance(kind, ArrayType):
-        return ArrayType(_stored(f"{path}.element", kind.elementType))
-    if isinstance(kind, MapType):
-        return MapType(_stored(f"{path}.key", kind.keyType), _stored(f"{path}.value", kind.valueType))
+        return types.StructType(fields)
+    if isinstance(kind, types.ArrayType):
+        return types.ArrayType(_stored(f"{path}.element", kind.elementType))
+    if isinstance(kind, types.MapType):
+        return types.MapType(_stored(f"{path}.key", kind.keyType), _stored(f"{path}.value", kind.valueType))
     if type(kind) not in _STORED:
         raise SinkError(f"column {path!r} is of type {kind.simpleString()}, which Delta has not; cast it in a step")
-    if isinstance(kind, StringType) and kind != StringType():
+    if isinstance(kind, types.StringType) and kind != types.StringType():
         raise SinkError(f"column {path!r} is {kind.simpleString()}; Delta keeps no collation: cast it to string")
     return kind
 
 
-def check_partitioning(schema: StructType, partition_by: Sequence[str]) -> None:
+def check_partitioning(schema: types.StructType, partition_by: Sequence[str]) -> None:
     """SinkError where rows of a schema cannot be partitioned like this."""
     for name in partition_by:
         if name not in schema.names:
@@ -124,9 +106,9 @@ def check_partitioning(schema: StructType, partition_by: Sequence[str]) -> None:
         raise SinkError("partition_by: names every column; one at least has to be in the files")
 
 
-def table_schema(table: DeltaTable) -> StructType:
+def table_schema(table: DeltaTable) -> types.StructType:
     """The schema of a table, in Spark's types."""
-    return StructType.fromJson(json.loads(table.schema().to_json()))
+    return types.StructType.fromJson(json.loads(table.schema().to_json()))
 
 
 def check_table(path: object, table: DeltaTable) -> None:
@@ -145,22 +127,22 @@ def check_table(path: object, table: DeltaTable) -> None:
         raise SinkError(f"table {path} asks its writers for {', '.join(asked)}, which Headgate does not do")
 
 
-def _told(column: StructField) -> Iterator[str]:
+def _told(column: types.StructField) -> Iterator[str]:
     yield from column.metadata or ()
-    waiting: list[DataType] = [column.dataType]
+    waiting: list[types.DataType] = [column.dataType]
     while waiting:
         kind = waiting.pop()
-        if isinstance(kind, StructType):
+        if isinstance(kind, types.StructType):
             for each in kind:
                 yield from each.metadata or ()
                 waiting.append(each.dataType)
-        elif isinstance(kind, ArrayType):
+        elif isinstance(kind, types.ArrayType):
             waiting.append(kind.elementType)
-        elif isinstance(kind, MapType):
+        elif isinstance(kind, types.MapType):
             waiting.extend((kind.keyType, kind.valueType))
 
 
-def check_fit(path: object, rows: StructType, there: StructType) -> tuple[str, ...]:
+def check_fit(path: object, rows: types.StructType, there: types.StructType) -> tuple[str, ...]:
     """Compare rows (`stored_schema`) with the columns of a table; gives those that must not be null in the rows.
 
     SinkError names columns that the table has not, that are of another type, or that the rows lack though the table
@@ -186,11 +168,11 @@ def check_fit(path: object, rows: StructType, there: StructType) -> tuple[str, .
     return required
 
 
-def _without_nullability(kind: DataType) -> DataType:
-    if isinstance(kind, StructType):
-        return StructType([StructField(each.name, _without_nullability(each.dataType)) for each in kind])
-    if isinstance(kind, ArrayType):
-        return ArrayType(_without_nullability(kind.elementType))
-    if isinstance(kind, MapType):
-        return MapType(_without_nullability(kind.keyType), _without_nullability(kind.valueType))
+def _without_nullability(kind: types.DataType) -> types.DataType:
+    if isinstance(kind, types.StructType):
+        return types.StructType([types.StructField(each.name, _without_nullability(each.dataType)) for each in kind])
+    if isinstance(kind, types.ArrayType):
+        return types.ArrayType(_without_nullability(kind.elementType))
+    if isinstance(kind, types.MapType):
+        return types.MapType(_without_nullability(kind.keyType), _without_nullability(kind.valueType))
     return kind

@@ -17,20 +17,9 @@ from numpy.typing import NDArray
 from headgate import kernels
 from headgate.columns import largest, smallest, total
 from headgate.errors import ConfigError
+from headgate.log import format as f
 from headgate.log.bloom import DEFAULT_FILTER_SIZE_BYTES, bloom_bytes, check_filter_size
 from headgate.log.compression import EXPANSION_LIMIT_BYTES, compress
-from headgate.log.format import (
-    CHUNK_HEADER_BYTES,
-    ENTRY_HEAD_BYTES,
-    MAX_CHUNK_ENTRIES,
-    MAX_ENTRY_BYTES,
-    ChunkHeader,
-    Compression,
-    assemble_chunk,
-    decode_headers,
-    encode_sub_batch_head,
-    windows,
-)
 from headgate.log.tracking import TrackingKind, TrackingRecord, check_reference
 
 MAX_MESSAGES = 4096
@@ -130,14 +119,14 @@ class ChunkLimits:
     publisher: bytes | None = None
     max_messages: int = MAX_MESSAGES
     max_bytes: int = MAX_BYTES
-    compression: Compression = Compression.NONE
+    compression: f.Compression = f.Compression.NONE
 
     def __post_init__(self) -> None:
         check_filter_size(self.filter_size_bytes, option="filter_size_bytes")
-        if not 1 <= self.max_messages <= MAX_CHUNK_ENTRIES:
-            raise ConfigError(f"max_messages is {self.max_messages}; a chunk has 1 to {MAX_CHUNK_ENTRIES} messages")
-        if not 1 <= self.max_bytes <= MAX_ENTRY_BYTES:
-            raise ConfigError(f"max_bytes is {self.max_bytes}; expected 1 to {MAX_ENTRY_BYTES}")
+        if not 1 <= self.max_messages <= f.MAX_CHUNK_ENTRIES:
+            raise ConfigError(f"max_messages is {self.max_messages}; a chunk has 1 to {f.MAX_CHUNK_ENTRIES} messages")
+        if not 1 <= self.max_bytes <= f.MAX_ENTRY_BYTES:
+            raise ConfigError(f"max_bytes is {self.max_bytes}; expected 1 to {f.MAX_ENTRY_BYTES}")
         if self.publisher is not None:
             check_reference(self.publisher, what="publisher reference")
 
@@ -151,11 +140,11 @@ class ChunkLimits:
 
 def chunk_boundaries(lengths: Int64Array, limits: ChunkLimits) -> Int64Array:
     """First message of each chunk and, last, the number of messages: `(chunks + 1,)`; `[0]` for no messages."""
-    if len(lengths) and not 0 <= smallest(lengths) <= largest(lengths) <= MAX_ENTRY_BYTES:
-        raise ConfigError(f"a message of {int(lengths.max())} bytes does not fit an entry of {MAX_ENTRY_BYTES} bytes")
-    if 0 < len(lengths) <= limits.max_messages and total(lengths) + ENTRY_HEAD_BYTES * len(lengths) <= limits.max_bytes:
+    if len(lengths) and not 0 <= smallest(lengths) <= largest(lengths) <= f.MAX_ENTRY_BYTES:
+        raise ConfigError(f"a message of {int(lengths.max())} bytes does not fit an entry of {f.MAX_ENTRY_BYTES} bytes")
+    if 0 < len(lengths) <= limits.max_messages and total(lengths) + f.ENTRY_HEAD_BYTES * len(lengths) <= limits.max_bytes:
         return np.array([0, len(lengths)], dtype=np.int64)
-    ends = np.cumsum(lengths + ENTRY_HEAD_BYTES, dtype=np.int64)
+    ends = np.cumsum(lengths + f.ENTRY_HEAD_BYTES, dtype=np.int64)
     boundaries = [0]
     written = 0
     while (first := boundaries[-1]) < len(lengths):
@@ -196,10 +185,10 @@ def build_chunks(
         built = _build_in_python(data, starts, lengths, filter_values, limits, boundaries)
     else:
         built = _build_in_kernel(data, starts, lengths, filter_values, limits, boundaries, target)
-    return built if limits.compression is Compression.NONE else pack_chunks(built, limits.compression)
+    return built if limits.compression is f.Compression.NONE else pack_chunks(built, limits.compression)
 
 
-def pack_chunks(built: BuiltChunks, compression: Compression) -> BuiltChunks:
+def pack_chunks(built: BuiltChunks, compression: f.Compression) -> BuiltChunks:
     """Chunks of simple entries, each with its messages in one sub-batch; Bloom bytes and trailers stay as they are.
 
     So the filter values of the members set the bits of their chunk. A message beyond EXPANSION_LIMIT_BYTES, which has a
@@ -210,19 +199,25 @@ def pack_chunks(built: BuiltChunks, compression: Compression) -> BuiltChunks:
     positions = []
     for start, num_records in zip(built.positions.tolist(), built.num_records.tolist(), strict=True):
         positions.append(len(packed))
-        header = ChunkHeader.decode(view[start : start + CHUNK_HEADER_BYTES], path="chunk to pack", position=start)
-        data_start = start + CHUNK_HEADER_BYTES + header.bloom_length
+        header = f.ChunkHeader.decode(view[start : start + f.CHUNK_HEADER_BYTES], path="chunk to pack", position=start)
+        data_start = start + f.CHUNK_HEADER_BYTES + header.bloom_length
         data_stop = data_start + header.data_length
         stop = data_stop + header.trailer_length
         if header.data_length > EXPANSION_LIMIT_BYTES:
             packed += view[start:stop]
             continue
         body = compress(bytes(view[data_start:data_stop]), compression)
-        head = encode_sub_batch_head(compression, num_records, header.data_length, len(body))
+        head = f.encode_sub_batch_head(compression, num_records, header.data_length, len(body))
         header.num_entries = 1
         header.crc = zlib.crc32(body, zlib.crc32(head))
         header.data_length = len(head) + len(body)
-        for part in (header.encode(), view[start + CHUNK_HEADER_BYTES : data_start], head, body, view[data_stop:stop]):
+        for part in (
+            header.encode(),
+            view[start + f.CHUNK_HEADER_BYTES : data_start],
+            head,
+            body,
+            view[data_stop:stop],
+        ):
             packed += part
     return BuiltChunks(np.frombuffer(packed, dtype=np.uint8), np.array(positions, dtype=np.int64), built.num_records)
 
@@ -247,8 +242,8 @@ def _build_in_kernel(
 ) -> BuiltChunks:
     chunk_count = len(boundaries) - 1
     bloom_size = 0 if filter_values is None else limits.filter_size_bytes
-    fixed = CHUNK_HEADER_BYTES + bloom_size + len(limits.trailer)
-    size = int(lengths.sum()) + ENTRY_HEAD_BYTES * len(lengths) + fixed * chunk_count
+    fixed = f.CHUNK_HEADER_BYTES + bloom_size + len(limits.trailer)
+    size = int(lengths.sum()) + f.ENTRY_HEAD_BYTES * len(lengths) + fixed * chunk_count
     if target is None or len(target) < size:
         target = np.empty(size, dtype=np.uint8)
     positions = np.empty(chunk_count, dtype=np.int64)
@@ -329,8 +324,8 @@ def fill_chunks(
 
 def _fill_checksums(data: Bytes, positions: Int64Array) -> None:
     view = data.data
-    headers = decode_headers(data, positions)
-    starts = positions + CHUNK_HEADER_BYTES + headers.bloom_length
+    headers = f.decode_headers(data, positions)
+    starts = positions + f.CHUNK_HEADER_BYTES + headers.bloom_length
     for header, start, size in zip(positions.tolist(), starts.tolist(), headers.data_length.tolist(), strict=True):
         view[header + 32 : header + 36] = zlib.crc32(view[start : start + size]).to_bytes(4, "big")
 
@@ -357,7 +352,7 @@ def _build_in_python(
                 {filter_values.value(row) or b"" for row in range(first, end)}, limits.filter_size_bytes
             )
         positions.append(len(written))
-        written += assemble_chunk(
+        written += f.assemble_chunk(
             body, num_entries=end - first, num_records=end - first, bloom=bloom, trailer=limits.trailer
         )[1]
     return BuiltChunks(np.frombuffer(written, dtype=np.uint8), np.array(positions, dtype=np.int64), np.diff(boundaries))
@@ -368,8 +363,8 @@ def stamp_sequences(data: Bytes, positions: Int64Array, sequences: NDArray[np.ui
 
     The trailer ends with it, as `ChunkLimits.trailer` lays it out. `data` is changed in place.
     """
-    ends = positions + decode_headers(data, positions).size_bytes
-    windows(data, np.dtype([("sequence", ">u8")]))["sequence"][ends - 8] = sequences
+    ends = positions + f.decode_headers(data, positions).size_bytes
+    f.windows(data, np.dtype([("sequence", ">u8")]))["sequence"][ends - 8] = sequences
 
 
 class ChunkBuilder:
@@ -432,7 +427,7 @@ class ChunkBuilder:
     def _room_for(self, lengths: Int64Array) -> int:
         """How many of the next messages still fit the pending chunk."""
         count = min(len(lengths), self._limits.max_messages - self._pending_count)
-        ends = np.cumsum(lengths[:count] + ENTRY_HEAD_BYTES, dtype=np.int64)
+        ends = np.cumsum(lengths[:count] + f.ENTRY_HEAD_BYTES, dtype=np.int64)
         return int(np.searchsorted(ends, self._limits.max_bytes - self._pending_bytes, side="right"))
 
     def _keep(self, data: Bytes, starts: Int64Array, lengths: Int64Array, values: FilterValues) -> None:
@@ -442,7 +437,7 @@ class ChunkBuilder:
         self._pending_lengths.append(np.array(lengths, dtype=np.int64))
         self._pending_values.append(values.copy())
         self._pending_count += len(starts)
-        self._pending_bytes += int(lengths.sum()) + ENTRY_HEAD_BYTES * len(lengths)
+        self._pending_bytes += int(lengths.sum()) + f.ENTRY_HEAD_BYTES * len(lengths)
 
 
 def gather(data: Bytes, starts: Int64Array, lengths: Int64Array) -> Bytes:

@@ -11,22 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import ConfigError, CorruptChunkError
+from headgate.log import format as f
 from headgate.log.bloom import bloom_bytes
 from headgate.log.build import MAX_BYTES, MAX_MESSAGES
 from headgate.log.compression import EXPANSION_LIMIT_BYTES, compress, decompress
-from headgate.log.format import (
-    ENTRY_HEAD_BYTES,
-    MAX_CHUNK_ENTRIES,
-    MAX_ENTRY_BYTES,
-    SLACK_BYTES,
-    SUB_BATCH_HEAD_BYTES,
-    ChunkHeader,
-    ChunkType,
-    Compression,
-    assemble_chunk,
-    decode_sub_batch_head,
-    encode_sub_batch_head,
-)
 from headgate.log.walk import walk_entries
 
 _SUB_BATCH = 0x80
@@ -56,16 +44,16 @@ class SubBatch:
     position: int = 0
 
     @staticmethod
-    def of(messages: Sequence[bytes], compression: Compression) -> SubBatch:
+    def of(messages: Sequence[bytes], compression: f.Compression) -> SubBatch:
         """Messages packed into one entry."""
-        if not 1 <= len(messages) <= MAX_CHUNK_ENTRIES:
-            raise ConfigError(f"a sub-batch of {len(messages)} messages; expected 1 to {MAX_CHUNK_ENTRIES}")
+        if not 1 <= len(messages) <= f.MAX_CHUNK_ENTRIES:
+            raise ConfigError(f"a sub-batch of {len(messages)} messages; expected 1 to {f.MAX_CHUNK_ENTRIES}")
         content = b"".join(encode_entry(message) for message in messages)
         return SubBatch(compression, len(messages), len(content), compress(content, compression))
 
     def encode(self) -> bytes:
         """The entry's bytes, head included."""
-        head = encode_sub_batch_head(self.compression, self.num_records, self.uncompressed_length, len(self.body))
+        head = f.encode_sub_batch_head(self.compression, self.num_records, self.uncompressed_length, len(self.body))
         return head + self.body
 
     def expand(self, *, limit_bytes: int, path: str | Path, position: int) -> bytes:
@@ -91,7 +79,7 @@ class SubBatch:
         content = self.expand(limit_bytes=limit_bytes, path=path, position=position)
         at = 0
         for _ in range(self.num_records):
-            body_at = at + ENTRY_HEAD_BYTES
+            body_at = at + f.ENTRY_HEAD_BYTES
             stop = body_at + _U32.unpack_from(content, at)[0] if body_at <= len(content) else len(content) + 1
             if stop > len(content):
                 raise CorruptChunkError(
@@ -112,8 +100,8 @@ Entry = SimpleEntry | SubBatch
 
 def encode_entry(message: bytes) -> bytes:
     """A message as a simple entry; ConfigError beyond 2^31 − 1 bytes."""
-    if len(message) > MAX_ENTRY_BYTES:
-        raise ConfigError(f"a message of {len(message)} bytes; the limit is {MAX_ENTRY_BYTES}")
+    if len(message) > f.MAX_ENTRY_BYTES:
+        raise ConfigError(f"a message of {len(message)} bytes; the limit is {f.MAX_ENTRY_BYTES}")
     return _U32.pack(len(message)) + message
 
 
@@ -125,14 +113,14 @@ def entries_of(data: Buffer, num_entries: int, *, path: str | Path, position: in
     view = memoryview(data)
     at = 0
     for number in range(num_entries):
-        if at >= len(view) or at + ENTRY_HEAD_BYTES > len(view):
+        if at >= len(view) or at + f.ENTRY_HEAD_BYTES > len(view):
             raise CorruptChunkError(
                 f"the chunk says {num_entries} entries, its data ends before entry {number}",
                 path=path,
                 position=position + at,
             )
         is_sub_batch = view[at] & _SUB_BATCH
-        head_bytes = SUB_BATCH_HEAD_BYTES if is_sub_batch else ENTRY_HEAD_BYTES
+        head_bytes = f.SUB_BATCH_HEAD_BYTES if is_sub_batch else f.ENTRY_HEAD_BYTES
         body_at = at + head_bytes
         if body_at > len(view):
             raise CorruptChunkError("the data ends inside a sub-batch's head", path=path, position=position + at)
@@ -143,7 +131,7 @@ def entries_of(data: Buffer, num_entries: int, *, path: str | Path, position: in
             )
         body = bytes(view[body_at : body_at + length])
         if is_sub_batch:
-            compression, records, uncompressed, _ = decode_sub_batch_head(view, at)
+            compression, records, uncompressed, _ = f.decode_sub_batch_head(view, at)
             yield SubBatch(compression, records, uncompressed, body, body_at)
         else:
             yield SimpleEntry(body_at, body)
@@ -167,7 +155,7 @@ class UnpackedChunk:
 
 
 def unpack_chunk(
-    header: ChunkHeader, data: Buffer, *, limit_bytes: int, path: str | Path, position: int
+    header: f.ChunkHeader, data: Buffer, *, limit_bytes: int, path: str | Path, position: int
 ) -> UnpackedChunk:
     """All messages of a chunk, copied into one buffer.
 
@@ -199,7 +187,7 @@ def unpack_entries(entries: Iterable[Entry], *, limit_bytes: int, path: str | Pa
             room -= entry.uncompressed_length
     sizes = np.fromiter(map(len, contents), dtype=np.int64, count=len(contents))
     counts = np.fromiter((entry.num_records for entry in given), dtype=np.int64, count=len(given))
-    joined = np.frombuffer(b"".join([*contents, bytes(SLACK_BYTES)]), dtype=np.uint8)
+    joined = np.frombuffer(b"".join([*contents, bytes(f.SLACK_BYTES)]), dtype=np.uint8)
     walked = walk_entries(
         joined,
         data_starts=np.cumsum(sizes) - sizes,
@@ -222,16 +210,16 @@ def encode_chunk(
     *,
     filter_size_bytes: int,
     trailer: bytes = b"",
-    chunk_type: ChunkType = ChunkType.USER,
+    chunk_type: f.ChunkType = f.ChunkType.USER,
 ) -> bytes:
     """The bytes of a whole chunk; chunk id, time and epoch are 0, the writer fills them in.
 
     `filter_values` belong to the entries that are messages, in their order; sub-batches have none.
     """
-    if not 1 <= len(entries) <= MAX_CHUNK_ENTRIES:
-        raise ConfigError(f"a chunk of {len(entries)} entries; expected 1 to {MAX_CHUNK_ENTRIES}")
+    if not 1 <= len(entries) <= f.MAX_CHUNK_ENTRIES:
+        raise ConfigError(f"a chunk of {len(entries)} entries; expected 1 to {f.MAX_CHUNK_ENTRIES}")
     data = b"".join([entry.encode() if isinstance(entry, SubBatch) else encode_entry(entry) for entry in entries])
-    _, chunk = assemble_chunk(
+    _, chunk = f.assemble_chunk(
         data,
         num_entries=len(entries),
         num_records=sum([entry.num_records if isinstance(entry, SubBatch) else 1 for entry in entries]),
@@ -247,11 +235,11 @@ def chunk_groups(messages: Sequence[tuple[bytes, bytes | None] | SubBatch]) -> l
     groups, start, data_bytes, expanded_bytes = [], 0, 0, 0
     for row, message in enumerate(messages):
         if isinstance(message, SubBatch):
-            body, size, expanded = message.body, SUB_BATCH_HEAD_BYTES + len(message.body), message.uncompressed_length
+            body, size, expanded = message.body, f.SUB_BATCH_HEAD_BYTES + len(message.body), message.uncompressed_length
         else:
-            body, size, expanded = message[0], ENTRY_HEAD_BYTES + len(message[0]), 0
-        if len(body) > MAX_ENTRY_BYTES:
-            raise ConfigError(f"a message of {len(body)} bytes; the limit is {MAX_ENTRY_BYTES}")
+            body, size, expanded = message[0], f.ENTRY_HEAD_BYTES + len(message[0]), 0
+        if len(body) > f.MAX_ENTRY_BYTES:
+            raise ConfigError(f"a message of {len(body)} bytes; the limit is {f.MAX_ENTRY_BYTES}")
         if row > start and (
             row - start >= MAX_MESSAGES
             or data_bytes + size > MAX_BYTES

@@ -16,21 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from headgate.errors import CorruptChunkError
+from headgate.log import format as f
 from headgate.log.ending import OpenPair, find_ending
 from headgate.log.entries import entries_of
 from headgate.log.files import NEW_SUFFIX, read_all, storage_error
-from headgate.log.format import (
-    CHUNK_HEADER_BYTES,
-    FILE_HEAD_BYTES,
-    INDEX_DTYPE,
-    INDEX_HEAD,
-    INDEX_RECORD_BYTES,
-    SEGMENT_HEAD,
-    ChunkHeader,
-    IndexRecord,
-    index_name,
-    segment_name,
-)
 from headgate.log.pairs import delete_pair, find_missing, ids_among, seal_path
 from headgate.log.table import ChunkTable
 
@@ -83,7 +72,7 @@ def _recover(folder: Path) -> Tail:
     for half in sorted(segments ^ indexes):
         delete_pair(folder, half)
     while len(pairs) > 1:
-        if (folder / segment_name(pairs[-1])).stat().st_size > CHUNK_HEADER_BYTES:
+        if (folder / f.segment_name(pairs[-1])).stat().st_size > f.CHUNK_HEADER_BYTES:
             tail = _make_whole(folder, pairs)
             if tail.num_chunks:
                 return tail
@@ -93,21 +82,21 @@ def _recover(folder: Path) -> Tail:
 
 def _give_up(folder: Path, chunk_id: int, before: int) -> None:
     """Delete a last pair without a chunk; the segment before it may be appended to again."""
-    sizes = [(folder / name).stat().st_size for name in (segment_name(chunk_id), index_name(chunk_id))]
-    if max(sizes) > FILE_HEAD_BYTES:
+    sizes = [(folder / name).stat().st_size for name in (f.segment_name(chunk_id), f.index_name(chunk_id))]
+    if max(sizes) > f.FILE_HEAD_BYTES:
         logger.warning(
             "%s: recovery deleted this pair of files, %d and %d bytes without a whole chunk",
-            folder / segment_name(chunk_id),
+            folder / f.segment_name(chunk_id),
             *sizes,
         )
-    seal_path(folder / segment_name(before)).unlink(missing_ok=True)
+    seal_path(folder / f.segment_name(before)).unlink(missing_ok=True)
     delete_pair(folder, chunk_id)
 
 
 def _make_whole(folder: Path, first_chunk_ids: list[int]) -> Tail:
     """Cut the last pair behind its last good chunk; with none, both files are reset to their heads."""
-    segment_path = folder / segment_name(first_chunk_ids[-1])
-    index_path = folder / index_name(first_chunk_ids[-1])
+    segment_path = folder / f.segment_name(first_chunk_ids[-1])
+    index_path = folder / f.index_name(first_chunk_ids[-1])
     segment_fd = os.open(segment_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         index_fd = os.open(index_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -122,21 +111,21 @@ def _make_whole(folder: Path, first_chunk_ids: list[int]) -> Tail:
 
 def _cut(pair: OpenPair, index_fd: int, first_chunk_ids: list[int]) -> Tail:
     raw = read_all(index_fd, os.fstat(index_fd).st_size, 0)
-    count = max(0, len(raw) - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
-    records = np.frombuffer(raw, dtype=INDEX_DTYPE, offset=min(FILE_HEAD_BYTES, len(raw)), count=count)
+    count = max(0, len(raw) - f.FILE_HEAD_BYTES) // f.INDEX_RECORD_BYTES
+    records = np.frombuffer(raw, dtype=f.INDEX_DTYPE, offset=min(f.FILE_HEAD_BYTES, len(raw)), count=count)
 
-    def record_at(row: int) -> IndexRecord:
-        start = FILE_HEAD_BYTES + row * INDEX_RECORD_BYTES
-        return IndexRecord.decode(raw[start : start + INDEX_RECORD_BYTES])
+    def record_at(row: int) -> f.IndexRecord:
+        start = f.FILE_HEAD_BYTES + row * f.INDEX_RECORD_BYTES
+        return f.IndexRecord.decode(raw[start : start + f.INDEX_RECORD_BYTES])
 
     ending = find_ending(pair, count, record_at, is_recovery=True)
     table = ChunkTable.of(records[: ending.num_chunks])
-    table.check(0, pair.first_chunk_id, FILE_HEAD_BYTES, segment_size=pair.segment_size, path=pair.index_path)
-    index_size = FILE_HEAD_BYTES + ending.num_chunks * INDEX_RECORD_BYTES
+    table.check(0, pair.first_chunk_id, f.FILE_HEAD_BYTES, segment_size=pair.segment_size, path=pair.index_path)
+    index_size = f.FILE_HEAD_BYTES + ending.num_chunks * f.INDEX_RECORD_BYTES
     if ending.header is not None:
         _check_records(pair, ending.stop_position - ending.header.size_bytes, ending.header)
-    _check_head(raw, INDEX_HEAD, pair.index_path)
-    _check_head(os.pread(pair.segment_fd, FILE_HEAD_BYTES, 0), SEGMENT_HEAD, pair.segment_path)
+    _check_head(raw, f.INDEX_HEAD, pair.index_path)
+    _check_head(os.pread(pair.segment_fd, f.FILE_HEAD_BYTES, 0), f.SEGMENT_HEAD, pair.segment_path)
     cut_bytes = pair.segment_size - ending.stop_position, len(raw) - index_size
     if max(cut_bytes) > 0:
         logger.warning(
@@ -151,8 +140,8 @@ def _cut(pair: OpenPair, index_fd: int, first_chunk_ids: list[int]) -> Tail:
     # A file that is as it should be is left alone: file systems write it to the device when it is truncated. Never cut
     # to nothing: some file systems would write all that follows to the device when the file is closed.
     for descriptor, size, stop, head in (
-        (index_fd, len(raw), index_size, INDEX_HEAD),
-        (pair.segment_fd, pair.segment_size, ending.stop_position, SEGMENT_HEAD),
+        (index_fd, len(raw), index_size, f.INDEX_HEAD),
+        (pair.segment_fd, pair.segment_size, ending.stop_position, f.SEGMENT_HEAD),
     ):
         if size > stop:
             os.ftruncate(descriptor, stop)
@@ -162,9 +151,9 @@ def _cut(pair: OpenPair, index_fd: int, first_chunk_ids: list[int]) -> Tail:
     return Tail(first_chunk_ids, ending.stop_position, ending.num_chunks, ending.next_chunk_id, epoch)
 
 
-def _check_records(pair: OpenPair, position: int, header: ChunkHeader) -> None:
+def _check_records(pair: OpenPair, position: int, header: f.ChunkHeader) -> None:
     """Raise CorruptChunkError unless the last chunk has the records that its header says: offsets go on behind them."""
-    start = position + CHUNK_HEADER_BYTES + header.bloom_length
+    start = position + f.CHUNK_HEADER_BYTES + header.bloom_length
     data = os.pread(pair.segment_fd, header.data_length, start)
     entries = entries_of(data, header.num_entries, path=pair.segment_path, position=start)
     found = sum(entry.num_records for entry in entries)

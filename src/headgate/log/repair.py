@@ -15,18 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.errors import CorruptChunkError, CorruptSidecarError, StreamReadOnlyError
+from headgate.log import format as f
 from headgate.log.checksums import crc_of_range
 from headgate.log.files import file_size, opened, replace_by_start, replace_file
-from headgate.log.format import (
-    CHUNK_HEADER_BYTES,
-    FILE_HEAD_BYTES,
-    INDEX_HEAD,
-    INDEX_RECORD_BYTES,
-    SEGMENT_HEAD,
-    ChunkHeader,
-    encode_index_record,
-    segment_name,
-)
 from headgate.log.inspect import Damage
 from headgate.log.lock import StreamLock, Wait, no_wait
 from headgate.log.pairs import ids_among, seal_path
@@ -90,7 +81,7 @@ def _repair_index(segment: Segment, index: bytes) -> Iterator[Repair]:
     if found == index or (segment.is_newest and found and index.startswith(found)):
         return
     replace_file(path, index)
-    count = (len(index) - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
+    count = (len(index) - f.FILE_HEAD_BYTES) // f.INDEX_RECORD_BYTES
     yield Repair(path, f"the index was {'missing' if found is None else 'damaged'}, made again with {count} records")
 
 
@@ -116,25 +107,25 @@ class _Chunks:
         self._cuts = cut
         self.is_cut = False
         self.given_up = 0
-        self.stop = FILE_HEAD_BYTES
+        self.stop = f.FILE_HEAD_BYTES
         self.damages: list[Damage] = []
         with opened(segment.segment_path) as descriptor:
-            self.index = INDEX_HEAD + b"".join(self._records(descriptor))
+            self.index = f.INDEX_HEAD + b"".join(self._records(descriptor))
 
     def _records(self, descriptor: int) -> Iterator[bytes]:
         segment, path = self._segment, self._segment.segment_path
         size = os.fstat(descriptor).st_size
-        found = os.pread(descriptor, FILE_HEAD_BYTES, 0)
-        if found != SEGMENT_HEAD:
-            self._stop(Damage(path, 0, f"file head is {found.hex(' ')}, expected {SEGMENT_HEAD.hex(' ')}"), 0)
+        found = os.pread(descriptor, f.FILE_HEAD_BYTES, 0)
+        if found != f.SEGMENT_HEAD:
+            self._stop(Damage(path, 0, f"file head is {found.hex(' ')}, expected {f.SEGMENT_HEAD.hex(' ')}"), 0)
             return
-        position, expected = FILE_HEAD_BYTES, segment.first_chunk_id
+        position, expected = f.FILE_HEAD_BYTES, segment.first_chunk_id
         for count in itertools.count():
             if position == size:
                 break
             try:
-                raw = os.pread(descriptor, CHUNK_HEADER_BYTES, position)
-                header = ChunkHeader.decode(raw, path=path, position=position)
+                raw = os.pread(descriptor, f.CHUNK_HEADER_BYTES, position)
+                header = f.ChunkHeader.decode(raw, path=path, position=position)
             except CorruptChunkError as error:
                 self._stop(Damage(path, position, error.reason), count)
                 return
@@ -143,18 +134,18 @@ class _Chunks:
                 reason = f"chunk {header.chunk_id} up to byte {stop}, expected {expected}"
                 self._stop(Damage(path, position, reason), count)
                 return
-            start = position + CHUNK_HEADER_BYTES + header.bloom_length
+            start = position + f.CHUNK_HEADER_BYTES + header.bloom_length
             if crc_of_range(descriptor, start, header.data_length) != header.crc:
                 damage = Damage(path, position, f"data of chunk {header.chunk_id} fails its CRC")
                 if segment.is_newest and (self._cuts or stop == size):
                     self._stop(damage, count)
                     return
                 self.damages.append(damage)
-            yield encode_index_record(header.chunk_id, header.timestamp_ms, header.epoch, position, header.chunk_type)
+            yield f.encode_index_record(header.chunk_id, header.timestamp_ms, header.epoch, position, header.chunk_type)
             position, expected = stop, header.next_chunk_id
             self.stop = stop
         if segment.stop_offset is not None and expected != segment.stop_offset:
-            next_name = segment_name(segment.stop_offset)
+            next_name = f.segment_name(segment.stop_offset)
             self._stop(Damage(path, size, f"ends at offset {expected}, and {next_name} is the next segment"), count)
 
     def _stop(self, damage: Damage, count: int) -> None:
@@ -163,7 +154,7 @@ class _Chunks:
         In the last segment that is damage only where the index names chunks behind it: a crash leaves bytes, too.
         """
         if self._segment.is_newest:
-            named = (file_size(self._segment.index_path) - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
+            named = (file_size(self._segment.index_path) - f.FILE_HEAD_BYTES) // f.INDEX_RECORD_BYTES
             if named <= count:
                 return
             if self._cuts:

@@ -19,27 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError, LogError, OffsetOutOfRangeError
+from headgate.log import format as f
 from headgate.log.checksums import crc_of_range, crcs_of_ranges, first_mismatch
 from headgate.log.ending import HELP, Ending, OpenPair, find_ending
 from headgate.log.files import file_size, read_all
-from headgate.log.format import (
-    CHUNK_HEADER_BYTES,
-    FILE_HEAD_BYTES,
-    INDEX_DTYPE,
-    INDEX_HEAD,
-    INDEX_RECORD_BYTES,
-    MAX_BLOOM_BYTES,
-    SEGMENT_HEAD,
-    SLACK_BYTES,
-    ChunkHeader,
-    ChunkHeaders,
-    ChunkType,
-    IndexRecord,
-    decode_headers,
-    index_name,
-    segment_name,
-    windows,
-)
 from headgate.log.seal import Seal, read_seal
 from headgate.log.settings import check_identity
 from headgate.log.table import ChunkTable, GrowingTable
@@ -50,7 +33,7 @@ _DENSE_ROWS = 32
 """From this many headers in a window on, one read of the window is cheaper than a read per header."""
 
 _PAGE_BYTES = mmap.PAGESIZE
-_STAGE1_BYTES = CHUNK_HEADER_BYTES + MAX_BLOOM_BYTES
+_STAGE1_BYTES = f.CHUNK_HEADER_BYTES + f.MAX_BLOOM_BYTES
 _STAGE1_DTYPE = np.dtype(f"V{_STAGE1_BYTES}")
 
 Allocate = Callable[[int], NDArray[np.uint8]]
@@ -85,12 +68,12 @@ class Segment:
     @property
     def segment_path(self) -> Path:
         """The file with the chunks."""
-        return self.folder / segment_name(self.first_chunk_id)
+        return self.folder / f.segment_name(self.first_chunk_id)
 
     @property
     def index_path(self) -> Path:
         """The file with one record per chunk."""
-        return self.folder / index_name(self.first_chunk_id)
+        return self.folder / f.index_name(self.first_chunk_id)
 
     def size_bytes(self) -> int:
         """Bytes of both files now; a file that is gone has none."""
@@ -154,10 +137,10 @@ class SegmentReader:
     def _check_heads(self) -> None:
         """Raise CorruptChunkError for a file head that is wrong; of a pair that is being made, it may be short yet."""
         for descriptor, path, head in (
-            (self._index_fd, self._index_path, INDEX_HEAD),
-            (self._fd, self.path, SEGMENT_HEAD),
+            (self._index_fd, self._index_path, f.INDEX_HEAD),
+            (self._fd, self.path, f.SEGMENT_HEAD),
         ):
-            found = os.pread(descriptor, FILE_HEAD_BYTES, 0)
+            found = os.pread(descriptor, f.FILE_HEAD_BYTES, 0)
             if found != head and not (self.segment.is_newest and head.startswith(found)):
                 raise CorruptChunkError(
                     f"file head is {found.hex(' ') or 'missing'}, expected {head.hex(' ')}", path=path, position=0
@@ -177,22 +160,22 @@ class SegmentReader:
         some 0.1 ms.
         """
         mapped = 0 if self._mapping is None else len(self._mapping)
-        if mapped < stop + SLACK_BYTES and self.segment.is_own:
+        if mapped < stop + f.SLACK_BYTES and self.segment.is_own:
             has_grown = self.stop_position > mapped
             if has_grown and (self.segment.mappable or self._ends_well()):
                 self._map()
-        return 0 if self._mapping is None else max(0, len(self._mapping) - SLACK_BYTES)
+        return 0 if self._mapping is None else max(0, len(self._mapping) - f.SLACK_BYTES)
 
     def is_mapped(self, stop: int) -> bool:
         """Whether what is read up to that byte is a view of the file."""
-        return self._mapping is not None and stop + SLACK_BYTES <= len(self._mapping)
+        return self._mapping is not None and stop + f.SLACK_BYTES <= len(self._mapping)
 
     def _ends_well(self) -> bool:
         table = self.chunks()
         if not len(table):
             return False
         header = self.header(len(table) - 1)
-        start = int(table.position[-1]) + CHUNK_HEADER_BYTES + header.bloom_length
+        start = int(table.position[-1]) + f.CHUNK_HEADER_BYTES + header.bloom_length
         return crc_of_range(self._fd, start, header.data_length) == header.crc
 
     def make_present(self, start: int, stop: int) -> None:
@@ -229,26 +212,26 @@ class SegmentReader:
         if not found.st_nlink:
             found = self._follow()
         known = len(self._rows.table)
-        if found.st_size < FILE_HEAD_BYTES + known * INDEX_RECORD_BYTES:
+        if found.st_size < f.FILE_HEAD_BYTES + known * f.INDEX_RECORD_BYTES:
             self._rows = GrowingTable()
             known = 0
-        start = FILE_HEAD_BYTES + known * INDEX_RECORD_BYTES
+        start = f.FILE_HEAD_BYTES + known * f.INDEX_RECORD_BYTES
         return known, read_all(self._index_fd, max(0, found.st_size - start), start)
 
     def _take_records(self, known: int, raw: bytes) -> None:
         """Add the index records in `raw` to the table, which has `known` rows."""
-        count = known + len(raw) // INDEX_RECORD_BYTES
+        count = known + len(raw) // f.INDEX_RECORD_BYTES
         if count == known and self._loaded:
             return
         if not known:
             self._check_heads()
 
-        def record_at(row: int) -> IndexRecord:
-            start = (row - known) * INDEX_RECORD_BYTES
+        def record_at(row: int) -> f.IndexRecord:
+            start = (row - known) * f.INDEX_RECORD_BYTES
             if start >= 0:
-                return IndexRecord.decode(raw[start : start + INDEX_RECORD_BYTES])
-            place = FILE_HEAD_BYTES + row * INDEX_RECORD_BYTES
-            return IndexRecord.decode(os.pread(self._index_fd, INDEX_RECORD_BYTES, place))
+                return f.IndexRecord.decode(raw[start : start + f.INDEX_RECORD_BYTES])
+            place = f.FILE_HEAD_BYTES + row * f.INDEX_RECORD_BYTES
+            return f.IndexRecord.decode(os.pread(self._index_fd, f.INDEX_RECORD_BYTES, place))
 
         pair = OpenPair(self._fd, os.fstat(self._fd).st_size, self.path, self._index_path, self.segment.first_chunk_id)
         ending = find_ending(pair, count, record_at)
@@ -257,11 +240,11 @@ class SegmentReader:
             self._rows = GrowingTable()
             self._take_records(*self._load())
             return
-        records = np.frombuffer(raw, dtype=INDEX_DTYPE, count=ending.num_chunks - known)
+        records = np.frombuffer(raw, dtype=f.INDEX_DTYPE, count=ending.num_chunks - known)
         more = ChunkTable.of(records)
         previous = self._rows.table
         least_id = int(previous.chunk_id[-1]) + 1 if known else self.segment.first_chunk_id
-        least_position = int(previous.position[-1]) + CHUNK_HEADER_BYTES if known else FILE_HEAD_BYTES
+        least_position = int(previous.position[-1]) + f.CHUNK_HEADER_BYTES if known else f.FILE_HEAD_BYTES
         more.check(known, least_id, least_position, segment_size=pair.segment_size, path=self._index_path)
         if self.segment.is_sealed:
             self._check_sealed(pair, ending, known, raw)
@@ -276,8 +259,8 @@ class SegmentReader:
 
     def _check_sealed(self, pair: OpenPair, ending: Ending, known: int, raw: bytes) -> None:
         """Raise CorruptChunkError unless the index names all of the segment, up to where the next one begins."""
-        named = FILE_HEAD_BYTES + ending.num_chunks * INDEX_RECORD_BYTES
-        index_bytes = FILE_HEAD_BYTES + known * INDEX_RECORD_BYTES + len(raw)
+        named = f.FILE_HEAD_BYTES + ending.num_chunks * f.INDEX_RECORD_BYTES
+        index_bytes = f.FILE_HEAD_BYTES + known * f.INDEX_RECORD_BYTES + len(raw)
         if index_bytes != named:
             raise CorruptChunkError(
                 f"{index_bytes - named} bytes that name no chunk, and another segment follows; {HELP}",
@@ -300,8 +283,8 @@ class SegmentReader:
         seal = read_seal(self.path) if self.segment.is_own else None
         if seal is None:
             return
-        index = raw if not known else read_all(self._index_fd, index_bytes - FILE_HEAD_BYTES, FILE_HEAD_BYTES)
-        if zlib.crc32(index, zlib.crc32(INDEX_HEAD)) != seal.index_crc or len(seal.header_crcs) != ending.num_chunks:
+        index = raw if not known else read_all(self._index_fd, index_bytes - f.FILE_HEAD_BYTES, f.FILE_HEAD_BYTES)
+        if zlib.crc32(index, zlib.crc32(f.INDEX_HEAD)) != seal.index_crc or len(seal.header_crcs) != ending.num_chunks:
             raise CorruptChunkError(
                 f"the index is not what it was when the segment was sealed; {HELP}", path=self._index_path
             )
@@ -309,7 +292,7 @@ class SegmentReader:
 
     def _check_types(self, more: ChunkTable, known: int, segment_size: int) -> None:
         """Raise CorruptChunkError for an index record that hides a chunk of messages as one of bookkeeping."""
-        rows = np.flatnonzero(more.type != ChunkType.USER)
+        rows = np.flatnonzero(more.type != f.ChunkType.USER)
         for start in range(0, len(rows), _ROWS_AT_ONCE):
             part = rows[start : start + _ROWS_AT_ONCE]
             found = self._copied_headers(more.position[part], segment_size).records["chunk_type"]
@@ -319,7 +302,7 @@ class SegmentReader:
                 raise CorruptChunkError(
                     f"index record {known + row} says chunk type {more.type[row]}, its chunk's header {said}; {HELP}",
                     path=self._index_path,
-                    position=FILE_HEAD_BYTES + (known + row) * INDEX_RECORD_BYTES,
+                    position=f.FILE_HEAD_BYTES + (known + row) * f.INDEX_RECORD_BYTES,
                 )
 
     def _follow(self) -> os.stat_result:
@@ -360,7 +343,7 @@ class SegmentReader:
                 header = self.header(len(table) - 1)
                 extent = (len(table), int(table.position[-1]) + header.size_bytes, header.next_chunk_id)
             else:
-                extent = (0, FILE_HEAD_BYTES, self.segment.first_chunk_id)
+                extent = (0, f.FILE_HEAD_BYTES, self.segment.first_chunk_id)
             self._extent = extent
         return extent
 
@@ -389,13 +372,13 @@ class SegmentReader:
 
     # the segment
 
-    def header(self, row: int) -> ChunkHeader:
+    def header(self, row: int) -> f.ChunkHeader:
         """The header of one row of the table, checked against the table and the end of the file."""
         table = self.chunks()
         position = int(table.position[row])
         path = self.path
-        header = ChunkHeader.decode(
-            os.pread(self._fd, CHUNK_HEADER_BYTES, position),
+        header = f.ChunkHeader.decode(
+            os.pread(self._fd, f.CHUNK_HEADER_BYTES, position),
             path=path,
             position=position,
         )
@@ -414,7 +397,7 @@ class SegmentReader:
             )
         return header
 
-    def headers(self, start_row: int, stop_row: int) -> ChunkHeaders:
+    def headers(self, start_row: int, stop_row: int) -> f.ChunkHeaders:
         """Headers and Bloom bytes of rows of the table, for stage 1, checked against the table.
 
         From a mapped segment a view (5 M headers/s and more); else copied, 303 bytes of memory per row: ask for some
@@ -426,10 +409,10 @@ class SegmentReader:
         is_sealed = mapping is not None and self.segment.mappable
         size = len(mapping) if mapping is not None and is_sealed else os.fstat(self._fd).st_size
         last = int(positions[-1]) if len(positions) else 0
-        if is_sealed and len(positions) and last + CHUNK_HEADER_BYTES > size:
+        if is_sealed and len(positions) and last + f.CHUNK_HEADER_BYTES > size:
             raise self._ends_early(last, size)
         if mapping is not None and (is_sealed or last + _STAGE1_BYTES <= len(mapping)):
-            found = decode_headers(mapping, positions)
+            found = f.decode_headers(mapping, positions)
         else:
             # Behind the last chunk a recovery may be cutting.
             found = self._copied_headers(positions, min(size, self.extent(table)[1]))
@@ -442,7 +425,7 @@ class SegmentReader:
         return found
 
     def contradicted(
-        self, headers: ChunkHeaders, table: ChunkTable, rows: NDArray[np.int64], stops: NDArray[np.int64]
+        self, headers: f.ChunkHeaders, table: ChunkTable, rows: NDArray[np.int64], stops: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
         """`(chunks,)`: headers that are not as the index says, or not as they were when the segment was sealed.
 
@@ -461,7 +444,7 @@ class SegmentReader:
         return bad
 
     @staticmethod
-    def _check_seal(seal: Seal, headers: ChunkHeaders, rows: NDArray[np.int64], bad: NDArray[np.bool_]) -> None:
+    def _check_seal(seal: Seal, headers: f.ChunkHeaders, rows: NDArray[np.int64], bad: NDArray[np.bool_]) -> None:
         """Mark what is not as it was when the segment was sealed among headers that are not `bad` already."""
         # Where a header is bad its Bloom filter may lie anywhere.
         fine = np.flatnonzero(~bad) if bad.any() else slice(None)
@@ -469,17 +452,17 @@ class SegmentReader:
         if first_mismatch(headers.data, starts, lengths, expected, only_loaded=True) is not None:
             bad[fine] = crcs_of_ranges(headers.data, starts, lengths) != expected
 
-    def contradiction(self, headers: ChunkHeaders, table: ChunkTable, row: int, number: int) -> CorruptChunkError:
+    def contradiction(self, headers: f.ChunkHeaders, table: ChunkTable, row: int, number: int) -> CorruptChunkError:
         """The error for the header with a number, of a row of the table, that `contradicted` marked."""
         record, position = headers.records[number], int(table.position[row])
-        said = IndexRecord(
+        said = f.IndexRecord(
             int(table.chunk_id[row]),
             int(table.timestamp_ms[row]),
             int(table.epoch[row]),
             position,
             int(table.type[row]),
         )
-        found = IndexRecord(
+        found = f.IndexRecord(
             int(record["chunk_id"]),
             int(record["timestamp_ms"]),
             int(record["epoch"]),
@@ -497,7 +480,7 @@ class SegmentReader:
             )
         return CorruptChunkError(f"{reason}; {HELP}", path=self.path, position=position)
 
-    def _copied_headers(self, positions: NDArray[np.int64], size: int) -> ChunkHeaders:
+    def _copied_headers(self, positions: NDArray[np.int64], size: int) -> f.ChunkHeaders:
         count = len(positions)
         copies = np.zeros(count * _STAGE1_BYTES, dtype=np.uint8)
         rows = copies.view(_STAGE1_DTYPE)
@@ -508,14 +491,14 @@ class SegmentReader:
             if stop - done >= _DENSE_ROWS:
                 last = int(positions[stop - 1])
                 window = self._fill(base, min(last + _STAGE1_BYTES, size) - base, spare=_STAGE1_BYTES)
-                rows[done:stop] = windows(window, _STAGE1_DTYPE)[positions[done:stop] - base]
+                rows[done:stop] = f.windows(window, _STAGE1_DTYPE)[positions[done:stop] - base]
             else:
                 for row in range(done, stop):
                     target = copies.data[row * _STAGE1_BYTES : (row + 1) * _STAGE1_BYTES]
                     os.preadv(self._fd, [target], int(positions[row]))
             done = stop
         starts = np.arange(count, dtype=np.int64) * _STAGE1_BYTES
-        return decode_headers(copies, starts)
+        return f.decode_headers(copies, starts)
 
     def read(self, start: int, stop: int) -> NDArray[np.uint8]:
         """The bytes `start … stop` of the segment file and SLACK_BYTES more readable ones: `(stop - start + 8,)` uint8.
@@ -526,11 +509,11 @@ class SegmentReader:
         if not 0 <= start <= stop:
             raise ValueError(f"no byte range: {start} … {stop}")
         if self._mapping is not None and self.is_mapped(stop):
-            return self._mapping[start : stop + SLACK_BYTES]
+            return self._mapping[start : stop + f.SLACK_BYTES]
         size = os.fstat(self._fd).st_size
         if stop > size:
             raise self._ends_early(stop, size)
-        return self._fill(start, stop - start, spare=SLACK_BYTES)
+        return self._fill(start, stop - start, spare=f.SLACK_BYTES)
 
     def gather(
         self, positions: NDArray[np.int64], stops: NDArray[np.int64]
@@ -543,20 +526,20 @@ class SegmentReader:
         if self._mapping is not None and (not len(stops) or self.is_mapped(int(stops[-1]))):
             return self._mapping, positions
         if not len(stops):
-            return self._reserve(SLACK_BYTES)[:SLACK_BYTES], positions
+            return self._reserve(f.SLACK_BYTES)[: f.SLACK_BYTES], positions
         sizes = stops - positions
         targets = np.cumsum(sizes) - sizes
         total = int(sizes.sum())
         file_size = os.fstat(self._fd).st_size
         if int(stops[-1]) > file_size:
             raise self._ends_early(int(stops[-1]), file_size)
-        buffer = self._reserve(total + SLACK_BYTES)
+        buffer = self._reserve(total + f.SLACK_BYTES)
         begins = np.flatnonzero(np.append(True, positions[1:] != stops[:-1]))
         ends = np.append(begins[1:], len(stops)) - 1
         for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
             start, stop, target = int(positions[begin]), int(stops[end]), int(targets[begin])
             self._read_into(buffer, target, start, stop - start)
-        return buffer[: total + SLACK_BYTES], targets
+        return buffer[: total + f.SLACK_BYTES], targets
 
     def _reserve(self, count: int) -> NDArray[np.uint8]:
         """A buffer of at least `count` bytes: the reusable one, or a new one."""

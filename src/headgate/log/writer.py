@@ -20,22 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import ConfigError, CorruptChunkError, LogError, StreamReadOnlyError
+from headgate.log import format as f
 from headgate.log.bloom import bloom_bytes
 from headgate.log.build import BuiltChunks, pack_chunks
 from headgate.log.declaration import ranges_covering, trimmed
 from headgate.log.entries import SubBatch, chunk_groups, encode_chunk, encode_entry
 from headgate.log.files import DiskFile, OpenFile
-from headgate.log.format import (
-    CHUNK_HEADER_BYTES,
-    INDEX_DTYPE,
-    ChunkHeader,
-    ChunkType,
-    Compression,
-    assemble_chunk,
-    decode_headers,
-    encode_index_record,
-    patch_headers,
-)
 from headgate.log.last_pair import LastPair
 from headgate.log.lock import StreamLock, Wait, no_wait
 from headgate.log.manifest import Commits, Manifest
@@ -237,7 +227,7 @@ class Writer:
         publisher: str | bytes | None = None,
         sequences: Sequence[int] | None = None,
         filter_source: str | None = None,
-        compression: Compression = Compression.NONE,
+        compression: f.Compression = f.Compression.NONE,
     ) -> Appended:
         """Append messages, each (body, filter value or None), or sub-batches; what returns is confirmed.
 
@@ -251,7 +241,7 @@ class Writer:
         """
         rows = range(len(messages))
         if any(isinstance(message, SubBatch) for message in messages):
-            if compression is not Compression.NONE:
+            if compression is not f.Compression.NONE:
                 raise ConfigError("compression packs messages; found a sub-batch, which is packed already")
             filter_source = None
         reference = None
@@ -290,8 +280,8 @@ class Writer:
         sizes = np.fromiter((len(chunk) for chunk in chunks), dtype=np.int64, count=len(chunks))
         data = np.frombuffer(bytearray().join(chunks), dtype=np.uint8)
         positions = np.cumsum(sizes) - sizes
-        if compression is not Compression.NONE:
-            built = BuiltChunks(data, positions, decode_headers(data, positions).num_records)
+        if compression is not f.Compression.NONE:
+            built = BuiltChunks(data, positions, f.decode_headers(data, positions).num_records)
             packed = pack_chunks(built, compression)
             data, positions = packed.data, packed.positions
         appended = self.append_chunks(data, positions, now_ms=now_ms, filter_source=filter_source)
@@ -299,7 +289,7 @@ class Writer:
 
     def append_message(
         self, message: bytes, filter_value: bytes | None = None, *, now_ms: int, filter_source: str | None = None
-    ) -> tuple[ChunkHeader, bytes]:
+    ) -> tuple[f.ChunkHeader, bytes]:
         """`append` of one message without a sequence, in a third of the time; gives its header and the whole chunk."""
         self._check_usable()
         data = encode_entry(message)
@@ -307,7 +297,7 @@ class Writer:
         trailer = encode_offsets(self._pending_offsets)
         self._begin_segment(now_ms)
         self._cover(filter_source, self._next_offset + 1)
-        header, chunk = assemble_chunk(
+        header, chunk = f.assemble_chunk(
             data,
             num_entries=1,
             num_records=1,
@@ -348,7 +338,7 @@ class Writer:
             stop = self._stop_of_run(positions, row)
             ids = self._next_offset + np.cumsum(num_records[row:stop]) - num_records[row:stop]
             self._cover(filter_source, self._next_offset + int(num_records[row:stop].sum()))
-            patch_headers(data, positions[row:stop], chunk_ids=ids, timestamp_ms=now_ms, epoch=self._epoch)
+            f.patch_headers(data, positions[row:stop], chunk_ids=ids, timestamp_ms=now_ms, epoch=self._epoch)
             chunk_ids[row:stop] = ids
             first_byte = int(positions[row])
             last_byte = int(positions[stop - 1] + sizes[stop - 1])
@@ -361,33 +351,33 @@ class Writer:
     ) -> Appended:
         """`append_chunks` of a single chunk, in a fifth of the time: what a message that comes alone waits for."""
         view = data.data
-        if not 0 <= position <= len(view) - CHUNK_HEADER_BYTES:
+        if not 0 <= position <= len(view) - f.CHUNK_HEADER_BYTES:
             raise CorruptChunkError("a chunk to append lies outside its buffer", path=self._folder)
-        header = ChunkHeader.decode(
-            view[position : position + CHUNK_HEADER_BYTES], path=self._folder, position=position
+        header = f.ChunkHeader.decode(
+            view[position : position + f.CHUNK_HEADER_BYTES], path=self._folder, position=position
         )
         stop = position + header.size_bytes
-        if header.chunk_type != ChunkType.USER or header.num_records < 1 or stop > len(view):
+        if header.chunk_type != f.ChunkType.USER or header.num_records < 1 or stop > len(view):
             raise CorruptChunkError("what is to be appended is no whole user chunk", path=self._folder)
         self._begin_segment(now_ms)
         self._cover(filter_source, self._next_offset + header.num_records)
         header.chunk_id, header.timestamp_ms, header.epoch = self._next_offset, now_ms, self._epoch
-        view[position : position + CHUNK_HEADER_BYTES] = header.encode()
+        view[position : position + f.CHUNK_HEADER_BYTES] = header.encode()
         self._put_one(view[position:stop], header, bytes(view[stop - header.trailer_length : stop]))
         return Appended(
             np.array([header.chunk_id], dtype=np.int64), np.array([header.num_records], np.int64), self._next_offset
         )
 
-    def _put_one(self, chunk: memoryview, header: ChunkHeader, trailer: bytes) -> None:
+    def _put_one(self, chunk: memoryview, header: f.ChunkHeader, trailer: bytes) -> None:
         """Write one chunk, which has its place in its header."""
         position = self._pair.segment_size
-        record = encode_index_record(header.chunk_id, header.timestamp_ms, header.epoch, position, header.chunk_type)
+        record = f.encode_index_record(header.chunk_id, header.timestamp_ms, header.epoch, position, header.chunk_type)
 
         def accept(count: int) -> None:
             if count:
                 if trailer:
                     self._take_trailer(trailer, chunk_id=header.chunk_id, position=position + len(chunk) - len(trailer))
-                if header.chunk_type != ChunkType.USER:
+                if header.chunk_type != f.ChunkType.USER:
                     self._pending_offsets.clear()
                 self._pair.grow(len(chunk), 1)
                 self._next_offset = header.chunk_id + header.num_records
@@ -408,7 +398,7 @@ class Writer:
         if self._pending_offsets:
             self._begin_segment(now_ms)
         if self._pending_offsets:
-            self._write_tracking(encode_offsets(self._pending_offsets), ChunkType.TRACKING_DELTA, now_ms)
+            self._write_tracking(encode_offsets(self._pending_offsets), f.ChunkType.TRACKING_DELTA, now_ms)
 
     def sync(self) -> None:
         """Flush the last segment and its index to the device: `next_offset` stays at least this, also without power."""
@@ -487,14 +477,14 @@ class Writer:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         if not len(positions):
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        if not 0 <= int(positions.max()) <= len(data) - CHUNK_HEADER_BYTES:
+        if not 0 <= int(positions.max()) <= len(data) - f.CHUNK_HEADER_BYTES:
             raise CorruptChunkError("a chunk to append lies outside its buffer", path=self._folder)
-        headers = decode_headers(data, positions)
+        headers = f.decode_headers(data, positions)
         headers.check(path=self._folder, positions=positions)
         sizes, num_records = headers.size_bytes, headers.num_records
         ends = positions + sizes
         if (
-            (headers.chunk_type != ChunkType.USER).any()
+            (headers.chunk_type != f.ChunkType.USER).any()
             or (num_records < 1).any()
             or (ends[:-1] != positions[1:]).any()
             or (ends[-1:] > len(data)).any()
@@ -527,7 +517,7 @@ class Writer:
         if not pair.num_chunks and pair.first_chunk_id > 0 and self._tracking:
             records = self._tracking.snapshot(first_offset=kept[0])
             if records:
-                self._write_tracking(encode_records(records), ChunkType.TRACKING_SNAPSHOT, now_ms)
+                self._write_tracking(encode_records(records), f.ChunkType.TRACKING_SNAPSHOT, now_ms)
         # Until the snapshot is written, what is tracked stands in the segment before.
         if kept is not self._first_chunk_ids:
             self._keep(kept)
@@ -545,8 +535,8 @@ class Writer:
         is_newest = stop_offset is None
         return Segment(self._folder, self._settings.identity, first_chunk_id, is_newest, True, stop_offset)
 
-    def _write_tracking(self, body: bytes, chunk_type: ChunkType, now_ms: int) -> None:
-        header, chunk = assemble_chunk(
+    def _write_tracking(self, body: bytes, chunk_type: f.ChunkType, now_ms: int) -> None:
+        header, chunk = f.assemble_chunk(
             encode_entry(body),
             num_entries=1,
             num_records=1,
@@ -559,9 +549,9 @@ class Writer:
 
     def _write(self, data: NDArray[np.uint8], positions: NDArray[np.int64], now_ms: int) -> None:
         """Chunks that fit the segment: bytes, then index records; on an error what no reader saw is taken back."""
-        headers = decode_headers(data, positions)
+        headers = f.decode_headers(data, positions)
         stops = positions + headers.size_bytes
-        records = np.empty(len(positions), dtype=INDEX_DTYPE)
+        records = np.empty(len(positions), dtype=f.INDEX_DTYPE)
         records["chunk_id"] = headers.records["chunk_id"]
         records["timestamp_ms"] = now_ms
         records["epoch"] = self._epoch

@@ -15,7 +15,6 @@ from headgate.client.client import Client
 from headgate.client.subscription import DEFAULT_CREDIT, SubscriptionOptions
 from headgate.errors import ConnectionLostError, CorruptChunkError
 from headgate.log import OffsetSpecification
-from headgate.log.compression import EXPANSION_LIMIT_BYTES
 from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader
 from headgate.log.inspect import CrcState, Damage, check_data
 from headgate.scan import OffsetRange
@@ -55,12 +54,12 @@ def delivered_chunks(
 
 
 def verify_delivered(
-    client: Client, stream: str, within: OffsetRange, *, limit_bytes: int = EXPANSION_LIMIT_BYTES
+    client: Client, stream: str, within: OffsetRange
 ) -> Generator[DeliveredChunk | Damage, None, None]:
     """Check everything that a client can check: yields each chunk, and a Damage for all that is wrong.
 
-    Chunk ids that never go back, checksums, entries, sub-batches (expanded up to `limit_bytes` per chunk). Offsets that
-    are left out are no damage: those of tracking chunks are not delivered. Errors as `delivered_chunks`.
+    Chunk ids that never go back, checksums, entries, sub-batches (expanded up to EXPANSION_LIMIT_BYTES per chunk).
+    Offsets that are left out are no damage: those of tracking chunks are not delivered. Errors as `delivered_chunks`.
     """
     expected = within.start
     for found in delivered_chunks(client, stream, within, check_crc=True):
@@ -77,7 +76,6 @@ def verify_delivered(
         for damage in check_data(
             header,
             found.data,
-            limit_bytes=limit_bytes,
             path=Path(stream),
             position=0,
             data_position=CHUNK_HEADER_BYTES,

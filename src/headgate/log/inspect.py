@@ -19,21 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError, CorruptSidecarError, LogError, OffsetOutOfRangeError
+from headgate.log import format as f
 from headgate.log.bloom import MIN_FILTER_SIZE_BYTES, bloom_bytes, fill_ratio
 from headgate.log.checksums import crc_of_range
 from headgate.log.compression import EXPANSION_LIMIT_BYTES
 from headgate.log.entries import SubBatch, entries_of
-from headgate.log.format import (
-    CHUNK_HEADER_BYTES,
-    ENTRY_HEAD_BYTES,
-    FILE_HEAD_BYTES,
-    INDEX_DTYPE,
-    INDEX_HEAD,
-    INDEX_RECORD_BYTES,
-    SEGMENT_HEAD,
-    ChunkHeader,
-    ChunkType,
-)
 from headgate.log.seal import load_seal
 from headgate.log.segment import Segment
 from headgate.log.stream import Stream
@@ -45,7 +35,7 @@ _WHOLE_CHUNK_BYTES = 256 << 20
 """Entries of chunks with more data than this are not looked at, only their checksum."""
 
 
-FilterValues = Callable[[ChunkHeader, Sequence[bytes]], Sequence[bytes | None] | None]
+FilterValues = Callable[[f.ChunkHeader, Sequence[bytes]], Sequence[bytes | None] | None]
 """The filter value of each message of a chunk by the declared source, None for one without; None for no declaration."""
 
 
@@ -139,7 +129,7 @@ class ChunkDump:
 
     path: Path
     position: int
-    header: ChunkHeader
+    header: f.ChunkHeader
     bloom_fill: float
     crc: CrcState
     in_index: bool
@@ -195,7 +185,7 @@ def _info_of(segment: Segment) -> SegmentInfo:
         chunks = messages = data_bytes = 0
         for start in range(0, len(table), _HEADER_ROWS):
             headers = reader.headers(start, min(start + _HEADER_ROWS, len(table)))
-            is_user = headers.chunk_type == ChunkType.USER
+            is_user = headers.chunk_type == f.ChunkType.USER
             chunks += int(is_user.sum())
             messages += int(headers.num_records[is_user].sum())
             data_bytes += int(headers.data_length[is_user].sum())
@@ -221,16 +211,11 @@ def dump_chunks(stream: Stream, *, check_crc: bool) -> Iterator[ChunkDump | Dama
         yield from _unless_given_up(stream, segment, _walk_segment(segment, check_crc=check_crc))
 
 
-def verify_stream(
-    stream: Stream,
-    *,
-    limit_bytes: int = EXPANSION_LIMIT_BYTES,
-    filter_values: FilterValues | None = None,
-) -> Iterator[ChunkDump | Damage]:
+def verify_stream(stream: Stream, *, filter_values: FilterValues | None = None) -> Iterator[ChunkDump | Damage]:
     """Check everything that can be checked: yields each chunk looked at, and a Damage for all that is wrong.
 
     Index records against headers, chunk ids without gaps, checksums, seals, entries, sub-batches (expanded up to
-    `limit_bytes` per chunk), tracking records, missing files; with `filter_values` also the Bloom filters of chunks
+    its limit per chunk), tracking records, missing files; with `filter_values` also the Bloom filters of chunks
     that were written under a declared source. Bytes behind the last index record are no damage: a writer may be at
     work, and recovery cuts them. Segments that retention deletes meanwhile are passed over.
     """
@@ -248,7 +233,7 @@ def verify_stream(
             )
         expected = segment.first_chunk_id
         is_suspect = is_damaged = False
-        for found in _unless_given_up(stream, segment, _verify_segment(segment, limit_bytes, filter_values)):
+        for found in _unless_given_up(stream, segment, _verify_segment(segment, filter_values)):
             yield found
             if isinstance(found, Damage):
                 is_suspect = is_damaged = True
@@ -298,9 +283,7 @@ def _left_behind(stream: Stream, segments: Sequence[Segment]) -> list[Path]:
     ]
 
 
-def _verify_segment(
-    segment: Segment, limit_bytes: int, filter_values: FilterValues | None
-) -> Iterator[ChunkDump | Damage]:
+def _verify_segment(segment: Segment, filter_values: FilterValues | None) -> Iterator[ChunkDump | Damage]:
     """The chunks of a segment, each before what is wrong in it."""
     for found in _walk_segment(segment, check_crc=True):
         yield found
@@ -311,7 +294,7 @@ def _verify_segment(
         elif found.crc is CrcState.BAD:
             yield Damage(found.path, found.position, f"data of chunk {found.header.chunk_id} fails its CRC")
         else:
-            yield from _check_content(found, limit_bytes, filter_values)
+            yield from _check_content(found, filter_values)
 
 
 def _as_readers_see(segment: Segment) -> Iterator[Damage]:
@@ -336,8 +319,8 @@ def _walk_segment(segment: Segment, *, check_crc: bool) -> Iterator[ChunkDump | 
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         for found, head, file in (
-            (raw[:FILE_HEAD_BYTES], INDEX_HEAD, index_path),
-            (os.pread(descriptor, FILE_HEAD_BYTES, 0), SEGMENT_HEAD, path),
+            (raw[: f.FILE_HEAD_BYTES], f.INDEX_HEAD, index_path),
+            (os.pread(descriptor, f.FILE_HEAD_BYTES, 0), f.SEGMENT_HEAD, path),
         ):
             if found != head:
                 yield Damage(file, 0, f"file head is {found.hex(' ') or 'missing'}, expected {head.hex(' ')}")
@@ -360,29 +343,29 @@ class _Index:
 
 def _index_of(raw: bytes, segment_size: int) -> tuple[_Index, int]:
     """The index of a file's bytes, and the byte behind the last record that names a place."""
-    count = (len(raw) - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
-    records = np.frombuffer(raw, dtype=INDEX_DTYPE, offset=FILE_HEAD_BYTES, count=count)
+    count = (len(raw) - f.FILE_HEAD_BYTES) // f.INDEX_RECORD_BYTES
+    records = np.frombuffer(raw, dtype=f.INDEX_DTYPE, offset=f.FILE_HEAD_BYTES, count=count)
     positions = records["position"].astype(np.int64)
-    rows = np.flatnonzero((positions >= FILE_HEAD_BYTES) & (positions + CHUNK_HEADER_BYTES <= segment_size))
-    named = FILE_HEAD_BYTES + INDEX_RECORD_BYTES * int(rows.max(initial=-1) + 1)
+    rows = np.flatnonzero((positions >= f.FILE_HEAD_BYTES) & (positions + f.CHUNK_HEADER_BYTES <= segment_size))
+    named = f.FILE_HEAD_BYTES + f.INDEX_RECORD_BYTES * int(rows.max(initial=-1) + 1)
     rows = rows[np.argsort(positions[rows], kind="stable")]
-    return _Index(ChunkTable.of(records[rows]), FILE_HEAD_BYTES + INDEX_RECORD_BYTES * rows), named
+    return _Index(ChunkTable.of(records[rows]), f.FILE_HEAD_BYTES + f.INDEX_RECORD_BYTES * rows), named
 
 
 def _walk_chunks(descriptor: int, segment: Segment, index: _Index, check_crc: bool) -> Iterator[ChunkDump | Damage]:
     path, table = segment.segment_path, index.table
     size = os.fstat(descriptor).st_size
     sealed = _sealed_headers(segment)
-    position = len(SEGMENT_HEAD)
+    position = len(f.SEGMENT_HEAD)
     expected: int | None = segment.first_chunk_id
-    record_at = FILE_HEAD_BYTES
+    record_at = f.FILE_HEAD_BYTES
     last_indexed = int(table.position[-1]) if len(table) else -1
     while position < size:
         row = int(np.searchsorted(table.position, position))
         in_index = row < len(table) and int(table.position[row]) == position
-        raw = os.pread(descriptor, CHUNK_HEADER_BYTES, position)
+        raw = os.pread(descriptor, f.CHUNK_HEADER_BYTES, position)
         try:
-            header = ChunkHeader.decode(raw, path=path, position=position)
+            header = f.ChunkHeader.decode(raw, path=path, position=position)
         except CorruptChunkError as error:
             if row < len(table) and not in_index:
                 yield Damage(path, position, f"no index record for this place; {_next_place(table, row)}")
@@ -397,7 +380,7 @@ def _walk_chunks(descriptor: int, segment: Segment, index: _Index, check_crc: bo
             expected = None
             continue
         stop = position + header.size_bytes
-        bloom = os.pread(descriptor, header.bloom_length, position + CHUNK_HEADER_BYTES)
+        bloom = os.pread(descriptor, header.bloom_length, position + f.CHUNK_HEADER_BYTES)
         is_wrong = expected is not None and header.chunk_id != expected
         if sealed is not None:
             is_wrong = zlib.crc32(raw + bloom) not in sealed
@@ -410,11 +393,11 @@ def _walk_chunks(descriptor: int, segment: Segment, index: _Index, check_crc: bo
             reasons = []
         for reason in reasons:
             yield Damage(*((path, position) if is_wrong else (segment.index_path, record_at)), reason)
-        record_at += INDEX_RECORD_BYTES
+        record_at += f.INDEX_RECORD_BYTES
         expected = header.next_chunk_id
         state = CrcState.UNCHECKED
         if check_crc and stop <= size:
-            data_position = position + CHUNK_HEADER_BYTES + header.bloom_length
+            data_position = position + f.CHUNK_HEADER_BYTES + header.bloom_length
             is_good = crc_of_range(descriptor, data_position, header.data_length) == header.crc
             state = CrcState.GOOD if is_good else CrcState.BAD
         yield ChunkDump(path, position, header, fill_ratio(bloom), state, in_index, stop > size)
@@ -433,7 +416,7 @@ def _next_place(table: ChunkTable, row: int) -> str:
     return f"the next one is for byte {table.position[row]}"
 
 
-def _differences(table: ChunkTable, row: int, header: ChunkHeader) -> Iterator[str]:
+def _differences(table: ChunkTable, row: int, header: f.ChunkHeader) -> Iterator[str]:
     """What a header and its index record say differently."""
     said = (int(table.chunk_id[row]), int(table.timestamp_ms[row]), int(table.epoch[row]), int(table.type[row]))
     found = (header.chunk_id, header.timestamp_ms, header.epoch, header.chunk_type)
@@ -442,10 +425,10 @@ def _differences(table: ChunkTable, row: int, header: ChunkHeader) -> Iterator[s
             yield f"{name} is {header_value} in the header, {index_value} in the index"
 
 
-def _check_content(chunk: ChunkDump, limit_bytes: int, filter_values: FilterValues | None) -> Iterator[Damage]:
+def _check_content(chunk: ChunkDump, filter_values: FilterValues | None) -> Iterator[Damage]:
     """Entries, sub-batches, tracking records and Bloom filter of one chunk whose bytes are all there."""
     header, path = chunk.header, chunk.path
-    start = chunk.position + CHUNK_HEADER_BYTES + header.bloom_length
+    start = chunk.position + f.CHUNK_HEADER_BYTES + header.bloom_length
     with path.open("rb") as file:
         file.seek(start + header.data_length)
         trailer = file.read(header.trailer_length)
@@ -454,11 +437,9 @@ def _check_content(chunk: ChunkDump, limit_bytes: int, filter_values: FilterValu
         file.seek(start - header.bloom_length)
         bloom = file.read(header.bloom_length)
         data = file.read(header.data_length)
-    yield from check_data(
-        header, data, limit_bytes=limit_bytes, path=path, position=chunk.position, data_position=start
-    )
-    if filter_values is not None and header.chunk_type == ChunkType.USER:
-        yield from _check_filter(header, bloom, data, filter_values, path, chunk.position, limit_bytes)
+    yield from check_data(header, data, path=path, position=chunk.position, data_position=start)
+    if filter_values is not None and header.chunk_type == f.ChunkType.USER:
+        yield from _check_filter(header, bloom, data, filter_values, path, chunk.position)
     try:
         for _ in decode_records(trailer, in_snapshot=False, path=path, position=start + header.data_length):
             pass
@@ -467,20 +448,19 @@ def _check_content(chunk: ChunkDump, limit_bytes: int, filter_values: FilterValu
 
 
 def _check_filter(
-    header: ChunkHeader,
+    header: f.ChunkHeader,
     bloom: bytes,
     data: bytes,
     filter_values: FilterValues,
     path: Path,
     position: int,
-    limit_bytes: int,
 ) -> Iterator[Damage]:
     """Whether the Bloom filter lets the chunk through for each value that its messages have by their declaration."""
     messages: list[bytes] = []
     try:
         for entry in entries_of(data, header.num_entries, path=path, position=position):
             if isinstance(entry, SubBatch):
-                messages += entry.messages(limit_bytes=limit_bytes, path=path, position=position)
+                messages += entry.messages(limit_bytes=EXPANSION_LIMIT_BYTES, path=path, position=position)
             else:
                 messages.append(entry.body)
     except CorruptChunkError:
@@ -495,14 +475,15 @@ def _check_filter(
 
 
 def check_data(
-    header: ChunkHeader, data: bytes, *, limit_bytes: int, path: Path, position: int, data_position: int
+    header: f.ChunkHeader, data: bytes, *, path: Path, position: int, data_position: int
 ) -> Iterator[Damage]:
     """What is wrong in the data part of one chunk: the chunk lies at `position` of `path`, its data at `data_position`.
 
-    Entries, sub-batches (expanded up to `limit_bytes` together), the number of records, the records of tracking chunks.
+    Entries, sub-batches (expanded up to EXPANSION_LIMIT_BYTES together), the number of records, the records of
+    tracking chunks.
     """
     try:
-        records, room = 0, limit_bytes
+        records, room = 0, EXPANSION_LIMIT_BYTES
         for entry in entries_of(data, header.num_entries, path=path, position=data_position):
             if isinstance(entry, SubBatch):
                 for _ in entry.messages(limit_bytes=room, path=path, position=data_position + entry.position):
@@ -512,10 +493,10 @@ def check_data(
                 records += 1
         if records != header.num_records:
             yield Damage(path, position, f"header says {header.num_records} records, found {records}")
-        if header.chunk_type != ChunkType.USER:
-            in_snapshot = header.chunk_type == ChunkType.TRACKING_SNAPSHOT
-            body = data[ENTRY_HEAD_BYTES:]
-            body_position = data_position + ENTRY_HEAD_BYTES
+        if header.chunk_type != f.ChunkType.USER:
+            in_snapshot = header.chunk_type == f.ChunkType.TRACKING_SNAPSHOT
+            body = data[f.ENTRY_HEAD_BYTES :]
+            body_position = data_position + f.ENTRY_HEAD_BYTES
             for _ in decode_records(body, in_snapshot=in_snapshot, path=path, position=body_position):
                 pass
     except CorruptChunkError as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from headgate.cli.options import AsJson
-from headgate.cli.output import write_json, write_note, write_table
+from headgate.cli.output import write_rows
 from headgate.cli.remote import DEFAULT_PLACE, Place
 from headgate.errors import ResourceNotFoundError, did_you_mean
 
@@ -45,13 +45,13 @@ def ls(stream: StreamName = None, /, *, as_json: AsJson = False, place: Place = 
     """
     if not place.is_server:
         rows = [{key: row[key] for key in ("stream", "name", "stored_offset")} for row in _stored(place.root, stream)]
-        _show(rows, tuple(rows[0]) if rows else (), as_json, f"no consumer stored an offset under {place.root}")
+        write_rows(rows, as_json=as_json, nothing=f"no consumer stored an offset under {place.root}")
         return 0
     management = place.management()
     _check_there(management, stream)
     connected = _of_stream(management.consumers(), stream)
     shown = [{**row, "filter_values": ", ".join(row["filter_values"])} for row in connected]
-    _show(connected if as_json else shown, _LISTED, as_json, "no consumer is connected")
+    write_rows(connected if as_json else shown, _LISTED, as_json=as_json, nothing="no consumer is connected")
     return 0
 
 
@@ -69,7 +69,7 @@ def lag(stream: StreamName = None, /, *, as_json: AsJson = False, place: Place =
         _check_there(management, stream)
         rows = _of_stream([*management.offsets(), *management.consumers()], stream)
     lines = [{key: row.get(key) for key in _LAGGING} for row in rows]
-    _show(lines, _LAGGING, as_json, "no consumer stored an offset")
+    write_rows(lines, _LAGGING, as_json=as_json, nothing="no consumer stored an offset")
     return 0
 
 
@@ -95,13 +95,3 @@ def _check_there(management: Management, stream: str | None) -> None:
 
 def _of_stream(rows: Sequence[dict[str, Any]], stream: str | None) -> list[dict[str, Any]]:
     return [row for row in rows if stream is None or row["stream"] == stream]
-
-
-def _show(rows: Sequence[dict[str, Any]], columns: Sequence[str], as_json: bool, nothing: str) -> None:
-    if as_json:
-        for row in rows:
-            write_json(row)
-    elif rows:
-        write_table(columns, [[row[column] for column in columns] for row in rows])
-    else:
-        write_note(nothing)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
 from headgate.cli.options import DEFAULT_ROOT, AsJson, Dialect, Root, StreamText, chosen, naming_option, places_of
-from headgate.cli.output import write_facts, write_json, write_line, write_note, write_table
+from headgate.cli.output import write_facts, write_json, write_line, write_note, write_rows
 from headgate.cli.units import counted, shown_count, shown_share, shown_size, shown_time
 from headgate.clock import now_ms
 from headgate.errors import ConfigError
@@ -128,22 +128,15 @@ def ls(
         one = resolve_stream(stream, root)
         found = [(one, FilterRegistry(one).read())]
     rows = [row for each, registration in found for row in _rows(each, registration)]
-    if as_json:
-        for row in rows:
-            write_json(row)
-    elif not rows:
-        write_note("no filter is registered; register one with: headgate index register STREAM ID --filter TEXT")
-    else:
-        shown = [{**row, "born": shown_time(int(str(row["born_ms"])))} for row in rows]
-        write_table(_COLUMNS, [[_cell(row[column]) for column in _COLUMNS] for row in shown])
+    if not as_json:
+        shown = ((row, shown_time(row["born_ms"]), shown_share(row["indexed"])) for row in rows)
+        rows = [{**row, "born": born, "indexed": indexed} for row, born, indexed in shown]
+    nothing = "no filter is registered; register one with: headgate index register STREAM ID --filter TEXT"
+    write_rows(rows, _COLUMNS, as_json=as_json, nothing=nothing)
     return 0
 
 
-def _cell(value: object) -> object:
-    return shown_share(value) if isinstance(value, float) else value
-
-
-def _rows(stream: Stream, registration: Registration) -> list[dict[str, object]]:
+def _rows(stream: Stream, registration: Registration) -> list[dict[str, Any]]:
     from headgate.scan.match_index.count import coverage
     from headgate.scan.match_index.identity import text_hash
 
@@ -151,7 +144,7 @@ def _rows(stream: Stream, registration: Registration) -> list[dict[str, object]]
     for reason in reach.damaged:
         write_note(f"headgate: {reason}; the next build replaces it")
     total = stream.next_offset() - stream.first_offset()
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     for each in registration.filters:
         messages = reach.messages.get((each.id, each.dialect, text_hash(each.text)), 0)
         rows.append(

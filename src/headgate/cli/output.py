@@ -73,6 +73,20 @@ def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     Console().print(table)
 
 
+def write_rows(
+    rows: Sequence[Mapping[str, object]], columns: Sequence[str] = (), *, as_json: bool, nothing: str = ""
+) -> None:
+    """Rows as lines of JSON, or their `columns` (all by default) as a table; `nothing` is noted where none are."""
+    if as_json:
+        for row in rows:
+            write_json(row)
+    elif rows:
+        names = columns or tuple(rows[0])
+        write_table(names, [[row[name] for name in names] for row in rows])
+    elif nothing:
+        write_note(nothing)
+
+
 def _escaped(text: str) -> str:
     from rich.markup import escape
 

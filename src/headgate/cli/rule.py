@@ -18,7 +18,7 @@ from headgate.cli.options import (
     TopicName,
     parameters_of,
 )
-from headgate.cli.output import write_facts, write_json, write_note, write_table
+from headgate.cli.output import write_facts, write_json, write_note, write_rows, write_table
 from headgate.cli.rule_test import rule_test
 from headgate.cli.units import shown_time
 from headgate.clock import now_ms, patient
@@ -150,19 +150,10 @@ def ls(
     from headgate.topic import RuleHistory, topic_stream
 
     versions = RuleHistory.load(topic_stream(root, topic)).rules(subscription)
-    if as_json:
-        for version in versions:
-            write_json(_row(version))
-    elif versions:
-        rows = [
-            (version.rule.name, version.number, version.from_offset, filter_text(version.rule), version.rule.action)
-            for version in versions
-        ]
-        write_table(("name", "number", "in_force_from", "filter", "action"), rows)
-    else:
-        write_note(
-            f"no rules: the subscription gets nothing; add one with: headgate rule add {topic} {subscription} NAME"
-        )
+    rows = [_row(version) if as_json else _facts(version) for version in versions]
+    nothing = f"no rules: the subscription gets nothing; add one with: headgate rule add {topic} {subscription} NAME"
+    columns = ("name", "number", "in_force_from", "filter", "action")
+    write_rows(rows, columns, as_json=as_json, nothing=nothing)
     return 0
 
 
@@ -183,14 +174,7 @@ def show(
     if as_json:
         write_json(_row(version))
         return 0
-    facts: dict[str, object] = {
-        "name": version.rule.name,
-        "number": version.number,
-        "in_force_from": version.from_offset,
-        "since": shown_time(version.at_ms),
-        "filter": filter_text(version.rule),
-        "action": version.rule.action,
-    }
+    facts = _facts(version)
     if version.rule.parameters is not None:
         facts["parameters"] = msgspec.json.encode(version.rule.parameters).decode()
     write_facts(facts)
@@ -254,6 +238,17 @@ def filter_text(definition: RuleDefinition) -> str:
     return "; ".join(
         f"{name}: {msgspec.json.encode(value).decode()}" for name, value in maps.items() if value is not None
     )
+
+
+def _facts(version: RuleVersion) -> dict[str, Any]:
+    return {
+        "name": version.rule.name,
+        "number": version.number,
+        "in_force_from": version.from_offset,
+        "since": shown_time(version.at_ms),
+        "filter": filter_text(version.rule),
+        "action": version.rule.action,
+    }
 
 
 def _row(version: RuleVersion) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter, validators
 
 from headgate.cli.options import AsJson, StreamText, naming_option
-from headgate.cli.output import write_facts, write_json, write_line, write_note, write_table
+from headgate.cli.output import write_facts, write_json, write_line, write_note, write_rows, write_table
 from headgate.cli.remote import (
     DEFAULT_PLACE,
     Place,
@@ -95,30 +95,20 @@ def ls(*, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
         empty = _NO_STREAMS.format(f"under {place.root}", f"--root {place.root}")
         errors: list[LogError] = []
         rows = _streams_of_folder(place.root, errors)
-        _write_rows(rows, as_json=as_json, empty="" if errors else empty)
+        write_rows(rows, as_json=as_json, nothing="" if errors else empty)
         for error in errors:
             write_note(f"headgate: {error}")
         return 1 if errors else 0
     with place.client() as client:
         rows, damaged = listed_streams(client, place)
         address = client.address.place
-    _write_rows(rows, as_json=as_json, empty=_NO_STREAMS.format(f"on {address}", f"--server {address}"))
+    write_rows(rows, as_json=as_json, nothing=_NO_STREAMS.format(f"on {address}", f"--server {address}"))
     for found in damaged:
         write_note(f"headgate: {found}")
     return 1 if damaged else 0
 
 
 _NO_STREAMS = "no streams {}; make one with: headgate stream create NAME {}"
-
-
-def _write_rows(rows: list[dict[str, object]], *, as_json: bool, empty: str) -> None:
-    if as_json:
-        for row in rows:
-            write_json(row)
-    elif rows:
-        write_table(tuple(rows[0]), [tuple(row.values()) for row in rows])
-    elif empty:
-        write_note(empty)
 
 
 def _streams_of_folder(root: Path, errors: list[LogError]) -> list[dict[str, object]]:

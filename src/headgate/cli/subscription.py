@@ -8,8 +8,8 @@ import msgspec
 from cyclopts import App, Parameter
 
 from headgate.cli.options import DEFAULT_ROOT, AsJson, LockTimeout, Root, SubscriptionName, TopicName
-from headgate.cli.output import write_json, write_note
-from headgate.cli.topic import subscription_rows, write_subscriptions
+from headgate.cli.output import write_note
+from headgate.cli.topic import write_subscriptions
 from headgate.clock import now_ms, patient
 from headgate.errors import ConfigError
 
@@ -94,12 +94,7 @@ def ls(topic: TopicName, /, *, as_json: AsJson = False, root: Root = DEFAULT_ROO
     """List the subscriptions of a topic."""
     from headgate.topic import RuleHistory, topic_stream
 
-    history = RuleHistory.load(topic_stream(root, topic))
-    if as_json:
-        for row in subscription_rows(history):
-            write_json(row)
-    else:
-        write_subscriptions(history)
+    write_subscriptions(RuleHistory.load(topic_stream(root, topic)), as_json=as_json)
     return 0
 
 

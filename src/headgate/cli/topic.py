@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from headgate.cli.options import DEFAULT_ROOT, AsJson, LockTimeout, Root, TopicName
-from headgate.cli.output import write_facts, write_json, write_line, write_note, write_table
+from headgate.cli.output import write_facts, write_json, write_line, write_rows
 from headgate.clock import now_ms, patient
 from headgate.errors import ConfigError
 
@@ -51,13 +51,8 @@ def ls(*, as_json: AsJson = False, root: Root = DEFAULT_ROOT) -> int:
         }
         for history in list_topics(root)
     ]
-    if as_json:
-        for row in rows:
-            write_json(row)
-    elif rows:
-        write_table(tuple(rows[0]), [tuple(row.values()) for row in rows])
-    else:
-        write_note(f"no topics under {root}; make one with: headgate topic create NAME --root {root}")
+    nothing = f"no topics under {root}; make one with: headgate topic create NAME --root {root}"
+    write_rows(rows, as_json=as_json, nothing=nothing)
     return 0
 
 
@@ -81,7 +76,7 @@ def show(topic: TopicName, /, *, as_json: AsJson = False, root: Root = DEFAULT_R
         write_json({**facts, "limits": limits, "subscriptions": subscription_rows(history)})
         return 0
     write_facts(facts)
-    write_subscriptions(history)
+    write_subscriptions(history, as_json=False)
     return 0
 
 
@@ -109,13 +104,13 @@ def subscription_rows(history: RuleHistory) -> list[dict[str, object]]:
     ]
 
 
-def write_subscriptions(history: RuleHistory) -> None:
-    """The subscriptions of a topic as a table."""
+def write_subscriptions(history: RuleHistory, *, as_json: bool) -> None:
+    """The subscriptions of a topic as lines of JSON or as a table."""
     rows = subscription_rows(history)
-    if rows:
-        write_table(tuple(rows[0]), [tuple(_shown(cell) for cell in row.values()) for row in rows])
-    else:
-        write_note(f"no subscriptions; make one with: headgate subscription create {history.topic_name} NAME")
+    if not as_json:
+        rows = [{name: _shown(cell) for name, cell in row.items()} for row in rows]
+    nothing = f"no subscriptions; make one with: headgate subscription create {history.topic_name} NAME"
+    write_rows(rows, as_json=as_json, nothing=nothing)
 
 
 def _shown(cell: object) -> object:

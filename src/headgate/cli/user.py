@@ -13,7 +13,7 @@ from typing import Annotated, Any, Protocol
 from cyclopts import App, Parameter
 
 from headgate.cli.options import AsJson
-from headgate.cli.output import write_json, write_table
+from headgate.cli.output import write_rows
 from headgate.cli.remote import DEFAULT_PLACE, Place
 from headgate.errors import ConfigError
 
@@ -64,12 +64,9 @@ def rm(name: Name, /, *, users_file: UsersFile = None, place: Place = DEFAULT_PL
 def ls(*, as_json: AsJson = False, users_file: UsersFile = None, place: Place = DEFAULT_PLACE) -> int:
     """List users with their tags and permissions."""
     rows = _users(place, users_file).users()
-    if as_json:
-        for row in rows:
-            write_json(row)
-        return 0
-    columns = ("name", "tags", "configure", "write", "read")
-    write_table(columns, [[", ".join(row["tags"]) if key == "tags" else row[key] for key in columns] for row in rows])
+    if not as_json:
+        rows = [{**row, "tags": ", ".join(row["tags"])} for row in rows]
+    write_rows(rows, ("name", "tags", "configure", "write", "read"), as_json=as_json, nothing="there are no users")
     return 0
 
 

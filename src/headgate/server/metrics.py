@@ -10,7 +10,7 @@ import os
 import resource
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from headgate import __version__
 from headgate.broker.consumers import Consumer
@@ -28,12 +28,16 @@ Number = int | float
 
 @dataclass(frozen=True, slots=True)
 class Family(Generic[S]):
-    """One metric: `value` finds its number in what it is about."""
+    """One metric: `value` finds its number in what it is about. Names of counters end with `_total`, of no gauge."""
 
     name: str
-    kind: Literal["counter", "gauge"]
     meaning: str
     value: Callable[[S], Number]
+
+    @property
+    def kind(self) -> str:
+        """`counter` or `gauge`."""
+        return "counter" if self.name.endswith("_total") else "gauge"
 
 
 @dataclass(slots=True)
@@ -55,115 +59,84 @@ class Totals:
 
 
 SERVER: tuple[Family[Totals], ...] = (
-    Family("rabbitmq_connections", "gauge", "Open connections.", lambda t: len(t.context.connections)),
-    Family(
-        "rabbitmq_connections_opened_total",
-        "counter",
-        "Connections accepted.",
-        lambda t: t.context.connections.totals.opened,
-    ),
-    Family(
-        "rabbitmq_connections_closed_total",
-        "counter",
-        "Connections ended.",
-        lambda t: t.context.connections.totals.closed,
-    ),
-    Family("rabbitmq_queues", "gauge", "Streams.", lambda t: t.streams),
+    Family("rabbitmq_connections", "Open connections.", lambda t: len(t.context.connections)),
+    Family("rabbitmq_connections_opened_total", "Connections accepted.", lambda t: t.context.connections.totals.opened),
+    Family("rabbitmq_connections_closed_total", "Connections ended.", lambda t: t.context.connections.totals.closed),
+    Family("rabbitmq_queues", "Streams.", lambda t: t.streams),
     Family(
         "rabbitmq_queues_created_total",
-        "counter",
         "Streams created by clients.",
         lambda t: t.context.broker.counters.streams_created,
     ),
     Family(
         "rabbitmq_queues_deleted_total",
-        "counter",
         "Streams deleted by clients.",
         lambda t: t.context.broker.counters.streams_deleted,
     ),
-    Family("rabbitmq_queue_messages", "gauge", "Messages in all streams.", lambda t: t.messages),
-    Family("rabbitmq_consumers", "gauge", "Consumers of all protocols.", lambda t: t.consumers),
-    Family("rabbitmq_global_consumers", "gauge", "Consumers of all protocols.", lambda t: t.consumers),
-    Family("rabbitmq_global_publishers", "gauge", "Publishers of all protocols.", lambda t: t.publishers),
+    Family("rabbitmq_queue_messages", "Messages in all streams.", lambda t: t.messages),
+    Family("rabbitmq_consumers", "Consumers of all protocols.", lambda t: t.consumers),
+    Family("rabbitmq_global_consumers", "Consumers of all protocols.", lambda t: t.consumers),
+    Family("rabbitmq_global_publishers", "Publishers of all protocols.", lambda t: t.publishers),
     Family(
         "rabbitmq_global_messages_received_total",
-        "counter",
         "Messages that publishers sent and that were new.",
         lambda t: t.written.messages_published,
     ),
     Family(
         "rabbitmq_global_messages_confirmed_total",
-        "counter",
         "Messages confirmed to publishers.",
         lambda t: t.written.messages_confirmed,
     ),
     Family(
         "rabbitmq_global_messages_delivered_total",
-        "counter",
         "Messages delivered to consumers that take messages; chunks are counted by headgate_delivered_chunks_total.",
         lambda t: t.read.delivered_messages,
     ),
     Family(
         "rabbitmq_stream_read_bytes_total",
-        "counter",
         "Bytes that clients of the stream protocol read from the server.",
         lambda t: t.stream_bytes(t.context.connections.bytes_sent()),
     ),
     Family(
         "rabbitmq_stream_written_bytes_total",
-        "counter",
         "Bytes that clients of the stream protocol wrote to the server.",
         lambda t: t.stream_bytes(t.context.connections.bytes_received()),
     ),
     Family(
         "rabbitmq_stream_consumer_max_offset_lag",
-        "gauge",
         "Messages between the end of a stream and its slowest consumer, the largest.",
         lambda t: t.largest_lag,
     ),
-    Family(
-        "rabbitmq_auth_attempts_succeeded_total",
-        "counter",
-        "Logins.",
-        lambda t: t.context.connections.totals.logins,
-    ),
+    Family("rabbitmq_auth_attempts_succeeded_total", "Logins.", lambda t: t.context.connections.totals.logins),
     Family(
         "rabbitmq_auth_attempts_failed_total",
-        "counter",
         "Logins that were refused.",
         lambda t: t.context.connections.totals.logins_failed,
     ),
-    Family(
-        "rabbitmq_process_resident_memory_bytes", "gauge", "Resident memory of the server.", lambda t: resident_bytes()
-    ),
-    Family("rabbitmq_process_open_fds", "gauge", "Open file descriptors.", lambda t: open_descriptors()),
+    Family("rabbitmq_process_resident_memory_bytes", "Resident memory of the server.", lambda t: resident_bytes()),
+    Family("rabbitmq_process_open_fds", "Open file descriptors.", lambda t: open_descriptors()),
     Family(
         "rabbitmq_process_max_fds",
-        "gauge",
         "Limit of file descriptors.",
         lambda t: resource.getrlimit(resource.RLIMIT_NOFILE)[0],
     ),
     Family(
         "headgate_connections_refused_total",
-        "counter",
         "Connections beyond the limit.",
         lambda t: t.context.connections.totals.refused,
     ),
     Family(
         "headgate_connections_timed_out_total",
-        "counter",
         "Connections whose client was not known in time.",
         lambda t: t.context.connections.totals.timed_out,
     ),
     Family(
         "headgate_connections_failed_total",
-        "counter",
         "Connections ended by an error of the server.",
         lambda t: t.context.connections.totals.failed,
     ),
     Family(
         "headgate_offsets_stored_total",
-        "counter",
         "Offsets that consumers stored.",
         lambda t: t.context.broker.counters.offsets_stored,
     ),
@@ -216,79 +189,63 @@ def _of_scan(name: str) -> Callable[[ReadingCounters], Number]:
 
 READ: tuple[Family[ReadingCounters], ...] = (
     *(
-        Family(f"headgate_{counter.name}_total", "counter", _SCAN_MEANING[counter.name], _of_scan(counter.name))
+        Family(f"headgate_{counter.name}_total", _SCAN_MEANING[counter.name], _of_scan(counter.name))
         for counter in fields(ScanCounters)
     ),
     Family(
         "headgate_delivered_messages_total",
-        "counter",
         "Messages delivered to consumers that take messages.",
         lambda read: read.delivered_messages,
     ),
     Family(
         "headgate_delivered_chunks_total",
-        "counter",
         "Chunks delivered to consumers that take chunks.",
         lambda read: read.delivered_chunks,
     ),
-    Family("headgate_delivered_bytes_total", "counter", "Bytes delivered.", lambda read: read.delivered_bytes),
+    Family("headgate_delivered_bytes_total", "Bytes delivered.", lambda read: read.delivered_bytes),
 )
 """Of reading: per stream with the label `stream`, per consumer with `stream`, `consumer`, `tag` and `connection`."""
 
 STREAM: tuple[Family[StreamSample], ...] = (
-    Family(
-        "rabbitmq_detailed_queue_messages",
-        "gauge",
-        "Messages in the stream.",
-        lambda s: s.messages,
-    ),
-    Family("rabbitmq_detailed_queue_consumers", "gauge", "Consumers of the stream.", lambda s: len(s.stream.readers)),
+    Family("rabbitmq_detailed_queue_messages", "Messages in the stream.", lambda s: s.messages),
+    Family("rabbitmq_detailed_queue_consumers", "Consumers of the stream.", lambda s: len(s.stream.readers)),
     Family(
         "rabbitmq_detailed_stream_consumer_max_offset_lag",
-        "gauge",
         "Messages between the end of the stream and its slowest consumer.",
         lambda s: s.lag,
     ),
-    Family("headgate_stream_first_offset", "gauge", "First offset kept.", lambda s: s.stream.first_offset),
-    Family("headgate_stream_next_offset", "gauge", "Offset behind the last message.", lambda s: s.stream.next_offset),
-    Family("headgate_stream_publishers", "gauge", "Publishers of the stream.", lambda s: len(s.stream.publishers)),
+    Family("headgate_stream_first_offset", "First offset kept.", lambda s: s.stream.first_offset),
+    Family("headgate_stream_next_offset", "Offset behind the last message.", lambda s: s.stream.next_offset),
+    Family("headgate_stream_publishers", "Publishers of the stream.", lambda s: len(s.stream.publishers)),
     *(
-        Family(f"headgate_{counter.name}_total", "counter", _WRITTEN_MEANING[counter.name], _of_written(counter.name))
+        Family(f"headgate_{counter.name}_total", _WRITTEN_MEANING[counter.name], _of_written(counter.name))
         for counter in fields(StreamCounters)
     ),
 )
 
 CONSUMER: tuple[Family[Consumer], ...] = (
-    Family(
-        "headgate_consumer_lag", "gauge", "Messages between the end of the stream and the consumer.", lambda c: c.lag
-    ),
+    Family("headgate_consumer_lag", "Messages between the end of the stream and the consumer.", lambda c: c.lag),
     Family(
         "headgate_consumer_filtered_lag",
-        "gauge",
         "About how many messages of the lag the consumer will be given: the share that its filters have kept so far.",
         lambda c: c.filtered_lag,
     ),
     Family(
         "headgate_consumer_messages_lost_total",
-        "counter",
         "Messages that retention deleted before the consumer came to them.",
         lambda c: c.lost,
     ),
-    Family("headgate_consumer_credit", "gauge", "What it may still be sent.", lambda c: c.wanted),
+    Family("headgate_consumer_credit", "What it may still be sent.", lambda c: c.wanted),
 )
 
 CONNECTION: tuple[Family[ConnectionRecord], ...] = (
     Family(
         "rabbitmq_detailed_connection_incoming_bytes_total",
-        "counter",
         "Bytes from the client.",
         lambda record: record.bytes_received,
     ),
     Family(
-        "rabbitmq_detailed_connection_outgoing_bytes_total",
-        "counter",
-        "Bytes to the client.",
-        lambda record: record.bytes_sent,
+        "rabbitmq_detailed_connection_outgoing_bytes_total", "Bytes to the client.", lambda record: record.bytes_sent
     ),
 )
 
@@ -342,7 +299,7 @@ class _Collector:
         each = [(names, ReadingCounters.of([consumer])) for names, consumer in labelled]
         for family in READ:
             name = family.name.replace("headgate_", "headgate_consumer_", 1)
-            yield from _families((Family(name, family.kind, family.meaning, family.value),), labels, each)
+            yield from _families((Family(name, family.meaning, family.value),), labels, each)
         connections = [((record.name,), record) for record in self._context.connections]
         yield from _families(CONNECTION, ("connection",), connections)
 

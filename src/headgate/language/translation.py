@@ -30,12 +30,6 @@ from headgate.message.rocketmq import SYSTEM_PROPERTIES
 
 _EXACT_NUMBERS = 2**53
 _EQUALITIES = (t.CompareOperator.EQUAL, t.CompareOperator.NOT_EQUAL)
-_MIRRORED = {
-    t.CompareOperator.LESS: t.CompareOperator.GREATER,
-    t.CompareOperator.LESS_OR_EQUAL: t.CompareOperator.GREATER_OR_EQUAL,
-    t.CompareOperator.GREATER: t.CompareOperator.LESS,
-    t.CompareOperator.GREATER_OR_EQUAL: t.CompareOperator.LESS_OR_EQUAL,
-}
 _OPPOSITE = {
     t.CompareOperator.EQUAL: t.CompareOperator.NOT_EQUAL,
     t.CompareOperator.NOT_EQUAL: t.CompareOperator.EQUAL,
@@ -251,7 +245,7 @@ class _Translator:
         self, operator: t.CompareOperator, named: t.Field, constant: t.Constant, span: t.Span, *, negated: bool
     ) -> t.Node:
         """A comparison whose constant stands on the left; RocketMQ's is false, not unknown, without a value."""
-        mirrored = _MIRRORED.get(operator, operator)
+        mirrored = operator.mirrored
         effective = _OPPOSITE[mirrored] if negated else mirrored
         found = self._comparison(effective, named, constant, span)
         if self.source is t.ValueRules.ROCKETMQ and effective is t.CompareOperator.NOT_EQUAL:

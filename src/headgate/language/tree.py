@@ -11,6 +11,7 @@ filter ends there: operands are evaluated left to right, and AND and OR stop at 
 from __future__ import annotations
 
 import enum
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias
@@ -59,6 +60,32 @@ class CompareOperator(enum.Enum):
     LESS_OR_EQUAL = "<="
     GREATER = ">"
     GREATER_OR_EQUAL = ">="
+
+    @property
+    def apply(self) -> Callable[[Any, Any], Any]:
+        """Python's operator of that spelling."""
+        return _PYTHONS[self]
+
+    @property
+    def mirrored(self) -> CompareOperator:
+        """The operator that says the same with the operands the other way round."""
+        return _MIRRORED.get(self, self)
+
+
+_PYTHONS: dict[CompareOperator, Callable[[Any, Any], Any]] = {
+    CompareOperator.EQUAL: operator.eq,
+    CompareOperator.NOT_EQUAL: operator.ne,
+    CompareOperator.LESS: operator.lt,
+    CompareOperator.LESS_OR_EQUAL: operator.le,
+    CompareOperator.GREATER: operator.gt,
+    CompareOperator.GREATER_OR_EQUAL: operator.ge,
+}
+_MIRRORED = {
+    CompareOperator.LESS: CompareOperator.GREATER,
+    CompareOperator.LESS_OR_EQUAL: CompareOperator.GREATER_OR_EQUAL,
+    CompareOperator.GREATER: CompareOperator.LESS,
+    CompareOperator.GREATER_OR_EQUAL: CompareOperator.LESS_OR_EQUAL,
+}
 
 
 class ArithmeticOperator(enum.Enum):

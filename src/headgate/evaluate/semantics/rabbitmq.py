@@ -51,11 +51,9 @@ def compare(operator: CompareOperator, left: Value, right: Value) -> bool | None
         return _equal(left, right)
     if operator is CompareOperator.NOT_EQUAL:
         return not _equal(left, right)
-    if is_number(left) and is_number(right):
-        return _ordered(operator, (left > right) - (left < right))  # type: ignore[operator]
-    if isinstance(left, bytes) and isinstance(right, bytes):
-        return _ordered(operator, (left > right) - (left < right))
-    return False
+    are_numbers = is_number(left) and is_number(right)
+    are_texts = isinstance(left, bytes) and isinstance(right, bytes)
+    return (are_numbers or are_texts) and bool(operator.apply(left, right))
 
 
 def compare_special(operator: CompareOperator, value: Value, number: SpecialNumber) -> bool | None:
@@ -70,18 +68,6 @@ def compare_special(operator: CompareOperator, value: Value, number: SpecialNumb
     if is_nan or number is SpecialNumber.NAN:
         return operator is CompareOperator.NOT_EQUAL
     return compare(operator, value, float(number.value))
-
-
-def _ordered(operator: CompareOperator, order: int) -> bool:
-    match operator:
-        case CompareOperator.LESS:
-            return order < 0
-        case CompareOperator.LESS_OR_EQUAL:
-            return order <= 0
-        case CompareOperator.GREATER:
-            return order > 0
-        case _:
-            return order >= 0
 
 
 def _equal(left: Value, right: Value) -> bool:

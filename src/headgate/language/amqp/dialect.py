@@ -68,12 +68,6 @@ REFERENCES = (
 )
 
 _SPECIAL_NUMBERS = {"INF": t.SpecialNumber.INFINITY, "NAN": t.SpecialNumber.NAN}
-_MIRRORED = {
-    t.CompareOperator.LESS: t.CompareOperator.GREATER,
-    t.CompareOperator.LESS_OR_EQUAL: t.CompareOperator.GREATER_OR_EQUAL,
-    t.CompareOperator.GREATER: t.CompareOperator.LESS,
-    t.CompareOperator.GREATER_OR_EQUAL: t.CompareOperator.LESS_OR_EQUAL,
-}
 
 
 def _special(_parser: Parser, token: Token) -> t.Node:
@@ -104,7 +98,7 @@ def _comparison(operator: t.CompareOperator) -> InfixForm:
             if isinstance(left, t.Name) and isinstance(right, t.Special):
                 return t.CompareSpecial(operator, left, right.number, compared.span)
             if isinstance(left, t.Special) and isinstance(right, t.Name):
-                return t.CompareSpecial(_MIRRORED.get(operator, operator), right, left.number, compared.span)
+                return t.CompareSpecial(operator.mirrored, right, left.number, compared.span)
         return compared
 
     return form

@@ -49,15 +49,7 @@ def compared(operator: CompareOperator, left: Value, right: Value) -> bool | Non
         order = _order(_double_key(_parsed(AmqpType.DOUBLE, left)), _double_key(_parsed(AmqpType.DOUBLE, right)))
     else:
         order = compare(left, right)
-    match operator:
-        case CompareOperator.LESS:
-            return order < 0
-        case CompareOperator.LESS_OR_EQUAL:
-            return order <= 0
-        case CompareOperator.GREATER:
-            return order > 0
-        case _:
-            return order >= 0
+    return bool(operator.apply(order, 0))
 
 
 def equal(left: Value, right: Value) -> bool | None:

@@ -182,7 +182,7 @@ def compare(operator: CompareOperator, left: Value, right: Value) -> bool | None
     if kind is not other or kind is ValueKind.OTHER:
         raise EvaluationFailed(f"a {kind.value} does not compare with a {other.value}")
     if kind in _ORDERED:
-        return _holds(operator, *_sortable(kind, left, right))
+        return bool(operator.apply(*_sortable(kind, left, right)))
     if operator is CompareOperator.EQUAL:
         return left == right
     if operator is CompareOperator.NOT_EQUAL:
@@ -202,7 +202,10 @@ def equals(left: Value, right: Value) -> bool:
         return False
     if kind is ValueKind.NUMBER:
         return number_of(left) == number_of(right)
-    return left == right if kind not in _ORDERED else _holds(CompareOperator.EQUAL, *_sortable(kind, left, right))
+    if kind in _ORDERED:
+        sortable, other = _sortable(kind, left, right)
+        return sortable == other
+    return left == right
 
 
 def _sortable(kind: ValueKind, left: Value, right: Value) -> tuple[Number, Number] | tuple[bytes, bytes]:
@@ -228,22 +231,6 @@ def _promoted(left: Number, right: Number) -> tuple[Number, Number]:
 def _utf16(text: bytes) -> bytes:
     """Bytes in the order of UTF-16 code units; equal if and only if the texts are."""
     return text.decode("utf-8", "surrogateescape").encode("utf-16-be", "surrogatepass")
-
-
-def _holds(operator: CompareOperator, left: Number | bytes, right: Number | bytes) -> bool:
-    match operator:
-        case CompareOperator.EQUAL:
-            return left == right
-        case CompareOperator.NOT_EQUAL:
-            return left != right
-        case CompareOperator.LESS:
-            return left < right  # type: ignore[operator]
-        case CompareOperator.LESS_OR_EQUAL:
-            return left <= right  # type: ignore[operator]
-        case CompareOperator.GREATER:
-            return left > right  # type: ignore[operator]
-        case CompareOperator.GREATER_OR_EQUAL:
-            return left >= right  # type: ignore[operator]
 
 
 def arithmetic(operator: ArithmeticOperator, left: Value, right: Value) -> Value:

@@ -30,12 +30,6 @@ from headgate.spark.columns.layout import Cell, Input, names_same, reached, refe
 
 _LARGEST_LONG = 2**63 - 1
 _EXACT_IN_DOUBLES = 2**53
-_FLIPPED = {
-    t.CompareOperator.LESS: t.CompareOperator.GREATER,
-    t.CompareOperator.LESS_OR_EQUAL: t.CompareOperator.GREATER_OR_EQUAL,
-    t.CompareOperator.GREATER: t.CompareOperator.LESS,
-    t.CompareOperator.GREATER_OR_EQUAL: t.CompareOperator.LESS_OR_EQUAL,
-}
 
 
 def prefilter(tree: t.Node, inputs: Sequence[Input]) -> Column | None:
@@ -51,7 +45,7 @@ def prefilter(tree: t.Node, inputs: Sequence[Input]) -> Column | None:
         case t.Compare(operator, t.Field() as field, t.Constant(value)):
             return _comparison(operator, field, value, inputs)
         case t.Compare(operator, t.Constant(value), t.Field() as field):
-            return _comparison(_FLIPPED.get(operator, operator), field, value, inputs)
+            return _comparison(operator.mirrored, field, value, inputs)
         case t.In(t.Field() as field, members, negated=False) if all(isinstance(each, t.Constant) for each in members):
             values = [each.value for each in members if isinstance(each, t.Constant)]
             equal = [_comparison(t.CompareOperator.EQUAL, field, value, inputs) for value in values]
@@ -155,15 +149,8 @@ def _times(operator: t.CompareOperator, column: Column, milliseconds: int) -> Co
 
 
 def _ordered(operator: t.CompareOperator, column: Column, value: Column) -> Column:
-    match operator:
-        case t.CompareOperator.LESS:
-            return column < value
-        case t.CompareOperator.LESS_OR_EQUAL:
-            return column <= value
-        case t.CompareOperator.GREATER:
-            return column > value
-        case t.CompareOperator.GREATER_OR_EQUAL:
-            return column >= value
-        case _:
-            # An inferred equality would make Spark evaluate the Python function a second time, with the constant.
-            return column.eqNullSafe(value)
+    if operator is t.CompareOperator.EQUAL:
+        # An inferred equality would make Spark evaluate the Python function a second time, with the constant.
+        return column.eqNullSafe(value)
+    compared: Column = operator.apply(column, value)
+    return compared

@@ -35,8 +35,6 @@ from headgate.protocols.stream.codes import ResponseCode
 
 T = TypeVar("T")
 
-NO_BROKER = 0xFFFF
-
 
 @dataclass(frozen=True, slots=True)
 class StreamStatistics:

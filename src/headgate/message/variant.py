@@ -42,7 +42,6 @@ import itertools
 import struct
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from headgate.errors import ConfigError
 from headgate.message.constructors import AmqpType
@@ -330,9 +329,3 @@ def _dictionary(metadata: bytes) -> list[str]:
     if sorted(offsets) != offsets or text + offsets[-1] > len(metadata):
         raise IndexError("the offsets of the dictionary pass its end")
     return [metadata[text + start : text + stop].decode() for start, stop in itertools.pairwise(offsets)]
-
-
-def as_object(value: AmqpValue) -> Entries | None:
-    """The entries of a map; None for any other value."""
-    entries: Any = value.value if value.type is AmqpType.MAP else None
-    return entries if isinstance(entries, tuple) else None

@@ -67,7 +67,6 @@ Buffer = bytes | memoryview
 
 _OPENED = ConnectionState.OPENED
 _HEADER_BYTES = 8
-_DESCRIPTOR_BYTES = 3
 _RUN_CODES = (0x14, 0x15)
 
 

@@ -53,11 +53,6 @@ def encoded(name: str) -> str:
     return urllib.parse.quote(name, safe="", errors="surrogateescape")
 
 
-def queue_address(queue: str) -> str:
-    """The address of a queue."""
-    return f"/queues/{encoded(queue)}"
-
-
 def parse_route(address: str) -> Route:
     """Where messages for an address go. Raises ConfigError for an address that is none."""
     match address.split("/"):

@@ -142,7 +142,10 @@ def chunk_boundaries(lengths: Int64Array, limits: ChunkLimits) -> Int64Array:
     """First message of each chunk and, last, the number of messages: `(chunks + 1,)`; `[0]` for no messages."""
     if len(lengths) and not 0 <= smallest(lengths) <= largest(lengths) <= f.MAX_ENTRY_BYTES:
         raise ConfigError(f"a message of {int(lengths.max())} bytes does not fit an entry of {f.MAX_ENTRY_BYTES} bytes")
-    if 0 < len(lengths) <= limits.max_messages and total(lengths) + f.ENTRY_HEAD_BYTES * len(lengths) <= limits.max_bytes:
+    if (
+        0 < len(lengths) <= limits.max_messages
+        and total(lengths) + f.ENTRY_HEAD_BYTES * len(lengths) <= limits.max_bytes
+    ):
         return np.array([0, len(lengths)], dtype=np.int64)
     ends = np.cumsum(lengths + f.ENTRY_HEAD_BYTES, dtype=np.int64)
     boundaries = [0]

@@ -1,4 +1,4 @@
-"""Tables of the keys that msgspec structures take, for pages of `docs/reference`: what the tools here share."""
+"""Tables of the keys of msgspec structures, for pages of `docs/reference`; shared by the tools of this folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tables(table: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str,
 
 
 def plain_keys(table: type[msgspec.Struct]) -> Iterator[tuple[msgspec.structs.FieldInfo, str]]:
-    """The keys of a structure that are no tables of their own, each with the kind of its values."""
+    """The keys of a structure that are not tables, each with the kind of its values."""
     for field in msgspec.structs.fields(table):
         kind = get_type_hints(table, include_extras=True)[field.name]
         if table_of(kind) is None:
@@ -71,7 +71,7 @@ def _kind(kind: Any) -> str:
 
 
 def default(field: msgspec.structs.FieldInfo) -> str:
-    """What holds without the key, where that is a value."""
+    """The default of a key; `required` without one, empty if it is not a value."""
     if field.default_factory is not msgspec.NODEFAULT:
         return ""
     if field.default is msgspec.NODEFAULT:

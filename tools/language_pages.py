@@ -1,7 +1,7 @@
 """Writes docs/languages/*.md: the hand-written template of each language, filled with tables of its dialect record.
 
 python tools/language_pages.py            write the pages
-python tools/language_pages.py --check    exit status 1 if one is not what would be written
+python tools/language_pages.py --check    exit status 1 if a page is out of date
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _words(dialect: Dialect) -> Iterator[str]:
     yield f"Keywords, {case}: {', '.join(map(_code, sorted(dialect.keywords)))}."
     if dialect.reserved:
         yield ""
-        yield f"Reserved, in any letter case, and no names: {', '.join(map(_code, sorted(dialect.reserved)))}."
+        yield f"Reserved words, in any letter case, never names: {', '.join(map(_code, sorted(dialect.reserved)))}."
     if dialect.functions:
         listed = ", ".join(_code(f"{name.lower()}(…)") for name in sorted(dialect.functions))
         yield ""
@@ -165,10 +165,10 @@ def _limits(dialect: Dialect) -> Iterator[str]:
     yield "| --- | --- |"
     yield f"| characters | {shown(dialect.max_code_points)} |"
     yield f"| tokens | {shown(dialect.max_tokens)} |"
-    yield f"| operators and parentheses in one another | {shown(dialect.max_depth)} |"
-    yield f"| parentheses that open directly one behind the other | {shown(dialect.max_parentheses)} |"
+    yield f"| nested operators and parentheses | {shown(dialect.max_depth)} |"
+    yield f"| parentheses that open directly one after the other | {shown(dialect.max_parentheses)} |"
     if dialect.ignores_trailing_input:
-        yield "| text behind a complete expression | ignored |"
+        yield "| text after a complete expression | ignored |"
 
 
 def _examples(name: str) -> Iterator[str]:

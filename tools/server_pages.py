@@ -22,11 +22,11 @@ PAGES = Path(__file__).parent.parent / "docs" / "reference"
 
 _CONFIGURATION = """# Configuration of the server
 
-`headgate serve --config FILE` reads TOML. Every key has a default, so a file holds what is to be different; an
+`headgate serve --config FILE` reads TOML. Every key has a default, so a file holds only what differs; an
 unknown key, or a value of the wrong kind, is refused by name.
-A variable `HEADGATE_SERVER__TABLE__KEY` stands before the file: `HEADGATE_SERVER__LISTENERS__AMQP=5673`,
-`HEADGATE_SERVER__ROOT=/var/lib/headgate`. Arrays of tables are in the file only.
-`--root` and `HEADGATE_ROOT` stand before both.
+A variable `HEADGATE_SERVER__TABLE__KEY` overrides the file: `HEADGATE_SERVER__LISTENERS__AMQP=5673`,
+`HEADGATE_SERVER__ROOT=/var/lib/headgate`. Arrays of tables can only be given in the file.
+`--root` and `HEADGATE_ROOT` override both.
 
 ```toml
 root = "/var/lib/headgate"
@@ -52,21 +52,21 @@ name = "events"
 partitions = 3
 ```
 
-Passwords in the file or in variables are given to the users file, hashed, when the server starts; who may read them
-there may log in. `headgate user` keeps them out of both.
+When the server starts, it hashes passwords in the file or in variables and writes them to the users file. Anybody who
+can read the file or the variables can log in; `headgate user` keeps passwords out of both.
 """
 
 _METRICS = """# Metrics
 
-`GET /metrics` on the HTTP listener gives Prometheus' text format: the server, and each stream. `GET
+`GET /metrics` on the HTTP listener gives metrics of the server and of each stream in Prometheus' text format. `GET
 /metrics/per-object` adds each consumer and each connection. Neither needs a login.
 
-Families that mean the same as in RabbitMQ have its names; `rabbitmq_stream_read_bytes_total` and
-`rabbitmq_stream_written_bytes_total` are those of its Stream PerfTest, counted here by the server for all clients of
-the stream protocol.
-Messages and lags count messages also under names of RabbitMQ, which counts offsets there: chunks of stored offsets take
-offsets and hold no message, so a consumer that has looked at every message has the lag 0.
-Counters of streams hold what consumers took that are gone, too, since the server started. With `_total` left out the
+Metrics that mean the same as in RabbitMQ have its names; `rabbitmq_stream_read_bytes_total` and
+`rabbitmq_stream_written_bytes_total` have the names of its Stream PerfTest, but the server counts them, for all clients
+of the stream protocol.
+Metrics of messages and lags count messages, also those with RabbitMQ's names, where RabbitMQ counts offsets. Chunks of
+stored offsets take offsets and hold no message, so a consumer that has examined every message has lag 0.
+Counters of streams include consumers that have left, since the server started. Without `_total` the
 names are those of `headgate tail --counters`, of the [console](http.md#the-console) and of Spark's progress.
 """
 

@@ -1,7 +1,7 @@
 """Writes the pages on the Spark source, the sink and pipeline files: their templates, filled with tables of the code.
 
 python tools/spark_pages.py            write the pages
-python tools/spark_pages.py --check    exit status 1 if one is not what would be written
+python tools/spark_pages.py --check    exit status 1 if a page is out of date
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _TYPES: Mapping[str, types.DataType] = {
     "map": types.MapType(types.StringType(), types.StringType()),
     "variant": types.VariantType(),
 }
-"""Types that columns are tried with, by the name that is shown."""
+"""Spark types to try for columns, by the name shown on the pages."""
 
 _VALUES: Mapping[AmqpType, object] = {
     AmqpType.BOOLEAN: True,
@@ -107,7 +107,7 @@ def pipeline_page() -> str:
 
 
 def _filled(name: str, **parts: Iterable[str]) -> str:
-    """The template of a page with its parts, each of them lines, and where it comes from."""
+    """The template of a page filled with its parts (lines), below a note that says where the page comes from."""
     text = (PAGES / f"{name}.template.md").read_text(encoding="utf-8")
     for key, lines in parts.items():
         text = text.replace(f"{{{{{key}}}}}", "\n".join(lines))
@@ -208,16 +208,16 @@ def _accepts(schema: types.StructType, columns: tuple[str, ...]) -> bool:
 
 
 _SINK_MEANINGS: Mapping[str, str] = {
-    "offset": "Left out: rows that were read from a stream may be written as they are. The stream gives new offsets.",
-    "timestamp": "Left out, as `offset`.",
+    "offset": "Ignored, so that rows read from a stream may be written unchanged. The stream gives new offsets.",
+    "timestamp": "Ignored, as `offset`.",
     "filter_value": "The filter value of the message, unless the stream declares its source or the option "
-    "`filter_value` names another; null for none. No part of the message.",
+    "`filter_value` names another; null for none. Not part of the message.",
     "header": "The header section.",
     "properties": "The properties section.",
     "application_properties": "The application properties, see below.",
     "message_annotations": "The message annotations, as application properties.",
-    "body": "One data section. A null body, or none, is an AMQP value that is null.",
-    "message": "A whole message, taken as it is. Where it is null, the other columns make the message.",
+    "body": "One data section. A null body, or no such column, gives an AMQP value that is null.",
+    "message": "A whole encoded message, written unchanged. If it is null, the message is made from the other columns.",
 }
 
 
@@ -238,11 +238,11 @@ def _amqp_types() -> Iterator[tuple[str, str]]:
 
 
 _STREAM_KEYS: Mapping[type[msgspec.Struct], tuple[str, Mapping[str, Iterable[Option[object]]]]] = {
-    Source: ("Of streams, which are sources of format `headgate` ([with examples](spark-source.md)):", SOURCE_OPTIONS),
-    Sink: ("Of streams, which are sinks of format `headgate` ([with examples](spark-sink.md)):", SINK_OPTIONS),
-    SubscriptionEntry: ("Of the stream that copies go to ([with examples](spark-sink.md)):", SINK_OPTIONS),
+    Source: ("For streams, which are sources of format `headgate` ([examples](spark-source.md)):", SOURCE_OPTIONS),
+    Sink: ("For streams, which are sinks of format `headgate` ([examples](spark-sink.md)):", SINK_OPTIONS),
+    SubscriptionEntry: ("For the stream that copies go to ([examples](spark-sink.md)):", SINK_OPTIONS),
 }
-"""Structures some of whose keys are options of a stream, and what the page says above these."""
+"""Structures with keys that are options of a stream, and the text above these keys on the page."""
 
 
 def _key_tables() -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""What the server counts, in the text format of Prometheus.
+"""The metrics of the server, in the text format of Prometheus.
 
-Families are tables of name, kind, meaning and where the number is; the documentation page is written from them. Those
-that mean the same as in RabbitMQ have its names, with `queue` and `vhost` as labels of streams.
+Each metric is a `Family` with name, kind, meaning and a function that gives its number; `make docs` writes the page
+from them. Metrics that mean the same as in RabbitMQ have its names, with `queue` and `vhost` as labels of streams.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Totals:
     largest_lag: int = 0
 
     def stream_bytes(self, counted: dict[str, int]) -> int:
-        """Of the listeners of the stream protocol."""
+        """The bytes of the listeners of the stream protocol."""
         return sum(count for listener, count in counted.items() if protocol_of(listener) == "stream")
 
 
@@ -145,7 +145,7 @@ SERVER: tuple[Family[Totals], ...] = (
 _WRITTEN_MEANING = {
     "messages_published": "Messages written to the stream.",
     "messages_confirmed": "Messages confirmed to publishers, duplicates included.",
-    "messages_duplicate": "Messages left out because their publisher had written them before.",
+    "messages_duplicate": "Messages dropped because their publisher had written them before.",
     "messages_refused": "Messages that could not be written.",
     "bytes_published": "Bytes of the messages that were written.",
     "chunks_written": "Chunks written.",
@@ -153,25 +153,25 @@ _WRITTEN_MEANING = {
     "write_errors": "Writes that failed.",
 }
 _SCAN_MEANING = {
-    "chunks_examined": "Chunks that stage 1 looked at.",
+    "chunks_examined": "Chunks that stage 1 examined.",
     "chunks_skipped": "Chunks that stage 1 ruled out: their data was not read.",
     "chunks_skipped_by_index": "Chunks that the match index ruled out.",
-    "chunks_without_match": "Chunks read without giving a message: false positives of stage 1 where it tested.",
-    "chunks_corrupt": "Chunks that did not check and were passed over.",
+    "chunks_without_match": "Chunks read without a match: false positives of stage 1 if it tested them.",
+    "chunks_corrupt": "Damaged chunks that were skipped.",
     "bytes_read": "Bytes of chunks read.",
     "bytes_skipped": "Bytes of chunks that were skipped.",
     "messages_evaluated": "Messages that stage 2 evaluated, or that were read without a filter.",
     "messages_decided_by_index": "Messages that the match index decided.",
-    "messages_matched": "Messages that are delivered.",
+    "messages_matched": "Messages that passed all filters.",
     "messages_unknown": "Messages whose verdict was unknown; counted in exact mode only.",
     "messages_error": "Messages whose verdict was an error; counted in exact mode only.",
-    "messages_malformed": "Messages that a filter found to be no AMQP messages.",
+    "messages_malformed": "Messages that a filter found not to be AMQP messages.",
 }
 
 
 @dataclass(slots=True)
 class StreamSample:
-    """One stream with what all its consumers took, those that are gone included."""
+    """One stream with the reads of all its consumers, including those that left."""
 
     stream: BrokerStream
     read: ReadingCounters
@@ -204,7 +204,7 @@ READ: tuple[Family[ReadingCounters], ...] = (
     ),
     Family("headgate_delivered_bytes_total", "Bytes delivered.", lambda read: read.delivered_bytes),
 )
-"""Of reading: per stream with the label `stream`, per consumer with `stream`, `consumer`, `tag` and `connection`."""
+"""Metrics of reading: per stream (label `stream`), per consumer (`stream`, `consumer`, `tag`, `connection`)."""
 
 STREAM: tuple[Family[StreamSample], ...] = (
     Family("rabbitmq_detailed_queue_messages", "Messages in the stream.", lambda s: s.messages),
@@ -260,7 +260,7 @@ def metrics_text(context: ServerContext, *, per_object: bool) -> bytes:
 
 
 class _Collector:
-    """What `prometheus_client` asks for the families of one request."""
+    """Gives `prometheus_client` the families of one request."""
 
     def __init__(self, context: ServerContext, *, per_object: bool) -> None:
         self._context = context
@@ -348,7 +348,7 @@ def _totals(context: ServerContext, samples: list[StreamSample]) -> Totals:
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process, 0 where the system does not tell."""
+    """Resident memory of this process in bytes, 0 if unknown."""
     try:
         with open("/proc/self/statm", "rb") as status:
             return int(status.read().split()[1]) * resource.getpagesize()
@@ -357,7 +357,7 @@ def resident_bytes() -> int:
 
 
 def open_descriptors() -> int:
-    """Open file descriptors of this process, 0 where the system does not tell."""
+    """Open file descriptors of this process, 0 if unknown."""
     try:
         return len(os.listdir("/proc/self/fd"))
     except OSError:

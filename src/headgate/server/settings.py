@@ -20,7 +20,7 @@ Seconds = Annotated[float, Meta(gt=0)]
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of the file: a key that it does not have is refused."""
+    """A table of the file; an unknown key is refused."""
 
 
 class Listeners(_Table, frozen=True):
@@ -47,12 +47,12 @@ class Listeners(_Table, frozen=True):
 
 
 class Advertised(_Table, frozen=True):
-    """The address that stream clients are told to connect to; needed where they come through a forwarded port."""
+    """The address that the server tells stream clients to connect to; needed behind a forwarded port."""
 
     host: str | None = None
-    """Default: `localhost` for a client on this machine, else the address by which the client came."""
+    """Default: `localhost` for a client on this machine, else the address that the client used."""
     port: Annotated[int, Meta(ge=1, le=65535)] | None = None
-    """Default: the port that is listened on."""
+    """Default: the port of the listener."""
     tls_port: Annotated[int, Meta(ge=1, le=65535)] | None = None
     """The same for clients with TLS."""
 
@@ -61,32 +61,32 @@ class Tls(_Table, frozen=True):
     """TLS: files in PEM form."""
 
     certificate: str
-    """The server's certificate with the ones that lead to its authority."""
+    """The server's certificate and the intermediate certificates up to its authority."""
     key: str
     """The certificate's private key, without a passphrase."""
     ca: str | None = None
-    """Authorities whose client certificates are believed."""
+    """Certificate authorities trusted for client certificates."""
     verify_client: Literal["no", "optional", "required"] = "no"
-    """Whether clients show a certificate; one that does not check ends the connection. Needs `ca`."""
+    """Whether clients present a certificate; an invalid one ends the connection. Needs `ca`."""
 
 
 class Limits(_Table, frozen=True):
-    """What one client, and all together, may take."""
+    """Limits for one client, and for all together."""
 
     connections: Count = 10_000
-    """Of all protocols together, HTTP left out."""
+    """Connections of all protocols together, without HTTP."""
     channels: Count = 2047
-    """AMQP 0.9.1 channels of a connection."""
+    """AMQP 0.9.1: channels of a connection."""
     sessions: Sessions = 65_536
-    """AMQP 1.0 sessions of a connection: there are clients that begin one for each of their links."""
+    """AMQP 1.0: sessions of a connection. Some clients begin a session for each link."""
     links: Count = 256
-    """AMQP 1.0 links of a session."""
+    """AMQP 1.0: links of a session."""
     connection_links: Count = 16_384
-    """AMQP 1.0 links of a connection, those of all its sessions."""
+    """AMQP 1.0: links of a connection, in all its sessions together."""
     publishers: Count = 256
-    """Stream protocol publishers of a connection: the protocol numbers them with a byte."""
+    """Stream protocol: publishers of a connection. The protocol numbers them with one byte."""
     consumers: Count = 256
-    """Consumers of a connection; those of AMQP 1.0 are links, and limited as such."""
+    """Consumers of a connection; AMQP 1.0 consumers count as links instead."""
     frame_size_bytes: Count = 262_144
     """AMQP 1.0: the largest frame in either direction."""
     frame_size_bytes_091: Count = 131_072
@@ -94,49 +94,49 @@ class Limits(_Table, frozen=True):
     stream_frame_size_bytes: Count = 1_048_576
     """Stream protocol: the largest frame that a client may send."""
     message_size_bytes: Count = 16_777_216
-    """The largest message, whatever the protocol."""
+    """The largest message, in all protocols."""
     unconfirmed_messages: Count = 50_000
-    """A publishing connection with more is not read from until a quarter of it is left. AMQP 1.0: each publishing link
-    has credit for so many, and for 4 000 at most."""
+    """A connection with more unconfirmed messages is not read from until a quarter of this is left. AMQP 1.0: each
+    publishing link gets credit for this many messages, and for at most 4 000."""
     unconfirmed_bytes: Count = 16_777_216
     """The same for the bytes of those messages, which wait in memory until they are written."""
     sub_batch_expansion_bytes: Count = 67_108_864
     """The largest sub-batch, uncompressed."""
     filter_bytes: Count = 16_384
-    """The longest filter expression; the languages have limits of their own beside it."""
+    """The longest filter expression; the languages have further limits."""
     filter_values: Count = 1_000
-    """The most filter values of a consumer: each is looked for in every chunk."""
+    """Filter values of a consumer; each is looked up in every chunk."""
     login_failures_a_minute: Count = 30
-    """From one address; further attempts are refused unseen until the minute is over."""
+    """Failed logins from one address; further logins are refused unchecked until the minute is over."""
 
 
 class Timeouts(_Table, frozen=True):
     """Durations in seconds."""
 
     handshake_s: Seconds = 10.0
-    """From accepting a connection to a user that is known, and from there to an open connection; over HTTP, for a whole
+    """From accepting a connection to the login, and from there to an open connection; over HTTP, for a whole
     request, and for taking its answer."""
     heartbeat_s: Count = 60
-    """What is proposed to clients; AMQP and the stream protocol."""
+    """The heartbeat proposed to clients; AMQP and the stream protocol."""
     login_failure_s: Seconds = 1.0
-    """How long the answer to wrong credentials is held back."""
+    """Delay of the answer to wrong credentials."""
     linger_s: Seconds = 3.0
-    """How long a closed connection may take to receive what was written."""
+    """After this time a closed connection is cut, even if the client has not received all data."""
     shutdown_s: Seconds = 10.0
-    """How long clients may take to leave when the server stops."""
+    """After this time connections that are still open when the server stops are cut."""
 
 
 class Authentication(_Table, frozen=True):
-    """Who may come in."""
+    """Which users may log in."""
 
     users_file: str | None = None
-    """Users with hashed passwords and permissions; default: `.headgate/users.json` under the root."""
+    """File of users with hashed passwords and permissions; default: `.headgate/users.json` under the root."""
     default_user: str = "guest"
-    """Made with all permissions when there is no users file yet."""
+    """Created with all permissions when there is no users file yet."""
     default_password: str | None = None
-    """Its first password. Without one its name is the password, and it may come from this machine only."""
+    """The default user's first password. Default: its name; then it may log in only from this machine."""
     anonymous: bool = True
-    """Whether ANONYMOUS is offered to clients on this machine: they are the default user."""
+    """Whether clients on this machine may use ANONYMOUS, as the default user."""
 
 
 class Storage(_Table, frozen=True):
@@ -147,10 +147,10 @@ class Storage(_Table, frozen=True):
 
 
 class Filters(_Table, frozen=True):
-    """How filters of clients are taken."""
+    """How filters of clients are treated."""
 
     on_bad_filter: Literal["leave_out", "detach"] = "leave_out"
-    """AMQP 1.0: a filter that is refused is left out of those confirmed, as RabbitMQ does, or the link is detached."""
+    """AMQP 1.0: a wrong filter is left out of the confirmed filters, as RabbitMQ does, or the link is detached."""
     dialect: str = "amqp"
     """Language of SQL filters of AMQP 1.0 and of `x-headgate-sql`."""
 
@@ -159,7 +159,7 @@ class Log(_Table, frozen=True):
     """What the server writes to standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least that is written."""
+    """The lowest level that is written."""
     format: Literal["text", "json"] = "text"
     """Lines for people, or one JSON object per line."""
 
@@ -176,12 +176,12 @@ class PermissionEntry(_Table, frozen=True):
 
 
 class UserEntry(_Table, frozen=True):
-    """A user that is there, with this password and these permissions, whenever the server has started."""
+    """A user that the server creates or changes at start, with this password and these permissions."""
 
     name: str
-    """What it logs in with."""
+    """The login name."""
     password: str
-    """Kept as a hash only."""
+    """The password; only its hash is stored."""
     tags: list[str] = []
     """`administrator` may change users, `monitoring` may see all streams, consumers and connections."""
     permissions: PermissionEntry = PermissionEntry()
@@ -191,7 +191,7 @@ ArgumentValue = str | int | bool
 
 
 class StreamEntry(_Table, frozen=True):
-    """A stream that is declared at start; one that is there with other arguments is an error."""
+    """A stream that is declared at start; an existing stream with other arguments is an error."""
 
     name: str
     """Its name."""
@@ -203,13 +203,13 @@ class SuperStreamEntry(_Table, frozen=True):
     """A super stream that is declared at start."""
 
     name: str
-    """Its name; partitions are called after it and their binding keys."""
+    """Its name; partitions are named after it and their binding keys."""
     partitions: Count | None = None
-    """How many: their binding keys are 0, 1, and so on. Either this or `binding_keys`."""
+    """Number of partitions, with the binding keys 0, 1, and so on. Give either this or `binding_keys`."""
     binding_keys: list[str] = []
     """One per partition."""
     arguments: dict[str, ArgumentValue] = {}
-    """Of each partition, as clients give them, without `x-`."""
+    """Arguments of each partition, as clients give them, without `x-`."""
 
 
 class ServerSettings(_Table, frozen=True):

@@ -1,7 +1,7 @@
 """The options of source and sink, one declaration each.
 
-`docs/reference/spark-source.md` and `spark-sink.md` are written from them (`make docs`), `headgate.spark.options` reads
-by them. What two options mean together is checked there.
+`make docs` writes `docs/reference/spark-source.md` and `spark-sink.md` from them. `headgate.spark.options` parses
+options by them, and checks combinations of options.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ COLUMNS = (
 """All columns of a stream, in the order of its schema."""
 
 DEFAULT_COLUMNS = COLUMNS[:-1]
-"""What a source has when `columns` is not given: everything but the encoded message."""
+"""The columns of a source without the option `columns`: all but the encoded message."""
 
 DEFAULT_ROOT = "headgate-data"
 ROOT_VARIABLE = "HEADGATE_ROOT"
 
 
 def interval_ms(text: str) -> int:
-    """Milliseconds of an interval such as `7D` (units Y M D h m s)."""
+    """Milliseconds of an interval such as `7D` (units Y M D h m s). Raises ConfigError for any other text."""
     specification = OffsetSpecification.parse(text)
     if specification.kind is not OffsetKind.INTERVAL:
         raise ConfigError(f"found {text!r}, expected a number and a unit of Y, M, D, h, m, s, such as 7D")
@@ -63,7 +63,10 @@ def interval_ms(text: str) -> int:
 
 
 def time_ms(text: str) -> int:
-    """Milliseconds since 1970 from such a number or an ISO time (UTC where it names no zone)."""
+    """Milliseconds since 1970 from such a number or an ISO time (UTC where it names no zone).
+
+    Raises ConfigError for any other text.
+    """
     if re.fullmatch(r"\d{1,15}", text.strip()):
         return int(text)
     try:
@@ -90,7 +93,7 @@ def _one_stream(text: str) -> str:
 
 
 def _dialect(text: str) -> str:
-    # Not by `dialect_names`: reading the metadata of all distributions costs milliseconds at every read.
+    # `dialect_names` is not used: reading the metadata of all distributions costs milliseconds at every read.
     dialect_named(text)
     return text
 
@@ -131,7 +134,7 @@ _FIELD = Values("a field of the message, such as `application_properties.region`
 ROOT = Option(
     "root",
     _FOLDER,
-    "The folder under which streams are looked for, and made, by name.",
+    "The folder under which streams are found, and created, by name.",
     "/data/streams",
     otherwise=f"the variable `{ROOT_VARIABLE}`, else `{DEFAULT_ROOT}`",
 )
@@ -146,7 +149,7 @@ SERVER = Option(
 USER = Option(
     "user",
     text_of("a name"),
-    "As whom to log in at the server.",
+    "The user to log in with at the server.",
     "spark",
     otherwise=f"that of the URL, else `{DEFAULT_USER}`",
 )
@@ -160,7 +163,7 @@ PASSWORD = Option(
 COUNTERS = Option(
     "counters",
     TOKEN,
-    "The name under which what was examined, skipped, kept and written is counted, for "
+    "The name of the counters of what was examined, skipped, kept and written, for "
     "`headgate.spark.counters(name, root=…)`.",
     "nightly-orders",
     otherwise="nothing is counted",
@@ -169,8 +172,8 @@ COUNTERS = Option(
 STREAMS = Option(
     "stream",
     Values("names under `root`, or paths of folders: one, a comma list, or a JSON list", WORDS.parse),
-    "The streams to read. `*`, `?` and `[…]` stand for what is there when a read, or a batch of a streaming one, is "
-    "planned. At a server: names, also of super streams, without patterns.",
+    "The streams to read. Patterns with `*`, `?` and `[…]` match the streams that exist when a read, or a batch of a "
+    "streaming read, is planned. At a server: names, also of super streams, without patterns.",
     "orders-*",
     otherwise="required",
 )
@@ -184,8 +187,8 @@ PATH = replace(
 FILTER = Option(
     "filter",
     text_of("a filter"),
-    "Stage 2: messages for which it is true are read. Where the stream declares the source of its filter values, "
-    "chunks in which it cannot be true are skipped unread, too.",
+    "Stage 2: messages for which it is true are read. If the stream declares its filter source, chunks in which it "
+    "cannot be true are skipped unread, too.",
     "region = 'EMEA' AND price > 100",
     otherwise="every message",
 )
@@ -207,8 +210,8 @@ PROPERTY_FILTER = Option(
 FILTER_VALUES = Option(
     "filter_values",
     WORDS,
-    "Stage 1: chunks whose Bloom filter says that they have none of these values are skipped unread. Chunks that stay "
-    "give all their messages, so add a `filter` where the rows must be exact.",
+    "Stage 1: chunks whose Bloom filter has none of these values are skipped unread. The other chunks give all their "
+    "messages, so add a `filter` where the rows must be exact.",
     "order.created,order.paid",
     otherwise="no chunk is skipped for its values, but see `filter`",
 )
@@ -222,8 +225,8 @@ MATCH_UNFILTERED = Option(
 START = Option(
     "start",
     _POSITION,
-    "Where to begin, inclusive; of a streaming query when it runs for the first time. A time or an interval means the "
-    "first chunk written then or later, `last` the first message of the last chunk, `next` behind all there is.",
+    "Where to begin, inclusive; for a streaming query, in its first run. A time or an interval means the first chunk "
+    "written then or later, `last` the first message of the last chunk, `next` the end of the stream.",
     "2026-11-21T08:00:00Z",
     default="first",
 )
@@ -232,52 +235,52 @@ END = Option(
     _POSITION,
     "Where a batch read ends, exclusive; as for `start`.",
     "120000",
-    otherwise="all there is when the read is planned",
+    otherwise="the end of the stream when the read is planned",
 )
 COLUMN_NAMES = Option(
     "columns",
     Values("a comma list of the columns below", _columns),
-    "The columns of the DataFrame. One that is not in it is not decoded: Spark does not tell a Python source which "
-    "columns a query needs, so each one that the query does not use costs its time.",
+    "The columns of the DataFrame. Other columns are not decoded. Spark does not tell a Python source which columns a "
+    "query needs, so each unneeded column costs time.",
     "offset,application_properties",
     default=",".join(DEFAULT_COLUMNS),
 )
 PROPERTIES = Option(
     "properties",
     Values("names with types: `name type, name type, …`; special names in backquotes", declared_properties),
-    "Makes `application_properties` a struct of these, in place of a VARIANT. A message without one, or with a value "
-    "of another type, has null there.",
+    "Makes `application_properties` a struct of these, in place of a VARIANT. A property that a message does not have, "
+    "or has with another type, is null.",
     "region string, price double",
     otherwise="a VARIANT of all",
 )
 MAX_MESSAGES_PER_BATCH = Option(
     "max_messages_per_batch",
     number(),
-    "How many messages a batch of a streaming read takes, in all streams together and before any filter; a batch ends "
-    "with a whole chunk and has at least one.",
+    "At most this many messages in a batch of a streaming read, of all streams together and before any filter; a batch "
+    "ends with a whole chunk and has at least one.",
     "1000000",
-    otherwise="all there is",
+    otherwise="all messages",
 )
 MAX_BYTES_PER_BATCH = Option(
     "max_bytes_per_batch",
     number(),
-    "The same in bytes of the files. Not at a server, which does not tell sizes.",
+    "The same in bytes of the files. Not at a server, which does not report sizes.",
     "500000000",
-    otherwise="all there is",
+    otherwise="all messages",
 )
 FAIL_ON_DATA_LOSS = Option(
     "fail_on_data_loss",
     FLAG,
     "Whether a read fails where offsets were deleted by retention, or a stream was cut back, before they were read. "
-    "`false`: it goes on with what is left.",
+    "`false`: it continues with what is left.",
     "false",
     default="true",
 )
 ON_MISMATCH = Option(
     "on_mismatch",
     choice("null", "fail", "cast"),
-    "What becomes of an application property of another type than it is declared with: `null` makes it null, with one "
-    "warning; `fail` ends the read; `cast` converts it where that loses nothing, and makes the rest null "
+    "How an application property of another type than declared is read: `null` makes it null, with one warning; "
+    "`fail` ends the read; `cast` converts it if that loses nothing, and else makes it null "
     "([which conversions](../howto/read-in-spark.md)).",
     "cast",
     default="null",
@@ -285,7 +288,7 @@ ON_MISMATCH = Option(
 ON_CORRUPT = Option(
     "on_corrupt",
     choice("fail", "skip"),
-    "What a damaged chunk does: fail the read, or be left out and counted.",
+    "A damaged chunk fails the read, or is skipped and counted.",
     "skip",
     default="fail",
 )
@@ -299,22 +302,22 @@ VERIFY_CRC = Option(
 PARTITIONS = Option(
     "partitions",
     number(most=100_000),
-    "About how many tasks read: at most so many.",
+    "At most this many tasks read.",
     "16",
     otherwise="by size and cores",
 )
 MATCH_INDEX = Option(
     "match_index",
     FLAG,
-    "Whether results of the filter that [were calculated ahead](../design/match-index.md) are used. `false`: the "
-    "filter is evaluated for each message.",
+    "Whether [precomputed results](../design/match-index.md) of the filter are used. `false`: the filter is evaluated "
+    "for each message.",
     "false",
     default="true",
 )
 AS_OF = Option(
     "as_of",
     Values("an ISO time (UTC unless it says another zone), or milliseconds since 1970", time_ms),
-    "The time that `UTC()` gives in a filter, and that intervals in `start` and `end` count back from.",
+    "The value of `UTC()` in a filter, and the time from which intervals in `start` and `end` count back.",
     "2026-11-21T08:00:00Z",
     otherwise="the time of planning",
 )
@@ -347,7 +350,7 @@ SOURCE_OPTIONS: Mapping[str, tuple[Option[object], ...]] = {
 STREAM = Option(
     "stream",
     _ONE_STREAM,
-    "The stream to write to. One that is not there is made; its name may not hold `*`, `?` or `[`.",
+    "The stream to write to. A missing stream is created; its name may not contain `*`, `?` or `[`.",
     "orders",
     otherwise="required",
 )
@@ -376,8 +379,8 @@ FILTER_VALUE = Option(
 WRITE_ID = Option(
     "write_id",
     TOKEN,
-    "Names a batch write: one with the `write_id` and `batch_id` of an earlier one adds nothing. Not for streaming "
-    "queries, which are known by the id in their checkpoint.",
+    "Names a batch write: a write with the `write_id` and `batch_id` of an earlier one adds nothing. Not for streaming "
+    "queries, whose id is in their checkpoint.",
     "nightly-orders",
     otherwise="each write adds its rows",
 )
@@ -391,8 +394,8 @@ BATCH_ID = Option(
 DURABILITY = Option(
     "durability",
     choice("process", "disk"),
-    "What a write that has ended survives: `process`, the end of every process; `disk`, also a power loss, by "
-    "flushing. Not at a server, which decides it itself.",
+    "What a finished write survives: `process`, the end of every process; `disk`, also a power loss, by flushing. Not "
+    "at a server, which has its own setting.",
     "disk",
     default="process",
 )
@@ -407,7 +410,7 @@ FILTER_SIZE_BYTES = Option(
 MAX_SEGMENT_SIZE_BYTES = Option(
     "max_segment_size_bytes",
     number(most=3_000_000_000),
-    "The size at which a segment is closed and the next one begun.",
+    "The size at which a segment ends and the next one begins.",
     "100000000",
     otherwise=f"`{_MADE.max_segment_size_bytes}`",
 )
@@ -428,8 +431,8 @@ MAX_AGE = Option(
 FILTER_SOURCE = Option(
     "filter_source",
     _FIELD,
-    "The field that the stream declares as the source of its filter values: every writer takes them from there, and "
-    "filters that compare the field skip chunks by themselves.",
+    "The field that the stream declares as its filter source: every writer takes filter values from it, and filters "
+    "that compare the field skip chunks automatically.",
     "application_properties.region",
     otherwise="the stream declares none",
 )
@@ -437,8 +440,8 @@ FILTER_SOURCE = Option(
 COMPRESSION = Option(
     "compression",
     choice(*COMPRESSION_NAMES),
-    "The codec that the messages of each chunk are packed with, as a sub-batch. Readers unpack them and skip chunks as "
-    "before, for some more time; RabbitMQ's own AMQP consumers do not see compressed messages, its stream clients do.",
+    "The codec that packs the messages of each chunk into a sub-batch. Readers unpack them, which takes more time, and "
+    "skip chunks as before. RabbitMQ's own AMQP consumers do not see compressed messages, its stream clients do.",
     "zstd",
     default=COMPRESSION_NAMES[0],
 )
@@ -447,7 +450,7 @@ NO_VALUES_COMPRESSED = (
     "the stream protocol has no room for the filter values of compressed messages; leave them out, or declare "
     "filter_source, from which a Headgate server fills them in"
 )
-"""Why a server is not told both."""
+"""Why a server refuses compression together with filter values."""
 
 SINK_OPTIONS: Mapping[str, tuple[Option[object], ...]] = {
     "Where the stream is": (STREAM, TARGET_PATH, ROOT, SERVER, USER, PASSWORD, STAGING),

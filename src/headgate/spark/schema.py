@@ -1,10 +1,10 @@
-"""The columns of a stream in Spark: types, and what they hold; `docs/reference/spark-source.md` is written from them.
+"""The columns of a stream in Spark: types and contents; `make docs` writes `docs/reference/spark-source.md` from them.
 
-Application properties are a VARIANT because their keys are an open set with exact types; it crosses into the JVM as
-fast as a struct, and only a declared struct lets Spark push comparisons of them down.
+Application properties are a VARIANT because their keys are an open set with exact types. A VARIANT is transferred to
+the JVM as fast as a struct, but Spark can push comparisons down only for a declared struct.
 
-A stream keeps no filter value per message, only the Bloom filter of a chunk: the column `filter_value` is what the
-value is made from.
+A stream keeps no filter value per message, only the Bloom filter of a chunk: the column `filter_value` is the field
+from which the value is made.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _OPTIONS = "headgate.options"
 COLUMN_MEANINGS: Mapping[str, str] = {
     "offset": "The position in the stream.",
     "timestamp": "When the chunk was written, to the millisecond.",
-    "filter_value": "What the filter value is made from: the field that the stream declares as its source, else the "
-    "annotation `x-stream-filter-value`; null where the message has neither. A value that a publisher of the stream "
-    "protocol sent beside the message is not kept.",
+    "filter_value": "The field from which the filter value is made: the filter source that the stream declares, else "
+    "the annotation `x-stream-filter-value`; null where the message has neither. A value that a publisher of the "
+    "stream protocol sent beside the message is not kept.",
     "header": "The header section; null where the message has none. Defaults of the standard are not filled in.",
     "properties": "The properties section; null where the message has none.",
     "application_properties": "All application properties with their types; with the option `properties` a struct of "
     "the declared ones. Null where the message has none.",
     "message_annotations": "All message annotations; null where the message has none.",
     "body": "The data sections, joined, or the text or the bytes of an AMQP value; null for another body.",
-    "message": "The whole message as it is encoded. Only when `columns` names it.",
+    "message": "The whole encoded message. Only if `columns` names it.",
 }
 """What the columns hold, in Markdown."""
 
@@ -60,8 +60,7 @@ def _field(column: str, properties: tuple[DeclaredProperty, ...]) -> StructField
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
     """The schema with options in the metadata of its first column.
 
-    Spark keeps the options of `CREATE TABLE … USING headgate`, but does not give them to a reader of the table; the
-    schema it does give.
+    Spark keeps the options of `CREATE TABLE … USING headgate`, but gives a reader of the table only the schema.
     """
     first = schema.fields[0]
     kept = StructField(first.name, first.dataType, first.nullable, {_OPTIONS: dict(options)})
@@ -75,7 +74,7 @@ def options_in(schema: StructType) -> dict[str, str]:
 
 def batch_of_bytes(rows: Sequence[bytes], schema: StructType) -> pa.RecordBatch:
     """A batch for a schema of one binary column."""
-    # Out of buffers, because `pyarrow.array` imports pandas: a quarter of a second of each new worker.
+    # Made from buffers, because `pyarrow.array` imports pandas: a quarter of a second in each new worker.
     bounds = np.cumsum([0, *map(len, rows)], dtype=np.int32)
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(rows))]
     column = pa.Array.from_buffers(pa.binary(), len(rows), buffers)
@@ -90,8 +89,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 def check_schema(given: StructType, properties: tuple[DeclaredProperty, ...]) -> tuple[DeclaredProperty, ...]:
     """The declared properties of a schema for reading, which may be the user's own and declare them itself.
 
-    ConfigError names a column that is none or has another type. Nullability is the user's, except that what may be
-    missing cannot be declared NOT NULL.
+    Raises ConfigError that names an unknown column or one of another type. A column that a message may lack cannot be
+    declared NOT NULL.
     """
     for field in given.fields:
         if field.name not in COLUMNS:

@@ -10,11 +10,11 @@ from headgate.language.servicebus.limits import Limits
 
 
 class TopicLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How much a topic, a rule and what its action makes may hold; `docs/reference/rules.md` shows the table.
+    """Limits of a topic, of its rules and of the copies that actions make; `docs/reference/rules.md` has the table.
 
-    Counted are SQL filters and correlation filters of all subscriptions together; the true filter and the false filter
+    SQL filters and correlation filters are counted over all subscriptions; the true filter and the false filter
     count as neither, tag expressions and property maps count as correlation filters. Lengths of texts and names are in
-    characters. A text is measured when its rule is made, in whatever language it is.
+    characters. A text is measured when its rule is made, in every language.
     """
 
     subscriptions: int = 2_000
@@ -32,7 +32,7 @@ class TopicLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     message_bytes: int = DEFAULT_CONTENT_LIMITS.message_bytes
 
     def check(self) -> None:
-        """Raise ConfigError that names the first limit below its least sensible value."""
+        """Check all limits. Raises ConfigError that names the first limit below its smallest allowed value."""
         for name in self.__struct_fields__:
             least = 0 if name in COUNTED else 1
             if getattr(self, name) < least:
@@ -47,7 +47,7 @@ class TopicLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 _CONTENT = tuple(Limits.__dataclass_fields__)
 
 COUNTED = ("subscriptions", "sql_filters", "correlation_filters")
-"""The limits of which a topic may have none at all."""
+"""The limits that may be 0."""
 
 DEFAULT_LIMITS = TopicLimits()
 """The limits of a topic that is created without its own."""

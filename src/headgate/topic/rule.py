@@ -1,4 +1,4 @@
-"""A rule as it is written down, and as it is used.
+"""A rule in its written form, and in its compiled form.
 
 The written form, in the history, in configuration and on the command line, is a JSON object:
 
@@ -34,7 +34,7 @@ DEFAULT_RULE_NAME = "$Default"
 """The one name that begins with `$`: the rule of a subscription that is made without rules."""
 
 DEFAULT_RULE_DIALECT = "servicebus"
-"""The language of an SQL filter whose rule names none."""
+"""The default language of SQL filters."""
 
 TRUE_FILTER = "1=1"
 FALSE_FILTER = "1=0"
@@ -44,17 +44,17 @@ _Compiled = TypeVar("_Compiled")
 
 
 class RuleDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A rule as it is written down; exactly one kind of filter is given. `dialect` and `parameters` belong to `sql`.
+    """A rule in its written form, with exactly one kind of filter. `dialect` and `parameters` belong to `sql`.
 
     `parameters` are the values of `@name` in filter and action.
     """
 
     name: str
-    """The name of the rule, unique in its subscription without letter case."""
+    """The name of the rule, unique in its subscription, ignoring case."""
     sql: str | None = None
     """A filter as text."""
     dialect: str | None = None
-    """The language of `sql`; `servicebus` if none is named."""
+    """The language of `sql`. Default: `servicebus`."""
     correlation: dict[str, Any] | None = None
     """A correlation filter: system properties and `properties`, each with the value that it must have."""
     tags: str | None = None
@@ -62,15 +62,15 @@ class RuleDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     properties: dict[str, Any] | None = None
     """A property filter: fields of the properties section, each with the value that it must have."""
     application_properties: dict[str, Any] | None = None
-    """The same of application properties; may stand beside `properties`."""
+    """The same for application properties; may be given together with `properties`."""
     action: str | None = None
-    """What is changed in the copy, in the language of Service Bus actions."""
+    """Changes to the copy, in the language of Service Bus actions."""
     parameters: dict[str, Any] | None = None
     """The values of `@name` in `sql` and `action`."""
 
     @staticmethod
     def of(value: object) -> RuleDefinition:
-        """The definition that a JSON object states; raises ConfigError that names the key that is wrong."""
+        """The definition in a JSON object. Raises ConfigError that names the wrong key."""
         try:
             return msgspec.convert(value, RuleDefinition)
         except msgspec.ValidationError as error:
@@ -101,11 +101,11 @@ class RuleDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
         return kinds[0]
 
     def compile_filter(self, limits: Limits) -> Filter:
-        """The filter; raises FilterError with the place, ConfigError for a filter that is not written as one."""
+        """The compiled filter. Raises FilterError with the place, ConfigError for a wrong written form."""
         match self.kind:
             case "sql":
                 dialect = DEFAULT_RULE_DIALECT if self.dialect is None else self.dialect
-                # Parameters of the action alone are none of a language that has none.
+                # Parameters of the action are not given to a filter language without parameters.
                 takes_them = self.action is None or dialect_named(dialect).takes_parameters
                 parameters = self.parameters if takes_them else None
                 return Filter.parse(str(self.sql), dialect, parameters=_values(parameters), limits=limits)

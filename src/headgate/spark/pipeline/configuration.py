@@ -1,12 +1,12 @@
 """A pipeline as a TOML file: read, checked and put in order here, before Spark starts.
 
-`docs/reference/pipeline-files.md` has all keys; it is written from the structures below (`make docs`), whose texts
-behind the fields are Markdown, and from `headgate.spark.declarations` for keys that are options of a stream.
+`docs/reference/pipeline-files.md` lists all keys. `make docs` writes it from the structures below, whose texts after
+the fields are Markdown, and from `headgate.spark.declarations` for keys that are options of a stream.
 
-What sources name has to be there when a run begins, or be written by it (`inputs`). A run reads what there is and waits
-for nothing. Topics and sinks that write streams run one after the other, sinks first, in the order of the file, except
-that what writes a stream or a path runs before what reads it; every other sink runs beside them as soon as what it
-reads is written. Which sink gives which guarantee: `sinks`.
+The streams, files and columns of sources must exist when a run begins, or be written by it (`inputs`). A run reads what
+exists and does not wait for more. Topics and sinks that write streams run one after the other, sinks first, in the
+order of the file, except that the writer of a stream or path runs before its readers; every other sink runs beside them
+as soon as its input is written. Which sink gives which guarantee: `sinks`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Mode(enum.Enum):
-    """How a sink goes on from one run to the next."""
+    """How a sink continues from one run to the next."""
 
     APPEND = "append"
     COMPLETE = "complete"
@@ -70,11 +70,11 @@ class Source(ReadStream, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Rows from a stream or from any Spark source."""
 
     name: str
-    """What steps and sinks call it: a letter, then letters, digits and underscores; no other source or step has it."""
+    """The name for steps and sinks: a letter, then letters, digits and underscores; unique among sources and steps."""
     format: str = HEADGATE
     """`headgate` for a stream, or a format that Spark reads, such as `parquet`."""
     path: str | None = None
-    """The file or folder to read; of a format other than `headgate`."""
+    """The file or folder to read, for formats other than `headgate`."""
     stream: str | list[str] | None = None
     options: dict[str, OptionValue] = {}
     """Options of the format, by the names that Spark knows; of a stream, those that are no keys here."""
@@ -85,9 +85,9 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """Spark SQL over sources and earlier steps."""
 
     name: str
-    """What steps and sinks call it; as of a source."""
+    """The name for steps and sinks; same rules as for a source."""
     inputs: list[str]
-    """The sources and earlier steps that stand in `sql` as tables."""
+    """The sources and earlier steps that `sql` reads as tables."""
     sql: str
     """A query in Spark SQL."""
     watermark: Watermark | None = None
@@ -97,32 +97,32 @@ class Sink(WrittenStream, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Where the rows of a source or step go."""
 
     name: str
-    """Names the checkpoint and the line of the report: a letter, then letters, digits and underscores; no other
-    sink has it."""
+    """Names the checkpoint and the line of the report: a letter, then letters, digits and underscores; unique among
+    sinks."""
     input: str
-    """The source or step whose rows go there."""
+    """The source or step whose rows are written."""
     format: str = HEADGATE
     """`headgate` for a stream, or a format that Spark writes: [which gives which guarantee](sinks.md)."""
     path: str | None = None
-    """The folder to write; of a format other than `headgate`."""
+    """The folder to write, for formats other than `headgate`."""
     stream: str | None = None
     options: dict[str, OptionValue] = {}  # noqa: RUF012 - a structure copies it
     """Options of the format, by the names that Spark knows; of a stream, those that are no keys here."""
     mode: Mode = Mode.APPEND
-    """`append`: new rows only, each run goes on where the last one stopped. `complete`: the output is computed
-    anew from all rows of the inputs and replaced; not for streams."""
+    """`append`: new rows only; each run continues where the last one stopped. `complete`: each run computes the output
+    from all rows of the inputs and replaces it; not for streams."""
     stall_timeout: str | None = None
-    """The sink is given up when no batch of it ends for so long (a number and a unit of Y, M, D, h, m, s).
-    Default: it is waited for. In mode `append`, not for streams."""
+    """After this time without a finished batch the sink is stopped and counts as failed (a number and a unit of Y, M,
+    D, h, m, s). Default: never. In mode `append`, not for streams."""
     key: list[str] | None = None
-    """Of format `jdbc`, in mode `append`: a row replaces the one with the same values in these columns. Default:
+    """For format `jdbc`, in mode `append`: a row replaces the one with the same values in these columns. Default:
     rows are added."""
     partition_by: list[str] | None = None
-    """Of format `delta`: the columns by which a table that is made is partitioned."""
+    """For format `delta`: the columns by which a new table is partitioned."""
 
     @property
     def stall_timeout_s(self) -> float | None:
-        """After how many seconds without a batch it is given up; None: never."""
+        """After this many seconds without a finished batch the sink is stopped; None: never."""
         return None if self.stall_timeout is None else interval_ms(self.stall_timeout) / 1000
 
 
@@ -131,19 +131,19 @@ Job = Sink | RoutedTopic
 
 
 class PipelineFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the file says of the whole; `name`, and at least one sink or topic, are needed."""
+    """The pipeline as a whole; `name`, and at least one sink or topic, are required."""
 
     name: str
     """Names the folder of checkpoints: letters, digits, dots, dashes and underscores, at most 100."""
     root: str | None = None
-    """The folder under which streams are looked for, and made, by name. Default: the variable `HEADGATE_ROOT`,
+    """The folder under which streams are found, and created, by name. Default: the variable `HEADGATE_ROOT`,
     else `headgate-data`."""
     state: str | None = None
     """The folder of checkpoints and progress. Default: `ROOT/.headgate/pipelines/NAME`."""
     sinks_at_once: int = 4
-    """At most so many sinks that are no streams run side by side."""
+    """At most this many sinks that are not streams run side by side."""
     spark: dict[str, str] = {}
-    """Configuration of the Spark session that is made for the run, such as `spark.jars`."""
+    """Configuration of the Spark session for the run, such as `spark.jars`."""
     source: list[Source] = []
     step: list[Step] = []
     sink: list[Sink] = []
@@ -154,8 +154,8 @@ class PipelineFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 class Pipeline:
     """A checked pipeline: every name resolves, every option of a stream parses, every rule compiles.
 
-    `jobs` are the sinks and the topics, each behind those whose output it reads; `sinks_at_once` of those that write no
-    streams run side by side. `spark` is configuration for a session, `file` where the pipeline was read.
+    `jobs` are the sinks and the topics, each after those whose output it reads; at most `sinks_at_once` of those that
+    do not write streams run side by side. `spark` is configuration for a session, `file` the file that was read.
     """
 
     name: str
@@ -215,7 +215,7 @@ class Pipeline:
 
 
 def load(path: str | Path) -> Pipeline:
-    """Read and check a pipeline file; ConfigError or FilterError names file, entry and key."""
+    """Read and check a pipeline file. Raises ConfigError or FilterError that names file, entry and key."""
     file = Path(path)
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -230,7 +230,7 @@ def load(path: str | Path) -> Pipeline:
 
 
 def _with_names(reason: str, content: object) -> str:
-    """A reason that ends with a path such as `$.topic[0].rule[2]`, behind the names of what the path leads through."""
+    """A reason that ends with a path such as `$.topic[0].rule[2]`, after the names of the entries on that path."""
     path = reason.rpartition("`$")[2]
     names = []
     for key, index in re.findall(r"\.(\w+)(?:\[(\d+)\])?", path):
@@ -243,7 +243,7 @@ def _with_names(reason: str, content: object) -> str:
 
 
 def _unknown_key(reason: str) -> str | None:
-    """The error for a key that an entry has not, with those that it has; None for other reasons of msgspec."""
+    """The error for an unknown key, with the keys of the entry; None for other reasons of msgspec."""
     found = re.fullmatch(r"Object contains unknown field `(.+?)`(?: - at `(\$.*)`)?", reason, re.DOTALL)
     if found is None:
         return None
@@ -267,7 +267,7 @@ def _entry_type(declared: msgspec.inspect.Type) -> msgspec.inspect.Type:
 
 
 def check(content: Mapping[str, object]) -> Pipeline:
-    """The pipeline that a dict in the form of the TOML file describes; errors as in `load`, without the file."""
+    """The pipeline that a dict in the form of the TOML file describes. Raises as `load`, without the file's name."""
     try:
         parsed = msgspec.convert(content, PipelineFile)
     except msgspec.ValidationError as error:
@@ -362,7 +362,7 @@ def _check_place(entry: Source | Sink, keys: tuple[str, ...]) -> None:
 
 
 def _check_own_query(sink: Sink) -> None:
-    """The keys of sinks that are queries of their own over rows."""
+    """Check the keys of sinks that are separate queries over rows."""
     for key in ("stall_timeout", "key"):
         if getattr(sink, key) is not None and sink.mode is Mode.COMPLETE:
             raise ConfigError(f"{key}: is for mode append")

@@ -1,8 +1,8 @@
-"""Topics of a pipeline: what `[[topic]]` says, checked, and the topics and output streams that it means.
+"""Topics of a pipeline: checks `[[topic]]`, and makes the topics and output streams that it describes.
 
 The keys are those of the structures below, as in `configuration`. A subscription without rules has the true rule
-`$Default`. A topic without subscriptions here is routed by those that the commands `headgate subscription` and
-`headgate rule` gave it.
+`$Default`. A topic without subscriptions in the file is routed by the subscriptions that the commands
+`headgate subscription` and `headgate rule` gave it.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ class SubscriptionEntry(WrittenStream, frozen=True, forbid_unknown_fields=True, 
     """What a subscription of the topic gets, and where it goes."""
 
     name: str
-    """The name of the subscription, unique in its topic without letter case."""
+    """The name of the subscription, unique in its topic, ignoring case."""
     stream: str | None = None
     """The stream that its copies go to. Default: `TOPIC.SUBSCRIPTION`."""
     fall_through: bool = False
-    """Whether it gets what no other subscription has a copy of; it has no rules then."""
+    """Whether it gets the messages of which no other subscription has a copy; then it has no rules."""
     dead_letter: str | None = None
-    """A stream for messages that a rule cannot be evaluated for. Default: there is none."""
+    """A stream for messages for which the evaluation of a rule fails. Default: none."""
     forward_to: str | None = None
     """Another topic that its copies go to, in place of a stream."""
     rule: list[RuleDefinition] = []
 
     def subscription(self) -> Subscription:
-        """What the topic has for it."""
+        """The subscription of the topic."""
         return Subscription(
             self.name,
             tuple(Rule.of(definition) for definition in self.rule) or DEFAULT_RULES,
@@ -66,11 +66,11 @@ class TopicEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """A stream that is routed by the rules of its subscriptions into other streams."""
 
     name: str
-    """The name of the topic, which is that of the stream under the root whose messages it routes."""
+    """The name of the topic, and of the stream under the root whose messages it routes."""
     start: str = "first"
-    """Where routing begins when it runs for the first time: `first` or `next`."""
+    """Where the first run begins to route: `first` or `next`."""
     max_messages_per_batch: int | None = None
-    """How many messages are routed before their copies are committed. Default: all there is."""
+    """At most this many messages are routed before their copies are committed. Default: all messages."""
     limits: TopicLimits = TopicLimits()
     subscription: list[SubscriptionEntry] = []
 
@@ -79,8 +79,8 @@ class TopicEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 class RoutedTopic:
     """A topic that a pipeline routes.
 
-    `topic` is what the file says, None where the rules on disk count. `outputs` are the options of the streams that its
-    subscriptions write to, by the name that `headgate.spark.route` knows them by.
+    `topic` is the topic of the file, None if the rules on disk count. `outputs` are the options of the streams that its
+    subscriptions write to, by their name in `headgate.spark.route`.
     """
 
     name: str
@@ -98,7 +98,7 @@ class RoutedTopic:
 def check_topics(entries: Sequence[TopicEntry], root: Path) -> tuple[RoutedTopic, ...]:
     """The topics of a pipeline, each before those that it forwards to.
 
-    Every rule is compiled. Raises RuleError with topic, subscription, rule, place and reason, ConfigError.
+    Every rule is compiled. Raises ConfigError, or RuleError with topic, subscription, rule, place and reason.
     """
     declared = {entry.name: _topic(entry, root) for entry in entries}
     if len(declared) < len(entries):

@@ -1,8 +1,8 @@
 """Streams on disk: append-only logs of chunks in RabbitMQ's own file format. Bytes and filter values, no messages.
 
 Hides the file format (`format`), the Bloom filter (`bloom`), how segments are read (`segment`), written (`writer`),
-recovered after a crash (`recovery`), kept or dropped (`retention`), and the bookkeeping inside of them (`tracking`).
-Batches of messages become chunks (`build`), wait in files of their own (`staging`) and are appended exactly once
+recovered after a crash (`recovery`), deleted (`retention`), and the tracking data inside of them (`tracking`).
+Batches of messages become chunks (`build`), are staged in separate files (`staging`) and appended exactly once
 (`commit`).
 A reader never needs the writer, the writer never waits for a reader.
 """

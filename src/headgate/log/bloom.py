@@ -1,12 +1,12 @@
-"""The Bloom filter of a chunk: which filter values are in it. Both sides, no files (osiris_log.md section 5).
+"""The Bloom filter of a chunk: which filter values are in it. For writer and reader, no files (osiris_log.md section
+5).
 
 A chunk's filter is a bit field of the stream's filter size B (16 to 255 bytes); bit 0 is the most significant bit of
-byte 0. Each filter value sets two bits in 1 … 8·B−1. Bit 0 is set by messages without a value: it says "there are
-unfiltered messages in here", so that a reader with *match unfiltered* can find them. A chunk with nothing but
-unfiltered messages carries no Bloom bytes at all.
+byte 0. Each filter value sets two bits in 1 … 8·B−1. Messages without a value set bit 0, so that a reader with *match
+unfiltered* can find their chunks. A chunk with only unfiltered messages has no Bloom bytes at all.
 
 The hash is Erlang's portable term hash (`erlang:phash2` before its range is applied), of the value as a binary and as
-a list of one binary: stream folders are exchanged with RabbitMQ, another hash would lose messages there.
+a list of one binary: stream folders are exchanged with RabbitMQ, and with another hash it would miss messages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_FILTER_SIZE_BYTES = 255
 DEFAULT_FILTER_SIZE_BYTES = 16
 
 _FEW_CHUNKS = 64
-"""Fewer chunks than that, and than values: all values are asked at once, else value by value over all chunks."""
+"""For fewer chunks than this, and than values, all values are tested at once; else value by value over all chunks."""
 
 _MASK = 0xFFFFFFFF
 _GOLDEN_RATIO = 0x9E3779B9
@@ -113,7 +113,7 @@ def false_positive_rate(num_values: int, size_bytes: int) -> float:
 
 
 def check_filter_size(size_bytes: int, *, option: str) -> int:
-    """`size_bytes`, or ConfigError that names `option` if it is not 16 … 255."""
+    """Return `size_bytes`. Raises ConfigError that names `option` if it is not 16 … 255."""
     if not MIN_FILTER_SIZE_BYTES <= size_bytes <= MAX_FILTER_SIZE_BYTES:
         raise ConfigError(
             f"{option} is {size_bytes}; a filter has {MIN_FILTER_SIZE_BYTES} to {MAX_FILTER_SIZE_BYTES} bytes"
@@ -164,9 +164,9 @@ class BloomMatcher:
     def match_many(
         self, data: NDArray[np.uint8], bloom_positions: NDArray[np.int64], bloom_lengths: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """`matches` for many chunks: `(chunks,)` mask. Bloom bytes of chunk i lie at `bloom_positions[i]` of `data`.
+        """`matches` for many chunks: `(chunks,)` mask. Bloom bytes of chunk i begin at `bloom_positions[i]` of `data`.
 
-        Any mixture of lengths. Raises IndexError if Bloom bytes do not lie inside `data`.
+        Lengths may differ. Raises IndexError if Bloom bytes are not inside `data`.
         """
         sizes = np.flatnonzero(np.bincount(bloom_lengths, minlength=1))
         if len(sizes) == 1:

@@ -1,8 +1,8 @@
 """Building chunks from many encoded messages: entries, Bloom bytes, CRC, room for a publisher sequence.
 
-Chunk id, timestamp and epoch stay zero until the place in a stream is known (`format.patch_headers`). With kernels
+Chunk id, timestamp and epoch stay zero until the position in a stream is known (`format.patch_headers`). Kernels build
 about ten million messages of 200 bytes a second and core; the fallback gives the same bytes. Compressed chunks are
-built like the others and packed afterwards, at the speed of the codec.
+built like the others and packed afterwards, at the speed of the codec. Layout: osiris_log.md sections 2, 3 and 5.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from headgate.log.compression import EXPANSION_LIMIT_BYTES, compress
 from headgate.log.tracking import TrackingKind, TrackingRecord, check_reference
 
 MAX_MESSAGES = 4096
-"""Messages of a chunk, at most."""
+"""Limit: messages of a chunk."""
 
 MAX_BYTES = 1 << 20
-"""Bytes of a chunk's data part, at most, unless a single message is larger; of a compressed one before it is packed."""
+"""Limit: bytes of a chunk's data part, before compression; a single message may be larger."""
 
 Bytes = NDArray[np.uint8]
 Int64Array = NDArray[np.int64]
@@ -56,14 +56,14 @@ class FilterValues:
         return FilterValues(self.data, self.starts[first:end], self.lengths[first:end])
 
     def copy(self) -> FilterValues:
-        """The same values over bytes of their own, which hold nothing else."""
+        """The same values over a copy of their bytes only."""
         taken = np.maximum(self.lengths, 0)
         data = gather(self.data, self.starts, self.lengths)
         return FilterValues(data, np.cumsum(taken, dtype=np.int64) - taken, np.array(self.lengths, dtype=np.int64))
 
     @staticmethod
     def joined(parts: Sequence[FilterValues]) -> FilterValues:
-        """The values of one part or more, one behind the other."""
+        """The values of one or more parts, one after the other."""
         sizes = np.array([0] + [len(part.data) for part in parts[:-1]], dtype=np.int64)
         bases = np.cumsum(sizes)
         return FilterValues(
@@ -92,7 +92,7 @@ class FilterValues:
 
 @dataclass(slots=True)
 class BuiltChunks:
-    """Chunks without gaps: `data` `(bytes,)`; per chunk where it starts and how many messages it has, both int64."""
+    """Chunks without gaps: `data` `(bytes,)`; per chunk its start and its number of messages, both int64."""
 
     data: Bytes
     positions: Int64Array
@@ -109,9 +109,9 @@ class BuiltChunks:
 
 @dataclass(frozen=True, slots=True)
 class ChunkLimits:
-    """How chunks are cut and what they carry: the stream's filter size, room for a publisher's sequence, the limits.
+    """Limits and contents of chunks: size, the stream's filter size, room for a publisher's sequence, compression.
 
-    `publisher` is the reference whose sequence each chunk's trailer has room for; None = no trailer. `compression`
+    `publisher` is the reference for whose sequence each chunk's trailer has room; None = no trailer. `compression`
     other than NONE packs the messages of each chunk into a sub-batch (`pack_chunks`).
     """
 
@@ -170,9 +170,9 @@ def build_chunks(
 ) -> BuiltChunks:
     """The messages `starts[i] … starts[i] + lengths[i]` of `data` as chunks, in order.
 
-    `filter_values` None: no message has one. `boundaries`, in the form of `chunk_boundaries`, cuts elsewhere than the
-    limits say; no chunk may get more than MAX_CHUNK_ENTRIES messages. They are built in `target` if it is large
-    enough, and may then be valid only until its owner writes to it. Raises ConfigError for a message longer than an
+    `filter_values` None: no message has one. `boundaries`, in the form of `chunk_boundaries`, replace those of the
+    limits; no chunk may get more than MAX_CHUNK_ENTRIES messages. Chunks are built in `target` if it is large
+    enough; then they are valid only until its owner writes to it. Raises ConfigError for a message longer than an
     entry can be, ValueError for messages outside `data` or another number of filter values than messages.
     """
     if boundaries is None:
@@ -194,8 +194,8 @@ def build_chunks(
 def pack_chunks(built: BuiltChunks, compression: f.Compression) -> BuiltChunks:
     """Chunks of simple entries, each with its messages in one sub-batch; Bloom bytes and trailers stay as they are.
 
-    So the filter values of the members set the bits of their chunk. A message beyond EXPANSION_LIMIT_BYTES, which has a
-    chunk of its own, stays a simple entry: readers refuse to expand so much.
+    So the filter values of the members set the bits of their chunk. A message beyond EXPANSION_LIMIT_BYTES, which is
+    alone in its chunk, stays a simple entry: readers refuse to expand so much.
     """
     view = built.data.data
     packed = bytearray()
@@ -226,7 +226,7 @@ def pack_chunks(built: BuiltChunks, compression: f.Compression) -> BuiltChunks:
 
 
 def check_ranges(data: Bytes, starts: Int64Array, lengths: Int64Array) -> None:
-    """Raise ValueError for byte ranges outside of `data`; a range may be of no bytes, or of −1 for none."""
+    """Raise ValueError for byte ranges outside of `data`; a length may be 0, or −1 for no range."""
     count = len(starts)
     if count != len(lengths):
         raise ValueError(f"{count} starts, {len(lengths)} lengths")
@@ -250,7 +250,7 @@ def _build_in_kernel(
     if target is None or len(target) < size:
         target = np.empty(size, dtype=np.uint8)
     positions = np.empty(chunk_count, dtype=np.int64)
-    # A column may come in with strides; the kernel reads words side by side.
+    # A column may have strides; the kernel reads adjacent words.
     columns = [np.ascontiguousarray(column, dtype=np.int64) for column in (starts, lengths, boundaries)]
     address = kernels.address_of
     values = (0, 0, 0, 0)
@@ -291,11 +291,11 @@ def fill_chunks(
     target: Bytes,
     positions: Int64Array,
 ) -> int:
-    """`build_chunks` of the kernel, CRCs included, into `target`; gives the bytes written. Only with kernels.
+    """`build_chunks` of the kernel, with CRCs, into `target`; returns the number of bytes written. Only with kernels.
 
-    Integers are addresses of int64 columns, checked by the caller; `values` those of the bytes, starts and lengths of
-    filter values and of the first value of each chunk, zeros for none. `positions` gets where each chunk starts in
-    `target`.
+    Integers are addresses of int64 columns, checked by the caller; `values` are the addresses of bytes, starts and
+    lengths of filter values and of the first value of each chunk, zeros for none. `positions` gets the start of each
+    chunk in `target`.
     """
     kernel = kernels.load("headgate.log.kernel")
     checksum = kernels.load("headgate.kernels.checksum")
@@ -364,17 +364,17 @@ def _build_in_python(
 def stamp_sequences(data: Bytes, positions: Int64Array, sequences: NDArray[np.uint64]) -> None:
     """Write a publisher sequence into the trailer of each chunk at `positions`: `sequences` `(chunks,)`.
 
-    The trailer ends with it, as `ChunkLimits.trailer` lays it out. `data` is changed in place.
+    The sequence is at the end of the trailer, as `ChunkLimits.trailer` builds it. `data` is changed in place.
     """
     ends = positions + f.decode_headers(data, positions).size_bytes
     f.windows(data, np.dtype([("sequence", ">u8")]))["sequence"][ends - 8] = sequences
 
 
 class ChunkBuilder:
-    """Collects messages over many batches and hands on whole chunks: only the last one is smaller than the limits.
+    """Collects messages over many batches and builds full chunks: only the last one is smaller than the limits.
 
-    `take` is called with the chunks built so far; their bytes are its own. What does not fill a chunk yet is copied, so
-    the caller may reuse the buffers it gave. Memory: at most one chunk's messages beside what one `add` brings.
+    `take` is called with the finished chunks and owns their bytes. Messages that do not fill a chunk yet are copied, so
+    the caller may reuse its buffers. Memory: at most one chunk's messages in addition to those of one `add`.
     """
 
     __slots__ = (
@@ -399,7 +399,7 @@ class ChunkBuilder:
     def add(
         self, data: Bytes, starts: Int64Array, lengths: Int64Array, filter_values: FilterValues | None = None
     ) -> None:
-        """Add messages, with their filter values if any has one; arguments and errors as for `build_chunks`."""
+        """Add messages, with filter values if any message has one; arguments and errors as for `build_chunks`."""
         values = FilterValues.same(None, len(starts)) if filter_values is None else filter_values
         first = 0
         if self._pending_count:
@@ -417,7 +417,7 @@ class ChunkBuilder:
         self._keep(data, starts[first:], lengths[first:], values.slice(first, len(starts)))
 
     def finish(self) -> None:
-        """Build the chunk of what is left, if anything."""
+        """Build the last chunk from the remaining messages, if any."""
         if not self._pending_count:
             return
         lengths = np.concatenate(self._pending_lengths)

@@ -24,9 +24,9 @@ def first_mismatch(
 ) -> int | None:
     """Number of the first byte range of `data` whose CRC-32 is not the expected one; None when all are right.
 
-    `starts`, `sizes` (bytes, inside `data`) and `expected` (unsigned) are `(ranges,)` int64. Cost: about 25 GB/s where
-    the processor multiplies without carries, else the standard library's speed; that one also with `only_loaded` where
-    the process has no kernels yet: planning a read does not load them.
+    `starts`, `sizes` (bytes, inside `data`) and `expected` (unsigned) are `(ranges,)` int64. Cost: about 25 GB/s if the
+    processor has carry-less multiplication, else the standard library's speed. With `only_loaded` kernels are used only
+    if the process has loaded them: planning a read does not load them.
     """
     kernel = kernels.loaded(_KERNEL) if only_loaded else kernels.load(_KERNEL)
     if kernel is not None and kernel.HAS_CARRYLESS_MULTIPLY:

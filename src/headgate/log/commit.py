@@ -1,14 +1,14 @@
 """Appending staged chunks exactly once: all outputs of one batch of one query.
 
-1. `StagedFile` (staging.py): tasks write whole chunks to files of their own, each for an output or for several.
+1. `StagedFile` (staging.py): tasks write whole chunks to separate files, each for one output or for several.
 2. `Commits.publish` (manifest.py): one rename decides which of them are the batch, and in which order.
-3. `finish_pending` (pending.py): under each stream's lock the chunks are appended, numbered (query, batch · 2^20 + n)
-   in their trailers; `stream.json` keeps the last number where trailers might lose it. Staged files go when all that
-   is in them is appended.
+3. `finish_pending` (roll_forward.py): under each stream's lock the chunks are appended, numbered (query, batch · 2^20 +
+   n) in their trailers; `stream.json` keeps the last number where trailers might lose it. A staged file is removed when
+   all its chunks are appended.
 4. `Commits.complete`: the manifest becomes the query's `completed.json`.
 
-A batch whose manifest exists is finished by whoever opens one of its streams for writing. A second commit of a batch
-drops its own staging and finishes, or finds finished, what the first one decided.
+Every writer that opens a stream of a published batch finishes the batch. A second commit of a batch drops its own
+staged files and finishes the batch that the first one decided, if need be.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from headgate.log.writer import Writer
 _FLUSHING_THREADS = 8
 _MOST_COPYING_THREADS = 4
 _COPYING_FROM_BYTES = 1 << 20
-"""From so many bytes for an output on, the system's copies are most of the time, and they need no interpreter."""
+"""From this many bytes per output on, most time goes into the system's copies, which do not hold the interpreter."""
 
 LEFTOVERS_KEPT_MS = 7 * 24 * 3600 * 1000
-"""Age at which staged files that no manifest names are removed, whatever query they are of."""
+"""After this time staged files that no manifest names are removed, of any query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What `commit_batch` did. `repeated`: the batch was decided before, and the staged files given now are dropped.
+    """Result of `commit_batch`. `repeated`: the batch was decided before, and the given staged files were dropped.
 
-    The counts are those of the staged files given.
+    The counts are those of the given staged files.
     """
 
     repeated: bool
@@ -64,8 +64,8 @@ def output_of(
 ) -> Output:
     """The staged chunks that a batch appends to the stream in a folder, in order; None stands for an empty task.
 
-    `identity` is that of the stream for which they were staged. Both paths are real ones, without links. Raises
-    ConfigError for a stream outside the root: the manifest could not be found from it.
+    `identity` is that of the stream for which they were staged. Both paths are real paths, without links. Raises
+    ConfigError for a stream outside the root, from which the manifest could not be found.
     """
     try:
         name = stream.relative_to(root).as_posix()
@@ -85,15 +85,15 @@ def commit_batch(
     wait: Wait = no_wait,
     open_file: OpenFile = DiskFile,
 ) -> Committed:
-    """Append the outputs of a batch to their streams, all of it once, whatever dies meanwhile.
+    """Append the outputs of a batch to their streams, exactly once, even if processes die meanwhile.
 
-    Batches of a query are numbered upwards from 0; the pair (query, batch) is what makes a commit the same commit.
-    `now_ms` becomes the chunks' time. `durable`: what returns survives a power loss (the files were staged so, too).
+    Batches of a query are numbered upwards from 0; the pair (query, batch) identifies a commit.
+    `now_ms` becomes the chunks' time. `durable`: the result survives a power loss (the files were staged durably, too).
     `wait` is for the locks of the streams. After an error the batch may be decided or not: commit it again, or
-    `abort_batch` and stage it anew; nothing comes twice. What earlier attempts left in staging goes, too: no later
-    batch of the query may be staged meanwhile. Raises ConfigError for outputs that cannot be numbered,
-    StreamNotFoundError, StreamReplacedError where an output was staged for a stream that was made again since,
-    StreamLockedError and the errors of appending. What was decided for such a stream is done: it went with it.
+    `abort_batch` and stage it again; nothing is appended twice. Staged files of earlier attempts are removed, too: no
+    later batch of the query may be staged meanwhile. Raises ConfigError for outputs that cannot be numbered,
+    StreamNotFoundError, StreamReplacedError if an output was staged for a stream that was created again since,
+    StreamLockedError and the errors of appending. A decided output whose stream was deleted counts as done.
     """
     _check(query, batch, outputs)
     commits = Commits(root)
@@ -112,7 +112,7 @@ def commit_batch(
         reached(CommitStep.FINISHED)
         commits.complete(decided)
         reached(CommitStep.COMPLETED)
-    # An attempt that died wrote its files before this one wrote the first of its own.
+    # An attempt that died wrote its files before this attempt wrote its first one.
     commits.clean(query, written_before_ns=first_written_ns)
     commits.clean_all(written_before_ns=(now_ms - LEFTOVERS_KEPT_MS) * 1_000_000)
     return Committed(
@@ -140,7 +140,7 @@ def _append(
     wait: Wait,
     open_file: OpenFile,
 ) -> None:
-    """Finish every output of a batch, whatever becomes of the others; `opened` are streams that are open already."""
+    """Finish every output of a batch, even if others fail; `opened` are streams that are open already."""
 
     uses = Counter(part.path for output in decided.by_stream.values() for part in output.staged)
     lock = threading.Lock()
@@ -156,8 +156,8 @@ def _append(
             Writer.finish(stream, commits, name, decided, now_ms=now_ms, wait=wait, open_file=open_file)
         except LogError as error:
             return error
-        # As soon as a staged file is needed no more: the memory that held it takes what is appended next, which on some
-        # machines costs a tenth of memory fresh from the system.
+        # A staged file is removed as soon as it is no longer needed: the next appends reuse its memory, which on some
+        # machines costs a tenth of fresh memory from the system.
         for part in decided.by_stream[name].staged:
             with lock:
                 uses[part.path] -= 1
@@ -167,7 +167,7 @@ def _append(
         return None
 
     with (
-        # Removing has a thread of its own: some file systems wait for the device at each extent of a file that goes.
+        # A separate thread removes it: some file systems wait for the device at each extent of a removed file.
         ThreadPoolExecutor(max_workers=1) as removing,
         ThreadPoolExecutor(max_workers=_threads(decided)) as appending,
     ):
@@ -182,22 +182,22 @@ def _append(
 def _threads(decided: Manifest) -> int:
     """How many outputs of a batch are appended at the same time."""
     if decided.durable:
-        # Flushes wait for the device, and several at once cost one.
+        # Flushes wait for the device, and several at once cost as much as one.
         return _FLUSHING_THREADS
     outputs = decided.by_stream.values()
     if sum(part.size_bytes for output in outputs for part in output.staged) < _COPYING_FROM_BYTES * len(outputs):
-        # Threads only take the interpreter from each other, at each of some sixty short system calls.
+        # Threads would only contend for the interpreter lock, at each of some sixty short system calls.
         return 1
     return min(os.cpu_count() or 1, _MOST_COPYING_THREADS)
 
 
 def abort_batch(root: Path, *, query: str, staged: Sequence[StagedChunks | None]) -> None:
-    """Remove staged files of a batch that is given up, but none that a manifest names: those are decided."""
+    """Remove staged files of an abandoned batch, except those that a manifest names: they are decided."""
     Commits(root).drop((part for part in staged if part is not None), query=query)
 
 
 def _first_written_ns(root: Path, parts: Sequence[StagedChunks]) -> int:
-    """When the first of the staged files was written; 0 if none is there (a repeated commit of what is done)."""
+    """When the first of the staged files was written; 0 if none exists (a repeated commit of a finished batch)."""
     times = []
     for path in {part.file(root) for part in parts}:
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""The codecs of sub-batches, bounded: nothing expands beyond the length that the sub-batch's head promises."""
+"""The codecs of sub-batches (osiris_log.md section 3). Nothing expands beyond the length in the sub-batch's head."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from headgate.errors import ConfigError
 from headgate.log.format import Compression
 
 EXPANSION_LIMIT_BYTES = 64 << 20
-"""Default limit for the uncompressed sub-batches of one chunk; clients write some hundred kilobytes."""
+"""Default limit: uncompressed bytes of the sub-batches of one chunk. Clients write some hundred kilobytes."""
 
 COMPRESSION_NAMES = tuple(codec.name.lower() for codec in Compression)
-"""What options and arguments call the codecs; the first, `none`, means messages that are in no sub-batch."""
+"""The names of the codecs in options and arguments; the first, `none`, means messages without a sub-batch."""
 
 _ZSTD_MAX_WINDOW_BYTES = 1 << 27
 
 _GZIP_LEVEL = 6
-"""That of other programs; 9, the default of Python's, takes 1.6 times as long to make events 3 % smaller."""
+"""The level of other programs; 9, Python's default, takes 1.6 times as long to make events 3 % smaller."""
 
 
 def parse_compression(name: str) -> Compression:
-    """The codec of that name; ConfigError lists those that there are."""
+    """The codec of that name. Raises ConfigError that lists all codecs."""
     if name not in COMPRESSION_NAMES:
         raise ConfigError(f"compression: found {name!r}, expected one of {', '.join(COMPRESSION_NAMES)}")
     return Compression[name.upper()]
@@ -40,7 +40,7 @@ def compress(content: bytes, compression: Compression) -> bytes:
     if compression is Compression.LZ4:
         import lz4.frame
 
-        # The decoder that Java clients use refuses blocks that refer to those before them.
+        # The decoder of Java clients refuses blocks that refer to earlier blocks.
         return bytes(lz4.frame.compress(content, block_linked=False))
     import zstandard
 

@@ -1,7 +1,7 @@
 """How many messages lie between two offsets, without reading them.
 
 A tracking chunk takes one offset and holds no message (osiris_log.md section 6); every other offset is that of a
-message. Which chunks are tracking chunks is in the index files, 29 bytes a chunk; each record is read once.
+message. The index files say which chunks are tracking chunks, 29 bytes a chunk; each record is read once.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from headgate.log.stream import Stream
 
 @dataclass(slots=True)
 class _Index:
-    """What is known of the index of one segment; `tracking` are the ids of its tracking chunks, in order."""
+    """The known part of the index of one segment; `tracking` are the ids of its tracking chunks, in order."""
 
     num_records: int
     last_record: bytes
     tracking: NDArray[np.int64]
     is_complete: bool
-    """Whether the segment was not the newest one any more when its index was read."""
+    """Whether a newer segment existed when its index was read."""
 
 
 class MessageCounts:
@@ -41,10 +41,10 @@ class MessageCounts:
         self._stop = 0
 
     def between(self, stream: Stream, start: int, stop: int) -> int:
-        """The messages at the offsets from `start` to `stop - 1`, which are not behind the end of the stream.
+        """The number of messages at the offsets from `start` to `stop - 1`; `stop` is at most the end of the stream.
 
-        Offsets that retention deleted count as messages. Cost: the index files from `start` on the first time, the
-        records that are new when `stop` is higher than before, else some microseconds.
+        Offsets that retention deleted count as messages. Cost: the first time the index files from `start` on, the
+        new records if `stop` is higher than before, else some microseconds.
         """
         if stop <= start:
             return 0
@@ -57,7 +57,7 @@ class MessageCounts:
         return stop - start - int(behind - first)
 
     def _look(self, stream: Stream, start: int) -> None:
-        """Read what is new in the index files of the segments that reach beyond `start`."""
+        """Read new records in the index files of the segments that reach beyond `start`."""
         segments = stream.segments()
         first = bisect.bisect_right(segments, start, key=_first_chunk_id) - 1
         indexes = {}
@@ -77,7 +77,7 @@ def _first_chunk_id(segment: Segment) -> int:
 
 
 def _read(segment: Segment, known: _Index | None) -> _Index:
-    """The index as it is now: what is behind the known records, or all of it where those were cut or replaced."""
+    """The index as it is now: reads only new records, or all of them if known records were cut or replaced."""
     known_records = 0 if known is None else known.num_records
     repeated = min(1, known_records)
     try:

@@ -8,14 +8,14 @@ from collections import Counter
 from enum import StrEnum
 
 VARIABLE = "HEADGATE_CRASH_AT"
-"""Environment variable, for tests only: `<step>` or `<step>:<n>`; the process dies at the n-th time it gets there."""
+"""Environment variable, for tests only: `<step>` or `<step>:<n>`; the process dies when it reaches the step n times."""
 
 
 class CommitStep(StrEnum):
     """Steps of a commit, in their order; the process can die at each."""
 
     STAGED = "staged"
-    """Everything is staged; there is no manifest yet."""
+    """All chunks are staged; there is no manifest yet."""
     PUBLISHED = "published"
     """The manifest has its name; nothing is appended."""
     APPENDING = "appending"

@@ -15,8 +15,8 @@ Ranges = tuple[DeclaredRange, ...]
 def ranges_covering(settings: StreamSettings, filter_source: str | None, *, next_offset: int, stop: int) -> Ranges:
     """The ranges to keep before offsets `next_offset … stop` are written with values from `filter_source`.
 
-    Under the declared source the last range covers them, and some more, so that not every write changes the file.
-    Under none, or another, no range reaches behind `next_offset`.
+    If `filter_source` is the declared one, the last range covers them, and some more, so that not every write changes
+    the file. Otherwise no range extends beyond `next_offset`.
     """
     declared = list(settings.declared)
     last = declared[-1] if declared else None
@@ -29,11 +29,11 @@ def ranges_covering(settings: StreamSettings, filter_source: str | None, *, next
         declared.pop()
         start = last.start
     declared.append(DeclaredRange(filter_source, start, stop + _AHEAD))
-    # The oldest ranges may be forgotten: without one a reader skips less, never too much.
+    # The oldest ranges may be dropped: without one a reader skips less, never too much.
     return tuple(declared[-_MAX_RANGES:])
 
 
 def trimmed(settings: StreamSettings, next_offset: int) -> Ranges:
-    """The ranges, none of them beyond what is written."""
+    """The ranges, cut to the written offsets."""
     cut = (msgspec.structs.replace(declared, stop=min(declared.stop, next_offset)) for declared in settings.declared)
     return tuple(declared for declared in cut if declared.start < declared.stop)

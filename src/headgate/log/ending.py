@@ -1,9 +1,10 @@
-"""Where a segment that may still grow ends for its readers: what a crash leaves there, told from damage.
+"""Where a segment that may still grow ends for its readers: distinguishes the traces of a crash from damage.
 
-The writer puts chunks into the segment before their records into the index. So what a crash of the process leaves is
-bytes without a record, or a part of a record. A power loss may take the end of either file, or leave zero bytes in its
-place: then records at the end of the index have no chunk, and are passed over. Anything else is damage, and an error: a
-record that is wrong although its chunk lies where it has to be, and a chunk whose header contradicts its record.
+The writer puts chunks into the segment before their records into the index. So a crash of the process leaves
+bytes without a record, or a part of a record. A power loss may remove the end of either file, or replace it by zero
+bytes: then records at the end of the index have no chunk, and are ignored. Anything else is damage, and an error: a
+record that is wrong although its chunk is at its position, and a chunk whose header contradicts its record.
+Recovery: osiris_log.md section 8.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ class Ending:
 
 
 class _Zeros:
-    """The zero bytes at the end of a segment, looked at from behind: each byte once."""
+    """The zero bytes at the end of a segment, examined from the end backwards, each byte once."""
 
     def __init__(self, pair: OpenPair) -> None:
         self._pair = pair
         self._start = pair.segment_size
 
     def reach(self, position: int) -> bool:
-        """Whether there are only zero bytes from a position to the end."""
+        """Whether all bytes from a position to the end are zero."""
         while self._start > position:
             start = max(position, self._start - _PIECE_BYTES)
             piece = os.pread(self._pair.segment_fd, self._start - start, start)
@@ -72,8 +73,8 @@ def find_ending(
 ) -> Ending:
     """Where a segment ends whose index has `count` complete records.
 
-    A recovery also gives up one last chunk whose header or data does not check (osiris_log.md section 8); to a reader
-    that is an error once it reads the chunk. Cost: two small reads; a recovery reads the data of the last chunk.
+    A recovery also drops one last chunk with a damaged header or data (osiris_log.md section 8); a reader raises an
+    error when it reads that chunk. Cost: two small reads; a recovery reads the data of the last chunk.
     Raises CorruptChunkError for damage that no crash leaves.
     """
     ending = Ending(0, FILE_HEAD_BYTES, pair.first_chunk_id, None)
@@ -92,7 +93,7 @@ def find_ending(
             ending = Ending(row + 1, record.position + header.size_bytes, header.next_chunk_id, header)
             break
     if ending.num_chunks < count:
-        # Where its chunk lies elsewhere, the index is what is wrong.
+        # If its chunk is at another position, the index is wrong.
         _check_lost(pair, ending)
     is_last_chunk_bad = is_recovery and len(faults) == 1 and faults[0].path == pair.segment_path
     if faults and not is_last_chunk_bad:
@@ -101,7 +102,7 @@ def find_ending(
 
 
 def _chunk_of(pair: OpenPair, row: int, record: IndexRecord, zeros: _Zeros, *, is_recovery: bool) -> ChunkHeader | None:
-    """The header of the chunk that an index record names; None where a crash may have taken the chunk."""
+    """The header of the chunk that an index record names; None if a crash may have removed the chunk."""
     position = record.position
     if position < FILE_HEAD_BYTES or position + CHUNK_HEADER_BYTES > pair.segment_size:
         return None
@@ -142,7 +143,7 @@ def _check_follows(pair: OpenPair, row: int, record: IndexRecord, before: IndexR
 
 
 def _check_lost(pair: OpenPair, ending: Ending) -> None:
-    """Raise CorruptChunkError if the chunk of the first record that is passed over is there, whole and right."""
+    """Raise CorruptChunkError if the chunk of the first ignored record exists, complete and correct."""
     raw = os.pread(pair.segment_fd, CHUNK_HEADER_BYTES, ending.stop_position)
     try:
         header = ChunkHeader.decode(raw, path=pair.segment_path, position=ending.stop_position)

@@ -59,7 +59,7 @@ class SubBatch:
     def expand(self, *, limit_bytes: int, path: str | Path, position: int) -> bytes:
         """The uncompressed content: exactly as many bytes and simple entries as the head says.
 
-        `limit_bytes` bounds it before anything is allocated. Raises CorruptChunkError with `path` and `position` (of
+        `limit_bytes` is checked before anything is allocated. Raises CorruptChunkError with `path` and `position` (of
         the entry in that file).
         """
         if self.uncompressed_length > limit_bytes:
@@ -106,9 +106,9 @@ def encode_entry(message: bytes) -> bytes:
 
 
 def entries_of(data: Buffer, num_entries: int, *, path: str | Path, position: int) -> Iterator[Entry]:
-    """The entries of a chunk's data part, which lies at `position` of `path`, one at a time.
+    """The entries of a chunk's data part, which is at `position` of `path`, one at a time.
 
-    Raises CorruptChunkError where the data ends inside an entry, before `num_entries`, or goes on behind them.
+    Raises CorruptChunkError if the data ends inside an entry, before `num_entries`, or continues after them.
     """
     view = memoryview(data)
     at = 0
@@ -144,7 +144,7 @@ def entries_of(data: Buffer, num_entries: int, *, path: str | Path, position: in
 
 @dataclass(slots=True)
 class UnpackedChunk:
-    """The messages of one chunk, sub-batches unpacked: `starts[i] … + lengths[i]` of `data`, 8 bytes of slack behind.
+    """The messages of one chunk, sub-batches unpacked: `starts[i] … + lengths[i]` of `data`, then 8 bytes of slack.
 
     `data` `(bytes,)` uint8, `starts` and `lengths` `(records,)` int64; message i has offset chunk id + i.
     """
@@ -159,8 +159,8 @@ def unpack_chunk(
 ) -> UnpackedChunk:
     """All messages of a chunk, copied into one buffer.
 
-    `data` is the data part, found at `position` of `path`. `limit_bytes` bounds what its sub-batches
-    expand to together. Raises CorruptChunkError for a malformed or oversized entry and for a wrong number of records.
+    `data` is the data part, found at `position` of `path`. Limit: its sub-batches together expand to `limit_bytes`.
+    Raises CorruptChunkError for a malformed or oversized entry and for a wrong number of records.
     """
     entries = entries_of(data, header.num_entries, path=path, position=position)
     unpacked = unpack_entries(entries, limit_bytes=limit_bytes, path=path, position=position)
@@ -174,7 +174,10 @@ def unpack_chunk(
 
 
 def unpack_entries(entries: Iterable[Entry], *, limit_bytes: int, path: str | Path, position: int) -> UnpackedChunk:
-    """The messages of some entries, as `unpack_chunk` gives those of a chunk; its errors, but that of the number."""
+    """The messages of some entries, as `unpack_chunk` gives those of a chunk.
+
+    Raises CorruptChunkError for a malformed or oversized entry.
+    """
     given: list[Entry] = []
     contents: list[bytes] = []
     room = limit_bytes
@@ -198,7 +201,7 @@ def unpack_entries(entries: Iterable[Entry], *, limit_bytes: int, path: str | Pa
     if walked.stop is not None:
         broken = given[walked.stop.chunk]
         assert isinstance(broken, SubBatch)
-        # One message at a time finds what is wrong, and says it.
+        # Reading one message at a time finds the error and names it.
         found = len(list(broken.messages(limit_bytes=limit_bytes, path=path, position=position + broken.position)))
         raise CorruptChunkError(f"a sub-batch of {found} messages is malformed", path=path, position=position)
     return UnpackedChunk(joined, walked.starts, walked.lengths)
@@ -214,7 +217,8 @@ def encode_chunk(
 ) -> bytes:
     """The bytes of a whole chunk; chunk id, time and epoch are 0, the writer fills them in.
 
-    `filter_values` belong to the entries that are messages, in their order; sub-batches have none.
+    `filter_values` belong to the entries that are messages, in their order; sub-batches have none. Raises ConfigError
+    for entries that do not fit a chunk.
     """
     if not 1 <= len(entries) <= f.MAX_CHUNK_ENTRIES:
         raise ConfigError(f"a chunk of {len(entries)} entries; expected 1 to {f.MAX_CHUNK_ENTRIES}")
@@ -231,7 +235,10 @@ def encode_chunk(
 
 
 def chunk_groups(messages: Sequence[tuple[bytes, bytes | None] | SubBatch]) -> list[range]:
-    """Runs of messages, each (body, filter value or None), and sub-batches that make a chunk each."""
+    """Runs of messages, each (body, filter value or None), and sub-batches; each group makes a chunk.
+
+    Raises ConfigError as `encode_entry`.
+    """
     groups, start, data_bytes, expanded_bytes = [], 0, 0, 0
     for row, message in enumerate(messages):
         if isinstance(message, SubBatch):

@@ -1,4 +1,4 @@
-"""Files that are written: one class per open file, errors of the file system under our own names."""
+"""Files for writing: one class per open file; errors of the file system become LogErrors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Protocol
 from headgate.errors import LogError, StorageFullError, StreamReadOnlyError
 
 NEW_SUFFIX = ".new"
-"""Ending of files that become something else by rename; after a crash they are rubbish."""
+"""Suffix of files that are about to be renamed; after a crash they can be deleted."""
 
 _FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -30,7 +30,7 @@ def storage_error(error: OSError, path: str | Path) -> LogError:
 
 
 class WritableFile(Protocol):
-    """An open file as the writer uses it; tests put one in that fails."""
+    """An open file as the writer uses it; tests replace it by one that fails."""
 
     def size(self) -> int:
         """Bytes in the file."""
@@ -49,7 +49,7 @@ class WritableFile(Protocol):
 
 
 OpenFile = Callable[[Path], WritableFile]
-"""Opens a file for writing, creating it if it is not there."""
+"""Opens a file for writing, and creates it if it does not exist."""
 
 
 class DiskFile:
@@ -123,7 +123,8 @@ def sync_folder(folder: Path) -> None:
 
 
 def replace_file(path: Path, content: bytes, *, flushed: bool = True) -> None:
-    """Give `path` this content by rename: readers see the old or the new file, if `flushed` also after a power loss.
+    """Replace the content of `path` by rename: readers see the old or the new file, if `flushed` also after a power
+    loss.
 
     Raises StorageFullError, StreamReadOnlyError or LogError; then the old content stays.
     """

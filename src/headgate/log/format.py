@@ -1,6 +1,6 @@
 """The bytes of a stream on disk: file heads, index records, chunk headers. Pure: bytes in, values out, no files.
 
-Source of everything here: osiris_log.md sections 1 to 3 (the log of RabbitMQ 4.3). All integers are big endian.
+Source: osiris_log.md sections 1 to 3 (the log of RabbitMQ 4.3). All integers are big endian.
 
 A stream is a folder of pairs of files named by the first chunk id in 20 decimal digits:
 
@@ -70,7 +70,7 @@ MAX_ENTRY_BYTES = 2**31 - 1
 MAX_CHUNK_ENTRIES = 2**16 - 1
 MAX_BLOOM_BYTES = 255
 SLACK_BYTES = 8
-"""Readable bytes behind the last asked byte in every buffer that a reader of this package hands out."""
+"""Readable bytes after the last requested byte in every buffer that a reader of this package returns."""
 
 _HEADER = struct.Struct(">BBHIqQQIIIB3x")
 _SUB_BATCH_HEAD = struct.Struct(">BHII")
@@ -148,12 +148,12 @@ class ChunkHeader(msgspec.Struct):
 
     @property
     def size_bytes(self) -> int:
-        """Header, Bloom bytes, data and trailer together: the next chunk begins that far behind this one."""
+        """Header, Bloom bytes, data and trailer together: the distance from this chunk to the next."""
         return CHUNK_HEADER_BYTES + self.bloom_length + self.data_length + self.trailer_length
 
     @property
     def next_chunk_id(self) -> int:
-        """Offset behind the last record."""
+        """Offset after the last record."""
         return self.chunk_id + self.num_records
 
     def encode(self) -> bytes:
@@ -235,7 +235,7 @@ def _header_problem(magic: int, chunk_type: int, beyond_63_bits: bool) -> str | 
 
 @dataclass(slots=True)
 class ChunkHeaders:
-    """Many chunk headers as columns, with the Bloom bytes where they lie.
+    """Many chunk headers as columns, with the positions of the Bloom bytes.
 
     `records` is `(chunks,)` of HEADER_DTYPE; `data` is the uint8 buffer that holds the Bloom bytes, those of chunk i at
     `bloom_positions[i] … + bloom_length[i]`. The columns below are computed when asked for, in native byte order.
@@ -250,7 +250,7 @@ class ChunkHeaders:
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """Where the headers lie in `data`."""
+        """Positions of the headers in `data`."""
         return self.bloom_positions - CHUNK_HEADER_BYTES
 
     @property
@@ -327,7 +327,7 @@ class ChunkHeaders:
         )
 
     def check(self, *, path: str | Path, positions: NDArray[np.int64]) -> None:
-        """Raise CorruptChunkError for the first header that is none; `positions` are those in the file."""
+        """Raise CorruptChunkError for the first bytes that are not a header; `positions` are those in the file."""
         sound = self.sound()
         if not sound.all():
             row = int(np.argmin(sound))
@@ -347,9 +347,9 @@ def windows(data: NDArray[np.uint8], dtype: np.dtype[np.void]) -> NDArray[np.voi
 
 
 def decode_headers(data: NDArray[np.uint8], positions: NDArray[np.int64]) -> ChunkHeaders:
-    """The chunk headers at `positions` of a contiguous buffer, gathered at once; nothing is checked but the bounds.
+    """The chunk headers at `positions` of a contiguous buffer, gathered at once; only the bounds are checked.
 
-    Raises IndexError for a header that does not lie inside `data`. Call `check` before trusting them.
+    Raises IndexError for a header that is not inside `data`. Call `check` before using them.
     """
     # Gathered as opaque bytes first: numpy copies records with fields one field at a time, ten times slower.
     records = windows(data, _OPAQUE_HEADER)[positions].view(HEADER_DTYPE)
@@ -377,7 +377,7 @@ def encode_index_record(chunk_id: int, timestamp_ms: int, epoch: int, position: 
 
 
 class IndexRecord(NamedTuple):
-    """What the index says of one chunk: `position` is the byte in the segment file where its header begins."""
+    """One chunk in the index: `position` is the byte in the segment file where its header begins."""
 
     chunk_id: int
     timestamp_ms: int
@@ -387,7 +387,7 @@ class IndexRecord(NamedTuple):
 
     @staticmethod
     def decode(raw: bytes) -> IndexRecord:
-        """The record in 29 bytes; of fewer bytes, as at the end of a file, a record of zeros."""
+        """The record in 29 bytes; for fewer bytes, as at the end of a file, a record of zeros."""
         return IndexRecord(*(_INDEX_RECORD.unpack(raw) if len(raw) == INDEX_RECORD_BYTES else (0, 0, 0, 0, 0)))
 
     def __str__(self) -> str:

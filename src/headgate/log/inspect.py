@@ -1,7 +1,7 @@
-"""Looking at a stream folder: what `stream info`, `dump` and `verify` show. Works on any folder, changes nothing.
+"""Inspecting a stream folder for `stream info`, `dump` and `verify`. Works on any folder, changes nothing.
 
 Segments are walked from chunk to chunk, independent of their index, so that damage of either shows. Generators with
-bounded memory: one chunk's entries at most, checksums piece by piece.
+limited memory: at most one chunk's entries, checksums piece by piece.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from headgate.log.tracking import TrackingState, decode_records, read_tracking
 
 _HEADER_ROWS = 8192
 _WHOLE_CHUNK_BYTES = 256 << 20
-"""Entries of chunks with more data than this are not looked at, only their checksum."""
+"""Limit: of chunks with more data than this only the checksum is checked, not the entries."""
 
 
 FilterValues = Callable[[f.ChunkHeader, Sequence[bytes]], Sequence[bytes | None] | None]
@@ -122,7 +122,7 @@ class StreamInfo:
 
 @dataclass(slots=True)
 class ChunkDump:
-    """One chunk as it lies in its segment file.
+    """One chunk as it is in its segment file.
 
     `bloom_fill` is the share of set bits, 0 … 1. `in_index`: readers see it. `is_torn`: the file ends inside it.
     """
@@ -203,9 +203,9 @@ def _info_of(segment: Segment) -> SegmentInfo:
 
 
 def dump_chunks(stream: Stream, *, check_crc: bool) -> Iterator[ChunkDump | Damage]:
-    """Every chunk of every segment in file order; a Damage where bytes are no chunk, then on at the next index record.
+    """Every chunk of every segment in file order; a Damage for bytes that are not a chunk, then the next index record.
 
-    Chunks that no index record names (being written, or left by a crash) are shown with `in_index` false.
+    Chunks without an index record (being written, or left by a crash) are shown with `in_index` false.
     """
     for segment in stream.segments_left():
         yield from _unless_given_up(stream, segment, _walk_segment(segment, check_crc=check_crc))
@@ -243,7 +243,7 @@ def verify_stream(stream: Stream, *, filter_values: FilterValues | None = None) 
             if not is_suspect and found.header.chunk_id != expected and expected is not None:
                 yield Damage(found.path, found.position, f"chunk id {found.header.chunk_id}, expected {expected}")
                 is_damaged = True
-            # One wrong header is one damage, not a second one of the chunk or segment behind it.
+            # One wrong header is one damage, not a second one in the next chunk or segment.
             expected = None if is_suspect else found.header.next_chunk_id
             is_suspect = False
         if is_suspect:
@@ -455,7 +455,7 @@ def _check_filter(
     path: Path,
     position: int,
 ) -> Iterator[Damage]:
-    """Whether the Bloom filter lets the chunk through for each value that its messages have by their declaration."""
+    """Check that the Bloom filter passes the chunk for each filter value of its messages."""
     messages: list[bytes] = []
     try:
         for entry in entries_of(data, header.num_entries, path=path, position=position):
@@ -477,7 +477,7 @@ def _check_filter(
 def check_data(
     header: f.ChunkHeader, data: bytes, *, path: Path, position: int, data_position: int
 ) -> Iterator[Damage]:
-    """What is wrong in the data part of one chunk: the chunk lies at `position` of `path`, its data at `data_position`.
+    """The damage in the data part of one chunk, which is at `position` of `path`, its data at `data_position`.
 
     Entries, sub-batches (expanded up to EXPANSION_LIMIT_BYTES together), the number of records, the records of
     tracking chunks.

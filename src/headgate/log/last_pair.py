@@ -1,7 +1,7 @@
-"""The pair of files that a writer appends to: chunks that are written become visible, or are taken back.
+"""The pair of files that a writer appends to: written chunks become visible, or are taken back.
 
-First the bytes of chunks go into the segment, then their index records; with the record a chunk exists for readers. A
-write that fails halfway is taken back as far as no reader can have seen it.
+First the bytes of chunks are written to the segment, then their index records; with the record, readers see the chunk.
+A write that fails halfway is taken back as far as no reader can have seen it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from headgate.log.recovery import Tail
 
 
 class LastPair:
-    """The newest segment of a stream and its index, as one writer has them open.
+    """The newest segment of a stream and its index, opened by one writer.
 
-    `segment_size` bytes and `num_chunks` chunks of it are visible. If `is_durable`, what is put is on the device before
-    it is visible, and visible on the device when `put` returns. All calls raise StorageFullError, StreamReadOnlyError
-    or LogError where the system fails.
+    `segment_size` bytes and `num_chunks` chunks of it are visible. If `is_durable`, chunks are on the device before
+    they are visible, and their index records when `put` returns. All calls raise StorageFullError, StreamReadOnlyError
+    or LogError if the system fails.
     """
 
     __slots__ = (
@@ -47,15 +47,15 @@ class LastPair:
         self.segment_size = tail.segment_size
         self.num_chunks = tail.num_chunks
         self.is_broken = False
-        """A write failed and could not be taken back: only recovery may go on."""
+        """A write failed and could not be taken back: only recovery may continue."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it may be written."""
+        """Whether the pair may be written."""
         return self._files is not None
 
     def open(self) -> None:
-        """Open the files that are there."""
+        """Open the existing files."""
         path = self._folder / segment_name(self.first_chunk_id)
         opened: list[WritableFile] = []
         try:
@@ -68,13 +68,13 @@ class LastPair:
         self._files = opened[0], opened[1]
 
     def close(self) -> None:
-        """Give the files back; again is harmless."""
+        """Close the files; again is harmless."""
         for file in self._files or ():
             file.close()
         self._files = None
 
     def begin(self, first_chunk_id: int) -> None:
-        """Go on with a new, empty pair. On an error the old one stays the last."""
+        """Continue with a new, empty pair. After an error the old pair stays the last one."""
         try:
             pair = create_pair(self._folder, first_chunk_id, self._open_file)
             if self._is_durable:
@@ -82,7 +82,7 @@ class LastPair:
                     file.sync()
                 sync_folder(self._folder)
         except OSError as error:
-            # If the new one cannot be removed, only recovery may go on.
+            # If the new pair cannot be removed, only recovery may continue.
             self.is_broken = True
             with contextlib.suppress(OSError):
                 delete_pair(self._folder, first_chunk_id)
@@ -96,7 +96,8 @@ class LastPair:
     def put(self, data: memoryview, records: bytes, accept: Callable[[int], None]) -> None:
         """Write the bytes of chunks, then their index records.
 
-        `accept` is told how many of the chunks are visible now, also before an error is raised; it calls `grow`.
+        `accept` is called with the number of chunks that are now visible, also before an error is raised; it calls
+        `grow`.
         """
         if self._files is None:
             raise LogError("the writer is closed", path=self._folder)
@@ -117,7 +118,7 @@ class LastPair:
                 accept(min(visible, count))
                 index.truncate(FILE_HEAD_BYTES + self.num_chunks * INDEX_RECORD_BYTES)
                 segment.truncate(self.segment_size)
-                # After a failed flush nobody knows what the device has: only recovery may go on.
+                # After a failed flush the state of the device is unknown: only recovery may continue.
                 self.is_broken = self._sync_failed
             raise storage_error(error, self._folder / segment_name(self.first_chunk_id)) from error
         except BaseException:
@@ -126,7 +127,7 @@ class LastPair:
         accept(count)
 
     def grow(self, size_bytes: int, num_chunks: int) -> None:
-        """So much of what was put is visible."""
+        """Record how much of the written bytes and chunks is visible."""
         self.segment_size += size_bytes
         self.num_chunks += num_chunks
 

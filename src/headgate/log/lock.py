@@ -1,4 +1,4 @@
-"""One writer per stream: a lock that the kernel gives back when its holder dies."""
+"""One writer per stream: a lock that the operating system releases when its holder dies."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ LOCK_NAME = "writer.lock"
 _NOTE_BYTES = 256
 
 Wait = Callable[[int], bool]
-"""What to do while another writer holds a lock: called with how often it was found held, it pauses and gives whether to
+"""Waits while another writer holds a lock: called with the number of failed attempts, it pauses and returns whether to
 try again. `headgate.clock.patient` makes one."""
 
 
 def no_wait(tries: int) -> bool:
-    """The first refusal counts."""
+    """Never try again."""
     return False
 
 
 class StreamLock:
-    """The right to write a stream. The file goes with the stream only; its content (pid, host, start) informs."""
+    """The right to write a stream. The file is deleted only with the stream; its content (pid, host, start) is a note."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -39,9 +39,9 @@ class StreamLock:
     def acquire(
         folder: Path, *, now_ms: int, wait: Wait = no_wait, note: Mapping[str, str] = MappingProxyType({})
     ) -> StreamLock:
-        """Take the lock of a stream folder; `now_ms` is noted as the holder's start, beside what `note` says of it.
+        """Take the lock of a stream folder; `now_ms` is noted as the holder's start, together with `note`.
 
-        Raises StreamLockedError that names the holder, StreamNotFoundError where there is no such folder,
+        Raises StreamLockedError that names the holder, StreamNotFoundError if there is no such folder,
         StreamReadOnlyError, StorageFullError.
         """
         path = f"{folder}/{LOCK_NAME}"
@@ -51,7 +51,7 @@ class StreamLock:
             content = json.dumps(noted).encode()
             # The lock counts, not the note: a full disk must not keep a writer from truncating or retaining.
             with contextlib.suppress(OSError):
-                # Written over, not truncated first: file systems flush a file that grows again from nothing.
+                # Overwritten, not truncated first: file systems flush a file that was truncated and grows again.
                 os.pwrite(descriptor, content.ljust(_NOTE_BYTES), 0)
         except BaseException:
             os.close(descriptor)
@@ -59,9 +59,9 @@ class StreamLock:
         return StreamLock(descriptor)
 
     def release(self) -> None:
-        """Give the lock back; again is harmless."""
+        """Release the lock; again is harmless."""
         if self._descriptor >= 0:
-            # Unlock by name, not only by closing: a forked child may have inherited the descriptor.
+            # Unlock explicitly, not only by closing: a forked child may have inherited the descriptor.
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
             self._descriptor = -1
@@ -74,7 +74,7 @@ class StreamLock:
 
 
 def lock_note(folder: Path) -> dict[str, object]:
-    """What the last holder of a lock noted; empty for nothing that can be read."""
+    """The note of the last holder of a lock; empty if it cannot be read."""
     try:
         noted = json.loads((folder / LOCK_NAME).read_bytes())
     except (OSError, ValueError):
@@ -97,7 +97,7 @@ def _locked_file(folder: Path, path: str, wait: Wait) -> int:
         except BaseException:
             os.close(descriptor)
             raise
-        # Its holder deleted the stream: this lock keeps nobody out of one that was made since.
+        # Its holder deleted the stream: this lock does not protect a stream that was created since.
         os.close(descriptor)
 
 

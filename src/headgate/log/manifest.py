@@ -1,4 +1,4 @@
-"""Manifests: what one batch of one query appends, decided once and for all by a rename.
+"""Manifests: the chunks that one batch of one query appends, decided once by a rename.
 
     <root>/.headgate/commits/<query>/<batch>.json     a batch whose chunks are being appended
     <root>/.headgate/commits/<query>/completed.json   the manifest of the last batch that was appended everywhere
@@ -27,28 +27,28 @@ from headgate.log.staging import PRIVATE_FOLDER, StagedChunks, folder_name, stag
 
 MANIFEST_FORMAT = 2
 SEQUENCE_BITS = 20
-"""Publisher sequences are batch · 2^20 + number of the chunk among those of the batch for one stream."""
+"""Publisher sequences are batch · 2^20 + number of the chunk among the batch's chunks for one stream."""
 
 MAX_BATCH = (1 << (63 - SEQUENCE_BITS)) - 1
 
 ONE_TIME_PREFIX = "once-"
-"""Query ids that begin so are used for one batch and never again: nothing is remembered of them when it is done."""
+"""Query ids with this prefix are used for one batch only: nothing is kept of them when the batch is done."""
 
 _COMPLETED = "completed.json"
 
 
 class BatchManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What all manifests say; each type adds what a batch consists of, and a `format`."""
+    """The fields of all manifests; each type adds the content of a batch, and a `format`."""
 
     query: str
     batch: int
 
 
 class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a batch appends to one stream, in order.
+    """The chunks that a batch appends to one stream, in order.
 
-    `stream` is the stream's folder, counted from the root, and `identity` says which stream that was: one that is made
-    there later gets nothing of the batch. `filter_source` is the declaration under which the filter
+    `stream` is the stream's folder relative to the root. `identity` identifies the stream: one that is created in that
+    folder later gets nothing of the batch. `filter_source` is the declaration under which the filter
     values were filled in, None for none.
     """
 
@@ -64,7 +64,7 @@ class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(BatchManifest, frozen=True, forbid_unknown_fields=True, dict=True):
-    """One batch: its outputs, and the time that its chunks get. `durable`: its chunks are flushed before it is done."""
+    """One batch: its outputs, and the time of its chunks. `durable`: its chunks are flushed before it is done."""
 
     timestamp_ms: int
     durable: bool
@@ -73,7 +73,7 @@ class Manifest(BatchManifest, frozen=True, forbid_unknown_fields=True, dict=True
 
     @functools.cached_property
     def by_stream(self) -> dict[str, Output]:
-        """The outputs that have chunks, by their streams; no stream has two."""
+        """The outputs with chunks, by stream; no stream has two."""
         return {output.stream: output for output in self.outputs if output.chunk_count}
 
     @property
@@ -87,7 +87,7 @@ class Manifest(BatchManifest, frozen=True, forbid_unknown_fields=True, dict=True
 
 
 def root_of(folder: Path) -> Path:
-    """The root whose commits a stream takes part in, by its real path: above `streams/`, or the folder it lies in."""
+    """The root with the commits of a stream, by its real path: the parent of `streams/`, or of the stream's folder."""
     return folder.parent.parent if folder.parent.name == STREAMS_FOLDER else folder.parent
 
 
@@ -105,11 +105,11 @@ class ManifestFolder(Generic[M]):
         self._format = format
 
     def query_folder(self, query: str) -> Path:
-        """Where the manifests of a query lie."""
+        """The folder with the manifests of a query."""
         return self.folder / folder_name(query)
 
     def completed(self, query: str) -> M | None:
-        """The manifest of the last batch of a query that is done; None if none is known."""
+        """The manifest of the last finished batch of a query; None if none is known."""
         return self._load(f"{self.query_folder(query)}/{_COMPLETED}")
 
     def find(self, query: str, batch: int) -> M | None:
@@ -117,7 +117,7 @@ class ManifestFolder(Generic[M]):
         return self._load(str(self._path(query, batch)))
 
     def pending(self, query_folder: str | Path) -> list[M]:
-        """The manifests in the folder of a query that are published and not completed, by batch; none if it is gone."""
+        """The manifests of a query that are published and not completed, by batch; none if the folder is missing."""
         try:
             split = [name.rpartition(".") for name in os.listdir(query_folder)]
         except FileNotFoundError:
@@ -127,7 +127,7 @@ class ManifestFolder(Generic[M]):
         return [manifest for manifest in manifests if manifest is not None]
 
     def put(self, manifest: M, *, is_done: bool) -> None:
-        """Give a manifest its name, or at once that of the last completed one; under the lock."""
+        """Publish a manifest under its name, or at once as the last completed one; under the lock."""
         path = self._path(manifest.query, manifest.batch)
         if not path.parent.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -136,7 +136,7 @@ class ManifestFolder(Generic[M]):
         replace_file(path.parent / _COMPLETED if is_done else path, encoded)
 
     def complete(self, manifest: M) -> None:
-        """Note that a batch is done, under the lock; again is harmless."""
+        """Mark a batch as done, under the lock; again is harmless."""
         path = self._path(manifest.query, manifest.batch)
         if manifest.query.startswith(ONE_TIME_PREFIX):
             path.unlink(missing_ok=True)
@@ -147,7 +147,7 @@ class ManifestFolder(Generic[M]):
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Held while names are published, completed or removed; errors of the file system are LogErrors."""
+        """Held while names are published, completed or removed. Raises LogError for errors of the file system."""
         descriptor = -1
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -181,18 +181,18 @@ class Commits:
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
         self.folder = self.root / PRIVATE_FOLDER / "commits"
-        """Where the manifests of all queries lie."""
+        """The folder with the manifests of all queries."""
         self._manifests = ManifestFolder(self.folder, Manifest, format=MANIFEST_FORMAT)
 
     @staticmethod
     def of_stream(stream_path: Path) -> tuple[Commits, str]:
-        """The commits that a stream folder takes part in, and what their outputs call it (`Output.stream`)."""
+        """The commits of a stream folder, and its name in their outputs (`Output.stream`)."""
         folder = stream_path.resolve()
         commits = Commits(root_of(folder))
         return commits, folder.relative_to(commits.root).as_posix()
 
     def completed(self, query: str) -> int:
-        """The last batch of a query that is done; −1 if none is known."""
+        """The last finished batch of a query; −1 if none is known."""
         manifest = self._manifests.completed(query)
         return -1 if manifest is None else manifest.batch
 
@@ -208,9 +208,9 @@ class Commits:
         return []
 
     def publish(self, manifest: Manifest) -> bool:
-        """Give a manifest its name; False, and nothing changes, if its batch is published or completed already.
+        """Publish a manifest under its name; False, without a change, if its batch is published or completed already.
 
-        A batch with no chunks is completed at once. Raises LogError if a staged file is not there in full.
+        A batch with no chunks is completed at once. Raises LogError if a staged file is missing or incomplete.
         """
         with self._manifests.lock():
             if manifest.batch <= self.completed(manifest.query) or self.find(manifest.query, manifest.batch):
@@ -224,19 +224,19 @@ class Commits:
             return True
 
     def complete(self, manifest: Manifest) -> None:
-        """Note that a batch is appended everywhere, and remove its staged files; again is harmless."""
+        """Mark a batch as appended to all streams, and remove its staged files; again is harmless."""
         with self._manifests.lock():
             self._manifests.complete(manifest)
             self._remove(part for output in manifest.outputs for part in output.staged)
 
     def drop(self, staged: Iterable[StagedChunks], *, query: str) -> None:
-        """Remove staged files of a query, but none that a manifest names."""
+        """Remove staged files of a query, except those that a manifest names."""
         with self._manifests.lock():
             named = self._named(self.folder / folder_name(query))
             self._remove(part for part in staged if part.path not in named)
 
     def clean(self, query: str, *, written_before_ns: int) -> int:
-        """Remove what a query left in staging before that time and no manifest names; gives the number of files."""
+        """Remove older staged files of a query that no manifest names; returns the number of files."""
         with self._manifests.lock():
             return self._clean(staging_folder(self.root, query), written_before_ns)
 
@@ -268,7 +268,7 @@ class Commits:
             by_folder.setdefault(folder, set()).add(name)
         for folder, names in by_folder.items():
             with contextlib.suppress(FileNotFoundError):
-                # Listed first: most of a batch is gone already, each output took its own along.
+                # Listed first: most files of a batch are removed already, by the outputs that used them.
                 for name in names.intersection(os.listdir(folder)):
                     Path(folder, name).unlink(missing_ok=True)
             _remove_if_one_time(Path(folder))
@@ -283,7 +283,7 @@ def _remove_if_one_time(query_folder: Path) -> None:
 
 @functools.lru_cache(maxsize=8)
 def _decoded(path: str, _inode: int, _modified_ns: int, manifest_type: Any, expected_format: int) -> Any:
-    """The manifest of a path; every output of a batch asks for it, and it never changes under its inode."""
+    """The manifest at a path. Cached: every output of a batch asks for it, and it never changes under its inode."""
     raw = Path(path).read_bytes()
     try:
         manifest = msgspec.json.decode(raw, type=manifest_type)

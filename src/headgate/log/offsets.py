@@ -33,15 +33,15 @@ class OffsetKind(Enum):
 
 
 _NAMED = (OffsetKind.FIRST, OffsetKind.LAST, OffsetKind.NEXT)
-"""The places that every stream has, in order."""
+"""The named places, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpecification:
-    """A place in a stream, said without knowing the stream.
+    """A place in a stream, given without knowing the stream.
 
-    `value` is the offset of OFFSET, milliseconds since 1970 of TIMESTAMP, milliseconds before now of INTERVAL, else 0.
-    `first`: the oldest message kept. `last`: the last chunk with messages. `next`: behind everything written.
+    `value` is the offset for OFFSET, milliseconds since 1970 for TIMESTAMP, milliseconds before now for INTERVAL, else
+    0. `first`: the oldest message kept. `last`: the last chunk with messages. `next`: the end of the stream.
     """
 
     kind: OffsetKind
@@ -59,7 +59,7 @@ class OffsetSpecification:
 
     @staticmethod
     def next() -> OffsetSpecification:
-        """Behind everything written."""
+        """The end of the stream."""
         return OffsetSpecification(OffsetKind.NEXT)
 
     @staticmethod
@@ -100,16 +100,16 @@ class OffsetSpecification:
         )
 
     def resolve(self, now_ms: int) -> OffsetSpecification:
-        """The same place without reference to now: an interval becomes a timestamp, anything else is itself."""
+        """The same place without reference to now: an interval becomes a timestamp, other kinds stay the same."""
         if self.kind is OffsetKind.INTERVAL:
             return OffsetSpecification.timestamp(now_ms - self.value)
         return self
 
     def is_after(self, other: OffsetSpecification, *, now_ms: int | None) -> bool:
-        """Whether it is known without a stream that this place lies behind another one.
+        """Whether this place is after another one, as far as that is known without a stream.
 
-        Known is the order of two offsets, of two times, of two intervals, and of `first`, `last` and `next`; that of an
-        interval and a time where `now_ms` is given.
+        Two offsets, two times, two intervals, and `first`, `last` and `next` have a known order; so have an interval
+        and a time if `now_ms` is given.
         """
         if self.kind in _NAMED and other.kind in _NAMED:
             return _NAMED.index(self.kind) > _NAMED.index(other.kind)
@@ -119,10 +119,10 @@ class OffsetSpecification:
         return left.kind is right.kind and left.value > right.value
 
     def check_not_behind(self, first: int, behind: int, *, begin: int, now_ms: int) -> None:
-        """Raise ConfigError where a read that does not wait cannot begin: behind a stream of `first` to `behind - 1`.
+        """Raise ConfigError if a read that does not wait would begin after the stream's offsets `first … behind - 1`.
 
-        That is an offset above `behind`, which the next message gets, or a time to come; `begin` is the offset that the
-        place stands for now. A time that has passed is allowed: nothing may have been written since.
+        This is an offset above `behind`, the offset of the next message, or a time in the future; `begin` is the offset
+        of the place now. A past time is allowed, even if nothing was written since.
         """
         is_to_come = self.kind is OffsetKind.TIMESTAMP and self.value > now_ms and begin >= behind
         if is_to_come or (self.kind is OffsetKind.OFFSET and self.value > behind):

@@ -1,7 +1,7 @@
-"""The pairs of files in a stream folder: found, made, deleted, so that a reader beside it never sees half a pair.
+"""Finding, creating and deleting the pairs of files in a stream folder, so that a reader never sees half a pair.
 
-A reader takes a segment for one when both files are there. The segment file is therefore made first and the index, with
-its head already in it, comes by rename; deleting begins with the index.
+A segment counts for readers when both files exist. Therefore the segment file is created first, and the index, which
+already has its head, is renamed into place; deleting begins with the index (osiris_log.md section 1).
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from headgate.log.files import NEW_SUFFIX, OpenFile, WritableFile, file_size
 from headgate.log.format import FILE_HEAD_BYTES, INDEX_HEAD, SEGMENT_HEAD, index_name, segment_name
 
 MATCH_SUFFIX = ".match"
-"""Sidecar of a segment with the results of registered filters: derived data, goes with its segment."""
+"""Sidecar of a segment with the results of registered filters: derived data, deleted with its segment."""
 
 SETTINGS_NAME = "stream.json"
-"""What a stream folder of ours says about itself (`settings.py`)."""
+"""The settings of one of our stream folders (`settings.py`)."""
 
 SEAL_SUFFIX = ".seal"
-"""Sidecar of a sealed segment with checksums (`seal.py`), goes with its segment."""
+"""Sidecar of a sealed segment with checksums (`seal.py`), deleted with its segment."""
 
 _FILE = re.compile(r"([0-9]{20})\.(index|segment)")
 
 
 def ids_among(names: Iterable[str]) -> tuple[set[int], set[int]]:
-    """First chunk ids of the index files and of the segment files among names; other files are passed over."""
+    """First chunk ids of the index files and of the segment files among names; other files are ignored."""
     indexes: set[int] = set()
     segments: set[int] = set()
     for name in names:
@@ -39,7 +39,7 @@ def ids_among(names: Iterable[str]) -> tuple[set[int], set[int]]:
 
 
 def create_pair(folder: Path, first_chunk_id: int, open_file: OpenFile) -> tuple[WritableFile, WritableFile]:
-    """A new, empty pair: segment and index, open. After an OSError no reader has seen anything of it."""
+    """Create and open a new, empty pair: segment and index. After an OSError no reader has seen any of it."""
     segment_path, index_path = folder / segment_name(first_chunk_id), folder / index_name(first_chunk_id)
     new_index_path = index_path.with_name(f".{index_path.name}{NEW_SUFFIX}")
     opened: list[WritableFile] = []
@@ -47,7 +47,7 @@ def create_pair(folder: Path, first_chunk_id: int, open_file: OpenFile) -> tuple
         for path, head in ((segment_path, SEGMENT_HEAD), (new_index_path, INDEX_HEAD)):
             file = open_file(path)
             opened.append(file)
-            # Of a new file, too, some file systems would write what follows to the device when it is closed.
+            # Even for a new file some file systems would then write later data to the device when it is closed.
             if file.size():
                 file.truncate(0)
             file.write(head, 0)
@@ -75,11 +75,11 @@ def seal_path(segment_path: Path) -> Path:
 
 
 def find_missing(folder: Path, names: Iterable[str]) -> CorruptChunkError | None:
-    """What says that a file with messages is gone from a folder with these names; None where nothing does.
+    """The error for a missing file with messages in a folder with these names; None if none is known to be missing.
 
-    A segment without an index is fine where retention stopped halfway (it is older than every pair), and where a new
-    pair is being made (it has no chunk). An index without a segment is fine where it has no record. Behind a sealed
-    segment there is another one.
+    A segment without an index is allowed if retention stopped halfway (it is older than every pair), or if a new
+    pair is being created (it has no chunk). An index without a segment is allowed if it has no record. A sealed
+    segment always has a successor.
     """
     names = set(names)
     indexes, segments = ids_among(names)

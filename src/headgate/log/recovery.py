@@ -1,9 +1,9 @@
-"""What a writer does to a stream folder before it appends: make the last pair of files whole (osiris_log.md section 8).
+"""Recovery: before a writer appends, it makes the last pair of files complete (osiris_log.md section 8).
 
-Only the last pair is examined. Whatever lies behind the last index record whose chunk checks is cut away and logged
-with its size: it was never confirmed, because a confirm follows the index record, or a power loss took a part of it.
-What no crash leaves is not cut but refused (`ending.py`): readers would not see what is appended behind it. The caller
-holds the stream's lock.
+Only the last pair is examined. Bytes after the last index record with an intact chunk are cut off and logged
+with their size: they were never confirmed, because a confirm follows the index record, or a power loss damaged them.
+Damage that no crash leaves is not cut off but refused (`ending.py`): readers would not see chunks appended after it.
+The caller holds the stream's lock.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ FIRST_EPOCH = 1
 
 @dataclass(slots=True)
 class Tail:
-    """The end of a stream whose last pair is whole: where the next chunk goes.
+    """The end of a stream whose last pair is complete: the position of the next chunk.
 
-    `first_chunk_ids` are those of all pairs, oldest first; the other fields are of the last one.
+    `first_chunk_ids` are those of all pairs, oldest first; the other fields describe the last pair.
     """
 
     first_chunk_ids: list[int]
@@ -43,12 +43,12 @@ class Tail:
 
     @property
     def first_chunk_id(self) -> int:
-        """That of the last pair."""
+        """The first chunk id of the last pair."""
         return self.first_chunk_ids[-1]
 
 
 def recover(folder: Path) -> Tail:
-    """Make the last pair of a stream folder whole and say where the next chunk goes.
+    """Make the last pair of a stream folder complete; returns the position of the next chunk.
 
     A folder without files gets an empty pair at offset 0. Raises CorruptChunkError for damage that no crash leaves,
     StorageFullError, StreamReadOnlyError, LogError.
@@ -137,8 +137,8 @@ def _cut(pair: OpenPair, index_fd: int, first_chunk_ids: list[int]) -> Tail:
             count - ending.num_chunks,
             ending.next_chunk_id,
         )
-    # A file that is as it should be is left alone: file systems write it to the device when it is truncated. Never cut
-    # to nothing: some file systems would write all that follows to the device when the file is closed.
+    # A correct file is not truncated, because file systems then write it to the device. Files are never cut to 0 bytes:
+    # some file systems would write all later data to the device when the file is closed.
     for descriptor, size, stop, head in (
         (index_fd, len(raw), index_size, f.INDEX_HEAD),
         (pair.segment_fd, pair.segment_size, ending.stop_position, f.SEGMENT_HEAD),
@@ -166,7 +166,7 @@ def _check_records(pair: OpenPair, position: int, header: f.ChunkHeader) -> None
 
 
 def _check_head(found: bytes, head: bytes, path: Path) -> None:
-    """Raise CorruptChunkError for a file head that is neither right nor what a crash leaves: short, or zeros."""
+    """Raise CorruptChunkError for a file head that is neither correct nor left by a crash (short, or zeros)."""
     found = found[: len(head)]
     if not head.startswith(found.rstrip(b"\0")):
         raise CorruptChunkError(f"file head is {found.hex(' ')}, expected {head.hex(' ')}", path=path, position=0)

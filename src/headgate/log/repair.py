@@ -1,7 +1,7 @@
-"""Making an index again from its segment, which holds all that the index says.
+"""Making an index again from its segment, which holds all data of the index.
 
-Chunks lie in a segment without gaps, and each header says how long its chunk is. What repair cannot make again are
-bytes of a segment: those it reports, and leaves them as they are.
+Chunks are in a segment without gaps, and each header gives the length of its chunk. Repair cannot restore damaged
+bytes of a segment: it reports them and leaves them unchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headgate.log.stream import Stream
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A file that was made again, and what that changed."""
+    """A file that was made again, and the changes in it."""
 
     path: Path
     change: str
@@ -38,7 +38,7 @@ class Repair:
 
 
 def repair_stream(stream: Stream, *, now_ms: int, cut: bool = False, wait: Wait = no_wait) -> Iterator[Repair | Damage]:
-    """Make indexes and seals of a stream again that are missing or do not fit their segments; holds its lock meanwhile.
+    """Make missing or wrong indexes and seals of a stream again; holds its lock meanwhile.
 
     Yields what was repaired, and a Damage for what cannot be. `cut` gives up what lies behind a damaged chunk of the
     last segment, by a new file: else it is a Damage. Reads every chunk. Raises StreamLockedError,
@@ -77,7 +77,7 @@ def _repair_segment(segment: Segment, *, cut: bool) -> Iterator[Repair | Damage]
 def _repair_index(segment: Segment, index: bytes) -> Iterator[Repair]:
     path = segment.index_path
     found = path.read_bytes() if path.exists() else None
-    # Chunks behind the last record of the last index were not confirmed: recovery cuts them.
+    # Chunks after the last record of the last index were not confirmed: recovery cuts them off.
     if found == index or (segment.is_newest and found and index.startswith(found)):
         return
     replace_file(path, index)
@@ -149,9 +149,9 @@ class _Chunks:
             self._stop(Damage(path, size, f"ends at offset {expected}, and {next_name} is the next segment"), count)
 
     def _stop(self, damage: Damage, count: int) -> None:
-        """No chunk can be found behind a place, which is that of chunk number `count`.
+        """Stop at a position after which no chunk can be found; chunk number `count` should be there.
 
-        In the last segment that is damage only where the index names chunks behind it: a crash leaves bytes, too.
+        In the last segment this is damage only if the index names chunks after it: a crash leaves bytes, too.
         """
         if self._segment.is_newest:
             named = (file_size(self._segment.index_path) - f.FILE_HEAD_BYTES) // f.INDEX_RECORD_BYTES

@@ -1,4 +1,4 @@
-"""Which segments a stream gives up, by bytes and by age (osiris_log.md section 7). Whole segments, oldest first."""
+"""Retention: which segments are deleted, by bytes and by age (osiris_log.md section 7). Whole segments, oldest first."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from headgate.log.pairs import delete_pair
 
 
 def count_by_bytes(sizes: list[int], max_length_bytes: int) -> int:
-    """How many of the oldest segments go: from the newest on, the first that exceeds the limit goes with all older.
+    """How many of the oldest segments are deleted: from the newest on, the first that exceeds the limit and all older.
 
-    `sizes` are those of the segment files, oldest first. The newest always stays.
+    `sizes` are those of the segment files, oldest first. The newest is never deleted.
     """
     kept = sizes[-1] if sizes else 0
     for row in range(len(sizes) - 2, -1, -1):
@@ -34,7 +34,7 @@ def kept_by_limits(
     max_age_ms: int | None,
     now_ms: int,
 ) -> list[int]:
-    """The ids of the pairs that the limits keep, bytes first, then age; oldest first. Raises LogError and its kinds."""
+    """The ids of the pairs that both limits keep, oldest first. Raises LogError and its kinds."""
     kept = list(first_chunk_ids)
     try:
         if max_length_bytes is not None:
@@ -49,7 +49,7 @@ def kept_by_limits(
 
 
 def delete_pairs(folder: Path, chunk_ids: list[int]) -> None:
-    """Delete pairs, oldest first. Raises StreamReadOnlyError or LogError; what was deleted by then stays deleted."""
+    """Delete pairs, oldest first. Raises StreamReadOnlyError or LogError; pairs deleted before the error stay deleted."""
     try:
         for chunk_id in chunk_ids:
             delete_pair(folder, chunk_id)
@@ -58,7 +58,7 @@ def delete_pairs(folder: Path, chunk_ids: list[int]) -> None:
 
 
 def _is_older(index_path: Path, limit_ms: int) -> bool:
-    """Whether the last chunk of a segment is older than a time; a segment without chunks is not, a missing one is."""
+    """Whether the last chunk of a segment is older than a time; false without chunks, true for a missing segment."""
     try:
         with opened(index_path) as descriptor:
             count = max(0, os.fstat(descriptor).st_size - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES

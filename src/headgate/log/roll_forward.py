@@ -1,7 +1,7 @@
 """Roll-forward: a writer that opens a stream finishes what manifests decided before it appends anything else.
 
-A commit may die at any instant. Whoever holds a stream's lock next appends the chunks that are missing, behind the last
-publisher sequence that the stream has, so that a batch is there once, in order, and before anything younger.
+A commit may die at any instant. The next holder of a stream's lock appends the missing chunks, after the last
+publisher sequence in the stream, so that a batch is stored once, in order, and before anything newer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BLOCK_BYTES = 8 << 20
 
 
 class Appender(Protocol):
-    """What finishing a batch needs of the writer that holds a stream's lock."""
+    """The interface of the writer that finishes a batch while it holds a stream's lock."""
 
     @property
     def stream(self) -> Stream:
@@ -43,23 +43,23 @@ class Appender(Protocol):
     def append_chunks(
         self, data: Bytes, positions: Int64Array, *, now_ms: int, filter_source: str | None = None
     ) -> object:
-        """Append whole chunks, filling in chunk ids, timestamp and epoch in place, and noting their sequences."""
+        """Append whole chunks: fill in chunk ids, timestamp and epoch in place, and record their sequences."""
 
     def record_sequence(
         self, query: str, sequence: int, *, forgotten: Collection[str] = (), flushed: bool = True
     ) -> None:
-        """Keep a sequence in `stream.json`, and drop those of queries that are done for good."""
+        """Keep a sequence in `stream.json`, and drop those of finished queries."""
 
 
 def finish_pending(appender: Appender, commits: Commits, stream: str, *, committing: Manifest | None = None) -> None:
-    """Append what manifests list for this stream and is missing; complete those that are then done everywhere.
+    """Append the missing chunks that manifests list for this stream; complete manifests that are then fully appended.
 
-    `commits` are those that the stream takes part in, and `stream` is what they call it: see `Commits.of_stream`.
-    The batch of the manifest `committing` is not completed: its commit does that when it has been through all streams.
-    The commit closes the stream at once, so unless it survives a power loss the batch's sequence is not written into
-    `stream.json`: trailers say it until someone else writes, who finds the manifest here, or finds the batch completed.
-    Raises LogError for a manifest or a staged file that is wrong or gone, and the errors of appending; the rest of the
-    work stays for the next writer.
+    `commits` are the commits of the stream, and `stream` is its name in them: see `Commits.of_stream`.
+    The batch of the manifest `committing` is not completed: its commit completes it after all streams.
+    The commit closes the stream at once, so unless the batch is durable its sequence is not written into
+    `stream.json`: trailers hold it until the next writer, which finds the manifest here, or the completed batch.
+    Raises LogError for a wrong or missing manifest or staged file, and the errors of appending; the next writer does
+    the rest of the work.
     """
     opened = appender.stream
     pending = commits.pending()
@@ -72,7 +72,7 @@ def finish_pending(appender: Appender, commits: Commits, stream: str, *, committ
         output = manifest.by_stream.get(stream)
         if output is None:
             continue
-        # What was decided for a stream that was deleted since is not for the one that was made again.
+        # Chunks for a stream that was deleted since are not for a stream that was created again.
         if output.identity == opened.identity:
             keeps = not (is_own and _is_in_trailers(manifest))
             _finish_output(appender, commits.root, manifest, output, forgotten, keeps_sequence=keeps)
@@ -83,11 +83,11 @@ def finish_pending(appender: Appender, commits: Commits, stream: str, *, committ
 
 
 def is_done(root: Path, manifest: Manifest) -> bool:
-    """Whether every stream of a batch has all its chunks, by `stream.json` or trailers; one that was deleted has.
+    """Whether every stream of a batch has all its chunks, by `stream.json` or trailers.
 
-    So has one that was made again: its identity is another.
+    A deleted stream counts as done, also if another one was created under its name.
     """
-    # Streams are written in this order: the last one tells first that something is missing.
+    # Streams are written in this order: the last one shows first that something is missing.
     return all(_has_all(root, manifest, output) for output in reversed(manifest.by_stream.values()))
 
 
@@ -105,7 +105,7 @@ def _has_all(root: Path, manifest: Manifest, output: Output) -> bool:
 
 
 def _is_in_trailers(manifest: Manifest) -> bool:
-    """Whether trailers alone may say how far a batch is: it does not survive a power loss either."""
+    """Whether trailers alone record the progress of a batch: only if the batch need not survive a power loss."""
     return not manifest.durable
 
 
@@ -138,7 +138,7 @@ def _finish_output(
 
 
 def _flush(stream: Stream) -> None:
-    """Flush the stream to the device, chunks that a writer appended and died before flushing included."""
+    """Flush the stream to the device, including chunks of a writer that died before flushing them."""
     for segment in stream.segments():
         for path in (segment.segment_path, segment.index_path):
             with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
@@ -149,7 +149,7 @@ def _flush(stream: Stream) -> None:
 def _blocks(root: Path, staged: Iterable[StagedChunks], *, first_chunk: int) -> Iterator[tuple[Bytes, Int64Array]]:
     """Blocks of whole chunks from number `first_chunk` on, and where each chunk starts; the buffer is reused.
 
-    Small files make a block together: what an append costs is shared.
+    Small files share a block, and so the cost of an append.
     """
     room, starts, size = _room(), list[int](), 0
     for part in staged:
@@ -174,7 +174,7 @@ def _blocks(root: Path, staged: Iterable[StagedChunks], *, first_chunk: int) -> 
 
 
 def _read_chunks(root: Path, part: StagedChunks, target: Bytes) -> list[int]:
-    """Read a staged file into a buffer of its size; where its chunks start."""
+    """Read a staged file into a buffer of its size; returns the starts of its chunks."""
     path = part.file(root)
     with part.open(root) as descriptor:
         size = part.read(descriptor, target, 0)
@@ -190,7 +190,7 @@ _KEPT = threading.local()
 
 
 def _room() -> Bytes:
-    """This thread's buffer: memory fresh from the system costs more than the copy into it."""
+    """This thread's buffer, which is reused: fresh memory from the system costs more than the copy into it."""
     block: Bytes | None = getattr(_KEPT, "block", None)
     if block is None or len(block) != BLOCK_BYTES:
         block = _KEPT.block = np.empty(BLOCK_BYTES, dtype=np.uint8)

@@ -20,11 +20,11 @@ _MAX_FOLDER_NAME_BYTES = 255
 _SERVER_FOLDER = "server"
 _DELETED_FOLDER = "deleted"
 HTTP_NOTE = "http"
-"""What a server that holds a root notes beside its process: the URL of its HTTP listener for this machine."""
+"""The key in a server's lock note for the URL of its HTTP listener for this machine."""
 
 
 def stream_folder(root: str | Path, name: str) -> Path:
-    """The folder of a stream of that name: `streams/<percent-encoded name>`; ConfigError for a name without one."""
+    """The folder of a stream of that name: `streams/<percent-encoded name>`. Raises ConfigError for an invalid name."""
     encoded = quote(name, safe="")
     if encoded.startswith("."):
         encoded = "%2E" + encoded[1:]
@@ -37,17 +37,17 @@ def stream_folder(root: str | Path, name: str) -> Path:
 
 
 def name_of_folder(folder: str | Path) -> str:
-    """The stream name that a folder under `streams/` stands for."""
+    """The stream name of a folder under `streams/`."""
     return unquote(Path(folder).name)
 
 
 def server_lock_folder(root: Path) -> Path:
-    """Where the lock lies that the server of a root holds."""
+    """The folder with the lock that the server of a root holds."""
     return root / PRIVATE_FOLDER / _SERVER_FOLDER
 
 
 def lock_root(root: Path, *, now_ms: int, note: Mapping[str, str] = MappingProxyType({})) -> StreamLock:
-    """The right to serve a root, or to do what a server has to be asked for. Raises StreamLockedError, LogError."""
+    """Take the right to serve a root, or to act in place of its server. Raises StreamLockedError, LogError."""
     folder = server_lock_folder(root)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -57,9 +57,10 @@ def lock_root(root: Path, *, now_ms: int, note: Mapping[str, str] = MappingProxy
 
 
 def set_aside(root: Path, folder: Path) -> Path | None:
-    """Take a stream's folder away with one rename; gives where its files are to be removed from, None if it is gone.
+    """Move a stream's folder away with one rename; returns its new place, None if the folder was missing.
 
-    The caller holds the stream's lock. What is not removed then, the next server removes when it starts.
+    The caller holds the stream's lock, and removes the files. The next server removes the rest when it starts. Raises
+    LogError and its kinds.
     """
     target = deleted_folder(root) / secrets.token_hex(8)
     try:
@@ -74,14 +75,14 @@ def set_aside(root: Path, folder: Path) -> Path | None:
 
 
 def deleted_folder(root: Path) -> Path:
-    """Where the files of deleted streams lie until they are removed."""
+    """The folder with the files of deleted streams until they are removed."""
     return root / PRIVATE_FOLDER / _DELETED_FOLDER
 
 
 def list_streams(root: str | Path, *, damaged: Callable[[Path, LogError], None] | None = None) -> list[Stream]:
-    """The streams under a root, by name; folders without a stream are passed over.
+    """The streams under a root, by name; folders without a stream are skipped.
 
-    `damaged` is called with each folder whose `stream.json` is wrong; without it that is raised, as a LogError.
+    `damaged` is called with each folder whose `stream.json` is wrong; without it that raises LogError.
     """
     folder = Path(root) / STREAMS_FOLDER
     streams = []
@@ -98,7 +99,7 @@ def list_streams(root: str | Path, *, damaged: Callable[[Path, LogError], None] 
 
 
 def stream_names(root: str | Path) -> list[str]:
-    """The names that the folders under a root stand for; opens none, so a folder may hold no stream."""
+    """The stream names of the folders under a root; opens none, so a folder may hold no stream."""
     return [unquote(name) for name in _folder_names(root)]
 
 
@@ -112,9 +113,9 @@ def _folder_names(root: str | Path) -> list[str]:
 def resolve_stream(text: str, root: str | Path) -> Stream:
     """The stream meant by `text`: a name under `root`, or the path of a stream folder.
 
-    A text with a slash is a path if a stream is there, else a name; without one it is a name first. Raises
-    StreamNotFoundError that names the places and similar names, and says where the path is a folder or a file without a
-    stream.
+    A text with a slash is a path if it leads to a stream, else a name; a text without a slash is tried as a name first.
+    Raises StreamNotFoundError with the places tried and similar names; it says if the path is a folder or file without
+    a stream.
     """
     by_name, by_path = stream_folder(root, text), Path(text)
     candidates = [by_path, by_name] if os.sep in text else [by_name, by_path]

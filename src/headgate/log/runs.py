@@ -1,8 +1,8 @@
-"""Chunks out of what several publishers brought, without copying it together first.
+"""Builds chunks of messages from several publishers, without copying them together first.
 
-A run becomes chunks of its own: the entries of all publishers without a name, or those of one publisher with a name,
-whose chunks say its last sequence in their trailers. A chunk holds messages or sub-batches, never both: some clients
-decide from a chunk's first entry (stream_protocol, section 6).
+A run becomes separate chunks: the entries of all publishers without a name, or those of one publisher with a name,
+whose chunks have its last sequence in their trailers. A chunk holds messages or sub-batches, never both: some clients
+decide by a chunk's first entry (stream_protocol, section 6).
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from headgate.log.format import (
 )
 
 _FEW_ENTRIES = 32
-"""Up to so many entries plain Python is faster than preparing columns for the kernel."""
+"""Up to this many entries plain Python is faster than preparing columns for the kernel."""
 
 _VALUE_STRIDE = 256
-"""So many messages of one filter value are worth a chunk of their own."""
+"""From this many messages on, a run of one filter value gets separate chunks."""
 
 _TRAILER_LENGTH_AT = 40
 _U32 = struct.Struct(">I")
@@ -54,10 +54,10 @@ _U32 = struct.Struct(">I")
 class Entries:
     """Entries of one publisher, in order: `starts[i] … starts[i] + lengths[i]` of `data`.
 
-    An entry is a message, or with `records[i]` above 0 a whole sub-batch of so many messages, its head included.
+    An entry is a message, or with `records[i]` above 0 a whole sub-batch of that many messages, with its head.
     `records` None: there are only messages. All columns `(entries,)` int64; `filter_values` as for `build_chunks`, one
-    per entry: a sub-batch has none of its own. `member_values` are those of the messages in the sub-batches, in their
-    order, `records[i]` for entry i; None: not known, and none of them is in a Bloom filter.
+    per entry, none for a sub-batch. `member_values` are those of the messages in the sub-batches, in their
+    order, `records[i]` for entry i; None: unknown, and left out of Bloom filters.
     """
 
     data: Bytes
@@ -71,7 +71,7 @@ class Entries:
         return len(self.starts)
 
     def take(self, rows: NDArray[np.bool_]) -> Entries:
-        """The entries of a mask, over the same bytes; before values of members are looked up."""
+        """The entries selected by a mask, over the same bytes; call it before the values of members are known."""
         assert self.member_values is None
         values = self.filter_values
         taken = None if values is None else FilterValues(values.data, values.starts[rows], values.lengths[rows])
@@ -102,7 +102,7 @@ class Entries:
                 raise ValueError(f"{len(self.member_values)} values for {members} messages in sub-batches")
 
     def value_counts(self) -> Int64Array:
-        """How many filter values each entry contributes to its chunk, none included: `(entries,)`."""
+        """The number of filter values of each entry in its chunk, counting empty ones: `(entries,)`."""
         counts = np.ones(len(self), dtype=np.int64)
         if self.records is not None:
             packed = self.records > 0
@@ -120,14 +120,14 @@ class Entries:
 
 
 def _check_bytes(data: Bytes) -> None:
-    """The kernel goes by addresses: it must not be given bytes that lie elsewhere than it thinks."""
+    """Check the arrays of bytes: the kernel reads them by address."""
     if data.dtype != np.uint8 or not data.flags.c_contiguous:
         raise ValueError(f"bytes of entries are {data.dtype}; expected uint8, side by side")
 
 
 @dataclass(slots=True)
 class Run:
-    """Entries that become chunks of their own; `sequences` one rising number per entry of a `publisher` with a name."""
+    """Entries that become separate chunks; `sequences` has a rising number per entry of a `publisher` with a name."""
 
     parts: list[Entries]
     publisher: bytes | None = None
@@ -140,7 +140,7 @@ class Run:
 def build_runs(
     runs: Sequence[Run], *, filter_size_bytes: int, max_messages: int, max_bytes: int, last_trailer: bytes = b""
 ) -> BuiltChunks:
-    """All runs as chunks, one behind the other; `last_trailer` is put behind the trailer of the last chunk.
+    """All runs as chunks, one after the other; `last_trailer` is added to the trailer of the last chunk.
 
     Entries have been checked (`Entries.check`), and no run is empty. Raises ConfigError for an entry that is too long.
     """
@@ -160,8 +160,8 @@ def build_runs(
 def _boundaries(run: Run, lengths: Int64Array, records: Int64Array | None, limits: ChunkLimits) -> Int64Array:
     """First entry of each chunk and, last, their number.
 
-    A chunk ends where the form of the entries changes, where another long run of one filter value begins, and before
-    its sub-batches expand to more than readers take.
+    A chunk ends where messages and sub-batches change, where a long run of another filter value begins, and before
+    its sub-batches exceed the expansion limit of readers.
     """
     changes = set(_value_changes(run))
     if records is not None:
@@ -193,8 +193,8 @@ def _expansion_cuts(expanded: Int64Array) -> list[int]:
 def _value_changes(run: Run) -> list[int]:
     """Where another filter value begins, if the values come in long runs.
 
-    Who wants another value then skips whole chunks, which a few messages of the value at their ends would prevent. Only
-    every `_VALUE_STRIDE`-th value is looked at, so a short run may be missed: that costs a reader bytes, nothing else.
+    A reader of another value then skips whole chunks, which a few messages of that value at their ends would prevent.
+    Only every `_VALUE_STRIDE`-th value is examined, so a short run may be missed, which only costs a reader bytes.
     """
     if all(part.filter_values is None for part in run.parts):
         return []
@@ -296,8 +296,8 @@ def _fill_run(
 
 
 def _value_columns(run: Run) -> tuple[Int64Array | None, Int64Array]:
-    """Addresses and lengths of the filter values of a run, as many for each entry as `value_counts` says; None where
-    there are none.
+    """Addresses and lengths of the filter values of a run, `value_counts` of them for each entry; None if there are
+    none.
     """
     if all(part.filter_values is None and part.member_values is None for part in run.parts):
         return None, np.empty(0, np.int64)
@@ -328,7 +328,7 @@ def _values_of_all(part: Entries) -> tuple[Int64Array, Int64Array]:
 
 @dataclass(slots=True)
 class _Row:
-    """One entry in plain Python; `filter_values` are those of its messages, as far as they are known."""
+    """One entry in plain Python; `filter_values` are the known ones of its messages."""
 
     stored: bytes
     records: int

@@ -6,8 +6,8 @@
     magic, u32 format, u64 bytes of the segment file, u64 bytes of the index file, u32 CRC-32 of the index file,
     u32 number of chunks, per chunk the CRC-32 of its header and Bloom bytes, u32 CRC-32 of all before
 
-The writer seals a segment of ours when it begins the next one. Readers check what they read of a sealed segment against
-it; other programs pass over the file. A seal says, too, that another segment follows: without one, that is gone.
+The writer seals a segment when it begins the next one. Readers check what they read of a sealed segment against
+it; other programs ignore the file. A seal also says that another segment follows: without that one, files are missing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ROWS_AT_ONCE = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """What a sealed segment was when it was sealed: sizes of its files, CRC-32 of the index.
+    """The state of a segment when it was sealed: sizes of its files, CRC-32 of the index.
 
     `header_crcs` is `(chunks,)` int64: the CRC-32 of header and Bloom bytes of each chunk.
     """
@@ -61,7 +61,7 @@ class Seal:
 
     @staticmethod
     def decode(raw: bytes, *, path: Path) -> Seal:
-        """The seal of a file's bytes. Raises CorruptSidecarError for bytes that do not check."""
+        """The seal in a file's bytes. Raises CorruptSidecarError for damaged bytes."""
         content, crc = raw[: -_CRC.size], raw[-_CRC.size :]
         if len(content) < _HEAD.size or _CRC.pack(zlib.crc32(content)) != crc:
             raise CorruptSidecarError(f"{len(raw)} bytes that do not have their checksum at the end", path=path)
@@ -75,7 +75,7 @@ class Seal:
 def seal_of(reader: SegmentReader) -> Seal:
     """The seal for a segment as its files are now. Reads the index, and header and Bloom bytes of every chunk.
 
-    Raises CorruptChunkError for a segment that does not check.
+    Raises CorruptChunkError for a damaged segment.
     """
     count = len(reader.chunks())
     parts = [np.empty(0, dtype=np.int64)]
@@ -87,7 +87,7 @@ def seal_of(reader: SegmentReader) -> Seal:
 
 
 def write_seal(reader: SegmentReader, *, flushed: bool) -> None:
-    """Seal a segment that nobody appends to any more. Raises CorruptChunkError, StorageFullError and their kinds."""
+    """Seal a segment that is complete. Raises CorruptChunkError, StorageFullError and their kinds."""
     replace_file(seal_path(reader.path), seal_of(reader).encode(), flushed=flushed)
 
 
@@ -102,9 +102,9 @@ def seal_if_missing(segment: Segment, *, flushed: bool) -> None:
 
 
 def read_seal(segment_path: Path) -> Seal | None:
-    """The seal of a segment; None if it has none, or one that does not check, which is logged.
+    """The seal of a segment; None without a seal, or for a damaged one, which is logged.
 
-    A damaged seal takes the protection away, never messages; `headgate stream verify` reports it.
+    With a damaged seal the protection is missing, but no messages; `headgate stream verify` reports it.
     """
     try:
         return load_seal(segment_path)
@@ -114,7 +114,7 @@ def read_seal(segment_path: Path) -> Seal | None:
 
 
 def load_seal(segment_path: Path) -> Seal | None:
-    """The seal of a segment, None if it has none. Raises CorruptSidecarError for one that does not check."""
+    """The seal of a segment, None without one. Raises CorruptSidecarError for a damaged seal."""
     path = seal_path(segment_path)
     try:
         raw = path.read_bytes()

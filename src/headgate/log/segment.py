@@ -1,9 +1,9 @@
 """Reading one segment: its index as a table of chunks, chunk headers for stage 1, and the bytes of chunks.
 
-A chunk exists for readers when its complete 29-byte index record does; no segment byte behind the last one is handed
-out. Segments that another process may still cut (the newest one, and all of a foreign folder) are read with pread into
+Readers see a chunk when its 29-byte index record is complete; no segment byte after the last such chunk is returned.
+Segments that another process may still cut (the newest one, and all of a foreign folder) are read with pread into
 buffers; sealed segments of our own folders are mapped, the newest one on demand if a recovery would not cut it
-(`map_to`): a mapping of a file that is truncated kills.
+(`map_to`): reading a mapping of a truncated file kills the process. File format: osiris_log.md sections 1 and 2.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headgate.log.table import ChunkTable, GrowingTable
 _WINDOW_BYTES = 1 << 20
 _ROWS_AT_ONCE = 16_384
 _DENSE_ROWS = 32
-"""From this many headers in a window on, one read of the window is cheaper than a read per header."""
+"""From this many headers in a window on, one read of the window is cheaper than one read per header."""
 
 _PAGE_BYTES = mmap.PAGESIZE
 _STAGE1_BYTES = f.CHUNK_HEADER_BYTES + f.MAX_BLOOM_BYTES
@@ -62,7 +62,7 @@ class Segment:
 
     @property
     def mappable(self) -> bool:
-        """Whether its file may be mapped: no other process cuts it."""
+        """Whether its file may be mapped, because no other process cuts it."""
         return self.is_own and self.is_sealed
 
     @property
@@ -80,10 +80,10 @@ class Segment:
         return sum(map(file_size, (self.segment_path, self.index_path)))
 
     def open(self, *, allocate: Allocate | None = None) -> SegmentReader:
-        """A reader of this segment; raises OffsetOutOfRangeError if retention deleted it since it was listed.
+        """A reader of this segment. Raises OffsetOutOfRangeError if retention deleted it since it was listed.
 
-        With `allocate`, which gives a buffer of at least so many bytes, what is read lies in a buffer of its own each
-        time and stays valid; then several threads may read at once, while one refreshes the table.
+        With `allocate`, which returns a buffer of at least the given size, each read has a separate buffer
+        and stays valid; then several threads may read at once, while one refreshes the table.
         """
         return SegmentReader(self, allocate=allocate)
 
@@ -127,7 +127,7 @@ class SegmentReader:
         self.close()
 
     def close(self) -> None:
-        """Give the files back. Views of a mapped segment stay valid as long as they are referenced."""
+        """Close the files. Views of a mapped segment stay valid as long as they are referenced."""
         for descriptor in (self._index_fd, self._fd):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -135,7 +135,7 @@ class SegmentReader:
         self._mapping = None
 
     def _check_heads(self) -> None:
-        """Raise CorruptChunkError for a file head that is wrong; of a pair that is being made, it may be short yet."""
+        """Raise CorruptChunkError for a wrong file head; in a pair that is being created it may be incomplete."""
         for descriptor, path, head in (
             (self._index_fd, self._index_path, f.INDEX_HEAD),
             (self._fd, self.path, f.SEGMENT_HEAD),
@@ -149,14 +149,14 @@ class SegmentReader:
     def _map(self) -> None:
         size = os.fstat(self._fd).st_size
         mapping = np.frombuffer(mmap.mmap(self._fd, size, prot=mmap.PROT_READ), dtype=np.uint8)
-        # Of a file that may still be cut, what lies behind its last chunk could go.
+        # In a file that may still be cut, bytes after its last chunk could disappear.
         self._mapping = mapping if self.segment.mappable else mapping[: self.stop_position]
 
     def map_to(self, stop: int) -> int:
-        """Map what is there of a segment of our own, if `stop` is not mapped yet; gives the byte up to which it is.
+        """Map the file of one of our segments, if `stop` is not mapped yet; returns the byte up to which it is mapped.
 
-        What is read up to that byte is a view then, in the newest segment all but its last chunk; 0 where nothing may
-        be mapped. A recovery cuts the last segment only if its last chunk does not check, so that is looked at first:
+        Reads up to that byte are then views; in the newest segment the last chunk is left out; 0 if nothing may
+        be mapped. A recovery cuts the last segment only if its last chunk is damaged, so that is checked first:
         some 0.1 ms.
         """
         mapped = 0 if self._mapping is None else len(self._mapping)
@@ -179,7 +179,7 @@ class SegmentReader:
         return crc_of_range(self._fd, start, header.data_length) == header.crc
 
     def make_present(self, start: int, stop: int) -> None:
-        """Bring a part of a mapped file into memory now, so that who takes its bytes later does not wait for a disk."""
+        """Load a part of a mapped file into memory now, so that later reads of it do not wait for the disk."""
         if self._mapping is not None and stop > start:
             self._mapping[start:stop:_PAGE_BYTES].max()
 
@@ -188,7 +188,7 @@ class SegmentReader:
     def chunks(self, *, refresh: bool = False) -> ChunkTable:
         """The table of the chunks that exist, read once; with `refresh`, chunks written since are added.
 
-        At the end of a segment that may still grow records without a chunk are passed over: what a crash leaves
+        At the end of a segment that may still grow, records without a chunk are ignored: a crash may leave them
         (`ending.py`). Raises CorruptChunkError for an index that contradicts itself, its segment, its seal, or where
         the next segment begins.
         """
@@ -207,7 +207,7 @@ class SegmentReader:
                 known = found
 
     def _load(self) -> tuple[int, bytes]:
-        """The number of rows of the table that stay, and the bytes of the index behind their records."""
+        """The number of rows of the table that stay, and the bytes of the index after their records."""
         found = os.fstat(self._index_fd)
         if not found.st_nlink:
             found = self._follow()
@@ -336,7 +336,7 @@ class SegmentReader:
         return True
 
     def extent(self, table: ChunkTable) -> tuple[int, int, int]:
-        """Rows of a table that `chunks` gave, byte behind its last chunk, offset behind its last record."""
+        """Rows of a table from `chunks`, the byte after its last chunk, the offset after its last record."""
         extent = self._extent
         if extent is None or extent[0] != len(table):
             if len(table):
@@ -349,16 +349,16 @@ class SegmentReader:
 
     @property
     def stop_position(self) -> int:
-        """The byte behind the last chunk of the table."""
+        """The byte after the last chunk of the table."""
         return self.extent(self.chunks())[1]
 
     @property
     def next_chunk_id(self) -> int:
-        """The offset behind the last record of the table; the segment's own first chunk id if it is empty."""
+        """The offset after the last record of the table; the segment's first chunk id if it is empty."""
         return self.extent(self.chunks())[2]
 
     def stop_positions(self, start_row: int = 0, stop_row: int | None = None) -> NDArray[np.int64]:
-        """Per row of the table, or of a part of it, the byte behind the chunk."""
+        """Per row of the table, or of a part of it, the byte after the chunk."""
         table = self.chunks()
         if stop_row is not None and stop_row < len(table):
             return table.position[start_row + 1 : stop_row + 1]
@@ -366,7 +366,7 @@ class SegmentReader:
         return np.append(table.position[start_row + 1 :], last)
 
     def next_chunk_ids(self) -> NDArray[np.int64]:
-        """Per row of the table the offset behind the chunk."""
+        """Per row of the table the offset after the chunk."""
         table = self.chunks()
         return np.append(table.chunk_id[1:], [self.extent(table)[2]] if len(table) else [])
 
@@ -401,7 +401,7 @@ class SegmentReader:
         """Headers and Bloom bytes of rows of the table, for stage 1, checked against the table.
 
         From a mapped segment a view (5 M headers/s and more); else copied, 303 bytes of memory per row: ask for some
-        ten thousand rows at a time. Raises CorruptChunkError for a header that is none or contradicts the index.
+        ten thousand rows at a time. Raises CorruptChunkError for an invalid header, or one that contradicts the index.
         """
         table = self.chunks()
         positions = table.position[start_row:stop_row]
@@ -414,7 +414,7 @@ class SegmentReader:
         if mapping is not None and (is_sealed or last + _STAGE1_BYTES <= len(mapping)):
             found = f.decode_headers(mapping, positions)
         else:
-            # Behind the last chunk a recovery may be cutting.
+            # A recovery may cut the file after the last chunk at this moment.
             found = self._copied_headers(positions, min(size, self.extent(table)[1]))
         found.check(path=self.path, positions=positions)
         rows = np.arange(start_row, start_row + len(positions), dtype=np.int64)
@@ -427,9 +427,9 @@ class SegmentReader:
     def contradicted(
         self, headers: f.ChunkHeaders, table: ChunkTable, rows: NDArray[np.int64], stops: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """`(chunks,)`: headers that are not as the index says, or not as they were when the segment was sealed.
+        """`(chunks,)`: headers that disagree with the index or with the seal.
 
-        `headers` are those of `rows`, ascending, of a table that `chunks` gave; `stops` are the bytes behind them.
+        `headers` are those of `rows`, ascending, of a table from `chunks`; `stops` are the bytes after the chunks.
         """
         records = headers.records
         bad = np.asarray(headers.size_bytes != stops - table.position[rows])
@@ -504,7 +504,7 @@ class SegmentReader:
         """The bytes `start … stop` of the segment file and SLACK_BYTES more readable ones: `(stop - start + 8,)` uint8.
 
         A view of the mapping, or of a buffer that the next `read` or `headers` overwrites: copy what you keep. Raises
-        CorruptChunkError if the file ends before `stop`, ValueError for a range that is none.
+        CorruptChunkError if the file ends before `stop`, ValueError for an invalid range.
         """
         if not 0 <= start <= stop:
             raise ValueError(f"no byte range: {start} … {stop}")
@@ -520,8 +520,8 @@ class SegmentReader:
     ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """The byte ranges `positions[i] … stops[i]`, ascending: a buffer, and where each range starts in it.
 
-        Behind the last range lie SLACK_BYTES more readable ones. The buffer is the mapping, or one that the next call
-        of any method overwrites; ranges that touch are read at once. Errors as in `read`.
+        SLACK_BYTES more bytes after the last range are readable. The buffer is the mapping, or one that the next call
+        of any method overwrites; adjacent ranges are read at once. Raises as `read`.
         """
         if self._mapping is not None and (not len(stops) or self.is_mapped(int(stops[-1]))):
             return self._mapping, positions
@@ -560,7 +560,7 @@ class SegmentReader:
             done += read
 
     def _fill(self, start: int, count: int, *, spare: int) -> NDArray[np.uint8]:
-        """Bytes of the file in a buffer, with `spare` bytes of anything behind them."""
+        """Bytes of the file in a buffer, followed by `spare` arbitrary bytes."""
         buffer = self._reserve(count + spare)
         self._read_into(buffer, 0, start, count)
         return buffer[: count + spare]
@@ -574,7 +574,7 @@ class SegmentReader:
 
 
 def _open_pair(index_path: Path, segment_path: Path) -> tuple[int, int]:
-    """Descriptors of the index and the segment file; FileNotFoundError if one of them is not there."""
+    """Descriptors of the index and the segment file. Raises FileNotFoundError if one of them is missing."""
     index_fd = os.open(index_path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return index_fd, os.open(segment_path, os.O_RDONLY | os.O_CLOEXEC)
@@ -584,7 +584,7 @@ def _open_pair(index_path: Path, segment_path: Path) -> tuple[int, int]:
 
 
 def memory_of(array: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
-    """The array whose memory another one is a view of; None for bytes of a mapped segment, which hold no memory."""
+    """The array that owns the memory of a view; None for a mapped segment, which needs no memory of the process."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     source = array.base.obj if isinstance(array.base, memoryview) else array.base

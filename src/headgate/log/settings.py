@@ -1,4 +1,4 @@
-"""`stream.json`: what a stream folder of ours says about itself beside the log's own files."""
+"""`stream.json`: the settings in one of our stream folders, beside the files of the log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _REMEDY = (
 
 
 class StreamArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a stream is created with.
+    """The arguments with which a stream is created.
 
     `filter_size_bytes` of Bloom filters, 16 … 255. A segment is closed when it has `max_segment_size_bytes` or
     `max_segment_chunks`. Retention keeps `max_length_bytes` and messages younger than `max_age_ms`; None keeps all.
@@ -43,7 +43,7 @@ class StreamArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_age_ms: int | None = None
 
     def check(self) -> None:
-        """Raise ConfigError that names the first argument out of its range."""
+        """Check all arguments. Raises ConfigError that names the first argument out of its range."""
         check_filter_size(self.filter_size_bytes, option="filter_size_bytes")
         if not 1 <= self.max_segment_size_bytes <= _LARGEST_SEGMENT_BYTES:
             raise ConfigError(
@@ -64,14 +64,14 @@ class DeclaredRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of `stream.json`, beside its checksum.
+    """The content of `stream.json`, without its checksum.
 
-    `identity` says which stream this is: another one of the same name has another. It is made at random, or the name
-    of the folder that was adopted, whose digits RabbitMQ makes anew for each stream. `filter_source` is the field that
-    filter values come from now, None for no declaration; `declared` the offset ranges written under a declaration, the
-    last one possibly ahead of what is written. `sequences` keeps, per query that commits to this stream, the last
-    publisher sequence. `declaration` are the arguments that a client declared the stream with, by their AMQP names
-    without `x-`; None for a stream that was made otherwise.
+    `identity` identifies the stream: another stream of the same name has another one. It is random, or the name
+    of the adopted folder, whose digits RabbitMQ makes for each stream. `filter_source` is the field that
+    filter values come from now, None for no declaration; `declared` are the offset ranges written under a declaration;
+    the last one may extend beyond the written offsets. `sequences` has the last publisher sequence per query that
+    commits to this stream. `declaration` are the arguments with which a client declared the stream, by their AMQP names
+    without `x-`; None for a stream that was created otherwise.
     """
 
     name: str
@@ -87,7 +87,7 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def declared_mask(
         self, field: str, chunk_ids: NDArray[np.int64], next_chunk_ids: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """`(chunks,)`: chunks that our writer wrote whole while `field` was declared; outside, do not derive."""
+        """`(chunks,)`: chunks written completely while `field` was declared; only there may values be derived."""
         mask = np.zeros(len(chunk_ids), dtype=np.bool_)
         for declared in self.declared:
             if declared.field == field:
@@ -96,9 +96,9 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load_settings(folder: Path) -> StreamSettings | None:
-    """The settings of a stream folder, None for a foreign one. Raises LogError for a file that is wrong.
+    """The settings of a stream folder, None for a foreign one. Raises LogError for a wrong file.
 
-    Wrong is also one whose checksum does not fit: a limit or a declared range that nobody set would lose messages.
+    A wrong checksum is an error, too: a limit or a declared range that nobody set would lose messages.
     """
     path = f"{folder}/{SETTINGS_NAME}"
     try:
@@ -131,13 +131,13 @@ def load_settings(folder: Path) -> StreamSettings | None:
 
 
 def check_identity(folder: Path, identity: str, *, name: str) -> None:
-    """Raise StreamNotFoundError where that stream was deleted, StreamReplacedError where another one is in its place.
+    """Raise StreamNotFoundError if that stream was deleted, StreamReplacedError if another one has its name.
 
     `name` is for the error. Cost: reading `stream.json`, some 20 µs.
     """
     settings = load_settings(folder)
     if settings is None:
-        # A foreign folder, or one that was adopted and lost its settings, is called after its identity.
+        # The name of a foreign folder, or of an adopted one without settings, is its identity.
         if not (folder.is_dir() and folder.resolve().name == identity):
             raise StreamNotFoundError(f"stream {name!r} with the identity {identity} was deleted", path=folder)
     elif settings.identity != identity:
@@ -149,12 +149,12 @@ def check_identity(folder: Path, identity: str, *, name: str) -> None:
 
 
 def save_settings(folder: Path, settings: StreamSettings, *, flushed: bool = True) -> None:
-    """Replace the settings of a stream folder, all or nothing; after a power loss, too, if they are `flushed`."""
+    """Replace the settings of a stream folder by rename; if `flushed`, they also survive a power loss."""
     fields = msgspec.to_builtins(settings)
     encoded = msgspec.json.format(msgspec.json.encode(fields | {_CHECKSUM: _checksum(fields)}), indent=1)
     replace_file(folder / SETTINGS_NAME, encoded + b"\n", flushed=flushed)
 
 
 def _checksum(fields: dict[str, Any]) -> int:
-    """CRC-32 of the fields as JSON without spaces, keys in order: how the file is laid out does not count."""
+    """CRC-32 of the fields as JSON without spaces, with sorted keys: the layout of the file does not matter."""
     return zlib.crc32(msgspec.json.encode(fields, order="sorted"))

@@ -1,4 +1,4 @@
-"""Sidecar of a segment, `<segment>.match`: results of filters, calculated ahead. All integers are big endian.
+"""Sidecar of a segment, `<segment>.match`: precomputed results of filters. All integers are big endian.
 
     Head, 16 bytes
     +------+------+------+------+
@@ -14,9 +14,9 @@
                                        1 << p % 8 of byte p // 8
     arrays      b bytes per offset     layout `bloom`: the message's bit array (rocketmq_filters, section 8.3)
 
-Chunks are those of the segment from its first on, offsets count from the segment's first chunk id. The file says what
-was computed, over which bytes; whether that is still true is for the reader to find out: he compares headers, which
-hold the CRC of the data. This module knows bytes and names; what a filter is, it does not.
+Chunks are those of the segment from its first on, offsets count from the segment's first chunk id. The file says which
+results were computed over which bytes. A reader checks that they are still valid: it compares headers, which
+hold the CRC of the data. This module knows bytes and names, but not filters.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from headgate.log.segment import Segment
 SIDECAR_FORMAT = 2
 MAGIC = b"HGMX"
 PIECE_BYTES = 1 << 16
-"""So many bytes of an area share a checksum: the unit in which it is read."""
+"""Bytes of an area that share a checksum: the unit of reading."""
 
 ENTRY_DTYPE = np.dtype([("position", ">u4"), ("crc", ">u4")])
-"""Where the message of an offset lies, and what it was when it was decided."""
+"""Position of the message of an offset, and its checksum when it was decided."""
 
 HEADER_BYTES_DTYPE = np.dtype(f"V{CHUNK_HEADER_BYTES}")
-"""A chunk header as bytes that are compared, never looked into."""
+"""A chunk header as bytes, which are only compared."""
 
 _HEAD = struct.Struct(">4sIII")
 _MOST_DIRECTORY_BYTES = 1 << 26
@@ -131,13 +131,13 @@ def sidecar_path(segment_path: Path) -> Path:
 def write_sidecar(segment: Segment, content: SidecarContent) -> int:
     """Write the sidecar of a segment by rename; gives its size in bytes.
 
-    A segment that retention deleted meanwhile keeps none. Raises StorageFullError, StreamReadOnlyError or LogError;
-    then the old one stays.
+    If retention deleted the segment meanwhile, the sidecar is removed. Raises StorageFullError, StreamReadOnlyError or
+    LogError; then the old sidecar stays.
     """
     encoded = encode_sidecar(content)
     path = sidecar_path(segment.segment_path)
     replace_file(path, encoded)
-    # Retention deletes the index first and the sidecar last: one of both sees what the other did.
+    # Retention deletes the index first and the sidecar last, so one of the two always notices the other.
     if not segment.index_path.exists():
         path.unlink(missing_ok=True)
     return len(encoded)
@@ -179,7 +179,7 @@ def encode_sidecar(content: SidecarContent) -> bytes:
 
 
 class _Areas:
-    """Areas one behind the other; positions count from the end of the directory."""
+    """Areas one after the other; positions count from the end of the directory."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
@@ -194,9 +194,9 @@ class _Areas:
 
 
 class Sidecar:
-    """An open sidecar. Every piece is checked when it is read: CorruptSidecarError, never wrong bytes.
+    """An open sidecar. Every piece is checked when it is read: reads raise CorruptSidecarError for damaged bytes.
 
-    As the file is only ever replaced by rename, an open one stays what it was.
+    The file is only replaced by rename, so an open one never changes.
     """
 
     def __init__(self, path: Path, descriptor: int, directory: Directory, areas_at: int) -> None:
@@ -207,7 +207,7 @@ class Sidecar:
 
     @staticmethod
     def open(segment: Segment) -> Sidecar | None:
-        """The sidecar of a segment, None if it has none; CorruptSidecarError if the file is none."""
+        """The sidecar of a segment, None without one. Raises CorruptSidecarError for a damaged file."""
         path = sidecar_path(segment.segment_path)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -238,7 +238,7 @@ class Sidecar:
         self.close()
 
     def close(self) -> None:
-        """Give the file back; again is harmless."""
+        """Close the file; again is harmless."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -250,7 +250,7 @@ class Sidecar:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """Device and inode: another file under the same name has another, as long as this one is open."""
+        """Device and inode: while this file is open, another file under the same name has another identity."""
         found = os.fstat(self._descriptor)
         return found.st_dev, found.st_ino
 
@@ -283,7 +283,7 @@ class Sidecar:
         return bits.view(np.bool_)
 
     def arrays(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """The bit arrays of the offsets `start … stop`: `(offsets, bytes)`. CorruptSidecarError if there are none."""
+        """The bit arrays of the offsets `start … stop`: `(offsets, bytes)`. Raises CorruptSidecarError without them."""
         area, width = self.directory.arrays, self.directory.array_bytes
         if area is None:
             raise CorruptSidecarError("no bit arrays in it", path=self.path)

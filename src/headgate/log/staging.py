@@ -1,10 +1,10 @@
-"""Staged chunks: whole chunks that wait in files of their own until a commit appends them to their stream.
+"""Staged chunks: whole chunks that wait in separate files until a commit appends them to their stream.
 
     <root>/.headgate/staging/<query>/<name>-<random>.chunks
 
-Tasks write them at the same time, without a lock; each attempt has files of its own. Chunk id, timestamp, epoch and
-publisher sequence are zero until the commit (`commit.py`) knows the place in the stream. Many outputs of a task share
-files: making and removing one for each costs some file systems more than what is in them.
+Tasks write them at the same time, without a lock; each attempt has separate files. Chunk id, timestamp, epoch and
+publisher sequence are zero until the commit (`commit.py`) knows the position in the stream. Many outputs of a task
+share files: on some file systems creating and removing a file for each costs more than writing its content.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES, Compressio
 from headgate.log.tracking import MAX_REFERENCE_BYTES
 
 PRIVATE_FOLDER = ".headgate"
-"""Folder of a root that holds what is no stream: staging, commits."""
+"""Folder of a root for everything that is not a stream: staging, commits."""
 
 _STAGING = "staging"
 
@@ -47,7 +47,7 @@ _NAME_CHARACTERS = 200
 
 
 def folder_name(identifier: str) -> str:
-    """A query id or a label as one name of the file system; ConfigError if it is empty or too long for that."""
+    """A query id or a label as a file name. Raises ConfigError if it is empty or too long."""
     name = quote(identifier, safe="").replace(".", "%2E")
     if not name or len(name) > _NAME_CHARACTERS or len(identifier.encode()) > MAX_REFERENCE_BYTES:
         raise ConfigError(
@@ -58,16 +58,16 @@ def folder_name(identifier: str) -> str:
 
 
 def staging_folder(root: Path, query: str | None = None) -> Path:
-    """Where staged chunks lie: those of one query, or the folder of all queries."""
+    """The folder of the staged chunks of one query, or of all queries."""
     folder = root / PRIVATE_FOLDER / _STAGING
     return folder if query is None else folder / folder_name(query)
 
 
 class StagedChunks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a task staged for one stream; small, picklable, and JSON in a manifest. `path` counts from the root.
+    """The staged chunks of a task for one stream; small, picklable, and JSON in a manifest.
 
-    `pieces` are the places of whole chunks in a file that is shared, position and bytes, in order; without any the
-    whole file is meant.
+    `path` is relative to the root. `pieces` are the positions and sizes of whole chunks in a shared file, in order;
+    without pieces the whole file is meant.
     """
 
     path: str
@@ -77,7 +77,7 @@ class StagedChunks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     pieces: tuple[tuple[int, int], ...] = ()
 
     def file(self, root: Path) -> str:
-        """The file under a root; LogError if it is none that staging could have written."""
+        """The file under a root. Raises LogError for a path that staging cannot have written."""
         path = f"{root}/{self.path}"
         parts = self.path.split("/")
         if len(parts) != 4 or parts[:2] != [PRIVATE_FOLDER, _STAGING] or not {"", ".", ".."}.isdisjoint(parts):
@@ -85,7 +85,7 @@ class StagedChunks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         return path
 
     def check(self, root: Path) -> None:
-        """Raise LogError if the file is not there in full."""
+        """Raise LogError if the file is missing or incomplete."""
         path = self.file(root)
         try:
             self._check_size(os.stat(path).st_size, path)
@@ -94,7 +94,7 @@ class StagedChunks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     @contextlib.contextmanager
     def open(self, root: Path) -> Iterator[int]:
-        """A descriptor of the file, for reading; LogError if it is not there in full."""
+        """A descriptor of the file, for reading. Raises LogError if it is missing or incomplete."""
         path = self.file(root)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -107,7 +107,7 @@ class StagedChunks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             os.close(descriptor)
 
     def read(self, descriptor: int, target: Bytes, position: int) -> int:
-        """Read what was staged, from its byte `position` on, into `target`; gives the bytes read, fewer at the end."""
+        """Read staged bytes from `position` on into `target`; returns the number of bytes read, fewer at the end."""
         if not self.pieces:
             return os.preadv(descriptor, [target.data], position)
         done = 0
@@ -159,7 +159,7 @@ class StagingFile:
         self._file: WritableFile | None = None
 
     def write(self, data: Bytes) -> int:
-        """Append bytes; gives their position."""
+        """Append bytes; returns their position."""
         position = self.size_bytes
         try:
             if self._file is None:
@@ -200,9 +200,9 @@ class StagingFile:
 
 
 class StagedFile:
-    """Writes the chunks of one task for one stream, into a file of their own, or into `file` that others share.
+    """Writes the chunks of one task for one stream, into a separate file, or into the shared `file`.
 
-    `name` and errors as those of `StagingFile`; who gives `file` finishes it, behind all that share it.
+    `name` and errors as in `StagingFile`. The caller that gives `file` finishes it, after all that share it.
     """
 
     __slots__ = ("_builder", "_chunks", "_file", "_is_own", "_messages", "_pieces", "limits")
@@ -235,7 +235,7 @@ class StagedFile:
         self._builder.add(data, starts, lengths, filter_values)
 
     def cut(self) -> None:
-        """Make a chunk of the messages that wait for more, if any do."""
+        """Make a chunk of the pending messages, if any."""
         self._builder.finish()
 
     def add_chunks(self, built: BuiltChunks) -> None:
@@ -255,9 +255,7 @@ class StagedFile:
         self._messages += messages
 
     def finish(self, *, durable: bool) -> StagedChunks | None:
-        """Write the last chunk, and close a file of its own; None if there was no message. `durable`: flush that to the
-        device.
-        """
+        """Write the last chunk, and close a separate file; None without messages. `durable`: flush it to the device."""
         self._builder.finish()
         if self._is_own:
             self._file.finish(durable=durable)
@@ -268,12 +266,12 @@ class StagedFile:
         return StagedChunks(self._file.name, self._chunks, self._messages, size_bytes, pieces)
 
     def discard(self) -> None:
-        """Remove the file, and with it what others have in it; for a task that failed."""
+        """Remove the file, with all chunks that share it; for a failed task."""
         self._file.discard()
 
 
 _ENOUGH_BYTES = 128 << 10
-"""A share of a batch that is worth chunks of its own: waiting for more would cost two copies of its messages."""
+"""From this size on, a part of a batch becomes chunks at once: waiting would cost two copies of its messages."""
 
 _BUILT_BYTES = 4 << 20
 """Chunks built with one call: many enough for what a call costs, few enough to stay near the processor."""

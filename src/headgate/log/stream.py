@@ -47,8 +47,8 @@ _IDENTITY_BYTES = 16
 class Attachment:
     """Where a reader begins: at `row` of the chunk table of `segment`, with the message at `offset`.
 
-    `row` is one behind the last row when there is nothing to read yet. `chunk_id` is that row's chunk, or the next
-    chunk to come; `offset` lies in the chunk or behind it, messages below it are passed over.
+    `row` is one after the last row if there is nothing to read yet. `chunk_id` is that row's chunk, or the next
+    chunk to come; `offset` is in the chunk or after it, and messages below it are skipped.
     """
 
     segment: Segment
@@ -61,7 +61,7 @@ class Attachment:
 class Stream:
     """One stream folder, for reading; `settings` is None for a foreign one, as RabbitMQ wrote it. Picklable.
 
-    Holds no open file: every question looks at the folder as it is then. Writing goes through `Writer`.
+    Holds no open file: every call reads the folder as it is then. Writing goes through `Writer`.
     """
 
     path: Path
@@ -69,7 +69,7 @@ class Stream:
 
     @staticmethod
     def open(path: str | Path) -> Stream:
-        """The stream in a folder; StreamNotFoundError where there is none, LogError for a wrong `stream.json`."""
+        """The stream in a folder. Raises StreamNotFoundError without a stream, LogError for a wrong `stream.json`."""
         folder = Path(path)
         settings = load_settings(folder)
         if settings is None and not _first_chunk_ids(folder):
@@ -90,15 +90,15 @@ class Stream:
         wait: Wait = no_wait,
         open_file: OpenFile = DiskFile,
     ) -> Stream:
-        """Make a new, empty stream; `filter_source` declares the field that its filter values come from.
+        """Create a new, empty stream; `filter_source` declares the field that its filter values come from.
 
-        `identity` is what tells it from others of its name, before and after; None makes one at random.
+        `identity` distinguishes it from other streams of its name, before and after; None makes a random one.
 
-        `declaration` are the arguments as a client gave them, kept as they are. Not `flushed` a power loss may take the
-        stream, or leave it with empty settings, which is an error to whoever opens it.
+        `declaration` are the arguments of a client, kept unchanged. If not `flushed`, a power loss may remove the
+        stream, or leave it with empty settings, and opening it then raises an error.
 
-        Raises ConfigError for a wrong argument, StreamExistsError, StreamLockedError where another process is making
-        it and `wait` gives up, and StorageFullError or StreamReadOnlyError where it cannot be made; then nothing of it
+        Raises ConfigError for a wrong argument, StreamExistsError, StreamLockedError if another process is creating
+        it and `wait` gives up, and StorageFullError or StreamReadOnlyError if it cannot be created; then nothing of it
         is left.
         """
         folder = Path(path)
@@ -215,7 +215,7 @@ class Stream:
         return self._segments(_listed_pairs(self.path))
 
     def segments_left(self) -> list[Segment]:
-        """The segments whose files are there, whatever is missing between them: for who looks at a damaged folder."""
+        """The existing segments, even if others between them are missing; for inspecting a damaged folder."""
         return self._segments(sorted(_first_chunk_ids(self.path)))
 
     def _segments(self, ids: list[int]) -> list[Segment]:
@@ -237,9 +237,9 @@ class Stream:
         ]
 
     def segment_after(self, segment: Segment, next_offset: int) -> Segment | None:
-        """The segment that follows one whose last chunk ends at `next_offset`; None if that one is the newest still.
+        """The segment after one whose last chunk ends at `next_offset`; None if that one is still the newest.
 
-        Raises CorruptChunkError where the one that follows begins elsewhere, OffsetOutOfRangeError where retention
+        Raises CorruptChunkError if the next one begins at another offset, OffsetOutOfRangeError if retention
         deleted it.
         """
         segments = self.segments()

@@ -1,4 +1,4 @@
-"""The two ends of a stream in a few small reads, for whoever watches a stream that another process writes."""
+"""The two ends of a stream in a few small reads, for watching a stream that another process writes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class StreamTail:
 def read_tail(stream: Stream) -> StreamTail:
     """The ends of a stream as its files are now: two small reads per look, whatever the length of the index.
 
-    Raises StreamNotFoundError where no pair of files is left, CorruptChunkError for a last chunk that is none.
+    Raises StreamNotFoundError if no pair of files is left, CorruptChunkError for an invalid last chunk.
     """
     for _ in range(_ATTEMPTS):
         segments = stream.segments()

@@ -1,7 +1,7 @@
-"""Bookkeeping inside a stream: publisher sequences and stored offsets (osiris_log.md sections 3 and 6).
+"""Tracking data inside a stream: publisher sequences and stored offsets (osiris_log.md sections 3 and 6).
 
-Records ride in the trailers of user chunks, in delta chunks, and whole in the snapshot that begins a segment; so the
-state of a stream is that of its last segment with chunks.
+Records are in the trailers of user chunks and in delta chunks; the snapshot that begins a segment has all of them. So
+the last segment with chunks has the state of a stream.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ MAX_REFERENCE_BYTES = 255
 _HEADER_ROWS = 8192
 _WINDOW_BYTES = 1 << 20
 _FEW_ROWS = 16
-"""So few chunks are sooner looked at one by one than as columns."""
+"""Up to this many chunks, reading them one by one is faster than as columns."""
 
 _DENSE_ROWS = 64
-"""So many trailers within a window are read together with what lies between them."""
+"""From this many trailers in a window on, the window is read as a whole."""
 
 _U64 = struct.Struct(">Q")
 _TWO_U64 = struct.Struct(">QQ")
@@ -79,7 +79,7 @@ def encode_offsets(offsets: Mapping[bytes, int]) -> bytes:
 
 
 def decode_records(data: bytes, *, in_snapshot: bool, path: str | Path, position: int) -> Iterator[TrackingRecord]:
-    """The records in `data`, which lies at `position` of `path`; CorruptChunkError for bytes that are none."""
+    """The records in `data`, which is at `position` of `path`. Raises CorruptChunkError for invalid bytes."""
     for start, value_at, stop in _spans(data, in_snapshot=in_snapshot, path=path, position=position):
         kind = TrackingKind(data[start])
         reference = bytes(data[start + 2 : value_at])
@@ -107,7 +107,7 @@ def _spans(data: bytes, *, in_snapshot: bool, path: str | Path, position: int) -
 
 
 def check_reference(reference: bytes, *, what: str) -> bytes:
-    """`reference`, or ConfigError if it does not fit a record."""
+    """Return `reference`. Raises ConfigError if it does not fit a record."""
     if not 1 <= len(reference) <= MAX_REFERENCE_BYTES:
         raise ConfigError(f"{what} has {len(reference)} bytes; expected 1 to {MAX_REFERENCE_BYTES}")
     return reference
@@ -115,7 +115,7 @@ def check_reference(reference: bytes, *, what: str) -> bytes:
 
 @dataclass(slots=True)
 class TrackingState:
-    """What a stream remembers: per publisher reference (chunk id, sequence), per consumer its offset, timestamps."""
+    """The tracking data of a stream: (chunk id, sequence) per publisher reference, offset per consumer, timestamps."""
 
     sequences: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     offsets: dict[bytes, int] = field(default_factory=dict)
@@ -168,7 +168,7 @@ def read_tracking(stream: Stream) -> TrackingState:
 
 
 def tracking_of_segment(reader: SegmentReader) -> TrackingState:
-    """`read_tracking` where the last segment with chunks is known, and open."""
+    """`read_tracking` if the last segment with chunks is known and open. Raises CorruptChunkError for damage."""
     state = TrackingState()
     newest: _Newest = {}
     path = reader.segment.segment_path
@@ -231,7 +231,7 @@ def _trailers(reader: SegmentReader, begins: list[int], ends: list[int]) -> Iter
 
 
 def _settle(state: TrackingState, newest: _Newest) -> None:
-    """Take in what is newest of each reference; what was before it has no effect."""
+    """Apply the newest record of each reference; older ones have no effect."""
     for head, (chunk_id, value) in newest.items():
         state.apply(TrackingRecord(TrackingKind(head[0]), head[2:], _U64.unpack(value)[0]), chunk_id=chunk_id)
     newest.clear()

@@ -1,7 +1,7 @@
 """Appending to a stream: the one writer at a time.
 
-Order of a write: the chunks' bytes into the segment in one go, then their index records in one go; with the record a
-chunk exists for readers, and `append` returns (the confirm) behind it. With `Durability.DISK` the segment is flushed
+Order of a write: the chunks' bytes into the segment in one write, then their index records in one write; with the
+record readers see a chunk, and then `append` returns (the confirm). With `Durability.DISK` the segment is flushed
 before the index is written, and the index before the confirm. A write that fails halfway is taken back as far as no
 reader can have seen it; the stream stays readable and, when there is room again, appendable.
 """
@@ -87,7 +87,7 @@ class Writer:
     ) -> None:
         self._lock = lock
         self._folder = stream.path
-        # Only now: whoever held the lock before may have changed them.
+        # Loaded only now, because the previous holder of the lock may have changed them.
         self._settings = _own_settings(stream.path)
         stream.check_is_there()
         tail = recover(self._folder)
@@ -136,7 +136,7 @@ class Writer:
         wait: Wait,
         open_file: OpenFile,
     ) -> None:
-        """Do what `open` does before it returns, and no more: the part of a commit that belongs to this stream.
+        """Only finish pending batches, as `open` does: the part of a commit that belongs to this stream.
 
         See `finish_pending`, for `commits` and `name`, too; errors as in `open`.
         """
@@ -166,7 +166,7 @@ class Writer:
         self.close()
 
     def close(self) -> None:
-        """Give files and lock back; again is harmless. Stored offsets that no chunk carries yet are not kept."""
+        """Close files and release the lock; again is harmless. Stored offsets that no chunk holds yet are lost."""
         if self._pair.is_open:
             # What is left ahead of the declaration is trimmed by the next writer if it cannot be now.
             with contextlib.suppress(LogError):
@@ -198,12 +198,12 @@ class Writer:
 
     @property
     def is_broken(self) -> bool:
-        """Whether a write failed and could not be taken back: only a new writer, with its recovery, may go on."""
+        """Whether a write failed and could not be taken back: only a new writer, with its recovery, may continue."""
         return self._pair.is_broken
 
     @property
     def pending_offsets(self) -> dict[bytes, int]:
-        """Stored offsets that no chunk carries yet, by the names of their consumers."""
+        """Stored offsets that no chunk holds yet, by the names of their consumers."""
         return dict(self._pending_offsets)
 
     def last_sequence(self, reference: str | bytes) -> int | None:
@@ -233,11 +233,11 @@ class Writer:
 
         Grouped into chunks of at most 4096 entries or 1 MiB. `now_ms` becomes the chunks' time. A `publisher` gives one
         rising sequence per message: those not above its last one are duplicates and left out. `filter_source` is the
-        field that the filter values were filled from; only if it is the declared one does the declaration cover them.
-        Sub-batches that are given say no filter values: no declaration covers a call with one. `compression` other than
-        NONE packs the messages of each chunk into a sub-batch, with their filter values in the chunk's Bloom filter.
-        Raises ConfigError, StorageFullError, StreamReadOnlyError, LogError; chunks of this call that were written by
-        then are in the stream without having been confirmed.
+        field that the filter values were filled from; the declaration covers them only if it is the declared one.
+        Sub-batches that are given show no filter values: no declaration covers a call with one. `compression` other
+        than NONE packs the messages of each chunk into a sub-batch, with their filter values in the chunk's Bloom
+        filter. Raises ConfigError, StorageFullError, StreamReadOnlyError, LogError; chunks of this call that were
+        written by then are in the stream without having been confirmed.
         """
         rows = range(len(messages))
         if any(isinstance(message, SubBatch) for message in messages):
@@ -349,7 +349,7 @@ class Writer:
     def _append_one(
         self, data: NDArray[np.uint8], position: int, *, now_ms: int, filter_source: str | None
     ) -> Appended:
-        """`append_chunks` of a single chunk, in a fifth of the time: what a message that comes alone waits for."""
+        """`append_chunks` of a single chunk, in a fifth of the time, for a message that comes alone."""
         view = data.data
         if not 0 <= position <= len(view) - f.CHUNK_HEADER_BYTES:
             raise CorruptChunkError("a chunk to append lies outside its buffer", path=self._folder)
@@ -385,7 +385,7 @@ class Writer:
         self._pair.put(chunk, record, accept)
 
     def store_offset(self, reference: str | bytes, offset: int) -> None:
-        """Keep a consumer's offset: it rides in the next chunk of `append`, or call `flush_offsets`."""
+        """Keep a consumer's offset for the next chunk of `append`, or until `flush_offsets`. Raises ConfigError."""
         name = check_reference(_as_bytes(reference), what="consumer reference")
         if not 0 <= offset < 2**64:
             raise ConfigError(f"stored offset {offset}; expected 0 to 2^64 - 1")
@@ -393,7 +393,7 @@ class Writer:
         self._pending_offsets[name] = offset
 
     def flush_offsets(self, *, now_ms: int) -> None:
-        """Write stored offsets that no chunk carries yet into a tracking chunk of their own; it takes one offset."""
+        """Write stored offsets that no chunk holds yet into a tracking chunk, which takes one offset."""
         self._check_usable()
         if self._pending_offsets:
             self._begin_segment(now_ms)
@@ -410,10 +410,10 @@ class Writer:
     def record_sequence(
         self, query: str, sequence: int, *, forgotten: Collection[str] = (), flushed: bool = True
     ) -> None:
-        """Keep the last sequence of a query in `stream.json`, where no limit of snapshots forgets it.
+        """Keep the last sequence of a query in `stream.json`, where no limit of snapshots drops it.
 
-        The queries `forgotten` are done for good and leave it. Not `flushed` it may be lost with the power, as chunks
-        may that were not flushed either; what was not lost of those still says the sequence in its trailers.
+        The finished queries `forgotten` are removed. If not `flushed`, a power loss may remove it, like unflushed
+        chunks; chunks that remain still hold the sequence in their trailers.
         """
         kept = {name: last for name, last in self._settings.sequences.items() if name not in forgotten}
         self._save(flushed=flushed, sequences={**kept, query: sequence})
@@ -435,7 +435,7 @@ class Writer:
             self._save(filter_source=filter_source)
 
     def apply_retention(self, *, now_ms: int) -> None:
-        """Drop what the stream's limits drop; call it once an hour where nothing is written."""
+        """Delete segments beyond the stream's limits; call it once an hour if nothing is written."""
         if self._tracking and not self._pair.num_chunks:
             # Until a snapshot is written, what is tracked stands in the segment before.
             return
@@ -493,7 +493,7 @@ class Writer:
         return sizes, num_records
 
     def _stop_of_run(self, positions: NDArray[np.int64], row: int) -> int:
-        """The first chunk behind `row` that must go to the next segment."""
+        """The first chunk after `row` that must go to the next segment."""
         arguments = self._settings.arguments
         room = arguments.max_segment_size_bytes - self._pair.segment_size
         by_size = int(np.searchsorted(positions, positions[row] + room, side="left"))
@@ -561,7 +561,7 @@ class Writer:
         next_ids = ids + headers.num_records
 
         def accept(count: int) -> None:
-            """The first `count` chunks are in the stream: move the end behind them, take their trailers over."""
+            """The first `count` chunks are in the stream: move the end after them and apply their trailers."""
             if not count:
                 return
             for row in np.flatnonzero(trailers[:count]).tolist():
@@ -586,13 +586,13 @@ class Writer:
             self._settings = settings
 
     def _cover(self, filter_source: str | None, stop: int) -> None:
-        """Before offsets up to `stop` are written: the declaration covers them, or does not, in `stream.json` first."""
+        """Before offsets up to `stop` are written, record in `stream.json` whether the declaration covers them."""
         if filter_source is not None or self._settings.declared:
             settings, next_offset = self._settings, self._next_offset
             self._save(declared=ranges_covering(settings, filter_source, next_offset=next_offset, stop=stop))
 
     def _trim_declaration(self) -> None:
-        """Let no declared range reach beyond what is written."""
+        """Cut declared ranges to the written offsets."""
         self._save(declared=trimmed(self._settings, self._next_offset))
 
 

@@ -46,7 +46,7 @@ WANTED = 3
 
 
 class Peer:
-    """A blocking connection with what it has not looked at yet."""
+    """A blocking connection with what it has not examined yet."""
 
     def __init__(self, host: str, port: int) -> None:
         self.socket = socket.create_connection((host, port))

@@ -1,4 +1,4 @@
-"""Reading with results calculated ahead: the case RocketMQ published for its own (bodies and properties of 1 KB each).
+"""Reading with results precomputed: the case RocketMQ published for its own (bodies and properties of 1 KB each).
 
 Five consumers want one fifth of the messages each, and every one reads the whole stream. Measured is the CPU time of
 their readers, with the match index in both layouts and without; the baseline evaluates. The messages of a chunk belong

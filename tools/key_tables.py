@@ -36,7 +36,7 @@ def plain_keys(table: type[msgspec.Struct]) -> Iterator[tuple[msgspec.structs.Fi
 
 
 def meanings(table: type[msgspec.Struct]) -> dict[str, str]:
-    """The texts behind the fields of a structure."""
+    """The texts after the fields of a structure."""
     (body,) = (
         node.body
         for node in ast.parse(inspect.getsource(sys.modules[table.__module__])).body

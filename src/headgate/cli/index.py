@@ -1,4 +1,4 @@
-"""`headgate index`: filters whose results are calculated ahead, so that readers need not evaluate them."""
+"""`headgate index`: filters whose results are precomputed, so that readers need not evaluate them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def configure(
 ) -> int:
     """Set how the index of a stream is made, all settings anew, also by RocketMQ's names. Without any: show them.
 
-    What is indexed in another layout or size is calculated anew by the next build.
+    What is indexed in another layout or size is calculated again by the next build.
     """
     import msgspec
 

@@ -79,7 +79,7 @@ class _Target(Protocol):
         """Publish messages; gives how many of them were there already."""
 
     def next_offset(self) -> int:
-        """The offset behind everything published."""
+        """The offset after everything published."""
 
 
 _Numbered = tuple[int, bytes, bytes | None]

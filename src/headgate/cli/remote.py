@@ -297,7 +297,7 @@ def open_cursor(
             raise ConfigError(f"--until: found {end}, expected an offset, because --follow waits for what is not there")
     options = SubscriptionOptions(
         stream,
-        # A read that ends has to begin at an offset: behind the last message nothing would ever come.
+        # A read that ends has to begin at an offset: after the last message nothing would ever come.
         start if begin is None else OffsetSpecification.offset(begin),
         stop=stop,
         stop_is_written=not follow,

@@ -48,7 +48,7 @@ def dump(
     as_json: AsJson = False,
     place: Place = DEFAULT_PLACE,
 ) -> int:
-    """Show every chunk header as it lies on disk, with the fill of its Bloom filter and the state of its checksum.
+    """Show every chunk header as it is on disk, with the fill of its Bloom filter and the state of its checksum.
 
     Works on any folder. Of a server's stream: the header of every chunk that it delivers, which are those with
     messages; where they lie and their Bloom filters are not known then. Damage is shown in place; exit status 1 if

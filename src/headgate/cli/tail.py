@@ -175,7 +175,7 @@ def _open_folder(
 
 
 def _stop_offset(stream: Stream, end: OffsetSpecification | None, *, now: int, follow: bool) -> int | None:
-    """The offset behind the last one wanted; None without end, when more is waited for."""
+    """The offset after the last one wanted; None without end, when more is waited for."""
     from headgate.log import OffsetKind
 
     if end is None:

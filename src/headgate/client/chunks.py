@@ -29,7 +29,7 @@ Chunk = bytes | bytearray | memoryview
 class ChunkReader:
     """The messages of the chunks of one subscription that lie in a range of offsets and pass a filter, in order.
 
-    `position` is the offset behind the last chunk that was read: a subscription from there on goes on without loss.
+    `position` is the offset after the last chunk that was read: a subscription from there on goes on without loss.
     """
 
     def __init__(self, place: str, request: ScanRequest, within: OffsetRange) -> None:
@@ -54,7 +54,8 @@ class ChunkReader:
     def read(self, chunks: Sequence[Chunk]) -> Iterator[ScanBatch]:
         """The messages of delivered chunks; a batch is valid until the next `read`.
 
-        Raises CorruptChunkError where a checksum or the entries do not fit, RemoteProtocolError for what is no chunk.
+        Raises CorruptChunkError where a checksum or the entries do not fit, RemoteProtocolError for what is not a
+        chunk.
         """
         if not chunks:
             return

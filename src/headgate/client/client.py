@@ -276,7 +276,7 @@ class Client:
     ) -> Consumer:
         """A consumer of a stream, from `start` on: `first`, `last`, `next`, an offset, an interval, a time.
 
-        Without `start` it goes on behind the bookmark of its `name` if there is one, else with `next`. `filter_values`
+        Without `start` it continues after the bookmark of its `name` if there is one, else with `next`. `filter_values`
         and `match_unfiltered` skip chunks (stage 1), `filter` in its `dialect` leaves messages out on the server (stage
         2), `post_filter` here (stage 3). A filter that the server would not apply is an UnsupportedError, a wrong one a
         FilterError: none is ever dropped. With `single_active` only one consumer of the same `name` gets messages at a

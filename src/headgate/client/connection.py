@@ -39,7 +39,7 @@ _HANDSHAKE_CODES = {
 
 
 class Connection:
-    """Speaks to one server. Everything that waits ends with an error after `timeout_s` without a word.
+    """Speaks to one server. Everything that waits ends with an error after `timeout_s` without an answer.
 
     ConnectionLostError where the server is not there, is gone, or says nothing; then the connection is of no use any
     more. Errors of the handshake: AuthenticationError, AccessRefusedError.
@@ -175,7 +175,7 @@ class Connection:
         )
 
     def events(self, timeout_s: float | None) -> list[Event]:
-        """What the server said unasked since the last call; waits for it if that is nothing. Empty when time is up.
+        """What the server sent unasked since the last call; waits for it if that is nothing. Empty when time is up.
 
         `timeout_s` None: wait for ever. Heartbeats are sent while it waits, and expected.
         """
@@ -244,7 +244,7 @@ class Connection:
         return self.is_open
 
     def forsake(self) -> None:
-        """Close the socket without a word: the connection is that of another process, which shares it by a fork."""
+        """Close the socket silently: the connection is that of another process, which shares it by a fork."""
         self._broken = ConnectionLostError("the connection belongs to another process", server=self.server)
         self._socket.close()
 

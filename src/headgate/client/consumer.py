@@ -15,12 +15,12 @@ class Consumer:
 
     Not for several threads. Messages that a filter leaves out never come: the server skips chunks by filter values
     (stage 1) and evaluates the expression (stage 2), `post_filter` decides here (stage 3). A message that is no AMQP
-    1.0 message raises MessageError; the next call goes on behind it.
+    1.0 message raises MessageError; the next call continues after it.
     """
 
     def __init__(self, subscription: Subscription, *, post_filter: Callable[[Message], bool] | None) -> None:
         self.next_offset: int | None = None
-        """The offset behind the last message that was handed out or left out here; None before the first."""
+        """The offset after the last message that was handed out or left out here; None before the first."""
         self.messages_left_out = 0
         """Messages for which `post_filter` was false."""
         self._subscription = subscription
@@ -77,7 +77,7 @@ class Consumer:
     def store_offset(self, offset: int | None = None) -> None:
         """Keep a bookmark under the consumer's name, by default the last message handed out.
 
-        A consumer of that name that is told no start goes on behind it.
+        A consumer of that name that is told no start continues after it.
         """
         if offset is None:
             if self.next_offset is None:

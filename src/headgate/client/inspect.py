@@ -45,7 +45,7 @@ def extent(client: Client, stream: str) -> OffsetRange:
 def delivered_chunks(
     client: Client, stream: str, within: OffsetRange, *, check_crc: bool
 ) -> Generator[DeliveredChunk | Damage, None, None]:
-    """Every chunk with messages that begins in a range of offsets; a Damage for what is no chunk.
+    """Every chunk with messages that begins in a range of offsets; a Damage for what is not a chunk.
 
     Where the server does not deliver what it has, a Damage says so and is the last one. Raises BrokerError,
     ConnectionLostError where the server is gone.

@@ -1,8 +1,8 @@
 """Connections that outlive the client that made them: a program that asks again needs no new login.
 
 A connection is kept per process and address: place, user, password, virtual host, TLS files. Only one that is open and
-has neither publisher nor subscription is given back; taken again, it is looked at first, so one of a server that was
-restarted is made anew. At most `MOST_KEPT` wait, each for `IDLE_S`, which is before the server misses heartbeats.
+has neither publisher nor subscription is given back; taken again, it is examined first, so one of a server that was
+restarted is made again. At most `MOST_KEPT` wait, each for `IDLE_S`, which is before the server misses heartbeats.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class KeptConnections:
             connection.close()
 
     def after_fork(self) -> None:
-        """In the child: the connections are the parent's, which goes on with them."""
+        """In the child: the connections are the parent's, which continues with them."""
         # A thread that is not here any more may have held the lock.
         self._lock, self._timer = threading.Lock(), None
         inherited, self._idle = self._idle, []

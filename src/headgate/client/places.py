@@ -31,7 +31,7 @@ def resolve_by_reading(client: Client, stream: str, place: OffsetSpecification) 
 
 
 def _chunk_at(client: Client, stream: str, place: OffsetSpecification) -> tuple[ScanBatch, int]:
-    """The messages of the first chunk from a place on, and the offset behind them."""
+    """The messages of the first chunk from a place on, and the offset after them."""
     subscription = client.subscription(SubscriptionOptions(stream, place, credit=1))
     try:
         batch = subscription.read(_PATIENCE_S)

@@ -27,7 +27,7 @@ DEFAULT_CREDIT = 10
 FILTER_PROPERTY = "x-headgate-sql"
 DIALECT_PROPERTY = "x-headgate-dialect"
 END_PROPERTY = "x-headgate-end"
-"""Asks for an empty chunk once everything before this offset was looked at.
+"""Asks for an empty chunk once everything before this offset was examined.
 
 Nothing else says so with a filter, and without one where the last chunk before it is none with messages.
 """
@@ -82,9 +82,9 @@ class SubscriptionOptions:
 class Subscription:
     """Reads a stream in batches. Not for several threads.
 
-    When the connection breaks it is made again, and reading goes on behind the last chunk; given up when one connection
-    after the other breaks before a chunk came. Memory: the chunks that credit allows, and as many that were taken from
-    them.
+    When the connection breaks it is made again, and reading continues after the last chunk; given up when one
+    connection after the other breaks before a chunk came. Memory: the chunks that credit allows, and as many that were
+    taken from them.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Subscription:
 
     @property
     def position(self) -> int | None:
-        """The offset behind everything that was read; None before the first chunk."""
+        """The offset after everything that was read; None before the first chunk."""
         return self._reader.position
 
     @property
@@ -149,7 +149,7 @@ class Subscription:
     def read_chunks(self, timeout_s: float | None = None) -> list[bytes] | None:
         """The next chunks as they were delivered, in place of `read`: nothing of them is checked, None means the same.
 
-        Some behind the stop may be among them.
+        Some after the stop may be among them.
         """
         chunks = self._next_chunks(None if timeout_s is None else time.monotonic() + timeout_s)
         if chunks is not None:
@@ -271,7 +271,7 @@ class Subscription:
 
     @property
     def _is_over(self) -> bool:
-        """Whether a chunk behind the stop, or the start itself, shows that nothing more is wanted."""
+        """Whether a chunk after the stop, or the start itself, shows that nothing more is wanted."""
         begin = self._start.value if self._start.kind is OffsetKind.OFFSET else 0
         reached = begin if self.position is None else self.position
         return self.options.stop is not None and reached >= self.options.stop
@@ -294,7 +294,7 @@ class Subscription:
         except ConnectionLostError as error:
             connection.close()
             if self._chunks:
-                # They are read first, so that the next connection begins behind them.
+                # They are read first, so that the next connection begins after them.
                 return
             self._losses.lost(error)
             self._connection = self._retry.run(self._open)
@@ -306,7 +306,7 @@ class Subscription:
 
         It handles one command after another, and each Credit by sending chunks until the credit or the stream is at
         its end (rabbit_stream_reader). So when all credit was given back before a question, and no chunk comes before
-        its answer, everything was looked at.
+        its answer, everything was examined.
         """
         options = self.options
         if options.stop is None or not options.stop_is_written or connection.is_headgate or self._question is not None:
@@ -346,7 +346,7 @@ class Subscription:
                 start = OffsetSpecification.offset(begin)
                 self._reader.begin_at(begin)
         else:
-            # The next active member begins behind the bookmark, so it reads these again.
+            # The next active member begins after the bookmark, so it reads these again.
             self._chunks.clear()
         connection.send(f.ConsumerUpdateReply(offset=start, correlation_id=update.correlation_id))
         if self.on_active is not None:

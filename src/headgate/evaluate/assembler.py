@@ -109,7 +109,7 @@ class Assembler:
             self.register(layout.NO_KEY, 0)
 
     def scratch(self, registers: int) -> int:
-        """Room for what an operation writes, in so many registers; its place in bytes."""
+        """Room for what an operation writes, in this many registers; its place in bytes."""
         place = self.register(layout.ABSENT, 0)
         for _ in range(registers - 1):
             self.register(layout.ABSENT, 0)

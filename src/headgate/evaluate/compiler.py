@@ -348,7 +348,8 @@ class Compiler(Assembler):
             entry = self.emit(layout.LIKE_AFFIXES, *outcome, register, *affixes, family=family)
         return self.value(subject, register, entry)
 
-    # -- values: code that puts a node's value into a register, then goes on at `then` ---------------------------------
+    # -- values: code that puts a node's value into a register, then continues at `then`
+    # ---------------------------------
 
     def register_for(self, node: t.Node) -> int:
         """The register that has, or is to take, the value of `node`."""

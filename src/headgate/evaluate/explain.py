@@ -52,9 +52,9 @@ class Clause:
 class Explanation:
     """What a filter says about one message, and why.
 
-    `clauses` is None for bytes that are no message. `reasons` are the conditions that keep the message from matching,
-    empty if it matches. `warnings` are traps: kinds that cannot be compared, names that only nearly fit, wanted filter
-    values that the expression does not imply.
+    `clauses` is None for bytes that are not a message. `reasons` are the conditions that keep the message from
+    matching, empty if it matches. `warnings` are traps: kinds that cannot be compared, names that only nearly fit,
+    wanted filter values that the expression does not imply.
     """
 
     verdict: Verdict

@@ -91,7 +91,7 @@ class Filter:
         parameters: Mapping[str, object] | None = None,
         limits: Limits | None = None,
     ) -> Filter:
-        """The filter that a text states; raises FilterError with place and reason, ConfigError for the dialect.
+        """The filter that a text states. Raises FilterError with place and reason, ConfigError for the dialect.
 
         `parameters` are the values of `@name` (servicebus), plain Python or `AmqpValue`; `limits` take the place of the
         dialect's limit of length.
@@ -134,7 +134,7 @@ class Filter:
 
     @classmethod
     def from_tags(cls, text: str | None) -> Filter:
-        """The filter of a RocketMQ tag expression, `TagA || TagB` or `*`; raises FilterError."""
+        """The filter of a RocketMQ tag expression, `TagA || TagB` or `*`. Raises FilterError."""
         expression = parse_tags(text)
         return cls(expression.tree(), expression.text, None)
 

@@ -1,4 +1,4 @@
-"""Which bytes are no AMQP message, by the rule of docs/design/message-validity.md."""
+"""Which bytes are not an AMQP message, by the rule of docs/design/message-validity.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.message.batch import EncodedMessages
 
 
 def malformed_rows(batch: EncodedMessages) -> NDArray[np.intp]:
-    """The rows of a batch that are no AMQP messages, ascending; some 10 ns for each message."""
+    """The rows of a batch that are not AMQP messages, ascending; some 10 ns for each message."""
     if not len(batch):
         return np.empty(0, dtype=np.intp)
     return np.flatnonzero(_of_any_message().verdicts(batch) == Verdict.ERROR)

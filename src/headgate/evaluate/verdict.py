@@ -10,7 +10,7 @@ __all__ = ["EvaluationFailed", "UNDECIDED", "Verdict"]
 
 
 class Verdict(enum.IntEnum):
-    """Three truth values, and ERROR: bytes that are no AMQP message, or what a language calls an error.
+    """Three truth values, and ERROR: bytes that are not an AMQP message, or what a language calls an error.
 
     Only TRUE delivers.
     """

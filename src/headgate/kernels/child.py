@@ -1,7 +1,7 @@
 """A process that compiles kernels for another: `python -m headgate.kernels.child MODULE…`.
 
-Writes the name of each module when its kernels are in the cache. It goes on when the process that started it has ended:
-the next one finds them. What another process is compiling it waits for.
+Writes the name of each module when its kernels are in the cache. It continues when the process that started it has
+ended: the next one finds them. What another process is compiling it waits for.
 """
 
 from __future__ import annotations

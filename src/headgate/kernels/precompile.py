@@ -96,7 +96,7 @@ def cache_entries() -> list[CacheEntry]:
 def compile_missing(modules: Iterable[str]) -> None:
     """Compile those of the modules that are not in the cache: tens of seconds of CPU where none is.
 
-    Children do it, at a low priority, and go on when this process ends: the next one finds what they compiled. What
+    Children do it, at a low priority, and continue when this process ends: the next one finds what they compiled. What
     they cannot compile stays missing. Raises OSError where no process can be started.
     """
     compiler = _compiler()

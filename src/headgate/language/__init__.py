@@ -28,7 +28,7 @@ DEFAULT_DIALECT = AMQP.name
 
 
 def parse(text: str, dialect: str = DEFAULT_DIALECT, *, limits: Limits | None = None) -> Node:
-    """The unbound tree of a filter text; raises FilterSyntaxError and FilterLimitError, with the span.
+    """The unbound tree of a filter text. Raises FilterSyntaxError and FilterLimitError, with the span.
 
     With `limits`, theirs is the length of the text that is allowed, whatever the dialect's.
     """
@@ -39,7 +39,7 @@ def parse(text: str, dialect: str = DEFAULT_DIALECT, *, limits: Limits | None = 
 
 
 def bind(tree: Node, dialect: str, text: str, *, parameters: Mapping[str, object] | None = None) -> Node:
-    """The bound tree of an unbound one, parsed from `text`; raises FilterTypeError and FilterSyntaxError.
+    """The bound tree of an unbound one, parsed from `text`. Raises FilterTypeError and FilterSyntaxError.
 
     `parameters` are the values of `@name`, plain Python values or `AmqpValue`, the `@` of the name left out or not.
     Raises ConfigError for parameters that a value cannot be, and for a dialect that has none.

@@ -131,11 +131,11 @@ class Dialect:
     """Pattern and escape (None without ESCAPE) → compiled pattern; raises `LikeRefused`."""
     rules: Rules
     reserved: frozenset[str] = frozenset()
-    """Words, in lower case, that are no names in any letter case."""
+    """Words, in lower case, that are not names in any letter case."""
     fold_keywords: Callable[[str], str] = str
     """Brings a word to the letter case of `keywords`, in languages that ignore it there."""
     references: tuple[TokenRule, ...] = ()
-    """Lexical rules that count directly behind a name or a reference, before all others; `[0]` and `['key']` there."""
+    """Lexical rules that count directly after a name or a reference, before all others; `[0]` and `['key']` there."""
     unclosed: Mapping[str, str] = field(default_factory=dict)
     """First character of a token that has an end → what to say when no rule matches there."""
     max_code_points: int | None = None
@@ -143,7 +143,7 @@ class Dialect:
     max_depth: int = 200
     """Nested operands and parentheses, and the height of the tree; beyond it a filter is refused."""
     max_parentheses: int = 200
-    """Parentheses that open directly one behind the other, which the parser takes without recursion."""
+    """Parentheses that open directly one after the other, which the parser takes without recursion."""
     ignores_trailing_input: bool = False
     names: Mapping[str, FieldReference] = field(default_factory=dict)
     """Names without a prefix that stand for a field of their own instead of a key of section None."""

@@ -1,4 +1,4 @@
-"""Text → tokens, one at a time: what stands behind an expression is looked at only where the language does."""
+"""Text → tokens, one at a time: what stands after an expression is examined only where the language does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Token:
 
 
 class Lexer:
-    """Reads tokens of `text` from left to right; raises FilterSyntaxError and FilterLimitError."""
+    """Reads tokens of `text` from left to right. Raises FilterSyntaxError and FilterLimitError."""
 
     def __init__(self, text: str, dialect: Dialect) -> None:
         self.text = text
@@ -54,7 +54,7 @@ class Lexer:
         return kind(reason, dialect=self.dialect.name, text=self.text, span=span)
 
     def next(self) -> Token:
-        """The next token; END, again and again, behind the last."""
+        """The next token; END, again and again, after the last."""
         while True:
             if self._position == len(self.text):
                 return Token(TokenKind.END, "", "", None, (self._position, self._position))

@@ -41,7 +41,7 @@ class Parser:
 
     @property
     def peek(self) -> Token:
-        """The next token; nothing behind what was consumed is looked at before somebody asks."""
+        """The next token; nothing after what was consumed is examined before somebody asks."""
         if self._next is None:
             self._next = self._lexer.next()
         return self._next
@@ -106,7 +106,7 @@ class Parser:
         return left
 
     def repeated(self, token: Token, limit: int) -> list[int]:
-        """Where `token`, consumed already, and its repetitions directly behind it begin: a chain without recursion."""
+        """Where `token`, consumed already, and its repetitions directly after it begin: a chain without recursion."""
         starts = [token.span[0]]
         while self.peek.symbol == token.symbol:
             starts.append(self.advance().span[0])

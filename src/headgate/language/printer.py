@@ -135,7 +135,7 @@ def constant_text(value: Value) -> str:
 
 
 def name_text(section: str | None, name: str) -> str:
-    """A name: in brackets where it is no regular identifier."""
+    """A name: in brackets where it is not a regular identifier."""
     prefix = "" if section is None else f"{section}."
     if _REGULAR.fullmatch(name) and (section is not None or name.lower() not in AMQP.reserved):
         return prefix + name
@@ -143,7 +143,7 @@ def name_text(section: str | None, name: str) -> str:
 
 
 def path_text(path: tuple[bytes | int, ...]) -> str:
-    """The references behind a name."""
+    """The references after a name."""
     steps = (str(step) if isinstance(step, int) else _quoted(step.decode(errors="replace")) for step in path)
     return "".join(f"[{step}]" for step in steps)
 

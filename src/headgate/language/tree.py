@@ -114,7 +114,7 @@ class Constant:
 class Name:
     """Unbound: a field as the text names it. `section` is the prefix before the dot, None without one.
 
-    `path` are the references behind it, into maps and lists (`FieldReference.path`).
+    `path` are the references after it, into maps and lists (`FieldReference.path`).
     """
 
     section: str | None
@@ -144,7 +144,7 @@ class Parameter:
 class PropertyOf:
     """`property(name)`: the application property that the string `name` names, without case, as `rules` see it.
 
-    Unknown if the name is unknown or the message has no such property; a name that is no string is an error. Binding
+    Unknown if the name is unknown or the message has no such property; a name that is not a string is an error. Binding
     makes a Field of it where the name is a constant string.
     """
 
@@ -180,7 +180,7 @@ class Now:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """Three-valued conjunction of two or more operands, left to right; an operand that is no boolean is unknown."""
+    """Three-valued conjunction of two or more operands, left to right; an operand that is not a boolean is unknown."""
 
     operands: tuple[Node, ...]
     span: Span = (0, 0)
@@ -188,7 +188,7 @@ class And:
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """Three-valued disjunction of two or more operands, left to right; an operand that is no boolean is unknown."""
+    """Three-valued disjunction of two or more operands, left to right; an operand that is not a boolean is unknown."""
 
     operands: tuple[Node, ...]
     span: Span = (0, 0)
@@ -196,7 +196,7 @@ class Or:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """Three-valued negation; an operand that is no boolean is unknown."""
+    """Three-valued negation; an operand that is not a boolean is unknown."""
 
     operand: Node
     span: Span = (0, 0)
@@ -252,7 +252,7 @@ class CompareSpecial:
 class In:
     """`subject [NOT] IN (members)`: unknown if the subject is, else whether a member equals it; unknown ones do not.
 
-    Under ROCKETMQ the members are strings, and a subject that is no string is unknown, too.
+    Under ROCKETMQ the members are strings, and a subject that is not a string is unknown, too.
     """
 
     subject: Node
@@ -323,7 +323,7 @@ class LikeText:
 class LikeValue:
     """`subject [NOT] LIKE pattern [ESCAPE escape]` with a pattern and an escape that are expressions.
 
-    Unknown if one of the operands is; else an operand that is no string, an escape that is not one character, and an
+    Unknown if one of the operands is; else an operand that is not a string, an escape that is not one character, and an
     escape at the end of the pattern are errors. Binding makes a Like of it where pattern and escape are constants.
     """
 

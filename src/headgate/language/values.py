@@ -28,7 +28,7 @@ def is_number(value: Value) -> bool:
 
 
 def arithmetic(operator: ArithmeticOperator, left: Value, right: Value) -> int | float | None:
-    """`left operator right`; unknown on anything that is no number, by zero, and on overflow of a double."""
+    """`left operator right`; unknown on anything that is not a number, by zero, and on overflow of a double."""
     if isinstance(left, _NO_NUMBERS) or isinstance(right, _NO_NUMBERS):
         return None
     exact = isinstance(left, int) and isinstance(right, int)
@@ -61,7 +61,7 @@ def _remainder(left: int, right: int) -> int | None:
 
 
 def signed(negative: bool, value: Value) -> int | float | None:
-    """Unary plus or minus; unknown on anything that is no number."""
+    """Unary plus or minus; unknown on anything that is not a number."""
     if isinstance(value, _NO_NUMBERS):
         return None
     return -value if negative else value

@@ -36,7 +36,7 @@ class WritableFile(Protocol):
         """Bytes in the file."""
 
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
-        """Write all of `data` at `position`; raises OSError, possibly after a part of it."""
+        """Write all of `data` at `position`. Raises OSError, possibly after a part of it."""
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes."""
@@ -45,7 +45,7 @@ class WritableFile(Protocol):
         """Flush data to the device."""
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
 
 
 OpenFile = Callable[[Path], WritableFile]
@@ -63,7 +63,7 @@ class DiskFile:
         return os.fstat(self._descriptor).st_size
 
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
-        """Write all of `data` at `position`; raises OSError, possibly after a part of it."""
+        """Write all of `data` at `position`. Raises OSError, possibly after a part of it."""
         rest = memoryview(data)
         while rest:
             written = os.pwrite(self._descriptor, rest, position)
@@ -81,7 +81,7 @@ class DiskFile:
         os.fdatasync(self._descriptor)
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         os.close(self._descriptor)
 
 

@@ -30,7 +30,7 @@ def no_wait(tries: int) -> bool:
 
 
 class StreamLock:
-    """The right to write a stream. The file is deleted only with the stream; its content (pid, host, start) is a note."""
+    """The right to write a stream. The file is deleted only with the stream; it holds a note (pid, host, start)."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

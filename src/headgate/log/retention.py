@@ -1,4 +1,4 @@
-"""Retention: which segments are deleted, by bytes and by age (osiris_log.md section 7). Whole segments, oldest first."""
+"""Retention deletes whole segments, oldest first, by bytes and by age (osiris_log.md section 7)."""
 
 from __future__ import annotations
 

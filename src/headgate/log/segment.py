@@ -306,7 +306,7 @@ class SegmentReader:
                 )
 
     def _follow(self) -> os.stat_result:
-        """The index was deleted or replaced: go on with the files that are there now, if there are any.
+        """The index was deleted or replaced: continue with the existing files, if there are any.
 
         Retention deletes a pair for good. A recovery deletes a newest pair without a chunk, and a writer makes it
         again; a repair replaces an index, and a last segment that it cuts.

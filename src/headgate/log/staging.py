@@ -143,8 +143,8 @@ class StagingFile:
     """A file that a task writes staged chunks into, for one stream or for several.
 
     `name` helps people to tell files apart (stream, partition, attempt); it need not be unique. The file is created
-    with the first chunk: a task without messages leaves nothing. Errors of the file system are LogErrors; after one, or
-    when the task fails, call `discard`.
+    with the first chunk: a task without messages leaves no file. Methods raise LogError for errors of the file system;
+    after one, or when the task fails, call `discard`.
     """
 
     __slots__ = ("_file", "_open_file", "_path", "name", "size_bytes")
@@ -285,10 +285,10 @@ def add_to_each(
     lengths: Int64Array,
     filter_values: FilterValues,
 ) -> None:
-    """Add the messages `bounds[i] … bounds[i + 1]` to file i: what `add` of each does, at once for all of them.
+    """Add the messages `bounds[i] … bounds[i + 1]` to file i, like `add` of each file, but at once for all of them.
 
-    `bounds` is `(files + 1,)`; the files have the same limits, ValueError if not. Where a share is large it is cut into
-    chunks now, which may be smaller than the limits allow; a small one waits in its file.
+    `bounds` is `(files + 1,)`. A large part is cut into chunks now, which may be smaller than the limits allow; a small
+    part waits in its file. Raises ValueError unless all files have the same limits.
     """
     if not files:
         return

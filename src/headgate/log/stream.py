@@ -148,7 +148,7 @@ class Stream:
         """Make a foreign folder ours by writing its `stream.json`; from then on it can be appended to.
 
         Its broker must not use the folder any more. The filter size is the last one seen, the name that of the folder
-        unless given; the identity stays where the folder is still called as RabbitMQ called it, else it is made anew.
+        unless given; the identity stays where the folder is still called as RabbitMQ called it, else it is made again.
         Raises StreamExistsError if it is ours already, CorruptChunkError if a file is missing.
         """
         stream = Stream.open(path)

@@ -42,7 +42,7 @@ class ChunkTable:
         )
 
     def check(self, first_row: int, least_id: int, least_position: int, *, segment_size: int, path: Path) -> None:
-        """Raise CorruptChunkError for records out of order, or behind the end of the segment.
+        """Raise CorruptChunkError for records out of order, or after the end of the segment.
 
         They are the rows from `first_row` on of the index at `path`. The first of all has exactly the least id and
         position, later ones at least.
@@ -68,7 +68,7 @@ class ChunkTable:
 
     @staticmethod
     def room(rows: int) -> ChunkTable:
-        """A table of so many rows, to be filled."""
+        """A table of this many rows, to be filled."""
         chunk_id, timestamp_ms, epoch, position = np.empty((4, rows), dtype=np.int64)
         return ChunkTable(chunk_id, timestamp_ms, epoch, position, np.empty(rows, dtype=np.uint8))
 
@@ -96,7 +96,7 @@ class GrowingTable:
         self.table = self._memory = ChunkTable.room(0) if table is None else table
 
     def extend(self, more: ChunkTable) -> None:
-        """Add rows behind the last one."""
+        """Add rows after the last one."""
         known = len(self.table)
         used = known + len(more)
         if used > len(self._memory):

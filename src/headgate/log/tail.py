@@ -20,7 +20,7 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class StreamTail:
-    """The ends of a stream: its first chunk id, the offset behind its last record, the id of its last chunk.
+    """The ends of a stream: its first chunk id, the offset after its last record, the id of its last chunk.
 
     `last_chunk_id` is `NO_CHUNK` for a stream without chunks. `index_size_bytes` of the newest index file: as long as
     neither it nor the set of segments changes, nothing was written.

@@ -67,7 +67,7 @@ class TrackingRecord:
 
 
 def encode_records(records: Iterable[TrackingRecord]) -> bytes:
-    """Records one behind the other: a trailer, or the body of a delta's or snapshot's one entry."""
+    """Records one after the other: a trailer, or the body of a delta's or snapshot's one entry."""
     return b"".join(record.encode() for record in records)
 
 

@@ -40,7 +40,7 @@ class WalkedEntries:
     """Simple entries side by side: `starts` and `lengths` of their bodies in the data, `offsets` in the stream.
 
     All are `(entries,)` int64. `stop` is None when every chunk was walked; otherwise the entries are those of the
-    chunks before `stop.chunk`, and the caller goes on behind it.
+    chunks before `stop.chunk`, and the caller continues after it.
     """
 
     starts: Int64Array

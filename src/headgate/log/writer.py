@@ -61,7 +61,7 @@ class Durability(Enum):
 class Appended:
     """What an append wrote, in order: `chunk_ids` and `num_records`, both `(chunks,)` int64; duplicates left out.
 
-    `next_offset` is the offset behind it. Offsets may have holes where a new segment began.
+    `next_offset` is the offset after it. Offsets may have holes where a new segment began.
     """
 
     chunk_ids: NDArray[np.int64]
@@ -320,7 +320,7 @@ class Writer:
     ) -> Appended:
         """Append whole user chunks, built beforehand; their ids, time and epoch are written into `data`, in place.
 
-        `data` is a writable, contiguous uint8 array; chunk i lies at `positions[i]`, the next one right behind it. As
+        `data` is a writable, contiguous uint8 array; chunk i lies at `positions[i]`, the next one right after it. As
         many chunks as fit a segment go out in one write. Publisher sequences in trailers are taken over; whether they
         are duplicates is the caller's to ask before (`last_sequence`). `filter_source` and errors as in `append`, but
         who gives it vouches for the Bloom bytes of sub-batches, too: the values of all members are in them.

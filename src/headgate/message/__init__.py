@@ -1,7 +1,7 @@
 """WHAT a message is: AMQP 1.0 sections and typed values, their encoding, and many of them side by side.
 
-Hides the byte layout of values and sections. `Message` is one message, decoded when looked at; `EncodedMessages` is a
-batch that kernels and evaluators take; `check` says when bytes are no message (docs/design/message-validity.md);
+Hides the byte layout of values and sections. `Message` is one message, decoded when it is used; `EncodedMessages` is a
+batch that kernels and evaluators take; `check` says when bytes are not a message (docs/design/message-validity.md);
 `fields` has the names of fields. Arrow columns are in `headgate.message.arrow`, which is imported on demand.
 """
 

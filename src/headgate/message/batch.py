@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 SLACK_BYTES = 8
-"""Readable bytes behind the last message of every buffer given to a kernel, so that it may load eight bytes at once."""
+"""Readable bytes after the last message of every buffer given to a kernel, so that it may load eight bytes at once."""
 
 
 @dataclass(slots=True)
 class EncodedMessages:
-    """`starts[i] … starts[i] + lengths[i]` of `data` are message i; `data` has `SLACK_BYTES` behind the last.
+    """`starts[i] … starts[i] + lengths[i]` of `data` are message i; `data` has `SLACK_BYTES` after the last.
 
     `data` is `(bytes,)` uint8, `starts` and `lengths` are `(messages,)` int64. The buffer may be reused by its owner:
     a consumer that keeps messages copies them.

@@ -51,9 +51,9 @@ class ValueDecoder:
         self._zero_width_left = MAX_ZERO_WIDTH_ELEMENTS
 
     def value(self, position: int, stop: int, *, depth: int = 0) -> tuple[AmqpValue, int]:
-        """The value whose constructor is at `position` and the position behind it, which is not beyond `stop`.
+        """The value whose constructor is at `position` and the position after it, which is not beyond `stop`.
 
-        Raises `MessageError` for anything that is no AMQP value.
+        Raises `MessageError` for anything that is not an AMQP value.
         """
         constructor = read_unsigned(self._data, position, 1, stop)
         if constructor != DESCRIBED:
@@ -247,7 +247,7 @@ def _alike(values: Sequence[AmqpValue]) -> tuple[int, bytes]:
 
 @dataclass(slots=True)
 class _Sized:
-    """What stands behind the size field: a count (None where the type has none) and the rest."""
+    """What stands after the size field: a count (None where the type has none) and the rest."""
 
     count: int | None
     content: bytes

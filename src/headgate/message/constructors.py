@@ -10,7 +10,7 @@ Source: OASIS AMQP 1.0 part 1 (types), section 1.6. A value is a constructor byt
     0xcw 0xdw            size (1, 4), count (as wide), count values        list, map (count = keys + values)
     0xew 0xfw            size (1, 4), count (as wide), one constructor, data of count values     array
 
-All integers are big-endian; `size` counts the bytes behind the size field.
+All integers are big-endian; `size` counts the bytes after the size field.
 """
 
 from __future__ import annotations
@@ -126,5 +126,5 @@ def _width(constructor: int) -> int:
 CONSTRUCTOR_WIDTHS: tuple[int, ...] = tuple(_width(constructor) for constructor in range(256))
 """Bytes behind each of the 256 constructor bytes: 0 … 16, or one of the `WIDTH_…` marks (all negative).
 
-`WIDTH_SIZE8`, `WIDTH_SIZE32`: a size of one or four bytes, then so many bytes. `WIDTH_DESCRIBED`: two further values.
+`WIDTH_SIZE8`, `WIDTH_SIZE32`: a size of one or four bytes, then that many bytes. `WIDTH_DESCRIBED`: two further values.
 """

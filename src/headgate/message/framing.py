@@ -1,4 +1,4 @@
-"""Where the sections of a message lie, and when bytes are no message: the rule of docs/design/message-validity.md.
+"""Where the sections of a message lie, and when bytes are not a message: the rule of docs/design/message-validity.md.
 
 Nothing here decodes a value; positions count from the start of the message.
 """
@@ -51,9 +51,9 @@ class SectionSpan:
 
 
 def check(data: bytes | memoryview) -> None:
-    """Raise `MessageError` if the bytes are no AMQP 1.0 message (docs/design/message-validity.md).
+    """Raise `MessageError` if the bytes are not an AMQP 1.0 message (docs/design/message-validity.md).
 
-    What is inside of sections, the body and the footer are not looked at.
+    What is inside of sections, the body and the footer are not examined.
     """
     section_spans(data)
 
@@ -92,7 +92,7 @@ def section_spans(data: bytes | memoryview) -> tuple[dict[Section, SectionSpan],
 
 
 def footer_span(data: bytes | memoryview, position: int) -> SectionSpan | None:
-    """The footer behind the body sections that begin at `position`; None if there is none or the framing breaks."""
+    """The footer after the body sections that begin at `position`; None if there is none or the framing breaks."""
     try:
         while position < len(data):
             section, value = read_descriptor(data, position)
@@ -151,7 +151,7 @@ def _section_span(data: bytes | memoryview, section: Section, position: int) -> 
 
 
 def skip_value(data: bytes | memoryview, position: int, stop: int) -> int:
-    """The position behind the value at `position`, by constructor widths only; the value must end within `stop`."""
+    """The position after the value at `position`, by constructor widths only; the value must end within `stop`."""
     pending = 1
     while pending:
         if position >= stop:

@@ -209,7 +209,7 @@ class Message:
         return None
 
     def _behind_value(self, position: int, stop: int) -> int | None:
-        """The position behind a value; None where the framing breaks: all fields from there on are absent."""
+        """The position after a value; None where the framing breaks: all fields from there on are absent."""
         try:
             return skip_value(self._data, position, stop)
         except MessageError:

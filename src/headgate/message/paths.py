@@ -1,6 +1,6 @@
 """References into maps, lists and arrays, followed over the encoded bytes.
 
-Only what lies on the way is looked at. Where the framing breaks, what was passed before counts; there is nothing behind
+Only what lies on the way is examined. Where the framing breaks, what was passed before counts; there is nothing behind
 it. Source: amqp_extensions, section 3; docs/design/message-validity.md.
 """
 

@@ -96,7 +96,7 @@ SYSTEM_PROPERTIES: Mapping[str, FieldReference] = MappingProxyType(
         )
     }
 )
-"""The field of each system property; a value that is no string counts as none."""
+"""The field of each system property; a value that is not a string counts as none."""
 
 TAG = SYSTEM_PROPERTIES["TAGS"]
 """The field that holds a message's tag."""

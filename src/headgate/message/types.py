@@ -17,7 +17,7 @@ What `AmqpValue.value` holds, by type:
     array                               AmqpArray
     described                           Described
 
-A list, map, array or described value may hold None: there is one, its inside was not looked at (`Message.value`).
+A list, map, array or described value may hold None: there is one, its inside was not examined (`Message.value`).
 
 Source: OASIS AMQP 1.0 part 1 (types), section 1.6.
 """

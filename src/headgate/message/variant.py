@@ -27,7 +27,7 @@ narrowest widths.
 | uuid                        | string, canonical text (Spark 4.3's Python knows no Variant uuid) | string |
 | binary, decimals            | binary                | binary                   |
 | list, array                 | array                 | list                     |
-| map                         | object; keys that are no strings by their text, of equal keys the first | map |
+| map                         | object; keys that are not strings by their text, of equal keys the first | map |
 | described                   | the value without its descriptor | the value     |
 
 Text that is not UTF-8 becomes binary. Only in the other direction: a decimal without fraction within ulong or long is
@@ -78,7 +78,7 @@ def encode_variant(entries: Entries) -> tuple[bytes, bytes]:
 
 
 def key_text(key: AmqpValue) -> str:
-    """A map key as the name of an object's field; bytes that are no UTF-8 are replaced."""
+    """A map key as the name of an object's field; bytes that are not UTF-8 are replaced."""
     octets = key.octets()
     if key.type is AmqpType.UUID:
         return str(key.value)

@@ -19,7 +19,7 @@ from enum import StrEnum
 from headgate.errors import RemoteProtocolError
 
 MAX_CREDENTIAL_BYTES = 4096
-"""Longer answers are refused before they are looked at."""
+"""Longer answers are refused before they are examined."""
 
 _U32 = struct.Struct(">I")
 _LONG_STRING = ord("S")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HIGH_WATER_BYTES = 512 * 1024
 LOW_WATER_BYTES = 128 * 1024
 _JOINED_BYTES = 128 * 1024
-"""Up to so many bytes, pieces are copied into one: that costs less than handing over many."""
+"""Up to this many bytes, pieces are copied into one: that costs less than handing over many."""
 _SENT_IN_THREAD_BYTES = 256 * 1024
 """From so many bytes on, what a turn wrote is sent by a thread."""
 
@@ -266,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _sends(self) -> bool:
-        """Whether a thread has something to send: what is written goes behind it."""
+        """Whether a thread has something to send: what is written goes after it."""
         return self._sender is not None and self._sender.is_busy
 
     def _may_send_in_thread(self) -> bool:

@@ -250,7 +250,7 @@ class _Site:
         if not lists.may_read(broker.users, user, name):
             raise _RefusedError(403, f"user {user!r} may not read stream {name!r}")
         stream = broker.catalogue.get(name)
-        # In a thread: it looks at the header of every chunk.
+        # In a thread: it examines the header of every chunk.
         with stream.guarded():
             info = await asyncio.to_thread(stream_info, stream.stream)
         return _json(lists.stream_detail(broker, stream, info))

@@ -152,7 +152,7 @@ def consumers(broker: Broker) -> Iterator[tuple[Session, Consumer]]:
 
 
 def shown(name: str | bytes) -> str:
-    """What a client calls something, with escapes for bytes that are no UTF-8: JSON and metrics cannot say them."""
+    """What a client calls something, with escapes for bytes that are not UTF-8: JSON and metrics cannot say them."""
     encoded = name if isinstance(name, bytes) else name.encode("utf-8", "backslashreplace")
     return encoded.decode(errors="backslashreplace")
 
@@ -210,7 +210,7 @@ def offset_rows(broker: Broker, user: str) -> Iterator[Row]:
 def stored_rows(
     stream: str, stored: Mapping[bytes, int], next_offset: int, messages_from: Callable[[int], int]
 ) -> Iterator[Row]:
-    """Stored offsets of one stream by their names, with the number of messages behind them."""
+    """Stored offsets of one stream by their names, with the number of messages after them."""
     for name, offset in sorted(stored.items()):
         yield {
             "stream": stream,

@@ -73,7 +73,7 @@ def escaped(text: str) -> str:
 
 
 def _utf8(text: str) -> str:
-    """`text` with escapes for surrogates, which names that are no UTF-8 are kept with: JSON cannot say them."""
+    """`text` with escapes for surrogates, which names that are not UTF-8 are kept with: JSON cannot say them."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

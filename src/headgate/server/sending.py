@@ -27,7 +27,7 @@ MOST_MAPPED_BYTES = 16 << 20
 _BUFFERS_AT_ONCE = 512
 """Below IOV_MAX of every system."""
 _JOINED_BUFFERS = 32
-"""From so many buffers on, nothing is put behind them: sixteen large chunks are some 13 MB."""
+"""From so many buffers on, nothing is put after them: sixteen large chunks are some 13 MB."""
 
 
 class Sender:
@@ -66,10 +66,10 @@ class Sender:
         self.has_room = True
         """Whether it may be given more; if not, `moved` is called when that has changed."""
         self.is_busy = False
-        """Whether something is to be sent, or was just sent: what is written goes behind it."""
+        """Whether something is to be sent, or was just sent: what is written goes after it."""
 
     def send(self, buffers: list[Buffer], count: int) -> None:
-        """Send so many bytes behind everything given before; the buffers must not change afterwards."""
+        """Send so many bytes after everything given before; the buffers must not change afterwards."""
         self._queue.append(buffers)
         self._given_bytes += count
         self._most_bytes = MOST_MAPPED_BYTES if _is_mapped(max(buffers, key=len)) else MOST_BYTES

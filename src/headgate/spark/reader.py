@@ -23,7 +23,7 @@ from headgate.spark.values import ANNOTATION, field_values, values_column
 
 MOST_ROWS = 32_768
 MOST_BYTES = 8 << 20
-"""A batch is handed to Spark when it has so many rows or bytes of messages; a window of chunks may go beyond it."""
+"""A batch is handed to Spark when it has this many rows or bytes of messages; a window of chunks may go beyond it."""
 
 
 def record_batches(

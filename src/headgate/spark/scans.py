@@ -52,7 +52,7 @@ class LastScan:
     """
 
     ranges: dict[str, tuple[int, int]]
-    """Per stream the offsets that were asked for: the first, and the one behind the last."""
+    """Per stream the offsets that were asked for: the first, and the one after the last."""
     filters: tuple[str, ...]
     """Comparisons that Spark pushed down and the read used to leave out offsets, chunks or times."""
     partitions: int

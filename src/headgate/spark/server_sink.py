@@ -68,7 +68,7 @@ class ServerSink:
             raise
 
     def commit(self, parts: Sequence[StagedRows], *, query: str, batch: int) -> None:
-        """Publish what the tasks staged, in the order of the partitions, or go on with what was decided before."""
+        """Publish what the tasks staged, in the order of the partitions, or continue with what was decided before."""
         ordered = sorted(parts, key=lambda part: part.partition)
         staged = tuple(part.staged for part in ordered if isinstance(part.staged, StagedMessages))
         wanted = Decision(query, batch, self.address.place, self.options.stream, staged)

@@ -205,7 +205,7 @@ def complete(staging: Path, decision: Decision) -> None:
 
 
 def undecided(staging: Path, query: str, parts: Sequence[StagedMessages]) -> None:
-    """Remove staged files that no decision names; for a batch that is given up."""
+    """Remove staged files that no decision names; for a batch that is abandoned."""
     decisions = _decisions(staging)
     folder = decisions.query_folder(query)
     with decisions.lock():

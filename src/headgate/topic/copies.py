@@ -25,7 +25,7 @@ class RuleCounters:
     """What one rule did with the messages of a batch.
 
     `matched`: it selected the message; `copies`: those of its own, which only an action makes; `failed_actions`: its
-    action could not be evaluated; `errors`: its filter could not, or the bytes are no message; `unknown` verdicts.
+    action could not be evaluated; `errors`: its filter could not, or the bytes are not a message; `unknown` verdicts.
     `unknown` is None but in an exact router, and so is `errors` unless the subscription wants dead-letter copies.
     """
 

@@ -17,7 +17,7 @@ REASON = "FilterEvaluationException"
 def dead_letter(encoded: bytes, description: str) -> bytes:
     """The message with reason and description as application properties; all else keeps its bytes.
 
-    Bytes that are no message, or whose application properties cannot be added to, become the body of a new one.
+    Bytes that are not a message, or whose application properties cannot be added to, become the body of a new one.
     """
     marks = {REASON_PROPERTY: REASON, DESCRIPTION_PROPERTY: description}
     changes: list[tuple[FieldReference, AmqpValue | None]] = []

@@ -37,14 +37,14 @@ from headgate.topic.limits import DEFAULT_LIMITS, TopicLimits
 from headgate.topic.rule import Rule
 
 _REWRITE_AFTER = 1000
-"""With so many changes behind the head of a journal, and more than the topic has rules, it gets a new head."""
+"""With so many changes after the head of a journal, and more than the topic has rules, it gets a new head."""
 
 
 class TopicEditor:
     """Changes one topic. Holds the stream's writer, its own or one that is given; not for several threads at once."""
 
     def __init__(self, writer: Writer, *, open_file: OpenFile = DiskFile, owns_writer: bool = False) -> None:
-        """An editor beside a writer that the caller holds and closes; raises RuleNotFoundError, LogError."""
+        """An editor beside a writer that the caller holds and closes. Raises RuleNotFoundError, LogError."""
         self._writer = writer
         self._owns_writer = owns_writer
         self._open_file = open_file
@@ -57,7 +57,7 @@ class TopicEditor:
     def open(stream: Stream, *, now_ms: int, wait: Wait = no_wait, open_file: OpenFile = DiskFile) -> TopicEditor:
         """Take the stream's writer lock and be ready to change its rules; `close` gives it back.
 
-        Raises RuleNotFoundError for a stream that is no topic, StreamLockedError that names the holder, LogError.
+        Raises RuleNotFoundError for a stream that is not a topic, StreamLockedError that names the holder, LogError.
         """
         RuleHistory.load(stream)
         writer = Writer.open(stream, now_ms=now_ms, wait=wait)
@@ -96,7 +96,7 @@ class TopicEditor:
         if found is None:
             raise RuleNotFoundError("the stream is no topic", topic=self._writer.stream.name)
         self._history = RuleHistory.of_lines(found.lines, self._path)
-        # Bytes behind the last whole line must not be written over beside a reader: the next change is a new file.
+        # Bytes after the last whole line must not be written over beside a reader: the next change is a new file.
         self._must_rewrite = self._must_rewrite or found.is_torn
         self._end = found.end
 
@@ -335,7 +335,7 @@ def list_topics(root: str | Path) -> list[RuleHistory]:
 
 
 def topic_stream(root: str | Path, name: str) -> Stream:
-    """The stream of a topic under a root; raises RuleNotFoundError if there is no topic of that name."""
+    """The stream of a topic under a root. Raises RuleNotFoundError if there is no topic of that name."""
     try:
         stream = Stream.open(stream_folder(root, name))
     except StreamNotFoundError as error:

@@ -1,7 +1,7 @@
 """Subscriptions that forward their copies to another topic: the order of topics, and loops, which are refused.
 
 A forwarded copy is a new message of the target topic: it gets an offset and a time there, its system properties are
-read anew, and the rules of that topic see the copy as it arrived. `RuleName` stays, as any user property does.
+read again, and the rules of that topic see the copy as it arrived. `RuleName` stays, as any user property does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def forward_targets(topic: Topic) -> list[str]:
 def check_no_loop(start: Topic, find: Callable[[str], Topic | None]) -> None:
     """Raise RuleError that names the path if what `start` forwards can come back to a topic where it was.
 
-    `find` gives the topic of a name, None where there is none. Each topic that can be reached is looked at once.
+    `find` gives the topic of a name, None where there is none. Each topic that can be reached is examined once.
     """
     reached = {start.name: start}
     waiting = [start]

@@ -109,14 +109,14 @@ class RuleHistory:
 
     @staticmethod
     def find(stream: Stream) -> RuleHistory | None:
-        """The history of a topic; None for a stream that is no topic."""
+        """The history of a topic; None for a stream that is not a topic."""
         path = stream.path / JOURNAL_NAME
         found = read_lines(path)
         return None if found is None else RuleHistory.of_lines(found.lines, path)
 
     @staticmethod
     def of_lines(lines: list[bytes], path: Path) -> RuleHistory:
-        """The history that a head and the changes behind it make; raises LogError where they do not fit."""
+        """The history that a head and the changes behind it make. Raises LogError where they do not fit."""
         history = RuleHistory(_decoded_head(lines[0], path), path)
         for line in lines[1:]:
             history.apply(_decoded(line, r.Record, path))
@@ -241,7 +241,7 @@ class RuleHistory:
         return version
 
     def has_rule(self, subscription: str, name: str) -> bool:
-        """Whether a rule of that name, without case, is in force; raises RuleNotFoundError for the subscription."""
+        """Whether a rule of that name, without case, is in force. Raises RuleNotFoundError for the subscription."""
         return folded(name) in self._opened(subscription).rules
 
     def versions(self, subscription: str | None = None) -> list[tuple[str, r.RuleVersion]]:

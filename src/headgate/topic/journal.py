@@ -11,10 +11,10 @@ end, or with zero bytes in it (what a power loss leaves), was never confirmed an
 
 Behind the flush the mark is written, in place and without a flush of its own. It may be older than the last changes,
 and says that much less; it is never ahead of what is on the device. A file whose whole lines end before the mark has
-lost changes that were confirmed: an error, as older rules would be in force without a word. A mark that does not check
+lost changes that were confirmed: an error, as older rules would be in force silently. A mark that is damaged
 was being written when the power failed, and says nothing.
 
-Bytes behind the mark are never overwritten: whatever is behind the last whole line goes when the next change gives the
+Bytes behind the mark are never overwritten: whatever is after the last whole line goes when the next change gives the
 file a new content by rename, so a reader beside the writer sees lines or beginnings of lines, nothing else.
 """
 
@@ -88,7 +88,7 @@ def read_lines(path: Path, *, size_bytes: int | None = None) -> JournalLines | N
 
 
 def encode_line(payload: bytes, *, before: int) -> bytes:
-    """The line of a JSON text behind a line with the CRC-32 `before`; 0 for the head."""
+    """The line of a JSON text after a line with the CRC-32 `before`; 0 for the head."""
     return b"%08x " % zlib.crc32(payload, before) + payload + b"\n"
 
 
@@ -128,12 +128,12 @@ def append_line(path: Path, payload: bytes, *, end: JournalEnd, open_file: OpenF
 
 
 def encode_mark(size_bytes: int) -> bytes:
-    """The mark of so many confirmed bytes."""
+    """The mark of this many confirmed bytes."""
     digits = b"%016x" % size_bytes
     return digits + b" %08x\n" % zlib.crc32(digits)
 
 
 def _marked_bytes(mark: bytes) -> int:
-    """The bytes that are confirmed; 0 for a mark that does not check."""
+    """The bytes that are confirmed; 0 for a mark that is damaged."""
     digits = mark[:_SIZE_DIGITS]
     return int(digits, 16) if mark[_SIZE_DIGITS:] == b" %08x\n" % zlib.crc32(digits) else 0

@@ -1,9 +1,9 @@
 """Which copies a batch of messages gives to each subscription of a topic (servicebus_filters, sections 1.1 and 1.2).
 
-Every rule looks at the message as it arrived. All rules without action that select it give one copy together, the
+Every rule examines the message as it arrived. All rules without action that select it give one copy together, the
 message's own bytes; each rule with an action gives a copy of its own, which the action changed and which holds the
 rule's name as `RuleName`. A rule that cannot be evaluated, or whose action cannot, gives no copy; the others are not
-disturbed. The fall-through subscription gets what no other one got a copy of, also bytes that are no message.
+disturbed. The fall-through subscription gets what no other one got a copy of, also bytes that are not a message.
 
 A copy is known by offset, subscription and rule, the plain one as rule 0; a routed batch that is repeated gives the
 same bytes, since `newid()` in an action is derived from them.
@@ -28,7 +28,7 @@ from headgate.topic.model import Topic
 from headgate.topic.rule import Rule
 
 _MOST_ADDED = 200
-"""Rules that a router takes over into a changed one; with more that are new, or as many dead ones, it is made anew."""
+"""Rules that a router takes over into a changed one; with more that are new, or as many dead ones, it is made again."""
 
 
 def copy_identity(stream: str, offset: int, subscription: int, rule: int) -> bytes:

@@ -83,7 +83,7 @@ class RuleDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
     @property
     def kind(self) -> str:
-        """The kind of filter: sql, correlation, tags or properties; raises ConfigError unless exactly one is given."""
+        """The kind of filter: sql, correlation, tags or properties. Raises ConfigError unless exactly one is given."""
         given = {
             "sql": self.sql is not None,
             "correlation": self.correlation is not None,
@@ -120,7 +120,7 @@ class RuleDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
                 return Filter.from_properties(_values(self.properties), _values(self.application_properties))
 
     def compile_action(self, limits: Limits) -> Action | None:
-        """The action, None if the rule has none; raises FilterError with the place."""
+        """The action, None if the rule has none. Raises FilterError with the place."""
         if self.action is None:
             return None
         from headgate.evaluate.actions import Action
@@ -201,7 +201,7 @@ class Rule:
 
     @property
     def filter(self) -> Filter:
-        """What selects messages; raises RuleError if it cannot be compiled."""
+        """What selects messages. Raises RuleError if it cannot be compiled."""
         if self._filter is None:
             self._filter = self._compiled(RuleDefinition.compile_filter, _any_length(self._limits))
         return self._filter

@@ -149,7 +149,7 @@ class Accesses:
 
 
 def key_of_value(value: Value, equality: EqualityRules) -> tuple[int, int | bytes] | None:
-    """Kind and content of the key of a value; None for values that are no keys."""
+    """Kind and content of the key of a value; None for values that are not keys."""
     if isinstance(value, bytes):
         return layout.BYTES, value
     if isinstance(value, bool):

@@ -118,7 +118,7 @@ class _Memory:
         return address_of(kept)
 
     def words(self, count: int) -> int:
-        """Address of so many words of zero, at the beginning of a cache line."""
+        """Address of this many words of zero, at the beginning of a cache line."""
         array = np.zeros(count + _LINE_BYTES // 8, dtype=np.int64)
         self.kept.append(array)
         return -(-address_of(array) // _LINE_BYTES) * _LINE_BYTES

@@ -32,7 +32,7 @@ class Member:
 class Found:
     """Pairs as integers, `(n,)` int64 each: where a filter is true, and where it is an error.
 
-    Those of one part are sorted, or a few sorted pieces one behind the other.
+    Those of one part are sorted, or a few sorted pieces one after the other.
     """
 
     matches: NDArray[np.int64]

@@ -41,7 +41,7 @@ _NO_PLACE = DEEPEST + 1
 """A place that nothing is read from; those below it are for what an operand stands behind."""
 
 _LOOKED_AT = 2
-"""Behind so many conjuncts a filter looks whether any message is left."""
+"""Behind this many conjuncts a filter looks whether any message is left."""
 
 Words: TypeAlias = NDArray[np.int64]
 
@@ -319,7 +319,7 @@ def _group(column: int) -> int:
 
 
 def _lower(node: NumberedNormal, depth: int, places: Mapping[int, int], groups: Sequence[int], code: list[int]) -> int:
-    """Append the instructions that find the truth of `node` behind `depth` places; gives the columns it looks at."""
+    """Append the instructions that find the truth of `node` behind `depth` places; gives the columns it examines."""
     if isinstance(node, NumberedLiteral):
         code.append(_instruction(layout.TAKE, node, places))
         return 1 << groups[node.predicate]

@@ -16,7 +16,7 @@ from headgate.message import EncodedMessages
 MOST_FILTERS = 1 << ROW_SHIFT
 _SMALLEST_LEVEL = 24
 _LEVEL_FACTOR = 32
-"""Parts of so many filters take what is added; one that grows beyond is joined with those of the next level."""
+"""Parts of this many filters take what is added; one that grows beyond is joined with those of the next level."""
 
 _MOST_DEAD = 64
 """Filters not in force any more stay where they are until they are the greater part, and more than so many."""
@@ -42,7 +42,7 @@ class Matches:
 class RuleSet:
     """Filters under the numbers 0, 1, 2 …, of any languages; immutable, may be pickled and used by several threads.
 
-    Errors are found for the filters whose numbers are in `exact_errors`; for others they are no matches and nothing
+    Errors are found for the filters whose numbers are in `exact_errors`; for others they are not matches and nothing
     more. Cost of making one: microseconds for each equality, tens of them for each new predicate.
     """
 

@@ -1,7 +1,7 @@
 """The filter map that an AMQP 1.0 receiver attaches with: what is in force, and what is left out and why.
 
 Source: rabbitmq_filters, sections 1 and 5. Entries are judged alone, from the last to the first; a bad one is left out
-and the link is attached without it. Only a text that is no offset specification refuses the attach.
+and the link is attached without it. Only a text that is not an offset specification refuses the attach.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PRECONDITION_FAILED = "amqp:precondition-failed"
 
 @dataclass(frozen=True, slots=True)
 class FilterEntry:
-    """One entry of a filter map: its name, and the descriptor (None: not described) and value behind it."""
+    """One entry of a filter map: its name, and the descriptor (None: not described) and value after it."""
 
     name: AmqpValue
     descriptor: AmqpValue | None

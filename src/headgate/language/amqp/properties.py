@@ -103,7 +103,7 @@ def properties_entries(wanted: Mapping[str, object]) -> Entries:
 
 
 def application_properties_entries(wanted: Mapping[str, object]) -> Entries:
-    """An application-properties-filter map from plain Python values or `AmqpValue`; raises ConfigError."""
+    """An application-properties-filter map from plain Python values or `AmqpValue`. Raises ConfigError."""
     return [(AmqpValue(AmqpType.STRING, name), amqp_value(value)) for name, value in wanted.items()]
 
 

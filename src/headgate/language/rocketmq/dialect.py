@@ -5,7 +5,7 @@ token, and some comparisons of literals are refused with the texts of the origin
 Source: rocketmq_filters, sections 3 to 5.
 
 Limits, of which the original states none (it accepts 1000 parentheses one in another and overflows its stack from 2000
-on): 262,144 characters, 1000 parentheses that open one directly behind the other, 200 operators one in another. Chains
+on): 262,144 characters, 1000 parentheses that open one directly after the other, 200 operators one in another. Chains
 of AND and of OR may have any length.
 """
 

@@ -24,7 +24,7 @@ _HEXADECIMAL_EXPONENT_DIGITS = 18
 
 
 class NumberFormat(Exception):  # noqa: N818 - what Java throws there; callers turn it into errors of their own
-    """A text that is no number of the kind wanted; the message is Java's."""
+    """A text that is not a number of the kind wanted; the message is Java's."""
 
     def __init__(self, text: str, reason: str | None = None) -> None:
         super().__init__(reason or f'For input string: "{text}"')
@@ -181,7 +181,7 @@ def _compared_exactly(text: str, double: float) -> int:
 
 
 def double_text(value: float) -> str:
-    """`Double.toString`: at least one digit behind the point, an exponent outside 10**-3 … 10**7.
+    """`Double.toString`: at least one digit after the point, an exponent outside 10**-3 … 10**7.
 
     The shortest digits that read back, but two at least (4.9E-324), as from Java 19 on; older ones print a digit more
     for some doubles.

@@ -16,7 +16,7 @@ from headgate.message.types import AmqpValue
 KEYWORDS = frozenset(
     {"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH"}
 )
-"""Words that are no names, in any letter case."""
+"""Words that are not names, in any letter case."""
 
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _SYSTEM_NAMES = {reference: name for name, reference in SYSTEM_PROPERTIES.items()}

@@ -2,7 +2,7 @@
 
 Source: servicebus_filters, section 2; what it leaves open: docs/reference/servicebus-open-points.md. Keywords and names
 have any letter case, a name in double quotes is a property, and conditions and values are two kinds of expression: a
-value alone is no filter, and a condition has no value to compare.
+value alone is not a filter, and a condition has no value to compare.
 """
 
 from __future__ import annotations

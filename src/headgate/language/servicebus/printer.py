@@ -122,7 +122,7 @@ def field_text(reference: FieldReference) -> str:
 
 
 def property_text(name: str) -> str:
-    """The name of an application property: in brackets where it is no regular identifier."""
+    """The name of an application property: in brackets where it is not a regular identifier."""
     if _REGULAR.fullmatch(name) and name.upper() not in _ACTION_KEYWORDS:
         return name
     return "[" + name.replace("]", "]]") + "]"

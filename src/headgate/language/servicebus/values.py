@@ -137,7 +137,7 @@ def typed_value(value: Value) -> AmqpValue:
 
 
 def time_span(ticks: int) -> AmqpValue:
-    """A time span of so many ticks of 100 ns."""
+    """A time span of this many ticks of 100 ns."""
     if not INTEGER_MIN <= ticks < INTEGER_LIMIT:
         raise EvaluationFailed(f"a time span of {ticks} ticks is beyond 64 bits")
     return AmqpValue(AmqpType.DESCRIBED, Described(_SYMBOLS[TIME_SPAN], AmqpValue(AmqpType.LONG, ticks)))

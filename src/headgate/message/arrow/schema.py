@@ -206,7 +206,7 @@ def variant_type() -> pa.DataType:
 def column_type(column: str, properties: tuple[DeclaredProperty, ...] | None = None) -> pa.DataType:
     """The Arrow type of one of `COLUMNS`; `properties` makes `application_properties` a struct.
 
-    Raises ConfigError for a name that is no column.
+    Raises ConfigError for a name that is not a column.
     """
     import pyarrow as pa
 
@@ -226,7 +226,7 @@ def column_type(column: str, properties: tuple[DeclaredProperty, ...] | None = N
 def column_ddl(column: str, properties: tuple[DeclaredProperty, ...] | None = None) -> str:
     """The type of a column in Spark's DDL, for a schema such as `f"{column} {column_ddl(column)}"`.
 
-    Raises ConfigError for a name that is no column.
+    Raises ConfigError for a name that is not a column.
     """
     if column == "header":
         return _struct_ddl({name: kind.value for name, kind in HEADER_TYPES.items()})

@@ -10,7 +10,7 @@ from headgate.message.batch import SLACK_BYTES, EncodedMessages
 
 
 class MessageCollector:
-    """A growing buffer of messages; `take` hands them over and starts anew.
+    """A growing buffer of messages; `take` hands them over and starts again.
 
     `room_bytes` are set aside at once, which costs nothing until they are filled; growing beyond copies.
     """
@@ -24,7 +24,7 @@ class MessageCollector:
         self.size_bytes = 0
 
     def add(self, messages: EncodedMessages) -> None:
-        """Copy messages behind those that are there."""
+        """Copy messages after those that are there."""
         added = int(messages.lengths.sum())
         self._reserve(self.size_bytes + added)
         target = self._data[self.size_bytes :]

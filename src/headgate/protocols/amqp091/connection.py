@@ -157,7 +157,7 @@ class ServerConnection:
     # what the client says
 
     def receive(self, data: bytes | memoryview) -> Iterator[Event]:
-        """Events of these bytes and what was left over, each while the frames behind it are still to be read.
+        """Events of these bytes and what was left over, each while the frames after it are still to be read.
 
         So what is said in answer to an event goes out before the answer to the next. What the client may not send is
         answered here and becomes an event too; nothing is raised.
@@ -451,7 +451,7 @@ class ServerConnection:
             self._close_connection(code, reason, None)
 
     def finish(self) -> None:
-        """End it without a word: nothing more is read or said."""
+        """End it silently: nothing more is read or said."""
         self._finish()
 
     def take_output(self) -> bytes:

@@ -110,7 +110,7 @@ def read_deliveries(messages: EncodedMessages, offsets: Int64Array) -> Iterator[
 def read_delivery(data: bytes) -> tuple[Delivery, bytes]:
     """A stored message and its body.
 
-    Bytes that are no AMQP 1.0 message (clients of the stream protocol may store any) are the body as they are.
+    Bytes that are not an AMQP 1.0 message (clients of the stream protocol may store any) are the body as they are.
     """
     try:
         position = _body_position(data)
@@ -407,7 +407,7 @@ def _read_properties(
 
 
 _OCTETS = {0xA0: 2, 0xA1: 2, 0xA3: 2, 0xB0: 5, 0xB1: 5, 0xB3: 5}
-"""Constructors of binaries, strings and symbols, and where their bytes begin behind them."""
+"""Constructors of binaries, strings and symbols, and where their bytes begin after them."""
 
 _TEXTS = frozenset({0xA1, 0xA3, 0xB1, 0xB3})
 

@@ -5,8 +5,8 @@
 
 What `Field.value` holds, by type: bool; int for integers and `timestamp` (seconds since 1970); float; bytes for
 `longstr` and `binary`; (scale, unscaled) for `decimal`; None for `void`; a tuple of fields for `array`, a `Table` for
-`table`. Names are text; bytes that are no UTF-8 are surrogate escapes. Decoding keeps the exact types, so that what was
-published is what is delivered.
+`table`. Names are text; bytes that are not UTF-8 are surrogate escapes. Decoding keeps the exact types, so that what
+was published is what is delivered.
 
 Source: AMQP 0-9-1, section 4.2.5, with the type octets that RabbitMQ has.
 """
@@ -110,7 +110,7 @@ def table(fields: Mapping[str, Field]) -> Field:
 
 
 def decode_table(data: bytes, position: int, stop: int, *, depth: int = 0) -> tuple[Table, int]:
-    """The table whose size is at `position`, and the position behind it.
+    """The table whose size is at `position`, and the position after it.
 
     Raises `RemoteProtocolError` (502) for anything that is no table, or one nested deeper than `MAX_DEPTH`.
     """

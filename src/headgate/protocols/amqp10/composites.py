@@ -40,7 +40,7 @@ class FieldEncoding:
 
 
 def _unsigned(name: str, constructors: dict[int, int]) -> FieldEncoding:
-    """`constructors` maps constructor bytes to the bytes behind them, shortest first."""
+    """`constructors` maps constructor bytes to the bytes after them, shortest first."""
     forms = [(256**width, bytes([constructor]), width) for constructor, width in constructors.items()]
 
     def decode(octets: bytes) -> int:
@@ -214,7 +214,7 @@ def one_of(name: str, *choices: type[Composite]) -> FieldEncoding:
 
 
 def decode_composite(data: bytes, position: int, stop: int) -> tuple[Composite, int]:
-    """The record that begins at `position`, and the position behind it, which is not beyond `stop`."""
+    """The record that begins at `position`, and the position after it, which is not beyond `stop`."""
     try:
         cls, position = _class_at(data, position, stop)
         constructor = read_unsigned(data, position, 1, stop)

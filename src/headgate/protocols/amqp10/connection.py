@@ -1,6 +1,6 @@
 """A connection of AMQP 1.0 without its socket: bytes in, events out; commands in, bytes out.
 
-Events come one at a time: what answers one may be said before the next is looked at, as peers send much at once. The
+Events come one at a time: what answers one may be said before the next is examined, as peers send much at once. The
 SASL layer comes first and is always there. Source: OASIS AMQP 1.0 part 2 (transport), section 2.4; part 5, section 5.3.
 """
 
@@ -89,7 +89,7 @@ class Connection:
     """One side of a connection.
 
     A server's first state waits for the SASL header; a client says it at once. After a RemoteProtocolError the
-    connection is to be closed (`close`), and nothing of the peer is looked at any more.
+    connection is to be closed (`close`), and nothing of the peer is examined any more.
     """
 
     def __init__(self, *, is_server: bool, settings: ConnectionSettings | None = None) -> None:
@@ -187,7 +187,7 @@ class Connection:
         return split_message(channel, transfer, message, self.remote_max_frame_size)
 
     def check_partial_bytes(self, more: int) -> None:
-        """Raise RemoteProtocolError where with so many bytes more has arrived in part than one connection may hold."""
+        """Raise RemoteProtocolError where with this many bytes more has arrived in part than one connection may hold."""
         if self.partial_bytes + more > self.settings.max_partial_bytes:
             reason = f"{self.partial_bytes + more} bytes of messages that are not complete"
             raise RemoteProtocolError(reason, code=Condition.RESOURCE_LIMIT_EXCEEDED)
@@ -245,7 +245,7 @@ class Connection:
                 self._buffer = bytes(octets[position:])
 
     def _run(self, octets: memoryview, position: int) -> tuple[int, Iterator[Event]]:
-        """Transfers at `position` that can be taken at once: the position behind them, and their events."""
+        """Transfers at `position` that can be taken at once: the position after them, and their events."""
         nothing: Iterator[Event] = iter(())
         if self.partial_links or len(octets) - position < 16 or octets[position + 10] not in _RUN_CODES:
             return position, nothing

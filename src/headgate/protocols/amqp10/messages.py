@@ -2,7 +2,7 @@
 
 Stored: a header, the publisher's message annotations with `x-exchange` and `x-routing-key`, then properties,
 application properties, body and footer byte for byte; delivery annotations are dropped. Delivered: the same, with the
-annotation `x-stream-offset` (long). Bytes in a stream that are no message are delivered as the data of one.
+annotation `x-stream-offset` (long). Bytes in a stream that are not a message are delivered as the data of one.
 Source: amqp10_rabbit, sections 4 and 5; OASIS AMQP 1.0 part 3 (messaging), section 3.2.
 """
 
@@ -95,8 +95,8 @@ class StoredMessages:
 def stored_message(data: bytes, *, exchange: str, routing_key: str, user: str) -> tuple[bytes, bytes | None]:
     """The stored form of one message, and its filter value.
 
-    Raises MessageError for bytes that are no message with a body, AccessRefusedError for another user's id, and
-    PreconditionFailedError for a filter value that is no string.
+    Raises MessageError for bytes that are not a message with a body, AccessRefusedError for another user's id, and
+    PreconditionFailedError for a filter value that is not a string.
     """
     data = in_standard_order(data)
     spans, body = section_spans(data)

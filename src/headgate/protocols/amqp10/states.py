@@ -1,7 +1,7 @@
 """What may be said when: the states of connections, sessions and links, and what leads from one to the next.
 
 A pair of state and performative that is missing in a table is not allowed. Performatives for a session or link that
-this side has ended already are passed over until the peer has answered (`DISCARDING`).
+this side has ended already are skipped until the peer has answered (`DISCARDING`).
 Source: OASIS AMQP 1.0 part 2 (transport), sections 2.4.6, 2.5.5 and 2.6.3.
 """
 

@@ -59,9 +59,9 @@ class TransferRun:
 def parse_run(
     data: NDArray[np.uint8], position: int, max_frame_size: int, channel: int, *, skip_settled: bool
 ) -> tuple[TransferRun | None, int]:
-    """The transfers on `channel` at `position`, and the position behind them; None if there are none to take at once.
+    """The transfers on `channel` at `position`, and the position after them; None if there are none to take at once.
 
-    With `skip_settled` dispositions by which a receiver settles are passed over. Always None without kernels.
+    With `skip_settled` dispositions by which a receiver settles are skipped. Always None without kernels.
     """
     kernel = kernels.load(KERNEL)
     if kernel is None:
@@ -136,7 +136,7 @@ def parse_lone(data: memoryview, max_frame_size: int) -> LoneTransfer | None:
 
 @functools.lru_cache(maxsize=256)
 def _settled_by(tail: bytes, count: int) -> bool | None:
-    """Whether the fields behind a delivery tag, which a peer repeats from transfer to transfer, say that it is settled.
+    """Whether the fields after a delivery tag, which a peer repeats from transfer to transfer, say that it is settled.
 
     `count` is that of all fields. None where they say more than that, or are wrong.
     """
@@ -250,7 +250,7 @@ def encode_accepted(channel: int, first: int, last: int) -> bytes:
 
 
 def skip_frames(data: bytes | memoryview, count: int) -> int:
-    """The position behind the first `count` frames."""
+    """The position after the first `count` frames."""
     position = 0
     for _ in range(count):
         position += _SIZE.unpack_from(data, position)[0]

@@ -24,7 +24,7 @@ from headgate.protocols.stomp.codes import error_message
 from headgate.protocols.stomp.frames import Frame, FrameReader, Version, encode_frame, join_frame
 
 MAX_CONNECT_BODY_BYTES = 1024
-"""A frame that opens a connection has no body; this much is passed over."""
+"""A frame that opens a connection has no body; this much is skipped."""
 
 
 class ConnectionState(enum.Enum):
@@ -186,7 +186,7 @@ class ServerConnection:
     ) -> None:
         """Say what is wrong with one stream, and go on; harmless if the connection has ended.
 
-        The standard has the connection end with every ERROR; RabbitMQ goes on behind that of a subscription that it
+        The standard has the connection end with every ERROR; RabbitMQ continues after that of a subscription that it
         cancels.
         """
         if self.state is not ConnectionState.CLOSED:
@@ -204,7 +204,7 @@ class ServerConnection:
         self._output.append(encode_frame("ERROR", told, str(error).encode("utf-8", "replace"), self.version))
 
     def finish(self) -> None:
-        """End it without a word: nothing more is read or said."""
+        """End it silently: nothing more is read or said."""
         self.state = ConnectionState.CLOSED
         self._reader.clear()
 

@@ -196,7 +196,7 @@ def encode_headers(headers: Iterable[tuple[str, str]], version: Version) -> byte
 
 
 def join_frame(command: bytes, lines: bytes, body: bytes) -> bytes:
-    """A frame of encoded headers; the content length comes behind them, and a line feed behind the frame."""
+    """A frame of encoded headers; the content length comes after them, and a line feed behind the frame."""
     if not body:
         return b"%b\n%b\n\x00\n" % (command, lines)
     return b"%b\n%b%b:%d\n\n%b\x00\n" % (command, lines, CONTENT_LENGTH.encode(), len(body), body)

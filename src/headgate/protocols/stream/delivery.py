@@ -32,7 +32,7 @@ Chunks: TypeAlias = Iterable[tuple[int, int, int]]
 
 _KERNEL_FROM_CHUNKS = 4
 _VIEWS_FROM_BYTES = 16 << 10
-"""Chunks of so many bytes on average are not copied: two pieces more for the system cost less."""
+"""Chunks of this many bytes on average are not copied: two pieces more for the system cost less."""
 
 _HEAD = struct.Struct(">IHHB")
 _BODY_HEAD = struct.Struct(">HHB")

@@ -370,7 +370,7 @@ class ConsumerUpdate(Request, frozen=True):
 
 
 class ConsumerUpdateReply(Reply, frozen=True):
-    """The client: from there on; None is the place of the Subscribe. Some clients send bytes behind it."""
+    """The client: from there on; None is the place of the Subscribe. Some clients send bytes after it."""
 
     command = Command.CONSUMER_UPDATE
     ignores_trailing_bytes = True

@@ -22,7 +22,7 @@ class ProtocolViolation:
 class FrameAssembler:
     """Bytes in, whole frames out; keeps one incomplete frame, or what came while reading was halted.
 
-    `walk(view, position)` takes whole frames of a view from a position on and gives the place behind the last it took.
+    `walk(view, position)` takes whole frames of a view from a position on and gives the place after the last it took.
     It may set `is_halted`: what is behind then waits until `go_on`. `skip` drops bytes that come, whatever they are.
     """
 
@@ -36,7 +36,7 @@ class FrameAssembler:
 
     @property
     def is_between_frames(self) -> bool:
-        """Whether what comes next begins a frame that is looked at at once."""
+        """Whether what comes next begins a frame that is examined at once."""
         return not (self._held or self._skip or self.is_halted)
 
     @property

@@ -178,7 +178,7 @@ def parse_only_publish(data: memoryview, *, frame_max: int) -> PublishOne | None
 def parse_publish_run(
     data: memoryview, position: int, *, frame_max: int, expansion_limit_bytes: int = DEFAULT_EXPANSION_LIMIT_BYTES
 ) -> tuple[list[Publish], int]:
-    """All complete, well-formed Publish frames that follow each other from `position` on, and the place behind them.
+    """All complete, well-formed Publish frames that follow each other from `position` on, and the place after them.
 
     What is wanted of `data` is copied, once. At the first frame that is of another kind, incomplete, larger than
     `frame_max`, or malformed the run ends; the caller looks what it is.
@@ -282,7 +282,7 @@ def _publish(number: int, columns: _Columns, data: Bytes, refused: UInt64Array) 
 def _parse_in_python(
     data: memoryview, position: int, frame_max: int, expansion_limit: int
 ) -> tuple[_Columns | None, int]:
-    """The columns of a run and the place behind it; same results as the kernels."""
+    """The columns of a run and the place after it; same results as the kernels."""
     rows: list[tuple[int, int, int, int, int, int]] = []
     frames: list[tuple[int, int, int, int]] = []
     has_values = False

@@ -100,10 +100,10 @@ _DECIDED_BY_REPLY = {
 """States that end with our reply: with code OK in the state given, else closed."""
 
 _WAITS_FOR_REPLY = (f.SaslAuthenticate, f.Open)
-"""Nothing is read behind them before they are answered."""
+"""Nothing is read after them before they are answered."""
 
 _DEAF = (ServerState.LEAVING, ServerState.CLOSED)
-"""What still comes in these states is not looked at."""
+"""What still comes in these states is not examined."""
 
 FRAME_MAX_BEFORE_OPEN = 8192
 _HELD_MAX = 4 << 20
@@ -302,7 +302,7 @@ class ServerConnection:
 
     def _receive_frame(self, body: bytes) -> None:
         if self.state is ServerState.OPENED and len(body) >= 2 and _KEY.unpack_from(body)[0] == Command.PUBLISH:
-            # A whole one that was not read in bulk. Where it is one at all, the original closes without a word.
+            # A whole one that was not read in bulk. Where it is one at all, the original closes silently.
             is_one = len(body) >= PUBLISH_HEAD_BYTES - _SIZE.size and body[2:4] in _PUBLISH_VERSIONS
             self._violated("malformed frame: Publish", ResponseCode.UNKNOWN_FRAME, is_answered=not is_one)
             return

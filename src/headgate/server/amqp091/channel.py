@@ -146,7 +146,7 @@ class Channel:
         session.declare_stream(name, stream_arguments(arguments), numbers_as_text=False)
 
     def _queue_delete(self, method: m.QueueDelete) -> None:
-        """A stream keeps what was read, so `if_empty` says nothing of it and is passed over, as in the original."""
+        """A stream keeps what was read, so `if_empty` says nothing of it and is skipped, as in the original."""
         session, name = self._handler.session, self._queue_name(method.queue)
         messages = 0
         with contextlib.suppress(ResourceNotFoundError):

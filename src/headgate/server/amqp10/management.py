@@ -36,7 +36,7 @@ Answer = tuple[int, object]
 
 
 def respond(data: bytes, session: Session, *, node: str) -> bytes:
-    """The response to a request. Raises MessageError for bytes that are no message."""
+    """The response to a request. Raises MessageError for bytes that are not a message."""
     request = Message.decode(in_standard_order(data))
     properties = request.properties or {}
     try:

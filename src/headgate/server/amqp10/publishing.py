@@ -267,7 +267,7 @@ def _in_standard_order(messages: EncodedMessages, wanted: NDArray[np.bool_]) -> 
     """The messages, the wanted ones of them in the standard's order."""
     found = [messages.message(row) for row in range(len(messages))]
     for row in np.flatnonzero(wanted).tolist():
-        # What is no message is refused as such when it is stored.
+        # What is not a message is refused as such when it is stored.
         with contextlib.suppress(MessageError):
             found[row] = in_standard_order(found[row])
     return EncodedMessages.of(found)

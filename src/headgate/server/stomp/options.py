@@ -41,7 +41,7 @@ _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 
 
 def declaration(headers: Mapping[str, str]) -> dict[str, object]:
-    """The arguments of a declaration, without `x-`; headers that are none are not looked at.
+    """The arguments of a declaration, without `x-`; headers that are none are not examined.
 
     Raises PreconditionFailedError for a queue that streams cannot be, RemoteProtocolError for a number that is none.
     """

@@ -136,7 +136,7 @@ class Commands:
 
     def _unsubscribe(self, request: f.Unsubscribe) -> None:
         known = request.subscription_id in self._subscriptions
-        # Before another subscription is asked to go on in its place.
+        # Before another subscription is asked to continue in its place.
         self._connection.reply(request, ResponseCode.OK if known else ResponseCode.SUBSCRIPTION_ID_UNKNOWN)
         self._subscriptions.unsubscribe(request.subscription_id)
 

@@ -18,7 +18,7 @@ UInt64Array = NDArray[np.uint64]
 class Outlet:
     """Says things on an open connection; on one that is not open any more nothing is said.
 
-    Frames leave together at the end of the loop's turn, chunks behind the frames that were said before them.
+    Frames leave together at the end of the loop's turn, chunks after the frames that were said before them.
     """
 
     def __init__(self, transport: Transport, conversation: Conversation, connection: ServerConnection) -> None:

@@ -35,7 +35,7 @@ DIALECT = "x-headgate-dialect"
 """Properties of a subscription that RabbitMQ does not have: a filter for each message, and its language."""
 
 END = "x-headgate-end"
-"""Another one: an offset. When everything before it was looked at, an empty chunk says so, of that id and without
+"""Another one: an offset. When everything before it was examined, an empty chunk says so, of that id and without
 credit: with a filter a client could not know otherwise that nothing more will come."""
 
 _FILTER_PREFIX = "filter."

@@ -210,7 +210,7 @@ class _Layout:
 
     @property
     def _tells_kinds_apart(self) -> bool:
-        """Whether text is no number in the language: it is in RocketMQ's, and may be in one from outside."""
+        """Whether text is not a number in the language: it is in RocketMQ's, and may be in one from outside."""
         fields = (node for node in walk(self._filter.tree) if isinstance(node, Field))
         return all(isinstance(field.rules, ValueRules) and field.rules is not ValueRules.ROCKETMQ for field in fields)
 

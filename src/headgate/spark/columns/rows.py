@@ -1,7 +1,7 @@
 """Rows to messages to verdicts, in the Python workers: the asked cells are encoded in bulk, the one kernel decides.
 
-A cell that the filter reads and no message can hold (a priority of 300, a VARIANT that is no object) makes its row
-malformed: the filter is not true for it, as for bytes that are no message.
+A cell that the filter reads and no message can hold (a priority of 300, a VARIANT that is not an object) makes its row
+malformed: the filter is not true for it, as for bytes that are not a message.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ def _sum(one: list[int], two: list[int]) -> list[int]:
 
 
 def described(encoded: bytes) -> dict[str, Any]:
-    """A message as JSON for a sample: long texts and maps cut, bytes that are no message as hex."""
+    """A message as JSON for a sample: long texts and maps cut, bytes that are not a message as hex."""
     try:
         shown: dict[str, Any] = Message.decode(encoded).describe(typed=False)
     except MessageError as error:

@@ -41,7 +41,7 @@ _INTEGERS = frozenset(AMQP_RANGES) - {AmqpType.CHAR, AmqpType.TIMESTAMP}
 _FLOATS = frozenset({AmqpType.FLOAT, AmqpType.DOUBLE})
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d{1,4})?", re.ASCII)
 _MOST_NUMBER_CHARACTERS = 400
-"""Longer texts are no numbers: the digits of the least double fit, and nobody waits for those of a long text."""
+"""Longer texts are not numbers: the digits of the least double fit, and nobody waits for those of a long text."""
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

@@ -2,7 +2,7 @@
 
 What does not fit a column is null there, in every column the same way:
 
-- bytes that are no AMQP message: null in all columns but `message`;
+- bytes that are not an AMQP message: null in all columns but `message`;
 - a section (or the body) that does not decode: null in its column;
 - a field or declared property of another type than its column takes (the tables below): null in that field;
 - text that is not UTF-8: null in a field, binary in a VARIANT.

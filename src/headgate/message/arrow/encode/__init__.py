@@ -38,7 +38,7 @@ def messages_of(record_batch: pa.RecordBatch) -> EncodedMessages:
     Where `message` is not null it is taken as it is; else the other columns make the message, in the encoding of
     `Message.encode`. `application_properties` and `message_annotations` are VARIANT, map<string, scalar> or a struct
     of scalars (types: `encode.inputs`). A null or missing body is an AMQP value section with null. Raises ConfigError,
-    naming the column, before any message is made; for a VARIANT that is no object when its row is reached.
+    naming the column, before any message is made; for a VARIANT that is not an object when its row is reached.
     """
     inputs = inputs_of(record_batch)
     kernel = load("headgate.message.arrow.encode.kernel")
@@ -82,7 +82,7 @@ class _Writer:
     def _with_left_rows(
         self, data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> EncodedMessages:
-        """What the reference has to encode goes behind the rest."""
+        """What the reference has to encode goes after the rest."""
         rows = np.flatnonzero(lengths < 0)
         if not len(rows):
             return EncodedMessages(data, starts, lengths)

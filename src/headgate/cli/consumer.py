@@ -1,4 +1,4 @@
-"""`headgate consumer`: who reads, with which filter, and how far behind."""
+"""`headgate consumer`: the consumers, their filters, and their lag."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def naming_option(option: str, *, advice: str = "") -> Iterator[None]:
 
 
 def chosen(dialect: str | None) -> str:
-    """The dialect that was given, an empty name included, which is none."""
+    """The given dialect, also an empty name, which is refused."""
     from headgate.language import DEFAULT_DIALECT
 
     return DEFAULT_DIALECT if dialect is None else dialect

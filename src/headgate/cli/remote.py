@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headgate.scan import ScanBatch, ScanCounters, ScanRequest
 
 FOLLOW_ADVICE = "; --follow waits for what comes"
-"""What to do where `--from` lies behind the end."""
+"""Advice for a `--from` after the end."""
 
 _WAIT_S = 1.0
 
@@ -110,9 +110,9 @@ def _columns(facts: dict[str, object], *more: str) -> dict[str, object]:
 
 
 def delete_at_server(place: Place, name: str, *, force: bool) -> None:
-    """Delete a stream; PreconditionFailedError that names who uses it, unless `force`.
+    """Delete a stream. Raises PreconditionFailedError that names its clients, unless `force`.
 
-    A server that is no Headgate is not asked who does: it deletes, and tells them.
+    A server other than Headgate cannot be asked for clients: it deletes the stream and tells them.
     """
     with place.client() as client:
         if not client.is_headgate or not client.has_stream(name):

@@ -60,7 +60,7 @@ class RuleOptions:
     parameter: Parameters = None
 
     def rule(self, name: str) -> Rule:
-        """The rule of that name. Raises ConfigError for what is no JSON."""
+        """The rule of that name. Raises ConfigError for invalid JSON."""
         from headgate.topic import Rule, RuleDefinition
 
         return Rule.of(

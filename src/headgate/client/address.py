@@ -52,7 +52,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """One server, and who is at this end. Picklable; the password is not shown.
+    """One server, and the user at this end. Picklable; the password is not shown.
 
     An empty `user` is the one that this side's certificate names (SASL EXTERNAL).
     """

@@ -69,7 +69,7 @@ class ChunkReader:
         self.position = int(last["chunk_id"]) + int(last["num_records"])
 
     def pass_over(self, chunks: Sequence[Chunk]) -> None:
-        """Go on behind delivered chunks that are not read here; one that is none says no position."""
+        """Continue after delivered chunks that are not read here; bytes that are not a chunk leave the position."""
         for chunk in chunks:
             with contextlib.suppress(CorruptChunkError):
                 self.position = ChunkHeader.decode(chunk, path=self._place, position=0).next_chunk_id

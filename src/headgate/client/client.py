@@ -186,7 +186,7 @@ class Client:
         return [name for name, code, _, _ in reply.streams if code == ResponseCode.OK]
 
     def near_streams(self, name: str) -> str:
-        """`; did you mean …?` with streams like one that is not there; empty where the server does not list them."""
+        """`; did you mean …?` with names similar to a missing stream; empty if the server does not list streams."""
         try:
             streams = self.streams()
         except (BrokerError, ConnectionLostError):
@@ -224,7 +224,7 @@ class Client:
         self._do(lambda connection: connection.send(f.StoreOffset(name, stream, offset)))
 
     def query_offset(self, stream: str, name: str) -> int | None:
-        """The bookmark of a name; None if there is none."""
+        """The stored offset of a name; None without one."""
         return self._do(lambda connection: connection.stored_offset(name, stream))
 
     def last_sequence(self, stream: str, name: str) -> int:

@@ -180,7 +180,7 @@ class Connection:
         `timeout_s` None: wait for ever. Heartbeats are sent while it waits, and expected.
         """
         self._check()
-        # What the server says while nobody listens waits in the socket: its silence counts from now on.
+        # Data sent while this side did not read waits in the socket, so the server's silence counts from now on.
         self._waiting_since = time.monotonic()
         until = None if timeout_s is None else self._waiting_since + timeout_s
         while not self._events:
@@ -334,7 +334,7 @@ class Connection:
         self._sent_at = time.monotonic()
 
     def _at_most_a_beat(self, timeout_s: float | None) -> float | None:
-        """So long may be waited before a heartbeat is due; sends one that is."""
+        """Seconds until the next heartbeat is due; sends one that is due now."""
         beat_s = self._core.heartbeat_s
         if not beat_s:
             return timeout_s

@@ -84,7 +84,7 @@ def verify_delivered(
 
 
 def header_at(client: Client, stream: str, place: OffsetSpecification) -> ChunkHeader | None:
-    """The header of the first chunk with messages from a place on; None if there is none. Errors as above."""
+    """The header of the first chunk with messages from a place on; None without one. Raises as above."""
     stop = client.resolve_offset(stream, OffsetSpecification.next())
     for found in _chunks(client, stream, place, stop, check_crc=False, credit=1):
         return None if isinstance(found, Damage) else found.header

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headgate.client.connection import Connection
 
 MOST_KEPT = 8
-"""So many connections of a process may wait to be used again; the one that waits longest is closed for another."""
+"""Limit: idle connections of a process; the one idle for longest is closed for another."""
 
 IDLE_S = 30.0
 """After so long without use a connection is closed."""

@@ -53,7 +53,7 @@ class Losses:
     def lost(self, error: ConnectionLostError) -> None:
         """Return when to connect again; raises the error when that was in vain for too long."""
         retry, now = self._retry, time.monotonic()
-        # One that stood for long without anything to say was not made in vain.
+        # A connection that lasted long counts as a success, even without traffic.
         if self._begun_at is None or now - self._connected_at > retry.most_s:
             self._begun_at, self._pause_s = now, retry.first_s
         elif now + self._pause_s - self._begun_at > retry.give_up_after_s:

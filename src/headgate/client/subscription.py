@@ -178,7 +178,10 @@ class Subscription:
         self._reader.now(now_ms)
 
     def store_offset(self, offset: int) -> None:
-        """Keep an offset as the bookmark of the subscription's name; nothing says that it has arrived."""
+        """Keep an offset as the bookmark of the subscription's name; nothing says that it has arrived.
+
+        Raises ConfigError.
+        """
         if self.options.name is None:
             raise ConfigError("a consumer without a name has no bookmark")
         self._open_connection().send(f.StoreOffset(self.options.name, self.options.stream, offset))

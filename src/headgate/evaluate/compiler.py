@@ -132,7 +132,7 @@ class Compiler(Assembler):
     def _is_an_order(self) -> bool:
         """Whether the filter is one comparison by order, which as a rule a good part of the messages passes.
 
-        A jump that nobody can foresee then costs more (8 ns) than the check of the messages that do not match (1 ns).
+        A mispredicted jump then costs more (8 ns) than the check of the messages that do not match (1 ns).
         """
         return isinstance(self.tree, t.Compare) and self.tree.operator not in _EQUALITIES
 
@@ -179,7 +179,8 @@ class Compiler(Assembler):
     def condition(self, node: t.Node, wanted: int, wanted_at: int, otherwise: int, *, final: bool = False) -> int:
         """Code that asks whether the truth of `node` is `wanted`; its first instruction.
 
-        `final` says that behind `otherwise` the filter is no longer true and nobody asks what it is instead.
+        `final`: at `otherwise` the filter is not true, and it does not matter whether it is false or unknown.
+        Raises NotCompiledError.
         """
         self.depth += 1
         if self.depth > _DEEPEST:
@@ -208,7 +209,7 @@ class Compiler(Assembler):
     def _collected(self, junction: t.And | t.Or, register: int, then: int, *, negated: bool = False) -> int:
         """Code that puts the truth of an AND or OR, or its negation, into a register, operands from left to right.
 
-        An operand behind one that is unknown is evaluated for the sake of its errors.
+        An operand after an unknown one is still evaluated, because it may raise an error.
         """
         self.depth += 1
         if self.depth > _DEEPEST:

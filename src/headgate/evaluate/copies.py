@@ -29,7 +29,7 @@ class CopyRule(Protocol):
 
     @property
     def action(self) -> Action | None:
-        """What it does to its copy; without one, the rule has none of its own."""
+        """The action on the rule's copy; None: the rule gives no separate copy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class Filter:
         own = t.own_rules(tree)
         self.has_own_rules = own is not None
         if own is not None:
-            # Evaluating never raises, so what is wrong with the operators is said now.
+            # Evaluating never raises, so errors in the operators are raised now.
             semantics_of(own)
         self.uses_time = any(isinstance(node, t.Now) for node in nodes)
         self.uses_chance = any(isinstance(node, t.NewId) for node in nodes)

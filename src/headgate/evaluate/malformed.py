@@ -21,5 +21,5 @@ def malformed_rows(batch: EncodedMessages) -> NDArray[np.intp]:
 
 @functools.cache
 def _of_any_message() -> Filter:
-    """A filter that no message makes fail: where its verdict is an error, there is no message."""
+    """A filter that gives an error only for bytes that are not a message."""
     return Filter.parse("TRUE", "rabbitmq")

@@ -17,7 +17,7 @@ _JSON_ROWS = 8_192
 
 
 def write_file(path: Path, *, events: int, seed: int, format: str, run_length: int) -> None:
-    """As `headgate.generate.write_events` says."""
+    """As `headgate.generate.write_events` says. Raises ConfigError."""
     for name, value, least in (("events", events, 1), ("seed", seed, 0), ("run_length", run_length, 1)):
         if value < least:
             raise ConfigError(f"{name}: found {value}, expected a number from {least}")

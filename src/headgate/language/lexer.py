@@ -1,4 +1,4 @@
-"""Text → tokens, one at a time: what stands after an expression is examined only where the language does."""
+"""Text → tokens, one at a time: text after an expression is read only if the language requires it."""
 
 from __future__ import annotations
 

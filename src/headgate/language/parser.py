@@ -41,7 +41,7 @@ class Parser:
 
     @property
     def peek(self) -> Token:
-        """The next token; nothing after what was consumed is examined before somebody asks."""
+        """The next token; it is read only on request, so text after the consumed tokens stays unread."""
         if self._next is None:
             self._next = self._lexer.next()
         return self._next
@@ -66,7 +66,7 @@ class Parser:
         return token
 
     def expect(self, symbol: str, where: str = "") -> Token:
-        """Consume the keyword or operator `symbol`, or raise."""
+        """Consume the keyword or operator `symbol`. Raises FilterSyntaxError for any other token."""
         if self.peek.symbol != symbol:
             raise self.unexpected(repr(symbol) + (f" {where}" if where else ""))
         return self.advance()
@@ -106,7 +106,10 @@ class Parser:
         return left
 
     def repeated(self, token: Token, limit: int) -> list[int]:
-        """Where `token`, consumed already, and its repetitions directly after it begin: a chain without recursion."""
+        """Where `token`, consumed already, and its repetitions directly after it begin: a chain without recursion.
+
+        Raises FilterLimitError.
+        """
         starts = [token.span[0]]
         while self.peek.symbol == token.symbol:
             starts.append(self.advance().span[0])

@@ -155,9 +155,9 @@ class PropertyOf:
 
 @dataclass(frozen=True, slots=True)
 class NewId:
-    """`newid()`: a uuid made of who evaluates and `occurrence`, the number of this call in the text.
+    """`newid()`: a uuid made of the evaluator's identity and `occurrence`, the number of this call in the text.
 
-    See `headgate.language.servicebus.values.new_id`; in a filter the identity of who evaluates is empty.
+    See `headgate.language.servicebus.values.new_id`; in a filter the evaluator's identity is empty.
     """
 
     occurrence: int = 0

@@ -97,7 +97,7 @@ class LastPair:
         """Write the bytes of chunks, then their index records.
 
         `accept` is called with the number of chunks that are now visible, also before an error is raised; it calls
-        `grow`.
+        `grow`. Raises LogError.
         """
         if self._files is None:
             raise LogError("the writer is closed", path=self._folder)

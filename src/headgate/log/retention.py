@@ -49,7 +49,7 @@ def kept_by_limits(
 
 
 def delete_pairs(folder: Path, chunk_ids: list[int]) -> None:
-    """Delete pairs, oldest first. Raises StreamReadOnlyError or LogError; pairs deleted before the error stay deleted."""
+    """Delete pairs, oldest first. Raises StreamReadOnlyError or LogError, perhaps after deleting some pairs."""
     try:
         for chunk_id in chunk_ids:
             delete_pair(folder, chunk_id)

@@ -64,7 +64,7 @@ class ValueDecoder:
         return AmqpValue(AmqpType.DESCRIBED, Described(descriptor, value)), position
 
     def values(self, position: int, stop: int, count: int, *, depth: int = 0) -> list[AmqpValue]:
-        """`count` values from `position` on, which must end exactly at `stop`."""
+        """`count` values from `position` on, which must end exactly at `stop`. Raises MessageError."""
         values = []
         for _ in range(count):
             value, position = self.value(position, stop, depth=depth)
@@ -74,7 +74,10 @@ class ValueDecoder:
         return values
 
     def plain(self, constructor: int, position: int, stop: int, *, depth: int = 0) -> tuple[AmqpValue, int]:
-        """As `value`, for a plain value whose content is at `position`; its constructor may be elsewhere."""
+        """As `value`, for a plain value whose content is at `position`; its constructor may be elsewhere.
+
+        Raises MessageError.
+        """
         width = CONSTRUCTOR_WIDTHS[constructor]
         if width == WIDTH_INVALID:
             raise MessageError(f"unknown constructor {constructor:#04x}", position=position - 1)

@@ -107,7 +107,7 @@ def footer_span(data: bytes | memoryview, position: int) -> SectionSpan | None:
 
 
 def read_descriptor(data: bytes | memoryview, position: int) -> tuple[Section, int]:
-    """The section whose `0x00` is expected at `position`, and where its value begins."""
+    """The section whose `0x00` is expected at `position`, and where its value begins. Raises MessageError."""
     start = position
     if data[position] != 0x00:
         raise MessageError(f"a section begins with 0x00, found {data[position]:#04x}", position=position)
@@ -151,7 +151,10 @@ def _section_span(data: bytes | memoryview, section: Section, position: int) -> 
 
 
 def skip_value(data: bytes | memoryview, position: int, stop: int) -> int:
-    """The position after the value at `position`, by constructor widths only; the value must end within `stop`."""
+    """The position after the value at `position`, by constructor widths only; the value must end within `stop`.
+
+    Raises MessageError.
+    """
     pending = 1
     while pending:
         if position >= stop:

@@ -1,4 +1,4 @@
-"""A message: AMQP 1.0 bytes, decoded section by section when somebody looks.
+"""A message: AMQP 1.0 bytes, decoded section by section on first use.
 
 Source: OASIS AMQP 1.0 part 3 (messaging), section 3.2; when bytes are a message: docs/design/message-validity.md.
 """

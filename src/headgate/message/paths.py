@@ -1,6 +1,6 @@
 """References into maps, lists and arrays, followed over the encoded bytes.
 
-Only what lies on the way is examined. Where the framing breaks, what was passed before counts; there is nothing behind
+Only values on the way are read. Where the framing breaks, values before the break count; there is nothing behind
 it. Source: amqp_extensions, section 3; docs/design/message-validity.md.
 """
 

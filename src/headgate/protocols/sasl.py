@@ -1,4 +1,4 @@
-"""What a client says about who it is, in the SASL mechanisms that all protocols share.
+"""The credentials of a client, in the SASL mechanisms that all protocols share (RFC 4422, 4505, 4616).
 
     PLAIN       [acting as] NUL user NUL password                        (RFC 4616)
     AMQPLAIN    fields of an AMQP 0.9.1 table without its length: LOGIN and PASSWORD, long strings

@@ -1,4 +1,4 @@
-"""Who a client is: credentials are checked in a thread of their own, failures are slowed, counted and logged.
+"""Logins: credentials are checked in a separate thread; failures are delayed, counted and logged.
 
     PLAIN, AMQPLAIN   a user of the users file with its password; the default user, unless it was given a password of
                       its own in the configuration, from this machine only

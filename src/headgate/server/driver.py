@@ -191,7 +191,7 @@ class Driver:
         now_ms, now_s = self.context.clock.now_ms(), self.context.clock.monotonic_s()
         limit_s = self.context.settings.timeouts.handshake_s
         if self._logins_s:
-            # Who waits for us to check a login has waited no longer than the first of them.
+            # A client whose login is still being checked is not too late: the oldest pending check extends the limit.
             limit_s += now_s - self._logins_s[0]
         for connection, opened_s in tuple(self._connections.items()):
             record = connection.record

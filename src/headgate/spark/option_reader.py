@@ -71,7 +71,7 @@ class OptionReader:
         return option.name in self._options
 
     def given(self, option: Option[T]) -> T | None:
-        """Its value; None where it is not given. Empty text is an error."""
+        """Its value; None where it is not given. Empty text is an error. Raises ConfigError."""
         if not self.has(option):
             return None
         text = self._options[option.name]

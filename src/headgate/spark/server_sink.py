@@ -47,7 +47,7 @@ class ServerSink:
     options: SinkOptions
 
     def stage(self, rows: Iterator[pa.RecordBatch], *, query: str, partition: int) -> StagedRows:
-        """Write the messages of one task to a file; on any error it is removed."""
+        """Write the messages of one task to a file; on any error it is removed. Raises ConfigError."""
         from headgate.message.arrow import messages_of
 
         without_value = 0

@@ -216,7 +216,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 def stream_query_id() -> str:
-    """The id of the streaming query that this task belongs to: the one kept in its checkpoint."""
+    """The id of the streaming query that this task belongs to: the one kept in its checkpoint. Raises HeadgateError."""
     context = TaskContext.get()
     query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
     if query is None:

@@ -87,7 +87,7 @@ class HeadgateSource(DataSource):
         return StreamReader(schema, self.options or options_in(schema), Scan(self.scans))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
-        """A batch write."""
+        """A batch write. Raises ConfigError."""
         if not self.options:
             # Spark does not give the options of a table to its writer.
             raise ConfigError("a table is for reading; write with df.write.format('headgate'), which takes options")

@@ -72,7 +72,10 @@ def warn_without_value(root: Path, stream: str, *, query: str, count: int) -> No
 
 
 def open_target(options: SinkOptions) -> Target:
-    """The stream of the options, made if there is none. ConfigError where an option contradicts the one there."""
+    """The stream of the options, created if it is missing.
+
+    Raises ConfigError if an option contradicts the existing stream, StreamReadOnlyError for a foreign one.
+    """
     try:
         stream = resolve_stream(options.stream, options.root)
     except StreamNotFoundError:

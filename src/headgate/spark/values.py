@@ -88,7 +88,7 @@ def column_values(column: pa.Array) -> FilterValues:
 def values_column(values: FilterValues) -> pa.Array:
     """Values as a string column; none and the empty value, which means the same, are null.
 
-    Bytes that are not UTF-8 are shown with replacement characters.
+    Bytes that are not UTF-8 are shown with replacement characters. Raises ConfigError.
     """
     lengths = np.maximum(values.lengths, 0)
     stops = np.cumsum(lengths)

@@ -41,7 +41,7 @@ _REWRITE_AFTER = 1000
 
 
 class TopicEditor:
-    """Changes one topic. Holds the stream's writer, its own or one that is given; not for several threads at once."""
+    """Changes one topic. Holds the stream's writer, which it opens or is given; not for several threads at once."""
 
     def __init__(self, writer: Writer, *, open_file: OpenFile = DiskFile, owns_writer: bool = False) -> None:
         """An editor beside a writer that the caller holds and closes. Raises RuleNotFoundError, LogError."""
@@ -161,6 +161,7 @@ class TopicEditor:
 
         `in_force_from`, an earlier offset, is for the first change of a topic only: nothing was decided before it.
         Raises RuleError and its kinds, and nothing is changed; so it is after StorageFullError and LogError.
+        Raises ConfigError.
         """
         offset = self._writer.next_offset
         if in_force_from is not None:
@@ -184,7 +185,7 @@ class TopicEditor:
         return offset
 
     def prune(self, below: int) -> None:
-        """Forget what was in force below an offset only: nobody may ask for the rules of those messages any more."""
+        """Delete versions that were in force only below an offset; earlier messages cannot be decided any more."""
         self._rewrite(min(below, self._writer.next_offset))
 
     # inside

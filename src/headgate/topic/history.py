@@ -99,7 +99,7 @@ class RuleHistory:
 
     @staticmethod
     def load(stream: Stream) -> RuleHistory:
-        """The history of the topic that a stream is; RuleNotFoundError if it is none, LogError for a damaged file."""
+        """The history of a topic's stream. Raises RuleNotFoundError for another stream, LogError for a damaged file."""
         history = RuleHistory.find(stream)
         if history is None:
             raise RuleNotFoundError(
@@ -147,7 +147,7 @@ class RuleHistory:
 
     @property
     def current(self) -> Topic:
-        """The topic as it is for the messages to come."""
+        """The topic for the next messages."""
         return self._at(self.last_change)
 
     def at(self, offset: int) -> Topic:
@@ -348,7 +348,7 @@ class RuleHistory:
         closed: list[r.SubscriptionVersion] | list[r.RuleVersion],
         offset: int,
     ) -> None:
-        # A version that no message was ever decided by is no version.
+        # A version that never decided a message is dropped.
         if version.from_offset < offset:
             version.to_offset = offset
             closed.append(version)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ end, or with zero bytes in it (what a power loss leaves), was never confirmed an
 
 Behind the flush the mark is written, in place and without a flush of its own. It may be older than the last changes,
 and says that much less; it is never ahead of what is on the device. A file whose whole lines end before the mark has
-lost changes that were confirmed: an error, as older rules would be in force silently. A mark that is damaged
+lost confirmed changes: an error, because older rules would be in force silently. A mark that is damaged
 was being written when the power failed, and says nothing.
 
 Bytes behind the mark are never overwritten: whatever is after the last whole line goes when the next change gives the

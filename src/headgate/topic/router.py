@@ -28,7 +28,7 @@ from headgate.topic.model import Topic
 from headgate.topic.rule import Rule
 
 _MOST_ADDED = 200
-"""Rules that a router takes over into a changed one; with more that are new, or as many dead ones, it is made again."""
+"""Limit: new rules that a router adds to itself. With more, or as many removed rules, it is built again."""
 
 
 def copy_identity(stream: str, offset: int, subscription: int, rule: int) -> bytes:

@@ -38,10 +38,10 @@ INDEX_FROM = 256
 instruction asks for 1 024 messages and a message has one of the constants."""
 
 _NO_PLACE = DEEPEST + 1
-"""A place that nothing is read from; those below it are for what an operand stands behind."""
+"""A place that is never read; lower places hold the conditions before an operand."""
 
 _LOOKED_AT = 2
-"""Behind this many conjuncts a filter looks whether any message is left."""
+"""After this many conjuncts a filter checks whether any message is left."""
 
 Words: TypeAlias = NDArray[np.int64]
 

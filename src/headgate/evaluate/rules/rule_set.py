@@ -16,10 +16,10 @@ from headgate.message import EncodedMessages
 MOST_FILTERS = 1 << ROW_SHIFT
 _SMALLEST_LEVEL = 24
 _LEVEL_FACTOR = 32
-"""Parts of this many filters take what is added; one that grows beyond is joined with those of the next level."""
+"""Limit: filters of a part at each level. A part that exceeds it is joined with those of the next level."""
 
 _MOST_DEAD = 64
-"""Filters not in force any more stay where they are until they are the greater part, and more than so many."""
+"""Removed filters stay in their part until they are more than this, and more than half of the part."""
 
 
 @dataclass(slots=True, frozen=True)

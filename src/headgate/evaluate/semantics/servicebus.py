@@ -72,7 +72,7 @@ def _identifier(typed: AmqpValue) -> bytes | None:
 
 
 def property_of(message: Message, name: Value) -> Value:
-    """`property(name)`; section 3.7."""
+    """`property(name)`; section 3.7. Raises EvaluationFailed."""
     if name is None:
         return None
     if not isinstance(name, bytes):
@@ -95,7 +95,10 @@ def among(subject: Value, members: Iterator[Value]) -> bool | None:
 
 
 def like(pattern: LikePattern, subject: Value) -> bool | None:
-    """Whether the whole subject matches; anything but a string is an error. Cost: at most value × pattern steps."""
+    """Whether the whole subject matches; anything but a string is an error. Cost: at most value × pattern steps.
+
+    Raises EvaluationFailed.
+    """
     if subject is None:
         return None
     if not isinstance(subject, bytes):
@@ -111,7 +114,7 @@ def like(pattern: LikePattern, subject: Value) -> bool | None:
 
 
 def like_value(subject: Value, pattern: Value, escape: Value, *, has_escape: bool) -> bool | None:
-    """LIKE with a pattern and an escape that were evaluated: section 3.5."""
+    """LIKE with a pattern and an escape that were evaluated: section 3.5. Raises EvaluationFailed."""
     operands = (subject, pattern, escape) if has_escape else (subject, pattern)
     if None in operands:
         return None

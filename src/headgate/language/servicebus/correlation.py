@@ -84,5 +84,5 @@ def _property_conditions(given: object) -> Iterable[tuple[str, FieldReference, V
 
 
 def _key(name: str) -> bytes:
-    """The key as bytes. Raises ConfigError for what no key can be."""
+    """The key as bytes. Raises ConfigError for an invalid key."""
     return amqp_value(name).octets() or b""

@@ -139,5 +139,5 @@ def system_type(reference: FieldReference) -> SystemType | None:
 
 
 def system_name(reference: FieldReference) -> str | None:
-    """The documented name of the system property that a field is; None if it is none."""
+    """The documented name of the system property in a field; None for another field."""
     return next((found.names[0] for found in SYSTEM_PROPERTIES if found.reference == reference), None)

@@ -34,7 +34,7 @@ INTEGER_MIN, INTEGER_LIMIT = -(2**63), 2**63
 """Results of integer arithmetic lie from the first to below the second."""
 
 MAX_TEXT_BYTES = 1024 * 1024
-"""A longer string is no result of `+`: a few statements of an action could otherwise ask for any amount of memory."""
+"""Limit: bytes of a result of `+`. Otherwise a few statements of an action could use any amount of memory."""
 
 TICKS_PER_MS = 10_000
 EPOCH_TICKS = 621_355_968_000_000_000
@@ -137,7 +137,7 @@ def typed_value(value: Value) -> AmqpValue:
 
 
 def time_span(ticks: int) -> AmqpValue:
-    """A time span of this many ticks of 100 ns."""
+    """A time span of this many ticks of 100 ns. Raises EvaluationFailed."""
     if not INTEGER_MIN <= ticks < INTEGER_LIMIT:
         raise EvaluationFailed(f"a time span of {ticks} ticks is beyond 64 bits")
     return AmqpValue(AmqpType.DESCRIBED, Described(_SYMBOLS[TIME_SPAN], AmqpValue(AmqpType.LONG, ticks)))
@@ -154,7 +154,10 @@ def ticks_of(value: Value) -> int:
 
 
 def date_time(ticks: int, *, with_offset: bool) -> AmqpValue:
-    """The date-time so many ticks behind 1970: a timestamp where it is whole milliseconds and need not be an offset."""
+    """The date-time that many ticks after 1970: a timestamp if it is whole milliseconds and need not be an offset.
+
+    Raises EvaluationFailed.
+    """
     if not 0 <= ticks + EPOCH_TICKS <= LAST_TICKS:
         raise EvaluationFailed("the date-time is not in the years 1 to 9999")
     if ticks % TICKS_PER_MS or with_offset:
@@ -175,7 +178,7 @@ def number_of(value: Value) -> Number:
 
 
 def compare(operator: CompareOperator, left: Value, right: Value) -> bool | None:
-    """A comparison: section 3.3."""
+    """A comparison: section 3.3. Raises EvaluationFailed."""
     if left is None or right is None:
         return None
     kind, other = kind_of(left), kind_of(right)
@@ -234,7 +237,7 @@ def _utf16(text: bytes) -> bytes:
 
 
 def arithmetic(operator: ArithmeticOperator, left: Value, right: Value) -> Value:
-    """A binary operation: section 3.4."""
+    """A binary operation: section 3.4. Raises EvaluationFailed."""
     if left is None or right is None:
         return None
     kinds = kind_of(left), kind_of(right)
@@ -306,7 +309,7 @@ def _double(operator: ArithmeticOperator, left: float, right: float) -> float:
 
 
 def signed(negative: bool, value: Value) -> Value:
-    """Unary plus or minus, on numbers."""
+    """Unary plus or minus, on numbers. Raises EvaluationFailed."""
     if value is None:
         return None
     kind = kind_of(value)
@@ -327,7 +330,10 @@ def _joined(left: Value, right: Value) -> bytes:
 
 
 def text_of(value: Value) -> bytes:
-    """The text that a value becomes beside a string: the invariant form of .NET, dates as in ISO 8601."""
+    """The text that a value becomes beside a string: the invariant form of .NET, dates as in ISO 8601.
+
+    Raises EvaluationFailed.
+    """
     if isinstance(value, bytes):
         return value
     kind = kind_of(value)

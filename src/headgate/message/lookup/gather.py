@@ -59,7 +59,7 @@ class MessageCollector:
         return taken
 
     def reuse(self, taken: EncodedMessages) -> None:
-        """Take the buffer back that `take` gave with these messages: nobody needs them any more.
+        """Reuse the buffer that `take` returned with these messages; they must not be used any more.
 
         Memory fresh from the system costs more than the copy into it.
         """

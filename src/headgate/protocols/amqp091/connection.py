@@ -389,7 +389,10 @@ class ServerConnection:
     # what this side says
 
     def authenticated(self) -> None:
-        """The client is who it says; what it sent meanwhile is read by the next `receive`."""
+        """The client is who it says; what it sent meanwhile is read by the next `receive`.
+
+        Raises LocalProtocolError.
+        """
         if self.state is not ConnectionState.AUTHENTICATING:
             raise LocalProtocolError(f"authenticated in connection state {self.state.value}")
         self.state = ConnectionState.TUNING

@@ -173,7 +173,7 @@ class Connection:
             self.write(HEARTBEAT)
 
     def begin(self) -> Session:
-        """Begin a session: the word of a client."""
+        """Begin a session: the word of a client. Raises LocalProtocolError."""
         channel = next(number for number in range(len(self._sessions) + 1) if number not in self._sessions)
         if channel > min(self.settings.channel_max, self.remote_channel_max):
             raise LocalProtocolError(f"the peer takes channels up to {self.remote_channel_max}")
@@ -187,7 +187,7 @@ class Connection:
         return split_message(channel, transfer, message, self.remote_max_frame_size)
 
     def check_partial_bytes(self, more: int) -> None:
-        """Raise RemoteProtocolError where with this many bytes more has arrived in part than one connection may hold."""
+        """Raise RemoteProtocolError if these bytes exceed the limit of partly received messages of a connection."""
         if self.partial_bytes + more > self.settings.max_partial_bytes:
             reason = f"{self.partial_bytes + more} bytes of messages that are not complete"
             raise RemoteProtocolError(reason, code=Condition.RESOURCE_LIMIT_EXCEEDED)

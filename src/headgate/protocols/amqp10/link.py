@@ -81,7 +81,7 @@ class Link:
 
     @property
     def attach(self) -> Attach:
-        """What the peer attached with."""
+        """What the peer attached with. Raises LocalProtocolError."""
         if self.peer is None:
             raise LocalProtocolError("the peer has not attached yet")
         return self.peer
@@ -125,7 +125,7 @@ class Link:
         self.session.send(Detach(self.handle, closed, error))
 
     def grant(self, credit: int, *, drain: bool = False) -> None:
-        """As the receiving end: let the peer send `credit` messages from now on."""
+        """As the receiving end: let the peer send `credit` messages from now on. Raises LocalProtocolError."""
         if self.role is not RECEIVER or not self.is_attached:
             raise LocalProtocolError("credit is granted by the receiving end of an attached link")
         self.credit = credit

@@ -135,7 +135,7 @@ def in_standard_order(data: bytes) -> bytes:
 
 
 def delivered_message(data: bytes, offset: int) -> bytes:
-    """What a consumer gets of a stored message, or of any bytes in a stream."""
+    """What a consumer gets of a stored message, or of any bytes in a stream. Raises MessageError."""
     try:
         spans, body = section_spans(data)
         if body == len(data) and not spans:

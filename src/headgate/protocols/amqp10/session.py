@@ -147,7 +147,7 @@ class Session:
         self._drop_links()
 
     def new_link(self, name: str, role: bool) -> Link:
-        """A link that this side is about to attach (`Link.start`)."""
+        """A link that this side is about to attach (`Link.start`). Raises LocalProtocolError."""
         handle = next(number for number in range(len(self._by_handle) + 1) if number not in self._by_handle)
         if handle > self._remote_handle_max:
             raise LocalProtocolError(f"the peer takes handles up to {self._remote_handle_max}")

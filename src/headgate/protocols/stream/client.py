@@ -143,7 +143,7 @@ class ClientConnection:
         return self._send_request(frame)
 
     def send(self, frame: f.Frame) -> None:
-        """Say something that has no reply: Credit, StoreOffset, Heartbeat."""
+        """Say something that has no reply: Credit, StoreOffset, Heartbeat. Raises LocalProtocolError."""
         self._check_open(type(frame).__name__)
         if isinstance(frame, f.Request):
             raise LocalProtocolError(f"{type(frame).__name__} has a reply: `request` it")

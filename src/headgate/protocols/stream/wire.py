@@ -55,7 +55,7 @@ class Reader:
 
 
 def malformed(reason: str) -> NoReturn:
-    """The peer sent a frame that cannot be read."""
+    """The peer sent a frame that cannot be read. Raises RemoteProtocolError."""
     raise RemoteProtocolError(f"malformed frame: {reason}", code=ResponseCode.UNKNOWN_FRAME)
 
 

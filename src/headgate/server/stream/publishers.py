@@ -1,4 +1,4 @@
-"""The publishers of a connection: what they publish, and who is told that it is in the stream."""
+"""The publishers of a connection: their messages, and the confirms to them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Publishers:
         self._declared: dict[int, _Declared] = {}
 
     def declare(self, request: f.DeclarePublisher) -> None:
-        """A new publisher; raises what says why not."""
+        """A new publisher. Raises PreconditionFailedError, LimitExceededError."""
         reference = request.reference or None
         if request.publisher_id in self._declared:
             raise PreconditionFailedError(f"publisher id {request.publisher_id} is in use", subject=request.stream)

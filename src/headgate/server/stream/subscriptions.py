@@ -1,4 +1,4 @@
-"""The subscriptions of a connection: what they ask for, their credit, their chunks, and who of a group is active."""
+"""The subscriptions of a connection: their options, credit and chunks, and which member of a group is active."""
 
 from __future__ import annotations
 
@@ -92,7 +92,9 @@ class Subscriptions:
         return number in self._subscriptions
 
     def subscribe(self, request: f.Subscribe) -> Callable[[], None]:
-        """A new subscription; what is returned begins it, behind the reply. Raises what says why not."""
+        """A new subscription; the returned function starts it, after the reply. Raises LimitExceededError and
+        BrokerError.
+        """
         number = request.subscription_id
         if len(self._subscriptions) >= self._settings.limits.consumers:
             raise LimitExceededError(f"more than {self._settings.limits.consumers} consumers", subject=request.stream)

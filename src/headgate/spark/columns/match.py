@@ -45,7 +45,10 @@ def register_match(spark: SparkSession) -> None:
 
 
 def headgate_match(filter: pa.Array, row: pa.Array, dialect: pa.Array = None, now: pa.Array = None) -> pa.Array:
-    """The function over one batch of rows; see the head of this module. Spark takes plain annotations only."""
+    """The function over one batch of rows; see the head of this module. Spark takes plain annotations only.
+
+    Raises ConfigError.
+    """
     rows = len(filter)
     if not pa.types.is_struct(row.type):
         raise ConfigError(f"{NAME}: row is {row.type}, expected a struct of columns, such as struct(*)")

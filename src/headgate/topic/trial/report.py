@@ -16,7 +16,7 @@ from headgate.topic.trial.trial import clause_text, clauses_of
 
 @dataclass(frozen=True, slots=True)
 class ClauseFindings:
-    """How many messages a clause of a filter, asked by itself, is true of; and so on."""
+    """How many messages one clause of a filter, evaluated separately, is true, false, unknown or an error for."""
 
     text: str
     true: int

@@ -41,7 +41,7 @@ _INTEGERS = frozenset(AMQP_RANGES) - {AmqpType.CHAR, AmqpType.TIMESTAMP}
 _FLOATS = frozenset({AmqpType.FLOAT, AmqpType.DOUBLE})
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d{1,4})?", re.ASCII)
 _MOST_NUMBER_CHARACTERS = 400
-"""Longer texts are not numbers: the digits of the least double fit, and nobody waits for those of a long text."""
+"""Limit: longer texts are not numbers. The digits of the smallest double fit; longer texts would only cost time."""
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -49,7 +49,7 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 def converted(typed: AmqpValue, declared: DeclaredProperty) -> Any:
-    """The cell for a value of another type; None where there is no exact one."""
+    """The cell for a value of another type; None if the conversion is not exact."""
     kind = declared.kind
     if kind is SparkType.BOOLEAN:
         return {"true": True, "false": False}.get((_text(typed) or "").lower())

@@ -1,4 +1,4 @@
-"""Compiling kernels into the disk cache ahead of their use, on all cores, in processes of their own.
+"""Compiling kernels into the disk cache ahead of their use, on all cores, in separate processes.
 
 Compiling holds the interpreter's lock for seconds, so a process that has other work leaves it to children. Progress is
 logged: begin and end at `info`, each module between at `debug`, as kernels compiled of kernels to compile.
@@ -136,7 +136,7 @@ def compile_missing(modules: Iterable[str]) -> None:
 
 
 def tell_progress(done: int, total: int) -> None:
-    """Log that so many kernels are compiled of those that are to be."""
+    """Log that this many kernels are compiled of those that are to be."""
     level = logging.INFO if done in (0, total) else logging.DEBUG
     logger.log(level, "compiling filter kernels, once per version: %d of %d", done, total)
 

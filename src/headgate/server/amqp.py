@@ -55,7 +55,7 @@ class AmqpHandler:
         """Time passes; who says nothing is cut off by the driver."""
 
     def lost(self, reason: Exception | None) -> None:
-        """The connection is gone."""
+        """The connection was closed."""
 
     def shut_down(self) -> None:
         """The server stops."""

@@ -25,7 +25,7 @@ LOW_WATER_BYTES = 128 * 1024
 _JOINED_BYTES = 128 * 1024
 """Up to this many bytes, pieces are copied into one: that costs less than handing over many."""
 _SENT_IN_THREAD_BYTES = 256 * 1024
-"""From so many bytes on, what a turn wrote is sent by a thread."""
+"""From this many bytes on, what a turn wrote is sent by a thread."""
 
 logger = logging.getLogger("headgate.server")
 
@@ -107,7 +107,7 @@ class Connection(asyncio.BufferedProtocol):
             self._guarded(self._handler.writable)
 
     def connection_lost(self, reason: Exception | None) -> None:
-        """The transport is gone."""
+        """The transport was closed."""
         if self._is_lost:
             return
         self._is_lost = self._is_closing = True
@@ -229,7 +229,7 @@ class Connection(asyncio.BufferedProtocol):
         self._driver.call_soon(lambda: self._alive(call))
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Make a call in `delay_s`, unless the connection is gone by then; what is returned takes it back."""
+        """Make a call in `delay_s`, unless the connection is closed by then; the returned handle cancels it."""
         return self._driver.loop.call_later(delay_s, self._alive, call).cancel
 
     def run_in_worker(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
@@ -317,7 +317,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _peer_of(transport: asyncio.Transport) -> Peer | None:
-    """Who came; None if it is gone already."""
+    """The peer's address; None if it has left already."""
     name, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
     if not name or not local:
         return None

@@ -22,7 +22,7 @@ class ConnectionRecord:
     """One connection. The driver fills what it knows; `protocol` and `client` are the handler's to fill."""
 
     number: int
-    """From 1; 0 of somebody who has no connection of its own, such as a request over HTTP."""
+    """Counted from 1; 0 for a caller without a connection, such as a request over HTTP."""
     peer: Peer
     listener: str = ""
     opened_ms: int = 0
@@ -62,7 +62,7 @@ class ConnectionTotals:
 
 
 class Connections:
-    """Records of open connections by who asks on them."""
+    """Records of open connections by their transports."""
 
     def __init__(self) -> None:
         self.totals = ConnectionTotals()

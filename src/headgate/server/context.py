@@ -36,7 +36,7 @@ class SystemClock:
 
 
 class Authenticator(Protocol):
-    """Says who a client is."""
+    """Checks the credentials of clients."""
 
     def mechanisms(self, caller: Caller) -> tuple[str, ...]:
         """The SASL mechanisms that are offered to this caller, the preferred first."""

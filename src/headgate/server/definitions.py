@@ -16,7 +16,7 @@ def apply_definitions(broker: Broker, settings: ServerSettings) -> None:
     """Make what is missing, and give users the passwords and permissions that the file says.
 
     Raises ConfigError that names the entry: a stream that is there with other arguments stays as it is. One that is
-    damaged is in the log, and keeps nobody from the others.
+    damaged is logged, and does not affect the others.
     """
     default = settings.authentication
     if default.default_password is not None:

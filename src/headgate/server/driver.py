@@ -28,7 +28,7 @@ _BROKER_TICK_S = 0.05
 _HANDLER_TICK_S = 0.5
 _BACKLOG = 1024
 _ABORT_S = 1.0
-"""How long aborted connections may take to be gone."""
+"""After this time the driver stops waiting for aborted connections."""
 
 logger = logging.getLogger("headgate.server")
 
@@ -78,13 +78,13 @@ class Driver:
         self._servers.append(server)
 
     def stop_accepting(self) -> None:
-        """Close the listeners; who is connected stays."""
+        """Close the listeners; open connections stay."""
         for server in self._servers:
             server.close()
         self._all_gone = asyncio.Event()
 
     async def end_connections(self) -> None:
-        """Let every handler say good-bye, and end what is still there after `timeouts.shutdown_s`."""
+        """Let every handler say good-bye, and close remaining connections after `timeouts.shutdown_s`."""
         for connection in tuple(self._connections):
             connection.shut_down()
         await self._wait_until_gone(self.context.settings.timeouts.shutdown_s)

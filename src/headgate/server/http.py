@@ -107,7 +107,7 @@ class _HttpConnection(H11Protocol):
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport is gone."""
+        """The transport was closed."""
         self._limit.cancel()
         self._all_open.pop(self, None)
         super().connection_lost(exc)
@@ -380,7 +380,7 @@ def _peer(request: Request) -> Peer:
     try:
         address = ip_address(client.host)
     except ValueError:
-        # A proxy said who asks, in words of its own.
+        # A proxy gave the client's address in another form.
         return Peer(client.host, client.port, is_loopback=False)
     return Peer(str(address), client.port, is_loopback=address.is_loopback)
 

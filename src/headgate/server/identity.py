@@ -1,4 +1,4 @@
-"""Who the server says it is, in every protocol: clients ask for this product, and switch features on by its version."""
+"""The server's product and version in every protocol: clients check them, and enable features by the version."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import asyncio
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """A loop that nobody runs yet."""
+    """A new loop, not running."""
     try:
         import uvloop
     except ImportError:

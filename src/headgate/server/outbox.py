@@ -1,7 +1,7 @@
 """Messages of one connection on their way into streams: collected while frames are read, published together.
 
 AMQP 0.9.1 and STOMP publish message by message; what one read of the socket brought goes to the broker as one batch per
-stream. A message may go to several streams; whoever published it hears of it once, when it is in all of them.
+stream. A message may go to several streams; its publisher gets one confirm, when it is in all of them.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ KERNELS_WITHIN_S = 4.0
 """After this time `ready` no longer waits for kernels to be read from the cache. It does not wait for a compiler."""
 
 SWITCH_INTERVAL_S = 0.0005
-"""So long a thread that scans may keep the interpreter from the loop; CPython's 5 ms are long for a message."""
+"""After this time a scanning thread must release the interpreter lock; CPython's 5 ms are long for a message."""
 
 logger = logging.getLogger("headgate.server")
 

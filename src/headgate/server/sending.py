@@ -27,7 +27,7 @@ MOST_MAPPED_BYTES = 16 << 20
 _BUFFERS_AT_ONCE = 512
 """Below IOV_MAX of every system."""
 _JOINED_BUFFERS = 32
-"""From so many buffers on, nothing is put after them: sixteen large chunks are some 13 MB."""
+"""From this many buffers on, nothing is put after them: sixteen large chunks are some 13 MB."""
 
 
 class Sender:
@@ -69,7 +69,7 @@ class Sender:
         """Whether something is to be sent, or was just sent: what is written goes after it."""
 
     def send(self, buffers: list[Buffer], count: int) -> None:
-        """Send so many bytes after everything given before; the buffers must not change afterwards."""
+        """Send this many bytes after everything given before; the buffers must not change afterwards."""
         self._queue.append(buffers)
         self._given_bytes += count
         self._most_bytes = MOST_MAPPED_BYTES if _is_mapped(max(buffers, key=len)) else MOST_BYTES
@@ -105,7 +105,7 @@ class Sender:
                     return False
                 self._sent_bytes += sent
                 buffers = _behind(buffers, sent)
-            # What is left keeps the thread at work until more has come.
+            # The thread continues with the rest until more has come.
             if self._owes_moved and self._given_bytes - self._sent_bytes < self._most_bytes // 2:
                 self._owes_moved = False
                 self._loop.call_soon_threadsafe(self._has_moved)
@@ -147,7 +147,7 @@ def _is_mapped(buffer: Buffer) -> bool:
 
 
 def _behind(buffers: list[Buffer], sent: int) -> list[Buffer]:
-    """What is left of buffers when so many bytes of them were sent."""
+    """What is left of buffers when this many bytes of them were sent."""
     for number, buffer in enumerate(buffers):
         if sent < len(buffer):
             return [memoryview(buffer)[sent:], *buffers[number + 1 :]]

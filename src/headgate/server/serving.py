@@ -159,7 +159,7 @@ class Server:
 
 
 def _reached_at(sockets: Mapping[str, socket.socket]) -> dict[str, str]:
-    """What others on this machine are told who find the root locked."""
+    """The note for other processes on this machine that find the root locked."""
     for scheme in ("http", "https"):
         if scheme in sockets:
             host, port = sockets[scheme].getsockname()[:2]

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is at the other end; `certificate_name` is the user that a checked TLS client certificate names.
+    """The client at the other end; `certificate_name` is the user named by a checked TLS client certificate.
 
     `local_host` is the address of this machine that the peer came to, empty where it is not known.
     """
@@ -29,7 +29,7 @@ class Peer:
 
 
 class Caller(Protocol):
-    """Who asks for something that is answered later: a transport, or a request over HTTP."""
+    """A caller that is answered later: a transport, or a request over HTTP."""
 
     @property
     def peer(self) -> Peer:
@@ -39,7 +39,7 @@ class Caller(Protocol):
         """Make a call in the loop's next turn."""
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Make a call in `delay_s`, unless the asker is gone by then; what is returned takes it back."""
+        """Make a call in `delay_s`, unless the caller has left by then; the returned handle cancels it."""
 
 
 class Transport(Protocol):
@@ -75,7 +75,7 @@ class Transport(Protocol):
         """Make a call in the loop's next turn."""
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Make a call in `delay_s`, unless the connection is gone by then; what is returned takes it back."""
+        """Make a call in `delay_s`, unless the connection is closed by then; the returned handle cancels it."""
 
     def run_in_worker(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
         """Run what takes long in a thread of the pool; `then` gets its result or error in the loop's thread.
@@ -97,7 +97,7 @@ class Handler(Protocol):
         """Called about twice a second: heartbeats, timeouts."""
 
     def lost(self, reason: Exception | None) -> None:
-        """The connection is gone: end its publishers and consumers. The last call."""
+        """The connection was closed: end its publishers and consumers. The last call."""
 
     def shut_down(self) -> None:
         """The server stops: say so in the protocol's words, then close the transport."""

@@ -76,7 +76,7 @@ def _range(options: SourceOptions, *, now_ms: int) -> OffsetRange:
 
 
 class HeadgateBackTest(DataSource):
-    """The data source behind `back_test`: its rows are findings, at least one of each task that read something."""
+    """The data source of `back_test`: its rows are findings, at least one of each task that read something."""
 
     @classmethod
     def name(cls) -> str:

@@ -59,7 +59,7 @@ def copy_stream(
 
 
 class HeadgateCopy(TransferSource):
-    """The data source behind `copy_stream`."""
+    """The data source of `copy_stream`."""
 
     @classmethod
     def name(cls) -> str:

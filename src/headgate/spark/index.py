@@ -58,7 +58,7 @@ def build_match_index(
 
 
 class HeadgateIndex(DataSource):
-    """The data source behind `build_match_index`: its rows say what became of each segment."""
+    """The data source of `build_match_index`: its rows say what became of each segment."""
 
     @classmethod
     def name(cls) -> str:

@@ -137,7 +137,7 @@ class SinkOptions:
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> SinkOptions:
-        """Options by name; ConfigError names what is wrong."""
+        """Options by name; Raises ConfigError that names the error."""
         reader = OptionReader(options, _all(declared.SINK_OPTIONS), subject="headgate sink")
         server, root = _server(reader), _root(reader)
         parsed = SinkOptions(

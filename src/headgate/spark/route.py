@@ -99,7 +99,8 @@ def stream_exists(root: str | Path, name: str) -> bool:
 def declare_topic(
     root: str | Path, topic: Topic, *, start: str = "first", planned: Mapping[str, Topic] | None = None
 ) -> None:
-    """Put the subscriptions and rules of a topic in force from the next message on; makes the stream if there is none.
+    """Put the subscriptions and rules of a topic in force from the next message on; creates the stream if it is
+    missing.
 
     The first rules of a topic are in force from its first message on, unless `start` is `next`. `planned` are topics
     that are declared as well, for forwarding. Raises RuleError and its kinds, StreamLockedError.
@@ -151,7 +152,7 @@ def route_topic(
 
 
 class HeadgateRoute(TransferSource):
-    """The data source behind `route_topic`."""
+    """The data source of `route_topic`."""
 
     @classmethod
     def name(cls) -> str:

@@ -35,7 +35,7 @@ SCANS = "spark.headgate.scans"
 """The setting with the folder of the session's reads."""
 
 _MOST_READS = 32
-"""So many reads of a session are kept."""
+"""Limit: reads kept per session."""
 
 _PARTITIONS = "partitions"
 _PARTITIONS_READ = "partitions_read"

@@ -2,7 +2,7 @@
 
 Tasks write files (`server_staging`); the commit on the driver's side decides which of them are the batch, and publishes
 them under the name of the query. The server drops publishing ids that it has: a commit that died half way goes on where
-it was. A batch appears message by message, not at once; if nobody ever commits it again, a part of it stays.
+it was. A batch appears message by message, not at once; if it is never committed again, a part of it stays.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ServerSink:
             warn_without_value(self.options.staging, self.options.stream, query=query, count=without_value)
 
     def abort(self, parts: Sequence[StagedRows]) -> None:
-        """Drop what is staged and not decided."""
+        """Remove staged files that are not decided."""
         for query in {part.query for part in parts}:
             staged = [part.staged for part in parts if part.query == query and isinstance(part.staged, StagedMessages)]
             undecided(self.options.staging, query, staged)
@@ -118,7 +118,7 @@ class ServerSink:
 
 
 def server_sink(options: SinkOptions, message_columns: tuple[str, ...], *, columns: frozenset[str]) -> ServerSink:
-    """A write with checked options; the stream is made if there is none.
+    """A write with checked options; the stream is created if it is missing.
 
     ConfigError where an option contradicts the stream that is there, or cannot be told to the server.
     """

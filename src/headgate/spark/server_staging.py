@@ -7,7 +7,7 @@
 
 A task that runs twice may bring its rows in another order, so tasks publish nothing: they write files. The decision,
 made once under the lock, says which files are the batch and in which order; from then on message n of batch b has
-publishing id b · 2^32 + 1 + n, and whoever goes on, after whatever crash, publishes the same under the same ids.
+publishing id b · 2^32 + 1 + n, so after any crash the next commit publishes the same messages under the same ids.
 """
 
 from __future__ import annotations

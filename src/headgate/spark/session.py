@@ -116,7 +116,7 @@ def compiling_kernels() -> Iterator[None]:
         return
     kernels.load_in_background(wanted)
     if os.environ.get("PYSPARK_PYTHON") != sys.executable:
-        # Workers of another interpreter have a cache of their own, which nobody else fills.
+        # Workers of another interpreter have a separate cache, which no other process fills.
         yield
         return
     os.environ[kernels.SWITCH] = kernels.CACHED

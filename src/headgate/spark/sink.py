@@ -60,7 +60,7 @@ class Sink(Protocol):
         """Bring what the tasks staged into the stream, in the order of the partitions, once."""
 
     def abort(self, parts: Sequence[StagedRows]) -> None:
-        """Drop what is staged and not decided."""
+        """Remove staged files that are not decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +111,14 @@ class FolderSink:
             self.target.warn_without_value(query, without_value)
 
     def abort(self, parts: Sequence[StagedRows]) -> None:
-        """Drop what is staged and not decided."""
+        """Remove staged files that are not decided."""
         for query in {part.query for part in parts}:
             staged = [part.staged for part in parts if part.query == query and isinstance(part.staged, StagedChunks)]
             abort_batch(self.target.root, query=query, staged=staged)
 
 
 def sink_for(schema: StructType, options: Mapping[str, str], *, overwrite: bool) -> Sink:
-    """Check options and columns, and make the stream if there is none. ConfigError names what is wrong."""
+    """Check options and columns, and create the stream if it is missing. Raises ConfigError that names the error."""
     checked = SinkOptions.parse(options)
     if overwrite:
         raise ConfigError("headgate sink: a stream is only appended to; use mode append (output mode append)")
@@ -186,7 +186,7 @@ class BatchSink(DataSourceArrowWriter):
         self._sink.commit(_parts(messages), query=self._query, batch=self._batch)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Drop what is staged and not decided; called when a task failed, and after a commit that raised."""
+        """Remove staged files that are not decided; called when a task failed, and after a commit that raised."""
         self._sink.abort(_parts(messages))
 
 
@@ -211,7 +211,7 @@ class StreamSink(DataSourceStreamArrowWriter):
             self._sink.commit(parts, query=parts[0].query, batch=batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Drop what is staged and not decided; also called after a commit that raised, even if it took effect."""
+        """Remove staged files that are not decided; also called after a commit that raised, even if it took effect."""
         self._sink.abort(_parts(messages))
 
 

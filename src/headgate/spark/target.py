@@ -19,7 +19,7 @@ from headgate.log.staging import PRIVATE_FOLDER, StagedChunks, StagedFile, Stagi
 from headgate.spark.options import SinkOptions
 
 WAIT = clock.patient(30.0)
-"""For other writers of a stream: a server gives it back when nobody has published to it for ten seconds."""
+"""Seconds to wait for other writers of a stream: a server releases it ten seconds after the last publish."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,10 +57,10 @@ _QUERY = "transfer_query"
 
 _DESCRIPTOR = StructType([StructField("part", BinaryType(), nullable=False)])
 _MANY_TARGETS = 64
-"""From so many targets on, what each costs every task decides."""
+"""From this many targets on, the cost per target and task determines the number of tasks."""
 
 _SHARING_A_FILE = 32
-"""So many targets share a staged file where they are many."""
+"""Number of targets that share a staged file, if there are many targets."""
 
 _MOST_BYTES_OF_A_TASK = 4 << 30
 _ANY_COLUMN = stream_schema(("offset",), ())
@@ -310,7 +310,7 @@ class _Committer(DataSourceStreamArrowWriter):
             _commit(self._targets, parts, self._counting, query=parts[0].query, batch=batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Drop what is staged and not decided; also called after a commit that raised, even if it took effect."""
+        """Remove staged files that are not decided; also called after a commit that raised, even if it took effect."""
         parts = _all_parts(messages)
         for query in {part.query for part in parts}:
             staged = [part.staged for part in parts if part.query == query]

@@ -240,7 +240,7 @@ _MAP_CODES = frozenset({Section.MESSAGE_ANNOTATIONS, Section.DELIVERY_ANNOTATION
 def _spans(data: bytes) -> tuple[dict[int, tuple[int, int, int]], int]:
     """By code: where the elements of a section begin and end, and their count; and where the properties begin.
 
-    Raises MessageError for what are no sections.
+    Raises MessageError for bytes that are not sections.
     """
     spans: dict[int, tuple[int, int, int]] = {}
     properties = 0
@@ -295,7 +295,7 @@ _cached_delivery = functools.lru_cache(maxsize=1024)(_delivery)
 _HEADERS_FLAG = PROPERTY_FLAGS["headers"]
 _BEFORE = tuple(name for name, flag in PROPERTY_FLAGS.items() if flag > _HEADERS_FLAG)
 _BEHIND = tuple(name for name, flag in PROPERTY_FLAGS.items() if flag < _HEADERS_FLAG)
-"""Properties in front of the headers and behind them, in their order."""
+"""Properties before and after the headers, in their order."""
 
 
 def _composed(envelope: _Envelope, found: dict[str, bytes], more_headers: list[bytes]) -> Delivery:

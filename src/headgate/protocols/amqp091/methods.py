@@ -55,7 +55,7 @@ class ConnectionStart(Method, frozen=True):
 
 
 class ConnectionStartOk(Method, frozen=True):
-    """Client: who it is."""
+    """Client: its credentials."""
 
     CODE = (10, 11)
     client_properties: Arguments = {}
@@ -136,7 +136,7 @@ class ConnectionBlocked(Method, frozen=True):
 
 
 class ConnectionUnblocked(Method, frozen=True):
-    """Server: publishing goes on."""
+    """Server: publishing may continue."""
 
     CODE = (10, 61)
 
@@ -401,7 +401,7 @@ class BasicConsumeOk(Method, frozen=True):
 
 
 class BasicCancel(Method, frozen=True):
-    """Either: end a consumer; from the server when its queue is gone."""
+    """Either: end a consumer; from the server when its queue was deleted."""
 
     CODE = (60, 30)
     consumer_tag: ShortString = ""
@@ -468,7 +468,7 @@ class BasicGetOk(Method, frozen=True):
 
 
 class BasicGetEmpty(Method, frozen=True):
-    """Server: there is none."""
+    """Server: there is no message."""
 
     CODE = (60, 72)
     reserved: ShortString = ""

@@ -120,7 +120,7 @@ class Connection:
         return self.state is ConnectionState.OPENED
 
     def take_output(self) -> list[Buffer]:
-        """What is to be written now, in order."""
+        """The bytes to write now, in order."""
         output = self._output
         self._output = []
         return output
@@ -142,7 +142,7 @@ class Connection:
         self.send(0, SaslMechanisms(tuple(mechanisms)))
 
     def send_init(self, mechanism: str, response: bytes, hostname: str | None = None) -> None:
-        """As a client: who it is."""
+        """As a client: its credentials."""
         self.send(0, SaslInit(mechanism, response, hostname))
 
     def send_outcome(self, code: SaslCode) -> None:
@@ -197,7 +197,7 @@ class Connection:
     def receive_lone(self, data: memoryview) -> Delivery | None:
         """What `receive` would tell of these bytes, if that is a single delivery and nothing has to be said about it.
 
-        For the message that somebody waits for. None: nothing was done, `receive` is to be given the bytes.
+        For a message whose confirm a publisher waits for. None: nothing was done, give the bytes to `receive`.
         """
         if self._buffer or self.partial_links or self.state is not _OPENED:
             return None

@@ -29,14 +29,14 @@ class HeadersExchanged:
 
 @dataclass(frozen=True, slots=True)
 class MechanismsOffered:
-    """To a client: how it may say who it is; answered by `send_init`."""
+    """To a client: the SASL mechanisms it may use; answered by `send_init`."""
 
     mechanisms: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class InitReceived:
-    """To a server: who the client says it is; answered by `send_outcome`, and nothing is read until then."""
+    """To a server: the client's credentials; answered by `send_outcome`, and nothing is read until then."""
 
     mechanism: str
     response: bytes
@@ -155,7 +155,7 @@ class StateChanged:
 
 @dataclass(frozen=True, slots=True)
 class Detached:
-    """The link is gone: the peer detached it (and got its answer), answered our detach, or made a fault (`failed`)."""
+    """The link has ended: the peer detached it, answered our detach, or made an error (`failed`)."""
 
     link: Link
     closed: bool
@@ -165,7 +165,7 @@ class Detached:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The session is gone, and its links with it, in the ways that `Detached` names."""
+    """The session has ended, and its links with it, in the ways that `Detached` names."""
 
     session: Session
     error: Error | None

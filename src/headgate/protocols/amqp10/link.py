@@ -202,7 +202,7 @@ class Link:
         self.session.next_delivery_id = (self.session.next_delivery_id + count) & _MASK
 
     def count_received(self, count: int) -> None:
-        """As the receiving end: so many deliveries have begun to arrive."""
+        """As the receiving end: this many deliveries have begun to arrive."""
         self.credit -= count
         self.delivery_count = (self.delivery_count + count) & _MASK
 

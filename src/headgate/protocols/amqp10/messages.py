@@ -326,7 +326,7 @@ def store_message(message: bytes, *, exchange: str, routing_key: str, user: str)
 
 
 def store_messages(messages: EncodedMessages, *, exchange: str, routing_key: str, user: str) -> StoredMessages:
-    """The stored form of many messages, in a buffer of its own: one kernel call, and Python for what it leaves open."""
+    """The stored form of many messages, in a separate buffer: one kernel call, and Python for what it leaves open."""
     count = len(messages)
     destination = _destination(exchange, routing_key, user)
     capacity = total(messages.lengths) + count * (64 + destination.routing_bytes) + SLACK_BYTES

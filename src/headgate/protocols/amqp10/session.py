@@ -99,7 +99,7 @@ class Session:
         self._by_remote_handle: dict[int, Link] = {}
         self._waiting: deque[_Waiting] = deque()
         self._flows_due: dict[Link, bool] = {}
-        """Links whose credit is to be told behind transfers that wait, and whether the peer drains them."""
+        """Links whose credit is to be told after transfers that wait, and whether the peer drains them."""
 
     @property
     def links(self) -> list[Link]:
@@ -170,7 +170,7 @@ class Session:
     def send_flow(self, link: Link | None = None, *, drain: bool = False) -> None:
         """Tell the windows, and with a link its credit; `drain`: use it up, or so it was used up.
 
-        What a link counts includes transfers that wait for the window: then its credit is told behind them.
+        What a link counts includes transfers that wait for the window: then its credit is told after them.
         """
         if link is not None and self._has_waiting(link):
             self._flows_due[link] = self._flows_due.get(link, False) or drain
@@ -406,7 +406,7 @@ class Session:
             yield self._fail_link(link, *fault)
 
     def _receiving(self, handle: int, transfers: int) -> Link | None:
-        """The link that so many transfers of the peer are for; None if we have detached it."""
+        """The link that this many transfers of the peer are for; None if we have detached it."""
         self._count_in(transfers)
         link = self._link(handle, Transfer)
         if link is not None and link.role is SENDER:

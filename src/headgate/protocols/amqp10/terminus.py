@@ -116,7 +116,7 @@ class Rejected(Composite):
 
 @composite(0x26, "amqp:released:list")
 class Released(Composite):
-    """The receiver will not take it; somebody else may."""
+    """The receiver does not take it; another receiver may."""
 
 
 @composite(0x27, "amqp:modified:list")

@@ -167,7 +167,7 @@ class TransferRoom:
 
 
 def frame_messages(messages: EncodedMessages, offsets: Int64Array, room: TransferRoom) -> tuple[memoryview, int]:
-    """Messages of a stream as frames of transfers, in a buffer of their own, and the number of frames."""
+    """Messages of a stream as frames of transfers, in a separate buffer, and the number of frames."""
     kernel = kernels.load(KERNEL)
     count = len(messages)
     if kernel is None or room.handle > 0xFF:

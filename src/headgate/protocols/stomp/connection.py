@@ -184,7 +184,7 @@ class ServerConnection:
     def refuse(
         self, error: HeadgateError, *, receipt: str | None = None, headers: Iterable[tuple[str, str]] = ()
     ) -> None:
-        """Say what is wrong with one stream, and go on; harmless if the connection has ended.
+        """Report the error with one stream, and go on; harmless if the connection has ended.
 
         The standard has the connection end with every ERROR; RabbitMQ continues after that of a subscription that it
         cancels.

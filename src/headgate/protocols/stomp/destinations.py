@@ -35,7 +35,7 @@ class Destination(msgspec.Struct, frozen=True):
 
 
 def parse_destination(text: str) -> Destination:
-    """The destination of a header. Raises RemoteProtocolError for one that is none, or is not served."""
+    """The destination of a header. Raises RemoteProtocolError for an invalid or unsupported one."""
     parts = text.split("/")
     match parts:
         case [name] if name:

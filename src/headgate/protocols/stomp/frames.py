@@ -64,7 +64,7 @@ class FrameReader:
         self.max_body_bytes = max_body_bytes
         self._buffer = bytearray()
         self._searched = 0
-        """So much of the buffer holds no end of what is looked for."""
+        """The number of bytes already searched without finding the end."""
         self._frame: tuple[str, dict[str, str]] | None = None
         """The frame whose body is coming in."""
         self._length: int | None = None
@@ -79,7 +79,7 @@ class FrameReader:
         self._frame = None
 
     def next(self) -> Frame | None:
-        """The next whole frame; None if more bytes are needed. Raises RemoteProtocolError for what is none."""
+        """The next whole frame; None if more bytes are needed. Raises RemoteProtocolError for an invalid one."""
         if self._frame is None and not self._read_headers():
             return None
         return self._read_body()

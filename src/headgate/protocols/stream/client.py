@@ -4,7 +4,7 @@
     socket.sendall(connection.take_output())
     for event in connection.receive(socket.recv(65536)): ...        # Opened is among them when all is well
 
-Nothing here waits: who uses it matches replies by the correlation id that `request` gave.
+Nothing here waits: the caller matches replies by the correlation id that `request` returned.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class ClientConnection:
         filter_values: FilterValues | None = None,
         entries_have_heads: bool = False,
     ) -> bytes:
-        """Publish frames for entries, to be written behind `take_output`; arguments as `publishing.encode_publish`."""
+        """Publish frames for entries, to be written after `take_output`; arguments as `publishing.encode_publish`."""
         self._check_open("Publish")
         return encode_publish(
             publisher_id,
@@ -184,7 +184,7 @@ class ClientConnection:
         self.state = ClientState.CLOSING
 
     def take_output(self) -> bytes:
-        """What is to be written to the server, once."""
+        """The bytes to write to the server; each byte is returned once."""
         output = bytes(self._output)
         self._output.clear()
         return output

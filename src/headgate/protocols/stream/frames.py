@@ -58,14 +58,14 @@ class Reply(Frame, frozen=True, kw_only=True):
 
 
 class PeerProperties(Request, frozen=True):
-    """The first frame of a client: who it is."""
+    """The first frame of a client: its properties."""
 
     command = Command.PEER_PROPERTIES
     properties: Properties
 
 
 class PeerPropertiesReply(Reply, frozen=True):
-    """Who the server is."""
+    """The properties of the server."""
 
     command = Command.PEER_PROPERTIES
     properties: Properties = {}
@@ -238,7 +238,7 @@ class UnsubscribeReply(Reply, frozen=True):
 
 
 class Credit(Frame, frozen=True):
-    """So many more chunks may be delivered."""
+    """This many more chunks may be delivered."""
 
     command = Command.CREDIT
     subscription_id: U8
@@ -301,7 +301,7 @@ class Delete(Request, frozen=True):
 
 
 class DeleteReply(Reply, frozen=True):
-    """The stream is gone."""
+    """The stream was deleted."""
 
     command = Command.DELETE
 
@@ -420,7 +420,7 @@ class DeleteSuperStream(Request, frozen=True):
 
 
 class DeleteSuperStreamReply(Reply, frozen=True):
-    """The super stream is gone."""
+    """The super stream was deleted."""
 
     command = Command.DELETE_SUPER_STREAM
 

@@ -220,7 +220,7 @@ class ServerConnection:
         data_lengths: Int64Array,
         committed_chunk_id: int,
     ) -> list[Buffer]:
-        """Deliver frames for chunks, in pieces that go out behind `take_output`; arguments as `encode_deliver`."""
+        """Deliver frames for chunks, in pieces that go out after `take_output`; arguments as `encode_deliver`."""
         self._check_open("Deliver")
         return encode_deliver(
             subscription_id,
@@ -250,7 +250,7 @@ class ServerConnection:
             self.state = ServerState.CLOSED
 
     def take_output(self) -> bytes:
-        """What is to be written to the client, once."""
+        """The bytes to write to the client; each byte is returned once."""
         if not self._output:
             return b""
         output = bytes(self._output)

@@ -204,7 +204,7 @@ def _read_nullable_offset(reader: Reader) -> OffsetSpecification | None:
     if kind is None:
         malformed(f"offset specification of type {number}")
     if kind is OffsetKind.OFFSET:
-        # No stream reaches offsets of 64 bits: such a place is behind its end all the same.
+        # No stream reaches offsets of 64 bits, so such a place is after its end anyway.
         return OffsetSpecification(kind, min(reader.number(_U64), _MAX_OFFSET))
     return OffsetSpecification(kind, reader.number(_I64) if kind is OffsetKind.TIMESTAMP else 0)
 

@@ -51,7 +51,7 @@ class Channel:
         _METHODS[type(method)](self, method)
 
     def close(self) -> None:
-        """The channel is gone: end its consumers."""
+        """The channel has ended: end its consumers."""
         for consumer in list(self.consumers.values()):
             self._handler.end_consumer(consumer)
         self.consumers.clear()
@@ -257,7 +257,7 @@ class Channel:
             consumer.settled(count)
 
     def cancel_consumers(self, stream: str, *, notify: bool) -> None:
-        """The stream is gone, and so are the consumers of it; the client is told if it wants to be."""
+        """The stream was deleted, and so are the consumers of it; the client is told if it wants to be."""
         for consumer in list(self.consumers.values()):
             if consumer.stream == stream and consumer.consumer.is_closed:
                 self.cancel(consumer, notify=notify)
@@ -277,7 +277,7 @@ class Channel:
         self._send(m.ChannelFlowOk(True))
 
     def _raise_unsupported(self, what: str, queue: str) -> NoReturn:
-        """Streams cannot do it; of a queue that is not there nobody knows what it could."""
+        """Streams do not support it; for a missing queue the type is unknown."""
         queue = self._queue_name(queue)
         self._handler.session.declare_stream(queue, {}, passive=True)
         raise UnsupportedError(f"{what} is not supported by streams", subject=_queue(queue))

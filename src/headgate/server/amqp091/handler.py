@@ -111,7 +111,7 @@ class Amqp091Handler:
         self._pump.wake()
 
     def tick(self, now_ms: int) -> None:
-        """The opening within its time, heartbeats in both directions; publishers that nobody uses are given back."""
+        """The opening within its time, heartbeats in both directions; unused publishers are closed."""
         self._outbox.tick(now_ms)
         if self.core.state in (ConnectionState.TUNING, ConnectionState.OPENING):
             if self._context.clock.monotonic_s() - self._logged_in_s > self.settings.timeouts.handshake_s:
@@ -129,7 +129,7 @@ class Amqp091Handler:
             self.flush()
 
     def lost(self, reason: Exception | None) -> None:
-        """The connection is gone."""
+        """The connection was closed."""
         self.core.finish()
         self._end()
 
@@ -342,7 +342,7 @@ class Amqp091Handler:
         self._outbox.end()
 
     def flush(self) -> None:
-        """Send what was said."""
+        """Send the queued frames."""
         self._conversation.say(self.core.take_output())
 
 

@@ -33,7 +33,7 @@ _SHOWN_CHARACTERS = 50
 
 
 def consumer_options(arguments: Table, *, tag: str, settings: ServerSettings) -> ConsumerOptions:
-    """The options of a consumer. Raises PreconditionFailedError for what cannot be."""
+    """The options of a consumer. Raises PreconditionFailedError for an unsupported combination."""
     if PRIORITY in arguments:
         raise PreconditionFailedError(f"{PRIORITY} is an argument of other queues' consumers, not of streams'")
     values = _filter_values(arguments.get(STREAM_FILTER))

@@ -39,7 +39,7 @@ class Route:
 
 
 def decoded(name: str) -> str:
-    """A percent-encoded name. Raises ConfigError for what is none."""
+    """A percent-encoded name. Raises ConfigError for an invalid one."""
     if not _ENCODED.fullmatch(name):
         raise ConfigError(f"{name!r} is not percent-encoded: a percent sign is followed by two hexadecimal digits")
     try:
@@ -54,7 +54,7 @@ def encoded(name: str) -> str:
 
 
 def parse_route(address: str) -> Route:
-    """Where messages for an address go. Raises ConfigError for an address that is none."""
+    """Where messages for an address go. Raises ConfigError for an invalid address."""
     match address.split("/"):
         case ["", "queues", name] if name:
             return Route("", decoded(name))

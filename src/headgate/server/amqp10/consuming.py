@@ -64,7 +64,7 @@ class ConsumingLink:
         return self._stream == stream and self._consumer.is_closed
 
     def close(self) -> None:
-        """The link is gone."""
+        """The link has ended."""
         self._handler.pump.remove(self._consumer)
         self._consumer.close()
 

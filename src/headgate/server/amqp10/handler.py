@@ -1,4 +1,4 @@
-"""One connection of AMQP 1.0: who the client is, its sessions and links, heartbeats, the end.
+"""One connection of AMQP 1.0: login, sessions and links, heartbeats, the end.
 
 Source: amqp10_rabbit, sections 1 to 6.
 """
@@ -85,7 +85,7 @@ class ManagementLink:
         return False
 
     def close(self) -> None:
-        """The link is gone, and what it would have said."""
+        """The link has ended, and what it would have said."""
         self._responses.clear()
 
     def credit_changed(self) -> None:
@@ -199,7 +199,7 @@ class Amqp10Handler:
                 self._transport.abort()
 
     def lost(self, reason: Exception | None) -> None:
-        """The connection is gone."""
+        """The connection was closed."""
         self._end()
 
     def shut_down(self) -> None:

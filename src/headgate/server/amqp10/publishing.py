@@ -92,7 +92,7 @@ class PublishingLink:
         return only is not None and only.stream == stream and only.is_closed
 
     def close(self) -> None:
-        """The link is gone, or its connection; what is queued is still written, and nobody is told."""
+        """The link has ended, or its connection; what is queued is still written, and nobody is told."""
         self._is_closed = True
         for publisher in self._publishers.values():
             publisher.close()
@@ -184,7 +184,7 @@ class PublishingLink:
             publisher.publish(PublishBatch(messages.data, messages.starts, messages.lengths, written, values))
 
     def _publishers_of(self, route: Route, count: int, ids: list[tuple[int, int]]) -> list[Publisher]:
-        """The publishers of a route's streams; if there are none, so many messages have their outcome by this."""
+        """The publishers of a route's streams; if there are none, this many messages have their outcome by this."""
         try:
             publishers = [self._publisher(route, stream) for stream in self._streams(route)]
         except (BrokerError, LogError) as refusal:

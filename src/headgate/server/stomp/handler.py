@@ -113,7 +113,7 @@ class StompHandler:
         self._pump.wake()
 
     def tick(self, now_ms: int) -> None:
-        """Heart-beats in both directions; publishers that nobody uses are given back."""
+        """Heart-beats in both directions; unused publishers are closed."""
         self._outbox.tick(now_ms)
         if self.core.state is not ConnectionState.OPEN:
             return
@@ -126,7 +126,7 @@ class StompHandler:
             self.flush()
 
     def lost(self, reason: Exception | None) -> None:
-        """The connection is gone."""
+        """The connection was closed."""
         self.core.finish()
         self._end()
 
@@ -211,7 +211,7 @@ class StompHandler:
             ticket = (next(self._numbers), event.receipt)
             self._outbox.add(exchange, streams, found.stored(event.body), found.filter_value, ticket)
         else:
-            # A message that goes nowhere is done with: nobody asked to have it back.
+            # A message without a target stream is dropped: STOMP does not return messages.
             self._receipt(event.receipt)
 
     def _endpoint(self, destination: Destination, headers: dict[str, str]) -> tuple[str, str]:
@@ -351,7 +351,7 @@ class StompHandler:
         self._end()
 
     def _refuse(self, error: HeadgateError, receipt: str | None, subscription: str | None = None) -> None:
-        """Say what is wrong with one stream; the connection goes on."""
+        """Report the error with one stream; the connection goes on."""
         logger.info("%s: %s", self._context.connections.of(self._transport).name, error)
         self.core.refuse(error, receipt=receipt, headers=_naming(subscription))
 
@@ -368,7 +368,7 @@ class StompHandler:
         self._outbox.end()
 
     def flush(self) -> None:
-        """Send what was said."""
+        """Send the queued frames."""
         self._conversation.say(self.core.take_output())
 
 

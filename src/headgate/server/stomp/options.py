@@ -43,7 +43,7 @@ _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 def declaration(headers: Mapping[str, str]) -> dict[str, object]:
     """The arguments of a declaration, without `x-`; headers that are none are not examined.
 
-    Raises PreconditionFailedError for a queue that streams cannot be, RemoteProtocolError for a number that is none.
+    Raises PreconditionFailedError for a queue that is not a stream, RemoteProtocolError for an invalid number.
     """
     arguments: dict[str, object] = {
         name.removeprefix("x-"): headers[name].strip() for name in _TEXT_ARGUMENTS if name in headers

@@ -88,7 +88,7 @@ class StreamHandler:
             self._transport.abort()
 
     def lost(self, reason: Exception | None) -> None:
-        """The connection is gone."""
+        """The connection was closed."""
         self._end_commands()
 
     def shut_down(self) -> None:

@@ -78,13 +78,13 @@ class Outlet:
         return sum(map(len, frames))
 
     def flush(self) -> None:
-        """Write what was said until now."""
+        """Write the queued frames."""
         output = self._connection.take_output()
         if output:
             self._conversation.say(output)
 
     def flush_later(self) -> None:
-        """Write what was said at the end of this turn of the loop."""
+        """Write the queued frames at the end of this turn of the loop."""
         if not self._flush_is_due:
             self._flush_is_due = True
             self._transport.call_soon(self._flush_due)

@@ -92,9 +92,7 @@ class Subscriptions:
         return number in self._subscriptions
 
     def subscribe(self, request: f.Subscribe) -> Callable[[], None]:
-        """A new subscription; the returned function starts it, after the reply. Raises LimitExceededError and
-        BrokerError.
-        """
+        """A new subscription; call the returned function after the reply. Raises LimitExceededError, BrokerError."""
         number = request.subscription_id
         if len(self._subscriptions) >= self._settings.limits.consumers:
             raise LimitExceededError(f"more than {self._settings.limits.consumers} consumers", subject=request.stream)

@@ -1,6 +1,6 @@
 """Batches of a streaming query into a Delta table, each exactly once, through delta-rs (package `deltalake`).
 
-    <table>/_delta_log/                                 the commits: who is in the table and who is not
+    <table>/_delta_log/                                 the commits: which files are in the table
     <table>/headgate/<owner>/<batch>-<token>/*.parquet  the files of one attempt at a batch; Delta takes any path
     <table>/_headgate/<owner>/<batch>-<token>           the attempt is not over: its files may be in no commit
 
@@ -9,7 +9,7 @@ The owner is the id of the query's checkpoint; for tables that are replaced, the
 1. Tasks write the rows into files of the attempt's folder (`delta_files`); the driver gets what a commit says of them.
 2. One commit adds the files, and raises two application transactions (protocol, "Transaction Identifiers"):
    `<owner>` to the batch and `<owner>/run` to the run. Two commits that raise the same one never both succeed, so a
-   batch is in the table once, whoever writes it. A batch up to the recorded one is skipped.
+   batch is in the table once, by whichever run. A batch up to the recorded one is skipped.
 3. A run that finds attempts that are not over first raises `<owner>/run`, in a commit without files. From then on what
    the runs before still do comes to nothing, so the files of attempts behind the recorded batch can be removed. Those
    of a batch that is recorded stay: a commit may name them.
@@ -80,7 +80,7 @@ class DeltaSink:
     _opened: DeltaTable | None = field(default=None, init=False)
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Append a batch unless it is there already; for `foreachBatch`. Makes the table if there is none.
+        """Append a batch unless it is there already; for `foreachBatch`. Creates the table if it is missing.
 
         Raises SinkError for rows that do not fit the table, where another run has taken over, and with what delta-rs
         says.
@@ -97,7 +97,7 @@ class DeltaSink:
             return self._bring(frame, rows, self._recorded(self._table(rows)) + 1, "overwrite")
 
     def _table(self, rows: StructType) -> DeltaTable:
-        """The table as it is now; the first time, it is made if there is none, and this run takes it over."""
+        """The table as it is now; the first time, it is created if it is missing, and this run takes it over."""
         from deltalake import DeltaTable
 
         if self._opened is not None:

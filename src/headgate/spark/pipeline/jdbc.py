@@ -1,7 +1,7 @@
 """Batches of a streaming query into a table of a database, each exactly once.
 
     <table>                      the user's; must be there
-    headgate_batches             query, batch: the last batch that is in the table; staging: who may write the next
+    headgate_batches             query, batch: the last batch in the table; staging: the run that may write the next
     headgate_staging_<token>     the rows of the batch at hand, with the columns of the table and `headgate_row`
 
 1. A run takes the query over: one transaction puts the name of a new staging table of its own into `headgate_batches`

@@ -1,7 +1,7 @@
 """Running a pipeline: one Spark query per sink and per topic, each to the end of what there is.
 
 What writes streams runs in the calling thread, one after the other. Every other sink has a thread, begins as soon as
-what it reads is written, and is nobody's business but its own: one that fails or stalls is named at the end.
+its input is written, and does not affect the others: one that fails or stalls is named at the end.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Watcher(Protocol):
         """A sink's query begins; `continued` when an earlier run wrote to it."""
 
     def sink_progressed(self, name: str, rows: int) -> None:
-        """So many rows were written by the sink so far."""
+        """The number of rows that the sink has written so far."""
 
     def sink_finished(self, report: SinkReport) -> None:
         """A sink is done."""

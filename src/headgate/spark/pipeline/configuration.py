@@ -253,7 +253,8 @@ def _unknown_key(reason: str) -> str | None:
         assert isinstance(entry, msgspec.inspect.StructType)
         entry = _entry_type(next(field.type for field in entry.fields if field.encode_name == name))
     assert isinstance(entry, msgspec.inspect.StructType)
-    keys = [field.encode_name for field in entry.fields]
+    of_stream = getattr(entry.cls.__base__, "__struct_fields__", ())
+    keys = sorted((field.encode_name for field in entry.fields), key=lambda key: key in of_stream)
     return f"key `{key}` is unknown at `{path}`; there are {', '.join(keys)}{did_you_mean(key, keys)}"
 
 

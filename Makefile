@@ -45,8 +45,8 @@ headgate-data/rabbitmq: $(STREAMS_OF_RABBITMQ)
 	$(PYTHON) -m tarfile -e $< $@
 	@touch $@
 
-# Two workers: a machine with two cores is what the tests are made for. Files stay whole, and folders that share a server.
-SIDE_BY_SIDE := -n 2 --dist loadgroup
+# Two workers: a machine with two cores is what the tests are made for. tests/conftest.py says what stays together.
+SIDE_BY_SIDE := -n 2
 
 test: setup clients .venv/.jdk .venv/.jars ## set everything up and run all tests but the long ones
 	$(BIN)/pytest $(SIDE_BY_SIDE)

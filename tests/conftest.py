@@ -7,6 +7,7 @@ import secrets
 import shutil
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -28,17 +29,24 @@ def pytest_report_header() -> str:
     return f"{_SEED}={os.environ[_SEED]} gives what tests draw by chance again; hypothesis prints its own"
 
 
-# Tests that share what is dear to start (a Spark session, a server with its clients), one folder each.
-_TOGETHER = ("spark", "interop")
+# Folders whose tests share what is dear to start (a Spark session, a server with its clients).
+_TOGETHER = ("tests/spark/", "tests/interop/")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With workers (`-n 2 --dist loadgroup`) the tests of a file stay on one of them, and those of such folders."""
-    if config.pluginmanager.hasplugin("xdist"):
-        for item in items:
-            place = item.path.relative_to(Path(__file__).parent)
-            item.add_marker(pytest.mark.xdist_group(place.parts[0] if place.parts[0] in _TOGETHER else str(place)))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With workers (`-n 2`) the tests of a file stay on one of them, and those of such folders.
+
+    Marks of groups (`--dist loadgroup`) do not do that: pytest-xdist 3.8 writes them where pytest 9.2 does not look.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return next((folder for folder in _TOGETHER if file.startswith(folder)), file)
+
+    return Together(config, log)
 
 
 @pytest.fixture(scope="session")

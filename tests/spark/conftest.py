@@ -12,6 +12,7 @@ from headgate.log import Stream, StreamArguments, Writer, stream_folder
 from headgate.message import Message
 
 from .. import jars
+from .sink_faults import Faults
 
 NOW_MS = 1_750_000_000_000
 """When the chunks of `write_stream` were written."""
@@ -97,3 +98,8 @@ def write_stream(
 def subject_values(count: int) -> list[bytes | None]:
     """The filter value of each `order`."""
     return [b"order.created" if number // 100 % 2 else b"product.view" for number in range(count)]
+
+
+@pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.long)], ids=["raises", "killed"])
+def faults(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Faults:
+    return Faults(spark, monkeypatch, kills=request.param)

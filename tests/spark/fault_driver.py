@@ -1,15 +1,13 @@
-"""A Spark driver for the tests of faults: runs one job over streams and ends; killed by them in the middle of it.
+"""The jobs of the tests of faults; as a program, a Spark driver that runs one and is killed in the middle of it.
 
-Arguments: the kind of job, the root, the checkpoint. Where a commit dies is told by `HEADGATE_CRASH_AT`; a commit runs
-in a process of Spark's own, so when the job fails this process ends itself as `kill -9` would.
+Arguments: the kind of job, the root, the checkpoint.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-from pathlib import Path
+
+from pyspark.sql import SparkSession
 
 from headgate.log import Stream, stream_folder
 from headgate.spark import copy_stream, session
@@ -24,8 +22,8 @@ def names_of(topic: Topic) -> set[str]:
     return {subscription.name for subscription in topic.subscriptions}
 
 
-def main(kind: str, root: str, checkpoint: str) -> None:
-    spark = session("faults", master="local[2]", config={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+def run_job(spark: SparkSession, kind: str, root: str, checkpoint: str) -> None:
+    """Run one kind of job over the streams of a root to the end of what there is."""
     source = {"root": root, "stream": "in", "filter": FILTER, "max_messages_per_batch": "200"}
     if kind == "copy":
         targets = [{"root": root, "stream": "out"}, {"root": root, "stream": "high", "filter": "h.priority > 4"}]
@@ -49,8 +47,7 @@ def main(kind: str, root: str, checkpoint: str) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(*sys.argv[1:])
-    except BaseException as error:
-        Path(sys.argv[2], "died-of").write_text(str(error)[:2000])
-        os.kill(os.getpid(), signal.SIGKILL)
+    run_job(
+        session("faults", master="local[2]", config={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}),
+        *sys.argv[1:],
+    )

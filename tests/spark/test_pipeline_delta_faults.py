@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from headgate.spark.pipeline import delta
 from headgate.spark.pipeline.delta import query_id
 
 from .conftest import order, write_stream
-from .test_sink_faults import COUNT, EXPECTED, drive, pipeline
+from .sink_faults import COUNT, EXPECTED, Faults, kill_at, pipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
 
@@ -24,25 +25,27 @@ def files(path: Path, folder: str) -> set[Path]:
     return {each for each in (path / folder).rglob("*") if each.is_file()}
 
 
-def test_a_delta_table_has_each_row_once_whatever_step_of_a_batch_the_driver_dies_at(tmp_path: Path) -> None:
+def test_a_delta_table_has_each_row_once_whatever_step_of_a_batch_the_driver_dies_at(
+    tmp_path: Path, faults: Faults
+) -> None:
     write_stream(tmp_path / "root", "in", [order(n) for n in range(COUNT)])
     path = tmp_path / "lines"
     lines = {"name": "lines", "format": "delta", "path": str(path), "partition_by": ["region"]}
     content = pipeline(tmp_path, lines, spark={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
 
-    drive(content, tmp_path, crash_at="staged:2")
+    kill_at("staged:2", content, tmp_path)
     assert rows(path) == EXPECTED[:200]
     assert len(files(path, "headgate")) == 2 * 3
     assert len(files(path, "_headgate")) == 1
 
-    drive(content, tmp_path, crash_at="finished:1")
+    faults.die_at("finished:1", content, tmp_path, delta)
     assert rows(path) == EXPECTED[:400]
     assert len(files(path, "headgate")) == 2 * 3
     assert len(files(path, "_headgate")) == 1
 
-    drive(content, tmp_path, crash_at="completed:1")
+    faults.die_at("completed:1", content, tmp_path, delta)
     assert rows(path) == EXPECTED
-    drive(content, tmp_path)
+    faults.run(content)
     assert rows(path) == EXPECTED
     assert files(path, "_headgate") == set()
     table = DeltaTable(path)

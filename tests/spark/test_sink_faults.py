@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,75 +16,14 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCom
 from pyspark.sql.types import StructType
 
 from headgate.errors import PipelineError
-from headgate.log.crash_points import VARIABLE
-from headgate.spark.pipeline import Report, run
+from headgate.spark.pipeline import Report, jdbc, run
 from headgate.spark.pipeline.configuration import check
 
 from .. import jars
 from .conftest import order, write_stream
+from .sink_faults import COUNT, EXPECTED, Faults, kill_at, kill_when, pipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
-
-COUNT = 600
-DRIVER = Path(__file__).with_name("sink_driver.py")
-EXPECTED = [(n, ("AMER", "EMEA", "APJ")[n % 3]) for n in range(COUNT)]
-
-
-def pipeline(folder: Path, *sinks: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A pipeline of these sinks over the numbers and regions of stream `in`, in batches of two hundred messages."""
-    return {
-        "name": "sinks",
-        "root": str(folder / "root"),
-        "source": [
-            {
-                "name": "orders",
-                "stream": "in",
-                "properties": "number long, region string",
-                "options": {"max_messages_per_batch": 200, "partitions": 1},
-            }
-        ],
-        "step": [
-            {
-                "name": "lines",
-                "inputs": ["orders"],
-                "sql": "SELECT application_properties.number AS number, application_properties.region AS region"
-                " FROM orders",
-            }
-        ],
-        "sink": [{"input": "lines", **sink} for sink in sinks],
-        **more,
-    }
-
-
-def start(content: dict[str, Any], folder: Path, crash_at: str) -> subprocess.Popen[bytes]:
-    (folder / "pipeline.json").write_text(json.dumps(content))
-    with (folder / "errors").open("wb") as errors:
-        return subprocess.Popen(
-            [sys.executable, str(DRIVER), str(folder / "pipeline.json")],
-            env={**os.environ, VARIABLE: crash_at},
-            stdout=errors,
-            stderr=errors,
-            start_new_session=True,
-        )
-
-
-def drive(content: dict[str, Any], folder: Path, crash_at: str = "") -> None:
-    """Run a pipeline in a process of its own, to its end or to the step at which it has to die."""
-    with start(content, folder, crash_at) as driver:
-        status = driver.wait(timeout=900)
-    assert status == (-signal.SIGKILL if crash_at else 0), (folder / "errors").read_text()
-
-
-def drive_until(happened: Callable[[], bool], content: dict[str, Any], folder: Path) -> None:
-    """Run a pipeline in a process of its own, and kill it with its JVM as soon as something has happened."""
-    with start(content, folder, "") as driver:
-        deadline = time.monotonic() + 900
-        while not happened() and time.monotonic() < deadline:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                driver.wait(timeout=0.002)
-                break
-        assert driver.poll() is None, (folder / "errors").read_text()
-        os.killpg(driver.pid, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -127,25 +60,26 @@ def with_jar(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_table_of_a_database_has_each_row_once_whatever_step_of_a_batch_the_driver_dies_at(
-    tmp_path: Path, database: Path
+    tmp_path: Path, database: Path, faults: Faults
 ) -> None:
     write_stream(tmp_path / "root", "in", [order(n) for n in range(COUNT)])
     content = with_jar(pipeline(tmp_path, jdbc_sink(database, "lines")))
-    drive(content, tmp_path, crash_at="staged:2")
+    kill_at("staged:2", content, tmp_path)
     assert rows(database, "SELECT number, region FROM lines ORDER BY rowid") == EXPECTED[:200]
-    drive(content, tmp_path, crash_at="completed:2")
+    faults.die_at("completed:2", content, tmp_path, jdbc)
     assert rows(database, "SELECT count(*) FROM lines") == [(COUNT,)]
-    drive(content, tmp_path)
+    faults.run(content)
     assert rows(database, "SELECT number, region FROM lines ORDER BY rowid") == EXPECTED
     assert rows(database, "SELECT DISTINCT noted FROM lines") == [("new",)]
     assert rows(database, "SELECT batch FROM headgate_batches") == [(2,)]
     assert rows(database, "SELECT name FROM sqlite_master WHERE name LIKE 'headgate_staging%'") == []
 
 
-def test_a_row_replaces_the_one_with_its_key_and_the_last_of_a_batch_stays(tmp_path: Path, database: Path) -> None:
+def test_a_row_replaces_the_one_with_its_key_and_the_last_of_a_batch_stays(
+    tmp_path: Path, database: Path, spark: SparkSession
+) -> None:
     write_stream(tmp_path / "root", "in", [order(n) for n in range(COUNT)])
-    content = with_jar(pipeline(tmp_path, jdbc_sink(database, "regions", key=["region"])))
-    drive(content, tmp_path)
+    run(check(pipeline(tmp_path, jdbc_sink(database, "regions", key=["region"]))), spark=spark)
     last = [("AMER", COUNT - 3), ("APJ", COUNT - 1), ("EMEA", COUNT - 2)]
     assert rows(database, "SELECT region, number FROM regions ORDER BY region") == last
 
@@ -159,7 +93,7 @@ def test_files_of_a_batch_that_died_are_not_read(tmp_path: Path, spark: SparkSes
         done = sum(path.name.isdigit() for path in (output / "_spark_metadata").glob("*"))
         return len(list(output.rglob("*.parquet"))) > done > 0
 
-    drive_until(writing, content, tmp_path)
+    kill_when(writing, content, tmp_path)
     assert run(check(content), spark=spark).sinks[0].rows_written < COUNT
     found = [(row.number, row.region) for row in spark.read.parquet(str(output)).orderBy("number").collect()]
     assert found == EXPECTED

@@ -24,7 +24,7 @@ from headgate.spark.pipeline.configuration import check
 from headgate.spark.pipeline.delta import DeltaSink
 from headgate.spark.pipeline.sinks import Guarantee
 
-from .conftest import order, write_stream
+from ..conftest import order, write_stream
 
 pytestmark = pytest.mark.spark
 

@@ -26,7 +26,7 @@ from headgate.message.variant import decode_variant
 from message_values import bodies, sections
 from strategies import KEYS, damaged_messages, encoded_messages
 
-VECTORS = Path(__file__).parent.parent / "vectors" / "rabbitmq_messages.jsonl"
+VECTORS = Path(__file__).parents[2] / "vectors" / "rabbitmq_messages.jsonl"
 DECLARED = (
     "n bigint, s string, t boolean, m binary, region smallint, price double, a_long_property_name float, "
     "schlüssel decimal(20,0), `p.subject` timestamp"

@@ -15,7 +15,7 @@ from headgate.errors import ConfigError
 from headgate.spark.pipeline.configuration import check
 from headgate.spark.pipeline.inputs import check_inputs, paths_are_local
 
-from .conftest import order, write_stream
+from ..conftest import order, write_stream
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from headgate.scan import Cursor, ScanRequest
 from headgate.spark.pipeline import Failure, Report, SinkReport, TopicReport, run
 from headgate.spark.pipeline.configuration import check
 
-from .conftest import order, write_stream
+from ..conftest import order, write_stream
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "orders" / "pipeline.toml"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "orders" / "pipeline.toml"
 EVENTS = 40_000
 LATER = 1_800_000_000_000
 CREATION_TIME = parse_field("properties.creation_time")

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headgate.errors import SinkError
 from headgate.spark.pipeline.jdbc import JdbcTable
 
-from .. import jars
+from ... import jars
 
 pytestmark = pytest.mark.spark
 

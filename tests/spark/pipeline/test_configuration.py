@@ -11,7 +11,7 @@ import pytest
 from headgate.errors import ConfigError
 from headgate.spark.pipeline.configuration import check, load
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "orders" / "pipeline.toml"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "orders" / "pipeline.toml"
 
 GOOD: dict[str, Any] = {
     "name": "p",

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from .conftest import order, write_stream
-from .connect import needs_connect, run_client
+from ..conftest import order, write_stream
+from ..connect import needs_connect, run_client
 
 pytestmark = [pytest.mark.spark, needs_connect]
 

@@ -19,9 +19,9 @@ from headgate.errors import PipelineError
 from headgate.spark.pipeline import Report, jdbc, run
 from headgate.spark.pipeline.configuration import check
 
-from .. import jars
-from .conftest import order, write_stream
-from .sink_faults import COUNT, EXPECTED, Faults, kill_at, kill_when, pipeline
+from ... import jars
+from ..conftest import order, write_stream
+from ..sink_faults import COUNT, EXPECTED, Faults, kill_at, kill_when, pipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
 

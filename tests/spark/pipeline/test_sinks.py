@@ -13,7 +13,7 @@ from headgate.errors import ConfigError
 from headgate.spark.pipeline.configuration import check
 from headgate.spark.pipeline.sinks import KINDS, Guarantee, guarantee_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "sinks.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "sinks.md"
 JDBC = {"format": "jdbc", "options": {"url": "jdbc:sqlite:x", "dbtable": "lines"}}
 
 

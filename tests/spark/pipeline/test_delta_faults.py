@@ -10,8 +10,8 @@ from deltalake import DeltaTable
 from headgate.spark.pipeline import delta
 from headgate.spark.pipeline.delta import query_id
 
-from .conftest import order, write_stream
-from .sink_faults import COUNT, EXPECTED, Faults, kill_at, pipeline
+from ..conftest import order, write_stream
+from ..sink_faults import COUNT, EXPECTED, Faults, kill_at, pipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -13,13 +13,16 @@ from typing import TypeVar
 import pytest
 
 from headgate import kernels
-from headgate.log import ChunkType, Stream, Writer
+from headgate.log import ChunkType, Stream, StreamArguments, Writer
 from headgate.log.compression import EXPANSION_LIMIT_BYTES
 from headgate.log.entries import unpack_chunk
 from headgate.log.files import DiskFile
 from headgate.log.format import CHUNK_HEADER_BYTES
 
 Result = TypeVar("Result")
+
+PART = 4
+"""Messages of one step of `write_with_a_pair_given_up`."""
 
 
 def read_messages(stream: Stream) -> list[tuple[int, bytes]]:
@@ -112,6 +115,33 @@ class _FailingFile:
 
     def close(self) -> None:
         self._file.close()
+
+
+def write_with_a_pair_given_up(stream: Stream, bodies: Sequence[bytes]) -> Iterator[int]:
+    """A writer dies where it has begun a new pair; the next one gives that up, appends before it, and rolls over.
+
+    Gives after each step how many messages there are.
+    """
+    parts = iter([bodies[start : start + PART] for start in range(0, PART * 5, PART)])
+
+    def append(writer: Writer) -> int:
+        writer.append([(each, None) for each in next(parts)], now_ms=0)
+        return writer.next_offset
+
+    first = Writer.open(stream, now_ms=0)
+    yield append(first)
+    first._pair.begin(first.next_offset)
+    abandon(first)
+    yield first.next_offset
+    with Writer.open(stream, now_ms=0) as writer:
+        assert len(stream.segments()) == 1
+        yield writer.next_offset
+        yield append(writer)
+        yield append(writer)
+        writer.change(now_ms=0, arguments=StreamArguments(max_segment_chunks=1))
+        for _ in range(2):
+            yield append(writer)
+        assert len(stream.segments()) == 3
 
 
 def abandon(writer: Writer) -> None:

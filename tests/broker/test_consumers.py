@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import threading
 import tracemalloc
@@ -33,6 +34,7 @@ from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.scan.fetch import Fetcher, SharedReads
 from headgate.scan.match_index.build import build_index
 from headgate.scan.match_index.registry import FilterRegistry
+from log_streams import PART, write_with_a_pair_given_up
 from shared_streams import FILTERS, body
 
 FIRST = OffsetSpecification.first()
@@ -258,6 +260,22 @@ def test_what_another_writer_appends_is_read_after_the_next_look(broker: Broker,
         broker.tick(START_MS + 1000)
         _read(consumer)
     assert consumer.next_offset == 40 and consumer.delivered_messages == 20
+
+
+@pytest.mark.parametrize("looks", list(itertools.product([False, True], repeat=5)))
+def test_a_consumer_that_waits_in_a_pair_that_is_given_up_reads_on(
+    broker: Broker, session: Session, looks: tuple[bool, ...]
+) -> None:
+    stream = Stream.open(stream_folder(broker.root, "s"))
+    steps = write_with_a_pair_given_up(stream, [body(number) for number in range(5 * PART)])
+    next(steps)
+    consumer = session.message_consumer("s", _options())
+    found = _read(consumer)
+    for count, is_looked_at in zip(steps, [*looks, True], strict=True):
+        if is_looked_at:
+            broker.tick(START_MS)
+            found += _read(consumer)
+            assert found == list(range(count)) and consumer.at_end
 
 
 # damage and retention

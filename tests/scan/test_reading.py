@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from headgate.log.format import CHUNK_HEADER_BYTES, Compression
 from headgate.log.writer import Writer
 from headgate.message import Message
 from headgate.scan import Cursor, OnCorrupt, ScanCounters, ScanRequest, plan, read_range, resolve_range
+from log_streams import PART, write_with_a_pair_given_up
 
 FIRST = OffsetSpecification.first()
 
@@ -127,6 +129,19 @@ def test_retention_that_overtakes_a_cursor_is_an_error_that_names_the_offsets(tm
         writer.change(now_ms=2, arguments=StreamArguments(max_segment_size_bytes=2000, max_length_bytes=4000))
         with pytest.raises(OffsetOutOfRangeError, match=r"offsets \d+ to \d+ were deleted"):
             _drain(cursor)
+
+
+@pytest.mark.parametrize("looks", list(itertools.product([False, True], repeat=5)))
+def test_a_cursor_that_waits_in_a_pair_that_is_given_up_reads_on(tmp_path: Path, looks: tuple[bool, ...]) -> None:
+    stream = _stream(tmp_path)
+    steps = write_with_a_pair_given_up(stream, [_body(number) for number in range(5 * PART)])
+    next(steps)
+    with Cursor(stream, ScanRequest(), start=FIRST, now_ms=0) as cursor:
+        found = _drain(cursor)
+        for count, is_looked_at in zip(steps, [*looks, True], strict=True):
+            if is_looked_at:
+                found += _drain(cursor)
+                assert found == list(range(count))
 
 
 def _deleted(stream: Stream, *, again: bool) -> str:

@@ -453,3 +453,76 @@ def test_the_buffers_of_the_writer_are_not_kept(written: Written) -> None:
     chunks.data[:] = 0
     batch = written.engine.take(reader, 10, 1 << 20)
     assert batch is not None and [batch.messages.message(row) for row in range(2)] == [body(0), body(1)]
+
+
+# what is wanted, taken and dropped
+
+
+def test_a_reader_is_woken_when_it_wants_something_after_nothing(written: Written) -> None:
+    written.append_messages(3)
+    reader = written.reader(0, want=0)
+    assert written.engine.scan_due(reader) is None and not written.woken
+    for count, woken in ((2, [reader]), (3, [reader]), (0, [reader]), (1, [reader, reader])):
+        written.engine.want(reader, count)
+        assert written.woken == woken and reader.wanted == count
+    assert written.scan(reader) is None
+    batch = written.engine.take(reader, 10, 1 << 20)
+    assert batch is not None and batch.offsets.tolist() == [0], "no more than it wants"
+    assert reader.wanted == 0 and written.engine.take(reader, 10, 1 << 20) is None
+    assert reader.pending and reader.next_offset == 1
+
+
+def test_what_nobody_took_for_long_is_dropped_and_read_again(written: Written) -> None:
+    written.append_messages(6)
+    reader = written.reader(0, want=2)
+    written.engine.tick(1000)
+    assert written.scan(reader) is None and written.take(reader) == [0, 1]
+    written.engine.drop_unused(reader, 999)
+    assert reader.pending
+    written.engine.drop_unused(reader, 1000)
+    assert not reader.pending and reader.next_offset == 2 and not reader.at_end
+    written.engine.want(reader, 10)
+    assert written.read(reader) == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("how", ["stop", "begin", "close"])
+@pytest.mark.parametrize("runs_before", [True, False])
+def test_the_result_of_a_scan_from_a_place_that_was_left_is_dropped(
+    written: Written, how: str, runs_before: bool
+) -> None:
+    written.append_messages(PER_CHUNK)
+    reader = written.reader(0)
+    scan = written.begin(reader)
+    if runs_before:
+        run(scan)
+    match how:
+        case "stop":
+            written.engine.stop(reader)
+        case "begin":
+            written.engine.begin(reader, 2)
+        case "close":
+            written.engine.close(reader)
+    assert written.engine.scan_due(reader) is None, "one scan at a time"
+    assert written.engine.log.filters.reader_count == 1, "its scan still uses what it holds"
+    if not runs_before:
+        run(scan)
+    written.woken.clear()
+    assert written.engine.end_scan(scan) is None
+    assert not reader.pending and reader.counters == ScanCounters()
+    assert written.engine.log.filters.reader_count == (how != "close")
+    if how == "begin":
+        assert written.woken == [reader] and reader.phase is Phase.DUE
+        assert written.read(reader) == [2, 3, 4]
+
+
+def test_what_comes_while_a_scan_finds_nothing_is_due_afterwards(written: Written) -> None:
+    written.append_messages(1)
+    reader = written.reader(1)
+    # As if another process had changed something.
+    written.engine.appended(1)
+    scan = written.begin(reader)
+    run(scan)
+    assert scan.portion is None
+    written.append_messages(1)
+    assert written.engine.end_scan(scan) is None
+    assert reader.phase is Phase.DUE and written.read(reader) == [1]

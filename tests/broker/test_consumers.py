@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import itertools
 import os
@@ -13,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from brokers import START_MS, SetClock, open_broker, open_session, publish, scan
-from headgate.broker.broker import Broker
+from brokers import START_MS, Answers, SetClock, batch, open_broker, open_session, publish, scan
+from headgate.broker.batches import PublishMessage
+from headgate.broker.broker import Broker, BrokerSettings
 from headgate.broker.consumers import (
     DROP_AFTER_MS,
     KEPT_MS,
@@ -30,11 +32,11 @@ from headgate.broker.session import Session
 from headgate.errors import CorruptChunkError, LimitExceededError
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer, stream_folder
-from headgate.log.format import CHUNK_HEADER_BYTES
-from headgate.scan.fetch import Fetcher, SharedReads
+from headgate.log.format import CHUNK_HEADER_BYTES, INDEX_RECORD_BYTES
+from headgate.scan.fetch import Fetcher, SharedLog, SharedReads
 from headgate.scan.match_index.build import build_index
 from headgate.scan.match_index.registry import FilterRegistry
-from log_streams import PART, write_with_a_pair_given_up
+from log_streams import PART, FailingFiles, write_with_a_pair_given_up
 from shared_streams import FILTERS, body
 
 FIRST = OffsetSpecification.first()
@@ -224,6 +226,79 @@ def test_a_consumer_at_the_end_is_woken_once_per_write_and_reads_only_what_is_ne
     assert consumer.next_offset == 103 and consumer.lag == 2
     _write(broker, publisher, range(105, 106))
     assert woken == [1], "without credit there is nothing to do"
+
+
+@pytest.mark.parametrize(
+    ("count", "size_bytes", "is_handed"), [(1, 1, True), (1024, 1, True), (1025, 1, False), (1, 1 << 16, False)]
+)
+def test_what_is_little_is_handed_to_who_waits_without_a_look_at_a_file(
+    broker: Broker,
+    session: Session,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    size_bytes: int,
+    is_handed: bool,
+) -> None:
+    publisher = session.publisher("s")
+    messages, chunks = session.message_consumer("s", _options()), session.chunk_consumer("s", _options())
+    for consumer in (messages, chunks):
+        consumer.want(2000)
+    with monkeypatch.context() as patch:
+        patch.setattr(SharedLog, "place", lambda *_: pytest.fail("looked at a file"))
+        assert publish(broker, publisher, [b"x" * size_bytes] * count) is None
+        for consumer in (messages, chunks):
+            assert consumer.has_pending == is_handed and (consumer.scan_due() is None) == is_handed
+    assert _read(messages) == list(range(count)) and _chunk_ids(chunks) == [0]
+
+
+def test_a_message_that_comes_alone_is_handed_over_too(
+    broker: Broker, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = session.message_consumer("s", _options(wanted="n = 1"))
+    consumer.want(10)
+    monkeypatch.setattr(SharedLog, "place", lambda *_: pytest.fail("looked at a file"))
+    publisher, answers = session.publisher("s"), Answers()
+    for number in range(2):
+        publisher.publish_message(PublishMessage(body(number), answers.to(number)))
+        broker.write_queued()
+    assert answers.confirmed == [0, 1] and consumer.next_offset == 1
+    taken = consumer.take(10, 1 << 20)
+    assert taken is not None and taken.messages.message(0) == body(1) and consumer.at_end
+
+
+@pytest.mark.parametrize("is_taken_back", [True, False])
+@pytest.mark.parametrize("visible", [0, 1])
+def test_nothing_of_a_write_that_failed_is_handed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: int, is_taken_back: bool
+) -> None:
+    files = FailingFiles(OSError(errno.ENOSPC, "No space left on device"))
+    broker = open_broker(tmp_path, settings=BrokerSettings(open_file=files))
+    session = open_session(broker)
+    session.declare_stream("s", {})
+    named = [session.publisher("s", reference=name) for name in ("p", "q")]
+    consumer = session.message_consumer("s", _options())
+    consumer.want(100)
+
+    def publish_two_chunks(sequence: int) -> Answers:
+        answers = Answers()
+        for number, publisher in enumerate(named):
+            publisher.publish(batch([body(number)], answers.to(number), sequences=[sequence]))
+        broker.write_queued()
+        return answers
+
+    before = files.written
+    assert publish_two_chunks(1).confirmed == [0, 1]
+    assert consumer.has_pending and _read(consumer) == [0, 1]
+    files.budget = 2 * files.written - before - (2 - visible) * INDEX_RECORD_BYTES
+    files.fail_truncate = not is_taken_back
+    with monkeypatch.context() as patch:
+        patch.setattr(Fetcher, "fetch_appended", lambda *_: pytest.fail("handed over"))
+        assert len(publish_two_chunks(2).refused) == 2
+        assert not consumer.has_pending
+    files.budget, files.fail_truncate = None, False
+    assert publish(broker, session.publisher("s"), [body(7)]) is None
+    assert _read(consumer) == [2, 3][: visible + 1]
+    broker.close()
 
 
 def test_a_long_way_to_the_end_is_no_small_scan(broker: Broker, session: Session) -> None:

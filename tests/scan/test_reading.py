@@ -22,7 +22,7 @@ from headgate.log.format import CHUNK_HEADER_BYTES, Compression
 from headgate.log.writer import Writer
 from headgate.message import Message
 from headgate.scan import Cursor, OnCorrupt, ScanCounters, ScanRequest, plan, read_range, resolve_range
-from log_streams import PART, write_with_a_pair_given_up
+from log_streams import PART, abandon, write_with_a_pair_given_up
 
 FIRST = OffsetSpecification.first()
 
@@ -142,6 +142,22 @@ def test_a_cursor_that_waits_in_a_pair_that_is_given_up_reads_on(tmp_path: Path,
             if is_looked_at:
                 found += _drain(cursor)
                 assert found == list(range(count))
+
+
+@pytest.mark.parametrize("looks_between", [False, True])
+def test_a_cursor_that_waits_in_a_pair_that_is_made_again_reads_on(tmp_path: Path, looks_between: bool) -> None:
+    stream = _stream(tmp_path, segment_bytes=1)
+    first = Writer.open(stream, now_ms=0)
+    _append(first, range(10), now_ms=0)
+    first._pair.begin(first.next_offset)
+    with Cursor(stream, ScanRequest(), start=FIRST, now_ms=0) as cursor:
+        assert _drain(cursor) == list(range(10))
+        abandon(first)
+        with Writer.open(stream, now_ms=0) as writer:
+            if looks_between:
+                assert _drain(cursor) == []
+            _append(writer, range(10, 20), now_ms=0)
+        assert _drain(cursor) == list(range(10, 20))
 
 
 def _deleted(stream: Stream, *, again: bool) -> str:

@@ -37,7 +37,6 @@ class Reader(Generic[Batch]):
         "counters",
         "fetcher",
         "generation",
-        "looked_to",
         "lost",
         "offset",
         "on_lost",

@@ -17,7 +17,7 @@ from headgate.errors import CorruptChunkError, RemoteProtocolError
 from headgate.log import decode_headers
 from headgate.log.format import CHUNK_HEADER_BYTES, SLACK_BYTES, ChunkHeader
 from headgate.scan import OffsetRange, ScanBatch, ScanCounters, ScanRequest
-from headgate.scan.decide import ChunksInMemory, Decider
+from headgate.scan.decide import Decider
 from headgate.scan.reading import Window, read_window
 
 NO_END = 2**63 - 1
@@ -65,7 +65,7 @@ class ChunkReader:
         except CorruptChunkError as error:
             # The reader of files says a byte of a file; here there is none.
             raise CorruptChunkError(error.reason, path=self._place) from error
-        last = window.headers[-1]
+        last = window.headers.records[-1]
         self.position = int(last["chunk_id"]) + int(last["num_records"])
 
     def pass_over(self, chunks: Sequence[Chunk]) -> None:
@@ -88,5 +88,4 @@ class ChunkReader:
             raise RemoteProtocolError("a delivered chunk is not as long as its header says")
         self.counters.chunks_examined += len(chunks)
         self.counters.bytes_read += int(lengths.sum())
-        in_memory = ChunksInMemory.of(headers, starts + CHUNK_HEADER_BYTES)
-        return Window(self._place, starts, headers.records, in_memory)
+        return Window(self._place, starts, lengths, headers, starts + CHUNK_HEADER_BYTES)

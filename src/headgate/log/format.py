@@ -351,8 +351,15 @@ def decode_headers(data: NDArray[np.uint8], positions: NDArray[np.int64]) -> Chu
 
     Raises IndexError for a header that is not inside `data`. Call `check` before using them.
     """
-    # Gathered as opaque bytes first: numpy copies records with fields one field at a time, ten times slower.
-    records = windows(data, _OPAQUE_HEADER)[positions].view(HEADER_DTYPE)
+    if len(positions) == 1:
+        # Live traffic: a gather of one row takes six times as long.
+        start = int(positions[0])
+        if not 0 <= start <= len(data) - CHUNK_HEADER_BYTES:
+            raise IndexError(f"a chunk header at byte {start} of {len(data)}")
+        records = data[start : start + CHUNK_HEADER_BYTES].copy().view(HEADER_DTYPE)
+    else:
+        # As opaque bytes first: numpy copies records with fields one field at a time, ten times slower.
+        records = windows(data, _OPAQUE_HEADER)[positions].view(HEADER_DTYPE)
     return ChunkHeaders(records, data, positions + CHUNK_HEADER_BYTES)
 
 

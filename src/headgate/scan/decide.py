@@ -39,59 +39,53 @@ class Obstacle(enum.IntEnum):
 
 @dataclass(slots=True)
 class ChunksInMemory:
-    """Chunks in a buffer: `columns` is `(6, chunks)` int64, one row for each of the properties below."""
+    """Chunks in a buffer: `words` is `(chunks, 6)` int64, a column for each of the properties below, in their order."""
 
     data: NDArray[np.uint8]
-    columns: Int64Array
+    words: Int64Array
 
     @staticmethod
     def of(headers: ChunkHeaders, data_starts: Int64Array) -> ChunksInMemory:
         """Chunks with these headers, whose data parts start at `data_starts` of the buffer that holds the headers."""
         records = headers.records
-        columns = np.empty((1 + len(_HEADER_FIELDS), len(records)), dtype=np.int64)
-        columns[0] = data_starts
-        for row, name in enumerate(_HEADER_FIELDS, 1):
-            columns[row] = records[name]
-        return ChunksInMemory(headers.data, columns)
+        words = np.empty((len(records), 1 + len(_HEADER_FIELDS)), dtype=np.int64)
+        words[:, 0] = data_starts
+        for column, name in enumerate(_HEADER_FIELDS, 1):
+            words[:, column] = records[name]
+        return ChunksInMemory(headers.data, words)
 
     def __len__(self) -> int:
-        return len(self.columns[0])
+        return len(self.words)
 
     @property
     def data_starts(self) -> Int64Array:
         """Where the data part of each chunk starts."""
-        column: Int64Array = self.columns[0]
-        return column
+        return self.words[:, 0]
 
     @property
     def data_lengths(self) -> Int64Array:
         """Bytes of the data part."""
-        column: Int64Array = self.columns[1]
-        return column
+        return self.words[:, 1]
 
     @property
     def entry_counts(self) -> Int64Array:
         """Entries of each chunk, a sub-batch counted as one."""
-        column: Int64Array = self.columns[2]
-        return column
+        return self.words[:, 2]
 
     @property
     def record_counts(self) -> Int64Array:
         """Messages of each chunk."""
-        column: Int64Array = self.columns[3]
-        return column
+        return self.words[:, 3]
 
     @property
     def chunk_ids(self) -> Int64Array:
         """Offset of the first message."""
-        column: Int64Array = self.columns[4]
-        return column
+        return self.words[:, 4]
 
     @property
     def crcs(self) -> Int64Array:
         """CRC-32 of the data part."""
-        column: Int64Array = self.columns[5]
-        return column
+        return self.words[:, 5]
 
 
 @dataclass(slots=True)
@@ -148,11 +142,19 @@ class DecideBuffers:
 
 @dataclass(slots=True)
 class Decider:
-    """Decides chunks for one request; `buffers` make it a thing of one thread."""
+    """Decides chunks for one request; `buffers` make it a thing of one thread.
+
+    Of chunks that `are_checked` the checksums were compared already.
+    """
 
     request: ScanRequest
     within: OffsetRange
     buffers: DecideBuffers = field(default_factory=DecideBuffers)
+    are_checked: bool = False
+
+    @property
+    def _verifies(self) -> bool:
+        return self.request.verify_checksums and not self.are_checked
 
     def decide(self, chunks: ChunksInMemory, first_chunk: int) -> Decided:
         """The kept messages of the chunks from number `first_chunk` on, up to an obstacle."""
@@ -167,13 +169,13 @@ class Decider:
         assert checksum is not None
         table = 0
         chunk_count = len(chunks)
-        if self.request.verify_checksums:
+        if self._verifies:
             if checksum.HAS_CARRYLESS_MULTIPLY:
                 table = kernels.address_of(checksum.byte_table())
             else:
                 chunk_count = self._first_wrong_checksum(chunks, first_chunk)
         buffers, within = self.buffers, self.within
-        words = np.ascontiguousarray(chunks.columns.T)
+        words = chunks.words
         # An entry has at least the four bytes of its length.
         buffers.reserve(total(np.minimum(words[first_chunk:, 2], words[first_chunk:, 1] >> 2)))
         buffers.counts[:] = 0
@@ -222,7 +224,7 @@ class Decider:
         return len(chunks) if bad is None else first_chunk + bad
 
     def _in_python(self, chunks: ChunksInMemory, first_chunk: int) -> Decided:
-        stop = self._first_wrong_checksum(chunks, first_chunk) if self.request.verify_checksums else len(chunks)
+        stop = self._first_wrong_checksum(chunks, first_chunk) if self._verifies else len(chunks)
         obstacle = Obstacle.WRONG_CHECKSUM if stop < len(chunks) else None
         walked = self._walk(chunks, first_chunk, stop)
         if walked.stop is not None:

@@ -77,12 +77,25 @@ def read_in_full(
 
 @dataclass(slots=True)
 class Window:
-    """Some chunks of one segment: where they lie in the file, and what their headers say."""
+    """Some chunks of one segment in memory: where they lie in its file, and what their headers say.
+
+    `positions` and `sizes` are those in the file; `data_starts`, where the data parts lie, and `headers` those in
+    memory. All `(chunks,)` int64, in bytes.
+    """
 
     path: Path
     positions: Int64Array
-    headers: NDArray[np.void]
-    chunks: ChunksInMemory
+    sizes: Int64Array
+    headers: ChunkHeaders
+    data_starts: Int64Array
+    _chunks: ChunksInMemory | None = None
+
+    @property
+    def chunks(self) -> ChunksInMemory:
+        """The chunks as verdicts need them, found out at the first use."""
+        if self._chunks is None:
+            self._chunks = ChunksInMemory.of(self.headers, self.data_starts)
+        return self._chunks
 
     def corrupt(self, row: int, reason: str) -> CorruptChunkError:
         """The error for one chunk, whose id is put into `reason`."""
@@ -110,18 +123,17 @@ def open_window(
         sound = ~bad & headers.sound()
         counters.chunks_corrupt += int((~sound).sum())
         headers = ChunkHeaders(headers.records[sound], data, headers.bloom_positions[sound])
-        positions = positions[sound]
-    chunks = ChunksInMemory.of(headers, headers.bloom_positions + headers.bloom_length)
-    return Window(reader.path, positions, headers.records, chunks)
+        positions, stops = positions[sound], stops[sound]
+    return Window(reader.path, positions, stops - positions, headers, headers.bloom_positions + headers.bloom_length)
 
 
 def read_window(window: Window, decider: Decider, counters: ScanCounters) -> Iterator[ScanBatch]:
     """The messages of a window's chunks that are kept, and the errors of `read_in_full`."""
     request = decider.request
-    timestamps_ms = window.headers["timestamp_ms"].astype(np.int64)
+    chunks, timestamps_ms = window.chunks, window.headers.timestamp_ms
     first = 0
-    while first < len(window.chunks):
-        decided = decider.decide(window.chunks, first)
+    while first < len(chunks):
+        decided = decider.decide(chunks, first)
         if decided.stop_chunk > first:
             _count(decided.tally, len(decided.offsets), len(decided.malformed), counters)
             if request.filter is not None:
@@ -145,7 +157,7 @@ def read_window(window: Window, decider: Decider, counters: ScanCounters) -> Ite
 def _unpacked(window: Window, row: int, decider: Decider, counters: ScanCounters) -> ScanBatch:
     """The kept messages of one chunk with sub-batches."""
     chunks, position = window.chunks, int(window.positions[row])
-    header = ChunkHeader.decode(window.headers[row].tobytes(), path=window.path, position=position)
+    header = ChunkHeader.decode(window.headers.records[row].tobytes(), path=window.path, position=position)
     start = int(chunks.data_starts[row])
     unpacked = unpack_chunk(
         header,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import operator
 from dataclasses import asdict, dataclass, fields
 
 from headgate.errors import ConfigError
@@ -84,16 +85,13 @@ class ScanCounters:
 
     def add(self, other: ScanCounters) -> None:
         """Add the counts of another reader."""
-        for name in _COUNTERS:
-            count = getattr(other, name)
+        for name, count in zip(_COUNTERS, _counts(other), strict=True):
             if count:
                 setattr(self, name, getattr(self, name) + count)
 
     def copy(self) -> ScanCounters:
         """The same counts, to be added to."""
-        copied = ScanCounters()
-        copied.add(self)
-        return copied
+        return ScanCounters(*_counts(self))
 
     def as_dict(self) -> dict[str, int]:
         """Counters by name."""
@@ -101,6 +99,7 @@ class ScanCounters:
 
 
 _COUNTERS = tuple(counter.name for counter in fields(ScanCounters))
+_counts = operator.attrgetter(*_COUNTERS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,7 @@ class PendingChunks(Pending[ChunkColumns]):
 
     def _begin(self) -> None:
         self._at = 0
-        self._ends = np.cumsum(self._portions[0].data_lengths).tolist() if self._portions else []
+        self._ends = self._portions[0].data_lengths.cumsum().tolist() if self._portions else []
 
 
 def held_bytes(buffers: list[NDArray[np.uint8]]) -> dict[int, int]:

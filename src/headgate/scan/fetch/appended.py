@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 
 from headgate.log import decode_headers
 from headgate.message.batch import SLACK_BYTES
-from headgate.scan.decide import ChunksInMemory
-from headgate.scan.fetch.window import LoadedRows, Outline, SharedChunks
+from headgate.scan.fetch.window import Outline, SharedChunks
 from headgate.scan.reading import Window
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AppendedChunks:
-    """Chunks as a writer has just written them, headers and all: chunk i lies at `positions[i]` of `data`.
+    """Chunks as a writer has just written them, headers and all: chunk i lies at `positions[i]` of `data`, the next one
+
+    right after it.
 
     `positions` is `(chunks,)` int64; nobody writes to `data` again. `folder` is that of the stream.
     """
@@ -31,8 +32,8 @@ class AppendedChunks:
         data = np.empty(len(self.data) + SLACK_BYTES, dtype=np.uint8)
         data[: len(self.data)] = self.data
         headers = decode_headers(data, self.positions)
-        sizes = headers.size_bytes
-        chunks = ChunksInMemory.of(headers, headers.bloom_positions + headers.bloom_length)
-        outline = Outline(headers, sizes, chunks.record_counts, chunks.chunk_ids)
-        window = Window(self.folder, self.positions, headers.records, chunks)
-        return SharedChunks(LoadedRows(window, sizes), outline, are_checked=True)
+        sizes = np.empty(len(headers), dtype=np.int64)
+        np.subtract(self.positions[1:], self.positions[:-1], out=sizes[:-1])
+        sizes[-1] = len(self.data) - self.positions[-1]
+        window = Window(self.folder, self.positions, sizes, headers, headers.bloom_positions + headers.bloom_length)
+        return SharedChunks(window, Outline.of(window, keeps_window=True), are_checked=True)

@@ -24,8 +24,9 @@ from headgate.scan.fetch.places import Place
 from headgate.scan.fetch.portions import ChunkPortion, Portion
 from headgate.scan.fetch.results import SharedResults
 from headgate.scan.fetch.segments import BLOCK_ROWS
-from headgate.scan.fetch.window import DENSE, LoadedRows, Pick, SharedChunks, load_rows, row_of_error, user_rows
+from headgate.scan.fetch.window import DENSE, Pick, SharedChunks, columns_of, load_rows, row_of_error, user_rows
 from headgate.scan.match_index.lookup import MatchIndex
+from headgate.scan.reading import Window
 from headgate.scan.request import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
 from headgate.scan.rows import read_rows
 from headgate.scan.stage_one import ChunkSelector
@@ -95,7 +96,7 @@ class _Step:
         for start, stop in zip(starts[begins].tolist(), stops[ends].tolist(), strict=True):
             self.place.opened.reader.make_present(start, stop)
 
-    def load(self) -> LoadedRows:
+    def load(self) -> Window:
         """The bytes of the chunks. Raises CorruptChunkError only if the first one has no sound header.
 
         Before any other such chunk the step ends.
@@ -344,9 +345,9 @@ class Fetcher:
     def _whole(step: _Step) -> ChunkPortion:
         if not len(step.rows):
             return ChunkPortion(step.next_offset, step.counters)
-        loaded = step.load()
-        step.counters.bytes_read += int(loaded.sizes.sum())
-        return ChunkPortion(step.next_offset, step.counters, loaded.chunks(slice(None)))
+        window = step.load()
+        step.counters.bytes_read += int(window.sizes.sum())
+        return ChunkPortion(step.next_offset, step.counters, columns_of(window))
 
     # which chunks are next
 

@@ -15,6 +15,7 @@ from headgate.evaluate.filter import Filter
 from headgate.evaluate.malformed import malformed_rows
 from headgate.log.build import gather
 from headgate.message.batch import SLACK_BYTES, EncodedMessages
+from headgate.scan.decide import Decider
 from headgate.scan.fetch.filters import SharedRules
 from headgate.scan.fetch.places import Place
 from headgate.scan.fetch.portions import Portion
@@ -176,9 +177,9 @@ class SharedResults(Tile):
                 break
             counters = ScanCounters()
             try:
-                loaded = load_rows(place.opened, view, rows)
+                window = load_rows(place.opened, view, rows)
                 batches, wrong, error = decide_window(
-                    loaded.content, request, EVERYWHERE, self._reads.buffers, counters
+                    window, Decider(request, EVERYWHERE, self._reads.buffers), counters
                 )
             except CorruptChunkError as damaged:
                 error = damaged
@@ -190,7 +191,7 @@ class SharedResults(Tile):
             is_filtered = request.filter is not None
             if counters.messages_matched * _SELECTIVE > counters.messages_evaluated:
                 request = ScanRequest()
-            outlines.append(Outline.of(loaded))
+            outlines.append(Outline.of(window))
             malformed.append(wrong)
             for batch in batches:
                 if not is_filtered:

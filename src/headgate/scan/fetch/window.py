@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from headgate.errors import CorruptChunkError
 from headgate.evaluate.filter import Filter
 from headgate.log import ChunkHeaders, ChunkType
 from headgate.log.build import gather
-from headgate.log.format import CHUNK_HEADER_BYTES, HEADER_DTYPE
+from headgate.log.format import HEADER_DTYPE
 from headgate.scan.decide import DecideBuffers, Decider
 from headgate.scan.fetch.filters import NO_FILTER
 from headgate.scan.fetch.places import Place
@@ -38,26 +38,6 @@ _ROW_BYTES = 24
 
 _WINDOW_BYTES = 4096
 """What a window takes beside its chunks."""
-
-
-@dataclass(slots=True)
-class LoadedRows:
-    """Chunks in memory, their headers checked, and the bytes of each in the file, `(chunks,)` int64."""
-
-    content: Window
-    sizes: Int64Array
-
-    def chunks(self, numbers: Int64Array | slice) -> ChunkColumns:
-        """Some of them as they are stored."""
-        found, headers = self.content.chunks, self.content.headers
-        starts = found.data_starts[numbers]
-        return ChunkColumns(
-            found.data,
-            starts - headers["bloom_length"][numbers] - CHUNK_HEADER_BYTES,
-            starts,
-            found.data_lengths[numbers],
-            found.chunk_ids[numbers],
-        )
 
 
 @dataclass(slots=True)
@@ -109,13 +89,14 @@ class Outline:
     chunk_ids: Int64Array
 
     @staticmethod
-    def of(loaded: LoadedRows) -> Outline:
-        """Copied out of chunks in memory."""
-        content = loaded.content
-        lengths = content.headers["bloom_length"].astype(np.int64)
-        blooms = gather(content.chunks.data, content.chunks.data_starts - lengths, lengths)
-        headers = ChunkHeaders(content.headers, blooms, np.cumsum(lengths) - lengths)
-        return Outline(headers, loaded.sizes, content.chunks.record_counts, content.chunks.chunk_ids)
+    def of(window: Window, *, keeps_window: bool = False) -> Outline:
+        """That of a window; copied out of it unless it `keeps_window`, the memory that the window lies in."""
+        headers = window.headers
+        if not keeps_window:
+            lengths = headers.bloom_length
+            blooms = gather(headers.data, headers.bloom_positions, lengths)
+            headers = ChunkHeaders(headers.records, blooms, np.cumsum(lengths) - lengths)
+        return Outline(headers, window.sizes, headers.num_records, headers.chunk_id)
 
     @staticmethod
     def joined(parts: Sequence[Outline]) -> Outline:
@@ -173,24 +154,31 @@ def user_rows(view: SegmentView, start_row: int, stop_row: int) -> Int64Array:
     return np.flatnonzero(view.table.type[start_row:stop_row] == ChunkType.USER) + start_row
 
 
-def load_rows(opened: OpenSegment, view: SegmentView, rows: Int64Array) -> LoadedRows:
+def load_rows(opened: OpenSegment, view: SegmentView, rows: Int64Array) -> Window:
     """Bring the chunks of some rows into memory, their headers checked. Raises CorruptChunkError."""
-    positions, stops = view.table.position[rows], view.stops(rows)
-    content = open_window(opened.reader, view.table, rows, stops, None)
-    return LoadedRows(content, stops - positions)
+    return open_window(opened.reader, view.table, rows, view.stops(rows), None)
+
+
+def columns_of(window: Window, numbers: Int64Array | None = None) -> ChunkColumns:
+    """The chunks of a window as they are stored: those of some numbers, or all."""
+    headers = window.headers
+    columns = [headers.starts, window.data_starts, headers.data_length, headers.chunk_id]
+    if numbers is not None:
+        columns = [column[numbers] for column in columns]
+    return ChunkColumns(headers.data, *columns)
 
 
 def decide_window(
-    window: Window, request: ScanRequest, within: OffsetRange, buffers: DecideBuffers, counters: ScanCounters
+    window: Window, decider: Decider, counters: ScanCounters
 ) -> tuple[list[ScanBatch], Int64Array, CorruptChunkError | None]:
-    """The messages of a window that a request keeps and the offsets of what is none, up to the first chunk that does
+    """The messages of a window that are kept and the offsets of what is none, up to the first chunk that does
     not check, and its error.
     """
     found: list[ScanBatch] = []
     malformed: list[Int64Array] = []
     fault: CorruptChunkError | None = None
     try:
-        for batch in read_window(window, Decider(request, within, buffers), counters):
+        for batch in read_window(window, decider, counters):
             malformed.append(batch.malformed)
             if len(batch):
                 found.append(batch)
@@ -207,17 +195,17 @@ class SharedChunks:
     checksums were compared.
     """
 
-    __slots__ = ("_are_checked", "_charge", "_decided", "_is_damaged", "_lock", "_outline", "_picks", "loaded")
+    __slots__ = ("_are_checked", "_charge", "_decided", "_is_damaged", "_lock", "_outline", "_picks", "_window")
 
     def __init__(
         self,
-        loaded: LoadedRows,
+        window: Window,
         outline: Outline,
         *,
         charge: Callable[[int], None] = lambda _: None,
         are_checked: bool = False,
     ) -> None:
-        self.loaded = loaded
+        self._window = window
         self._outline = outline
         self._charge = charge
         self._lock = threading.Lock()
@@ -262,7 +250,7 @@ class SharedChunks:
         """The picked chunks as they are stored."""
         counters = pick.counters.copy()
         counters.bytes_read += pick.chunk_bytes
-        return ChunkPortion(next_offset, counters, self.loaded.chunks(pick.chunks))
+        return ChunkPortion(next_offset, counters, columns_of(self._window, None if pick.is_all else pick.chunks))
 
     def _kept(self, request: ScanRequest, number: int, buffers: DecideBuffers) -> Kept | None:
         with self._lock:
@@ -271,10 +259,8 @@ class SharedChunks:
             return self._decided.get(number) or self._decide(request, number, buffers)
 
     def _decide(self, request: ScanRequest, number: int, buffers: DecideBuffers) -> Kept | None:
-        if self._are_checked and request.verify_checksums:
-            request = replace(request, verify_checksums=False)
-        content = self.loaded.content
-        batches, malformed, error = decide_window(content, request, EVERYWHERE, buffers, ScanCounters())
+        decider = Decider(request, EVERYWHERE, buffers, self._are_checked)
+        batches, malformed, error = decide_window(self._window, decider, ScanCounters())
         if error is not None:
             self._is_damaged = True
             return None
@@ -302,8 +288,8 @@ class SharedWindow(Tile):
         """Its chunks with messages. Raises CorruptChunkError for a header that is none."""
         with self._lock:
             if self._chunks is None:
-                loaded = load_rows(place.opened, place.view, user_rows(place.view, self.start_row, self.stop_row))
-                self._chunks = SharedChunks(loaded, Outline.of(loaded), charge=self._charge)
+                window = load_rows(place.opened, place.view, user_rows(place.view, self.start_row, self.stop_row))
+                self._chunks = SharedChunks(window, Outline.of(window), charge=self._charge)
                 self._charge(_WINDOW_BYTES + (0 if place.opened.segment.mappable else self._size_bytes))
             return self._chunks
 

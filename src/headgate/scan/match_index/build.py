@@ -23,7 +23,7 @@ from headgate.errors import (
 )
 from headgate.evaluate.filter import Filter
 from headgate.log import ChunkType, Segment, SegmentReader, Stream
-from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES
+from headgate.log.format import ENTRY_HEAD_BYTES
 from headgate.log.pairs import MATCH_SUFFIX
 from headgate.log.sidecar import (
     ENTRY_DTYPE,
@@ -288,10 +288,8 @@ class _Building:
         done.messages_decided += counters.messages_evaluated
 
     def _decide_window(self, rows: Int64Array, window: Window, decider: Decider, counters: ScanCounters) -> None:
-        headers = window.headers.view(HEADER_BYTES_DTYPE)
-        shifts = window.positions - (
-            window.chunks.data_starts - CHUNK_HEADER_BYTES - window.headers["bloom_length"].astype(np.int64)
-        )
+        headers = window.headers.records.view(HEADER_BYTES_DTYPE)
+        shifts = window.positions - window.headers.starts
         present = np.searchsorted(self._chunk_ids, window.chunks.chunk_ids)
         decided = np.zeros(len(self._chunk_ids), dtype=np.bool_)
         for batch in read_window(window, decider, counters):

@@ -10,7 +10,8 @@ from headgate.errors import CorruptChunkError
 from headgate.evaluate.filter import Filter
 from headgate.log import ChunkTable, Stream
 from headgate.log.format import CHUNK_HEADER_BYTES
-from headgate.scan import ScanRequest
+from headgate.scan import ScanCounters, ScanRequest
+from headgate.scan.decide import Decider
 from headgate.scan.fetch import ChunkPortion, Fetcher, Portion, SharedLog, SharedReads, Takes, results
 from headgate.scan.fetch.segments import SegmentView
 from headgate.scan.fetch.tiles import Tile, Tiles
@@ -144,9 +145,9 @@ def test_what_all_filters_demand_is_asked_first_as_long_as_it_leaves_little(
     found: list[bool] = []
     original = results.decide_window
 
-    def decide_window(content: Window, request: ScanRequest, *arguments: object) -> object:
-        found.append(request.filter is not None)
-        return original(content, request, *arguments)  # type: ignore[arg-type]
+    def decide_window(window: Window, decider: Decider, counters: ScanCounters) -> object:
+        found.append(decider.request.filter is not None)
+        return original(window, decider, counters)
 
     monkeypatch.setattr(results, "decide_window", decide_window)
     filters = [Filter.parse(f"{demand} AND n % 10 = {number}") for number in range(6)]

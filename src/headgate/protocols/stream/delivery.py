@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
+from headgate.columns import total
 from headgate.kernels.loading import address_of
 from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.protocols.stream.codes import Command
@@ -66,7 +67,7 @@ def encode_deliver(
     chunks are copied into one piece; large ones are views of `data`, which must not change while a piece is referenced.
     """
     count = len(header_starts)
-    if int(data_lengths.sum()) >= count * _VIEWS_FROM_BYTES:
+    if total(data_lengths) >= count * _VIEWS_FROM_BYTES:
         encode, kernel = _encode_views, None
     else:
         encode = _encode_in_python

@@ -194,6 +194,10 @@ def test_the_filter_kernel_releases_the_interpreter_lock(monkeypatch: pytest.Mon
 def test_the_address_of_an_array_is_that_of_its_first_element() -> None:
     array = np.arange(4, dtype=np.int64)
     assert address_of(array[1:]) == address_of(array) + 8
+    assert address_of(array[::2]) == address_of(array[:0]) == address_of(array) == array.ctypes.data
+    readable = array.view()
+    readable.flags.writeable = False
+    assert address_of(readable) == array.ctypes.data
 
 
 LOAD_IN_BACKGROUND = """

@@ -20,6 +20,7 @@ from headgate.broker.broker import Broker
 from headgate.errors import HeadgateError
 from headgate.log import Durability, Stream, Writer
 from headgate.log.build import ChunkLimits, FilterValues, build_chunks
+from headgate.log.runs import Entries
 
 MESSAGES = 200_000
 SINGLES = 2_000
@@ -38,7 +39,8 @@ def batches(size: int, count: int, written: Callable[[HeadgateError | None], Non
     joined = FilterValues.of(VALUES)
     picked = np.arange(size) % len(VALUES)
     given = FilterValues(joined.data, joined.starts[picked], joined.lengths[picked]) if values else None
-    return [PublishBatch(data, np.cumsum(lengths) - lengths, lengths, written, given) for _ in range(count)]
+    entries = Entries(data, np.cumsum(lengths) - lengths, lengths, given)
+    return [PublishBatch(entries, written) for _ in range(count)]
 
 
 def main() -> None:
@@ -64,8 +66,8 @@ def main() -> None:
             nonlocal sequence
             for first in range(0, len(made), BATCHES_A_TURN):
                 for batch in made[first : first + BATCHES_A_TURN]:
-                    batch.sequences = np.arange(sequence, sequence + len(batch), dtype=np.uint64)
-                    sequence += len(batch)
+                    batch.sequences = np.arange(sequence, sequence + len(batch.entries), dtype=np.uint64)
+                    sequence += len(batch.entries)
                     named.publish(batch)
                 broker.write_queued()
 
@@ -102,7 +104,8 @@ def log_alone(name: str, root: Path) -> Measurement:
 
         def write() -> None:
             for batch in made:
-                built = build_chunks(batch.data, batch.starts, batch.lengths, None, ChunkLimits())
+                entries = batch.entries
+                built = build_chunks(entries.data, entries.starts, entries.lengths, None, ChunkLimits())
                 writer.append_chunks(built.data, built.positions, now_ms=now_ms())
 
         return measure(name, write, MESSAGES, work_bytes=MESSAGES * MESSAGE_BYTES)

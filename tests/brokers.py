@@ -12,11 +12,12 @@ from headgate.broker.batches import PublishBatch
 from headgate.broker.broker import Broker, BrokerSettings
 from headgate.broker.consumers import ChunkConsumer, MessageConsumer
 from headgate.broker.indexing import RunInWorker
-from headgate.broker.publishing import Publisher
+from headgate.broker.publishers import Publisher
 from headgate.broker.session import Session
 from headgate.errors import HeadgateError
 from headgate.log import Stream, stream_folder
 from headgate.log.build import FilterValues
+from headgate.log.runs import Entries
 from headgate.scan.engine import Scan
 from log_streams import read_messages
 
@@ -75,15 +76,14 @@ def batch(
     records: Sequence[int] | None = None,
 ) -> PublishBatch:
     lengths = np.array([len(message) for message in messages], dtype=np.int64)
-    return PublishBatch(
-        data=np.frombuffer(b"".join(messages), dtype=np.uint8),
-        starts=np.cumsum(lengths) - lengths,
-        lengths=lengths,
-        written=written,
-        filter_values=None if values is None else FilterValues.of(values),
-        sub_batch_records=None if records is None else np.array(records, dtype=np.int64),
-        sequences=None if sequences is None else np.array(list(sequences), dtype=np.uint64),
+    entries = Entries(
+        np.frombuffer(b"".join(messages), dtype=np.uint8),
+        np.cumsum(lengths) - lengths,
+        lengths,
+        None if values is None else FilterValues.of(values),
+        None if records is None else np.array(records, dtype=np.int64),
     )
+    return PublishBatch(entries, written, None if sequences is None else np.array(list(sequences), dtype=np.uint64))
 
 
 def publish(broker: Broker, publisher: Publisher, messages: Sequence[bytes], **more: object) -> HeadgateError | None:

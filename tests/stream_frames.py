@@ -16,7 +16,7 @@ from headgate.protocols.stream import wire
 from headgate.protocols.stream.client import ClientConnection, ClientEvent
 from headgate.protocols.stream.codec import encode
 from headgate.protocols.stream.framing import ProtocolViolation
-from headgate.protocols.stream.publishing import Publish, PublishOne, encode_publish
+from headgate.protocols.stream.publishing import Publish, encode_publish
 from headgate.protocols.stream.server import ServerConnection, ServerEvent, ServerLimits
 
 U8, U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (8, 16, 32, 64))
@@ -98,8 +98,7 @@ def sub_batch(records: int, data: bytes, *, compression: int = 0, expanded: int 
 def flat(events: Iterable[ServerEvent]) -> list[object]:
     """Events that can be compared: the entries of Publish one by one, however they were grouped."""
     found: list[object] = []
-    for given in events:
-        event = given.in_columns() if isinstance(given, PublishOne) else given
+    for event in events:
         if isinstance(event, Publish):
             found += [("entry", event.publisher_id, *entry) for entry in event.entries()]
             found += [("refused", event.publisher_id, int(number)) for number in event.refused_ids]

@@ -1,11 +1,11 @@
-"""Columns: sums of parts are those of each part alone, and an order is that of Python's sort."""
+"""Columns: sums of parts, strings side by side, and an order are those of plain Python."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.columns import order_of, totals
+from headgate.columns import order_of, side_by_side, totals
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.bool_])
@@ -34,3 +34,12 @@ def test_an_order_is_stable_also_for_the_largest_number(case: tuple[int, list[in
     below, numbers = case
     found = order_of(np.array(numbers, dtype=np.int64), below=below)
     assert found.tolist() == sorted(range(len(numbers)), key=numbers.__getitem__)
+
+
+@given(st.lists(st.none() | st.binary(max_size=3), max_size=20))
+def test_strings_that_are_joined_lie_where_their_starts_say(parts: list[bytes | None]) -> None:
+    joined = b"".join(part for part in parts if part is not None)
+    starts, lengths = side_by_side(parts)
+    assert starts.dtype == lengths.dtype == np.int64
+    ranges = zip(starts.tolist(), lengths.tolist(), strict=True)
+    assert [None if size < 0 else joined[start : start + size] for start, size in ranges] == parts

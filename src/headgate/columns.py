@@ -6,35 +6,51 @@ asked a dozen of them on its way into a stream.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-_FEW_ROWS = 8
+FEW_ROWS = 8
+"""Up to this many rows plain Python costs less."""
 
 
 def total(column: NDArray[Any]) -> int:
     """The sum of whole numbers."""
-    return sum(column.tolist()) if len(column) <= _FEW_ROWS else int(column.sum())
+    return sum(column.tolist()) if len(column) <= FEW_ROWS else int(column.sum())
 
 
 def smallest(column: NDArray[Any]) -> int:
     """The smallest of some whole numbers, at least one."""
-    return min(column.tolist()) if len(column) <= _FEW_ROWS else int(column.min())
+    return min(column.tolist()) if len(column) <= FEW_ROWS else int(column.min())
 
 
 def largest(column: NDArray[Any]) -> int:
     """The largest of some whole numbers, at least one."""
-    return max(column.tolist()) if len(column) <= _FEW_ROWS else int(column.max())
+    return max(column.tolist()) if len(column) <= FEW_ROWS else int(column.max())
 
 
 def extremes(column: NDArray[Any]) -> tuple[int, int]:
     """The smallest and the largest of some whole numbers, at least one."""
-    if len(column) <= _FEW_ROWS:
+    if len(column) <= FEW_ROWS:
         values = column.tolist()
         return min(values), max(values)
     return int(column.min()), int(column.max())
+
+
+def side_by_side(parts: Sequence[bytes | None]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Starts and lengths of byte strings that are joined; the length of None is −1, and takes no byte."""
+    starts, lengths = [], []
+    position = 0
+    for part in parts:
+        starts.append(position)
+        if part is None:
+            lengths.append(-1)
+        else:
+            lengths.append(len(part))
+            position += len(part)
+    return np.array(starts, dtype=np.int64), np.array(lengths, dtype=np.int64)
 
 
 def totals(column: NDArray[Any], bounds: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -56,6 +72,6 @@ def order_of(numbers: NDArray[np.int64], *, below: int) -> NDArray[np.intp]:
 
 def rows_of(column: NDArray[Any]) -> list[int]:
     """The rows that are not zero, or true."""
-    if len(column) <= _FEW_ROWS:
+    if len(column) <= FEW_ROWS:
         return [row for row, value in enumerate(column.tolist()) if value]
     return np.flatnonzero(column).tolist()

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from brokers import batch, open_broker, open_session
 from headgate.broker.backlog import Backlog
-from headgate.broker.batches import PublishMessage
 
 Steps = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 900)), max_size=40)
 
@@ -40,18 +39,17 @@ def test_a_session_counts_what_its_publishers_queued_until_it_is_answered(tmp_pa
     answers: list[object] = []
     publisher, second = session.publisher("orders"), session.publisher("orders")
     publisher.publish(batch([b"one", b"three"], written=answers.append))
-    second.publish_message(PublishMessage(b"alone", answers.append))
+    second.publish(batch([b"alone"], answers.append))
     assert (session.backlog.entries, session.backlog.size_bytes) == (3, 13)
     assert other.backlog.entries == 0
     broker.write_queued()
     assert answers == [None, None] and (session.backlog.entries, session.backlog.size_bytes) == (0, 0)
-    # Alone, it goes another way.
-    publisher.publish_message(PublishMessage(b"alone", answers.append))
+    publisher.publish(batch([b"alone"], answers.append))
     broker.write_queued()
     assert len(answers) == 3 and (session.backlog.entries, session.backlog.size_bytes) == (0, 0)
-    publisher.publish_message(PublishMessage(b"late", answers.append))
+    publisher.publish(batch([b"late"], answers.append))
     session.delete_stream("orders")
-    publisher.publish_message(PublishMessage(b"later", answers.append))
+    publisher.publish(batch([b"later"], answers.append))
     assert [type(answer).__name__ for answer in answers[3:]] == ["NoneType", "ResourceNotFoundError"]
     assert (session.backlog.entries, session.backlog.size_bytes) == (0, 0)
 

@@ -10,9 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from brokers import Answers, SetClock, batch, open_broker, open_session, stored
 from examples import examples
-from headgate.broker.batches import PublishMessage
 from headgate.broker.broker import BrokerSettings
-from headgate.broker.publishing import Publisher
+from headgate.broker.publishers import Publisher
 from log_streams import FailingFiles, abandon, quick_folder
 
 
@@ -58,7 +57,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def publish_one_message(self) -> None:
         body = b"u%d" % self.count
         self.count += 1
-        self.publisher(None).publish_message(PublishMessage(body, self.answers.to([body])))
+        self.publisher(None).publish(batch([body], self.answers.to([body])))
 
     @rule(back=st.integers(0, 6), size=st.integers(1, 12))
     def publish_with_a_name(self, back: int, size: int) -> None:

@@ -5,27 +5,23 @@ from __future__ import annotations
 import zlib
 from pathlib import Path
 
-import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from brokers import scan
+from brokers import batch, scan
 from examples import examples
 from headgate.broker.batches import ChunkBatch, PublishBatch
 from headgate.broker.broker import Broker
 from headgate.broker.consumers import ChunkConsumer, ConsumerOptions, MessageConsumer
 from headgate.evaluate.filter import Filter
 from headgate.log import BloomMatcher, OffsetSpecification, bloom_bytes
-from headgate.log.build import FilterValues
 from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader
 from log_streams import quick_folder
 from shared_streams import FILTER_VALUES, FILTERS, REGIONS, body
 
 
 def publish_batch(bodies: list[bytes], values: list[bytes | None]) -> PublishBatch:
-    lengths = np.array([len(each) for each in bodies], dtype=np.int64)
-    data = np.frombuffer(b"".join(bodies), dtype=np.uint8)
-    return PublishBatch(data, np.cumsum(lengths) - lengths, lengths, lambda error: None, FilterValues.of(values))
+    return batch(bodies, lambda error: None, values=values)
 
 
 def chunk_messages(batch: ChunkBatch) -> list[tuple[int, bytes]]:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from brokers import START_MS, Answers, SetClock, batch, open_broker, open_session, publish, scan
-from headgate.broker.batches import PublishMessage
 from headgate.broker.broker import Broker, BrokerSettings
 from headgate.broker.consumers import (
     DROP_AFTER_MS,
@@ -27,7 +26,7 @@ from headgate.broker.consumers import (
     Consumers,
     MessageConsumer,
 )
-from headgate.broker.publishing import Publisher
+from headgate.broker.publishers import Publisher
 from headgate.broker.session import Session
 from headgate.errors import CorruptChunkError, LimitExceededError
 from headgate.evaluate.filter import Filter
@@ -259,7 +258,7 @@ def test_a_message_that_comes_alone_is_handed_over_too(
     monkeypatch.setattr(SharedLog, "place", lambda *_: pytest.fail("looked at a file"))
     publisher, answers = session.publisher("s"), Answers()
     for number in range(2):
-        publisher.publish_message(PublishMessage(body(number), answers.to(number)))
+        publisher.publish(batch([body(number)], answers.to(number)))
         broker.write_queued()
     assert answers.confirmed == [0, 1] and consumer.next_offset == 1
     taken = consumer.take(10, 1 << 20)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from brokers import START_MS, Answers, SetClock, batch, open_broker, open_session, publish, stored
-from headgate.broker.batches import PublishMessage
 from headgate.broker.broker import Broker, BrokerSettings
 from headgate.broker.publishing import above
 from headgate.errors import (
@@ -23,7 +22,6 @@ from headgate.errors import (
 from headgate.log import ChunkType, Durability, Stream, Writer, stream_folder
 from headgate.log.entries import SubBatch
 from headgate.log.format import Compression
-from headgate.message import Message
 from log_streams import FailingFiles
 
 
@@ -54,53 +52,7 @@ def test_a_message_is_confirmed_when_it_is_in_the_stream(tmp_path: Path) -> None
     broker.close()
 
 
-@pytest.mark.parametrize("filter_source", [None, "application_properties.region"])
-def test_a_message_that_comes_alone_is_published_as_a_batch_of_one(tmp_path: Path, filter_source: str | None) -> None:
-    encoded = Message(b"m", application_properties={"region": "emea"}).encode() if filter_source else b"m"
-    found = []
-    for way in ("alone", "batch"):
-        root = tmp_path / way
-        Stream.create(
-            stream_folder(root, "orders"), name="orders", now_ms=0, filter_source=filter_source, identity="f" * 32
-        )
-        broker = open_broker(root)
-        session = open_session(broker)
-        publisher = session.publisher("orders")
-        session.store_offset("orders", "group", 1)
-        answers = Answers()
-        if way == "alone":
-            publisher.publish_message(PublishMessage(encoded, answers.to("m"), None if filter_source else b"v"))
-        else:
-            publisher.publish(batch([encoded], answers.to("m"), values=None if filter_source else [b"v"]))
-        assert not answers.given
-        broker.write_queued()
-        assert answers.given == [("m", None)]
-        assert session.stored_offset("orders", "group") == 1
-        counters = broker.catalogue.get("orders").counters
-        counts = (publisher.entries_published, publisher.entries_confirmed, publisher.entries_refused)
-        found.append((counters, counts, chunks(root, "orders"), stored(root, "orders"), session.stream_info("orders")))
-        broker.close()
-    assert found[0] == found[1]
-    assert found[0][2] == [(1, 16)]
-
-
-def test_a_message_that_came_alone_meets_others_before_it_is_written(tmp_path: Path) -> None:
-    broker = open_broker(tmp_path)
-    session = open_session(broker)
-    session.declare_stream("orders", {})
-    publisher, named = session.publisher("orders"), session.publisher("orders", reference="p")
-    answers = Answers()
-    publisher.publish_message(PublishMessage(b"1", answers.to(1), b"value"))
-    named.publish(batch([b"n"], answers.to(2), sequences=[1]))
-    publisher.publish_message(PublishMessage(b"2", answers.to(3)))
-    broker.write_queued()
-    assert sorted(answers.confirmed) == [1, 2, 3]  # type: ignore[type-var]
-    assert chunks(tmp_path, "orders") == [(2, 16), (1, 0)]
-    assert stored(tmp_path, "orders") == [b"1", b"2", b"n"]
-    broker.close()
-
-
-def test_a_message_that_came_alone_is_refused_where_a_batch_would_be(tmp_path: Path) -> None:
+def test_what_a_full_disk_or_a_closed_publisher_refuses_is_counted(tmp_path: Path) -> None:
     files = FailingFiles(OSError(errno.ENOSPC, "No space left on device"))
     broker = open_broker(tmp_path, settings=BrokerSettings(open_file=files))
     session = open_session(broker)
@@ -108,16 +60,14 @@ def test_a_message_that_came_alone_is_refused_where_a_batch_would_be(tmp_path: P
     publisher = session.publisher("orders")
     assert publish(broker, publisher, [b"0"]) is None
     answers = Answers()
-    with pytest.raises(ValueError, match="sequences"):
-        session.publisher("orders", reference="p").publish_message(PublishMessage(b"m", answers.to("named")))
     files.budget = files.written + 20
-    publisher.publish_message(PublishMessage(b"1", answers.to("full")))
+    publisher.publish(batch([b"1"], answers.to("full")))
     broker.write_queued()
     files.budget = None
-    publisher.publish_message(PublishMessage(b"2", answers.to("room")))
+    publisher.publish(batch([b"2"], answers.to("room")))
     broker.write_queued()
     publisher.close()
-    publisher.publish_message(PublishMessage(b"3", answers.to("closed")))
+    publisher.publish(batch([b"3"], answers.to("closed")))
     broker.write_queued()
     assert answers.confirmed == ["room"]
     assert [type(error) for error in answers.refused] == [StorageFullError, ResourceNotFoundError]
@@ -243,7 +193,7 @@ def test_columns_that_do_not_fit_are_refused_before_anything_is_queued(tmp_path:
     session.declare_stream("orders", {})
     plain, named = session.publisher("orders"), session.publisher("orders", reference="p")
     wrong = batch([b"abc"], lambda _error: None)
-    wrong.lengths = wrong.lengths + 1
+    wrong.entries.lengths = wrong.entries.lengths + 1
     for publisher, sent in (
         (plain, wrong),
         (plain, batch([b"a"], lambda _error: None, sequences=[1])),
@@ -386,14 +336,14 @@ def test_an_error_that_is_none_of_storage_refuses_the_batch_and_is_not_hidden(
         session.declare_stream(name, {})
     answers = Answers()
     bad, good = session.publisher("bad"), session.publisher("good")
-    append = Writer.append_chunks
+    append = Writer.append_runs
 
     def failing(writer: Writer, *arguments: object, **more: object) -> object:
         if writer.stream.name == "bad":
             raise ZeroDivisionError
         return append(writer, *arguments, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Writer, "append_chunks", failing)
+    monkeypatch.setattr(Writer, "append_runs", failing)
     bad.publish(batch([b"1"], answers.to("bad")))
     good.publish(batch([b"1"], answers.to("good")))
     with pytest.raises(ZeroDivisionError):
@@ -542,9 +492,8 @@ def test_an_error_in_the_background_refuses_the_batch_and_is_raised(
     broker.close()
 
 
-@pytest.mark.parametrize("is_lone", [False, True])
 def test_what_a_worker_could_not_write_is_refused_when_the_broker_closes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lone: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Closing does not wait to be told of the error, which is none of storage."""
     worker = Background()
@@ -552,11 +501,7 @@ def test_what_a_worker_could_not_write_is_refused_when_the_broker_closes(
     session = open_session(broker)
     session.declare_stream("orders", {})
     answers = Answers()
-    publisher = session.publisher("orders")
-    if is_lone:
-        publisher.publish_message(PublishMessage(b"1", answers.to(1)))
-    else:
-        publisher.publish(batch([b"1"], answers.to(1)))
+    session.publisher("orders").publish(batch([b"1"], answers.to(1)))
     broker.write_queued()
     work, _then = worker.jobs.pop()
 
@@ -564,8 +509,7 @@ def test_what_a_worker_could_not_write_is_refused_when_the_broker_closes(
         raise OSError(24, "too many open files")
 
     with monkeypatch.context() as patch:
-        for name in ("append_chunks", "append_message", "append"):
-            patch.setattr(Writer, name, fail)
+        patch.setattr(Writer, "append_runs", fail)
         with pytest.raises(OSError, match="too many"):
             work()
     broker.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from brokers import START_MS, open_broker, open_session, publish, stored
-from headgate.broker.publishing import Publisher
+from headgate.broker.publishers import Publisher
 from headgate.errors import PreconditionFailedError
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream, stream_folder

@@ -19,7 +19,7 @@ from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader, ChunkType
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import SERVER_VERSIONS, Command, ResponseCode
 from headgate.protocols.stream.framing import ProtocolViolation
-from headgate.protocols.stream.publishing import Publish, PublishOne
+from headgate.protocols.stream.publishing import Publish
 from headgate.protocols.stream.server import ServerConnection, ServerState
 
 LIMIT_S = 20.0
@@ -199,8 +199,7 @@ class _Connection:
     def write(self, *parts: bytes | bytearray | memoryview) -> None:
         self.socket.sendall(b"".join([self.core.take_output(), *parts]))
 
-    def _handle(self, given: object) -> None:
-        event = given.in_columns() if isinstance(given, PublishOne) else given
+    def _handle(self, event: object) -> None:
         server = self.server
         server.seen.append(event)
         server.before(event)

@@ -7,10 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from headgate.columns import side_by_side
 from headgate.errors import ConfigError, CorruptChunkError, LogError
 from headgate.log import BloomMatcher, ChunkType, Durability, Stream, StreamArguments, Writer
+from headgate.log.build import FilterValues
 from headgate.log.entries import SubBatch, encode_chunk
 from headgate.log.format import Compression, decode_headers
+from headgate.log.runs import Entries, Run
 from headgate.log.settings import DeclaredRange
 from headgate.log.tracking import (
     MAX_SNAPSHOT_PUBLISHERS,
@@ -54,31 +57,44 @@ def test_what_was_appended_is_read_in_order_with_its_offsets(stream: Stream) -> 
 
 
 @pytest.mark.parametrize("value", [None, b"v"])
-def test_a_message_appended_alone_gives_the_same_files(tmp_path: Path, value: bytes | None) -> None:
+def test_what_publishers_brought_gives_the_same_files_as_messages_in_a_list(
+    tmp_path: Path, value: bytes | None
+) -> None:
+    """One message, which has a short way, and several."""
     contents = []
     source = "properties.subject"
-    for way in ("alone", "in a list"):
-        stream = Stream.create(
-            tmp_path / way,
-            name="s",
-            now_ms=0,
-            arguments=StreamArguments(max_segment_chunks=2),
-            filter_source="properties.subject",
-        )
+    for way in ("runs", "list"):
+        arguments = StreamArguments(max_segment_chunks=2)
+        stream = Stream.create(tmp_path / way, name="s", now_ms=0, arguments=arguments, filter_source=source)
         with Writer.open(stream, now_ms=0) as writer:
-            for number in range(5):
+            for number, count in enumerate((1, 1, 1, 2, 1, 3)):
+                bodies = [b"%d" % number] * count
                 writer.store_offset("group", number)
-                if way == "alone":
-                    header, _ = writer.append_message(
-                        b"%d" % number, value, now_ms=number, filter_source="properties.subject"
-                    )
-                    assert (header.next_chunk_id, header.num_records) == (writer.next_offset, 1)
+                if way == "list":
+                    writer.append([(body, value) for body in bodies], now_ms=number, filter_source=source)
                 else:
-                    writer.append([(b"%d" % number, value)], now_ms=number, filter_source=source)
+                    built, appended = writer.append_runs(
+                        [Run([entries(bodies, value)])],
+                        max_messages=4096,
+                        max_bytes=1 << 20,
+                        now_ms=number,
+                        filter_source=source,
+                    )
+                    assert (built.num_records.tolist(), appended.num_records.tolist()) == ([count], [count])
+                    assert appended.next_offset == writer.next_offset == int(appended.chunk_ids[0]) + count
+                    headers = decode_headers(built.data, built.positions)
+                    assert headers.chunk_id.tolist() == appended.chunk_ids.tolist()
+                    assert headers.size_bytes.tolist() == [len(built.data)]
                 assert not writer.pending_offsets
-        assert [body for _, body in read_messages(stream)] == [b"%d" % number for number in range(5)]
         contents.append({name: content for name, content in file_bytes(stream.path).items() if "lock" not in name})
     assert contents[0] == contents[1]
+
+
+def entries(bodies: list[bytes], value: bytes | None) -> Entries:
+    """Messages that have one filter value."""
+    starts, lengths = side_by_side(bodies)
+    values = None if value is None else FilterValues.same(value, len(bodies))
+    return Entries(np.frombuffer(b"".join(bodies), dtype=np.uint8), starts, lengths, values)
 
 
 def test_messages_are_grouped_into_chunks_of_at_most_4096_or_a_mebibyte(stream: Stream) -> None:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from headgate.broker.batches import PublishBatch, PublishMessage
+from headgate.broker.batches import PublishBatch
 from headgate.broker.session import Session
 from headgate.errors import HeadgateError, ResourceNotFoundError
 from headgate.server.outbox import IDLE_MS, Outbox
@@ -20,13 +20,10 @@ class FakePublisher:
     def __init__(self, stream: str) -> None:
         self.stream = stream
         self.is_closed = False
-        self.batches: list[PublishBatch | PublishMessage] = []
+        self.batches: list[PublishBatch] = []
 
     def publish(self, batch: PublishBatch) -> None:
         self.batches.append(batch)
-
-    def publish_message(self, message: PublishMessage) -> None:
-        self.batches.append(message)
 
     def close(self) -> None:
         self.is_closed = True
@@ -97,20 +94,11 @@ def test_messages_of_one_stream_go_to_the_broker_as_one_batch(case):
     case.outbox.flush()
     (publisher,) = case.session.publishers
     (batch,) = publisher.batches
-    assert (batch.data.tobytes(), batch.starts.tolist(), batch.lengths.tolist()) == (b"123", [0, 1, 2], [1, 1, 1])
-    assert batch.filter_values is not None and batch.filter_values.data.tobytes() == b"v"
+    entries = batch.entries
+    assert (entries.data.tobytes(), entries.starts.tolist(), entries.lengths.tolist()) == (b"123", [0, 1, 2], [1, 1, 1])
+    assert entries.filter_values is not None and entries.filter_values.data.tobytes() == b"v"
     case.session.written()
     assert case.settled == [([1, 2, 3], None)]
-
-
-def test_a_message_that_comes_alone_goes_without_columns(case):
-    case.outbox.add("", ["orders"], b"m", b"v", 1)
-    case.outbox.flush()
-    (message,) = case.session.publishers[0].batches
-    assert isinstance(message, PublishMessage)
-    assert (message.message, message.filter_value) == (b"m", b"v")
-    case.session.written()
-    assert case.settled == [([1], None)]
 
 
 def test_a_message_of_several_streams_is_settled_when_it_is_in_all_of_them(case):
@@ -143,7 +131,7 @@ def test_an_outbox_that_ends_hands_over_what_there_is_and_takes_its_session_with
     case.publish("orders", *range(9))
     case.outbox.add("", ["orders"], b"last", None, 9)
     case.outbox.end()
-    assert [len(batch) for batch in case.session.publishers[0].batches] == [9, 1]
+    assert [len(batch.entries) for batch in case.session.publishers[0].batches] == [9, 1]
     assert case.session.is_closed
     case.outbox.end()
     case.session.written()

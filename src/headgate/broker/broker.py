@@ -21,7 +21,8 @@ from headgate.broker.consumers import Consumers
 from headgate.broker.exchanges import Exchanges
 from headgate.broker.groups import Group
 from headgate.broker.indexing import Indexing, RunInWorker, run_here
-from headgate.broker.publishing import Publisher, WriteJob, refuse
+from headgate.broker.publishers import Publisher, Queued
+from headgate.broker.publishing import WriteJob, refuse
 from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
 from headgate.broker.troubles import is_damage
 from headgate.broker.users import Users
@@ -116,6 +117,8 @@ class Broker:
         self._indexing = Indexing(now_ms=now_ms, run_in_worker=run_in_worker or run_here)
         self._waits_for_disk = self.settings.durability is Durability.DISK
         self._unwritten: dict[BrokerStream, None] = {}
+        self._jobs: dict[BrokerStream, WriteJob] = {}
+        """Those that a worker has."""
         self._watched: dict[BrokerStream, None] = {}
         self._calls: list[Callable[[], None]] = []
         self._flushed_ms = now_ms()
@@ -145,12 +148,13 @@ class Broker:
         stream.open_writer(now_ms=self.now_ms())
         self._indexing.begin(stream)
 
-        def ended(_stream: BrokerStream, publisher: Publisher) -> None:
+        def ended(publisher: Publisher) -> None:
             stream.publishers.remove(publisher)
             self.counters.publishers_closed += 1
             closed(publisher)
 
-        publisher = Publisher(stream, reference=reference, backlog=backlog, queued=self._queued, closed=ended)
+        queue = functools.partial(self._queue, stream)
+        publisher = Publisher(stream.name, reference=reference, backlog=backlog, queue=queue, closed=ended)
         stream.publishers.append(publisher)
         self.counters.publishers_opened += 1
         self.watch(stream)
@@ -232,7 +236,19 @@ class Broker:
 
     # writing
 
-    def _queued(self, stream: BrokerStream) -> None:
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether something of what was published waits to be written, or is being written."""
+        return bool(self._jobs) or any(stream.queue for stream in self.catalogue)
+
+    def _queue(self, stream: BrokerStream, queued: Queued) -> None:
+        if queued.publisher.is_closed:
+            refuse(stream, [queued], ResourceNotFoundError("the publisher was closed", subject=stream.name))
+            return
+        stream.queue.append(queued)
+        self._write_later(stream)
+
+    def _write_later(self, stream: BrokerStream) -> None:
         if not self._unwritten:
             self._wake()
         self._unwritten[stream] = None
@@ -259,7 +275,7 @@ class Broker:
             raise
 
     def _write(self, stream: BrokerStream) -> None:
-        if stream.job is not None:
+        if stream.is_writing:
             return
         job = WriteJob.begin(stream, now_ms=self.now_ms())
         if job is None:
@@ -273,15 +289,16 @@ class Broker:
                 raise
             job.finish()
             return
-        stream.job = job
+        self._jobs[stream] = job
+        stream.is_writing = True
         job.done = threading.Event()
         self._run_in_worker(job.run, lambda error: self._written(stream, job, error))
 
     def _written(self, stream: BrokerStream, job: WriteJob, error: BaseException | None) -> None:
         """A worker is done with a job, unless somebody waited for it meanwhile."""
-        if stream.job is not job:
+        if self._jobs.get(stream) is not job:
             return
-        stream.job = None
+        self._take_job(stream)
         try:
             if isinstance(error, BaseException):
                 job.abandon()
@@ -289,23 +306,28 @@ class Broker:
             job.finish()
         finally:
             if stream.queue:
-                self._queued(stream)
+                self._write_later(stream)
 
     def _write_all(self, stream: BrokerStream) -> None:
         """Write what is queued for a stream, and wait for it."""
-        while stream.job is not None or stream.queue:
+        while stream.is_writing or stream.queue:
             self._finish_job(stream)
             if stream.queue:
                 self._write(stream)
 
     def _finish_job(self, stream: BrokerStream) -> None:
         """Wait for what a worker is writing; a worker that never began, because it was stopped, confirms nothing."""
-        if stream.job is not None:
-            job, stream.job = stream.job, None
+        if stream.is_writing:
+            job = self._take_job(stream)
             if job.done is None or job.done.wait(WRITE_LIMIT_S):
                 job.finish()
             else:
                 job.abandon()
+
+    def _take_job(self, stream: BrokerStream) -> WriteJob:
+        """What a worker was given to write, which is not waited for any more."""
+        stream.is_writing = False
+        return self._jobs.pop(stream)
 
     # regular work
 
@@ -322,7 +344,7 @@ class Broker:
             self._reload_users()
             self._indexing.tick(now_ms)
         for stream in list(self._watched):
-            if stream.job is None:
+            if not stream.is_writing:
                 self._look_after_safely(stream, now_ms, flush_is_due)
         if now_ms - self._retained_ms >= RETENTION_MS:
             self._retained_ms = now_ms
@@ -382,7 +404,7 @@ class Broker:
         """Age counts while nothing is written, too; a stream that another process writes is left to it."""
         try:
             stream = self.catalogue.find(name)
-            if stream is None or stream.job is not None:
+            if stream is None or stream.is_writing:
                 return
             settings = stream.stream.settings
             if settings is None or settings.arguments.max_age_ms is None:

@@ -1,33 +1,27 @@
-"""Publishing: what publishers queued becomes chunks, is appended at once, and is confirmed behind the write.
+"""Publishing: what publishers queued becomes chunks, is appended at once, and is confirmed after the write.
 
 Entries of publishers without a name share chunks. Those of a named publisher get chunks of their own whose trailers say
 its last sequence; an entry whose sequence is not above the last one is in the stream already: left out and confirmed.
-No timer: whatever is queued when the stream is written goes out together, so chunks grow with the load. A message that
-is queued alone takes the shortest way.
+No timer: whatever is queued when the stream is written goes out together, so chunks grow with the load.
 """
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.backlog import Backlog
-from headgate.broker.batches import PublishBatch, PublishMessage
+from headgate.broker.publishers import Queued
 from headgate.broker.sources import fill_from_source
 from headgate.broker.stream import BrokerStream
 from headgate.columns import total
-from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError, ResourceNotFoundError
+from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError
 from headgate.log import Appended, Writer
 from headgate.log.build import MAX_MESSAGES, BuiltChunks
-from headgate.log.runs import Entries, Run, build_runs
-from headgate.log.tracking import encode_offsets
+from headgate.log.runs import Run
 from headgate.message.fields import parse_field
 from headgate.scan.fetch import AppendedChunks
 
@@ -38,133 +32,34 @@ HANDED_BYTES = 64 << 10
 HANDED_RECORDS = 1024
 """Limit: appends up to both are handed to the readers that wait at the end; larger ones are read from the file."""
 
-_AT_ONCE = np.zeros(1, dtype=np.int64)
 
-
-class Publisher:
-    """One publisher of one stream, from `Session.publisher` to `close`; `reference` is the name that deduplicates.
-
-    `backlog` is its session's, which counts what it queues.
-    """
-
-    __slots__ = (
-        "_backlog",
-        "_closed",
-        "_name",
-        "_queued",
-        "_stream",
-        "entries_confirmed",
-        "entries_published",
-        "entries_refused",
-        "is_closed",
-        "reference",
-    )
-
-    def __init__(
-        self,
-        stream: BrokerStream,
-        *,
-        reference: str | None,
-        backlog: Backlog,
-        queued: Callable[[BrokerStream], None],
-        closed: Callable[[BrokerStream, Publisher], None],
-    ) -> None:
-        self.reference = reference
-        self.is_closed = False
-        self.entries_published = self.entries_confirmed = self.entries_refused = 0
-        self._name = None if reference is None else reference.encode("utf-8", "surrogatepass")
-        self._stream = stream
-        self._backlog = backlog
-        self._queued = queued
-        self._closed = closed
-
-    @property
-    def stream(self) -> str:
-        """Name of the stream."""
-        return self._stream.name
-
-    def publish(self, batch: PublishBatch) -> None:
-        """Queue a batch; its `written` is called once, later. Raises ValueError for columns that do not fit."""
-        entries = Entries(batch.data, batch.starts, batch.lengths, batch.filter_values, batch.sub_batch_records)
-        entries.check()
-        if (self.reference is None) != (batch.sequences is None):
-            raise ValueError("a publisher with a reference gives sequences, another none")
-        if batch.sequences is not None and len(batch.sequences) != len(entries):
-            raise ValueError(f"{len(batch.sequences)} sequences for {len(entries)} entries")
-        self.entries_published += len(entries)
-        self._queue(Queued(self, self._name, batch, entries, total(batch.lengths)))
-
-    def publish_message(self, message: PublishMessage) -> None:
-        """Queue a message that came alone; ValueError for a publisher with a reference."""
-        if self.reference is not None:
-            raise ValueError("a publisher with a reference gives sequences")
-        self.entries_published += 1
-        self._queue(QueuedMessage(self, message))
-
-    def _queue(self, queued: Queued | QueuedMessage) -> None:
-        self._backlog.add(len(queued.batch), queued.size_bytes)
-        if self.is_closed:
-            refuse(self._stream, [queued], ResourceNotFoundError("the publisher was closed", subject=self.stream))
-            return
-        self._stream.queue.append(queued)
-        self._queued(self._stream)
-
-    def answered(self, queued: Queued | QueuedMessage) -> None:
-        """What it queued is about to be answered."""
-        self._backlog.remove(len(queued.batch), queued.size_bytes)
-
-    def close(self) -> None:
-        """No more is published; what is queued is still written. Again is harmless."""
-        if not self.is_closed:
-            self.is_closed = True
-            self._closed(self._stream, self)
-
-
-@dataclass(slots=True)
-class Queued:
-    """One batch of `size_bytes` on its way; `entries` and `sequences` are what is left of it to write."""
-
-    publisher: Publisher
-    reference: bytes | None
-    batch: PublishBatch
-    entries: Entries
-    size_bytes: int
-    sequences: NDArray[np.uint64] | None = None
-
-
-class QueuedMessage(msgspec.Struct):
-    """A message that came alone, on its way."""
-
-    publisher: Publisher
-    batch: PublishMessage
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the message."""
-        return len(self.batch.message)
-
-    def in_columns(self) -> Queued:
-        """The same as others are, to be written together with them."""
-        batch = self.batch.in_columns()
-        entries = Entries(batch.data, batch.starts, batch.lengths, batch.filter_values)
-        return Queued(self.publisher, None, batch, entries, self.size_bytes)
-
-
-class WriteJob(abc.ABC):
-    """Everything that was queued for one stream, appended with one call.
+class WriteJob:
+    """Everything that was queued for one stream, appended with one call, in as few chunks as may be.
 
     `begin` and `finish` belong to the broker's thread; `run` may be in a worker, with nobody else at the writer.
     """
 
-    __slots__ = ("_batches", "_error", "_has_ended", "_now_ms", "_stream", "_writer", "done")
+    __slots__ = (
+        "_batches",
+        "_built",
+        "_error",
+        "_has_ended",
+        "_now_ms",
+        "_runs",
+        "_stream",
+        "_writer",
+        "_written",
+        "done",
+    )
 
-    def __init__(
-        self, stream: BrokerStream, writer: Writer, batches: Sequence[Queued | QueuedMessage], *, now_ms: int
-    ) -> None:
+    def __init__(self, stream: BrokerStream, writer: Writer, batches: Sequence[Queued], *, now_ms: int) -> None:
         self._stream = stream
         self._writer = writer
         self._batches = batches
+        self._runs = _runs(batches)
         self._now_ms = now_ms
+        self._built: BuiltChunks | None = None
+        self._written: Appended | None = None
         self._error: LogError | None = None
         self._has_ended = False
         self.done: threading.Event | None = None
@@ -186,13 +81,8 @@ class WriteJob(abc.ABC):
         stream.refused.check(writer.last_sequence)
         if stream.offsets:
             stream.hand_offsets_to_writer()
-        first = queue[0] if queue else None
-        if len(queue) == 1 and isinstance(first, QueuedMessage) and writer.settings.filter_source is None:
-            return _WriteMessage(stream, writer, first, now_ms=now_ms)
-        batches = _prepared(
-            stream, writer, [each.in_columns() if isinstance(each, QueuedMessage) else each for each in queue]
-        )
-        return _WriteBatches(stream, writer, batches, now_ms=now_ms) if batches else None
+        batches = _prepared(stream, writer, queue)
+        return WriteJob(stream, writer, batches, now_ms=now_ms) if batches else None
 
     def run(self) -> None:
         """Build the chunks and append them. Errors of storage wait for `finish`; after any other it refuses all."""
@@ -206,9 +96,16 @@ class WriteJob(abc.ABC):
             if self.done is not None:
                 self.done.set()
 
-    @abc.abstractmethod
     def _append(self) -> None:
-        """Do it. Raises LogError."""
+        if not self._runs:
+            return
+        self._built, self._written = self._writer.append_runs(
+            self._runs,
+            max_messages=MAX_MESSAGES,
+            max_bytes=MAX_CHUNK_BYTES,
+            now_ms=self._now_ms,
+            filter_source=self._writer.settings.filter_source,
+        )
 
     def abandon(self) -> None:
         """The write broke down with an error that is none of storage: nothing was confirmed, so all is refused."""
@@ -227,18 +124,33 @@ class WriteJob(abc.ABC):
         else:
             self._tell_error(self._error)
 
-    @abc.abstractmethod
     def _tell(self) -> None:
         """Count what is in the stream, wake its readers, confirm."""
+        stream, built, appended = self._stream, self._built, self._written
+        counters = stream.counters
+        if built is not None and appended is not None:
+            for run in self._runs:
+                for part in run.parts:
+                    counters.bytes_published += total(part.lengths)
+            counters.messages_published += total(appended.num_records)
+            counters.chunks_written += len(appended.chunk_ids)
+            counters.bytes_written += len(built.data)
+            self._tell_readers(built, appended)
+        if stream.refused:
+            for reference, sequences in self._named():
+                stream.refused.written(reference, sequences)
+        for queued in self._batches:
+            counters.messages_confirmed += queued.count
+            queued.publisher.entries_confirmed += queued.count
+        _answer(self._batches, None)
 
-    def _appended(
-        self, next_offset: int, last_chunk_id: int, data: NDArray[np.uint8], positions: NDArray[np.int64]
-    ) -> None:
-        """Tell readers; what is little is handed to those that wait for it."""
-        stream = self._stream
-        is_little = len(data) <= HANDED_BYTES and next_offset - stream.next_offset <= HANDED_RECORDS
-        chunks = AppendedChunks(data, positions, stream.stream.path) if is_little and stream.readers else None
-        stream.appended(next_offset, last_chunk_id, chunks, now_ms=self._now_ms)
+    def _tell_readers(self, built: BuiltChunks, appended: Appended) -> None:
+        """What is little is handed to the readers that wait for it."""
+        stream, next_offset = self._stream, appended.next_offset
+        chunks = None
+        if stream.readers and len(built.data) <= HANDED_BYTES and next_offset - stream.next_offset <= HANDED_RECORDS:
+            chunks = AppendedChunks(built.data, built.positions, stream.stream.path)
+        stream.appended(next_offset, int(appended.chunk_ids[-1]), chunks, now_ms=self._now_ms)
 
     def _tell_error(self, error: LogError) -> None:
         stream = self._stream
@@ -257,100 +169,26 @@ class WriteJob(abc.ABC):
     def _named(self) -> Iterator[tuple[bytes, NDArray[np.uint64]]]:
         """References of publishers with a name, with the sequences of what was to be written for them."""
         for queued in self._batches:
-            if isinstance(queued, Queued) and queued.reference is not None and queued.sequences is not None:
+            if queued.reference is not None and queued.sequences is not None:
                 yield queued.reference, queued.sequences
 
 
-class _WriteMessage(WriteJob):
-    """A message that was queued alone, as a chunk."""
-
-    __slots__ = ("_chunk", "_header", "_queued")
-
-    def __init__(self, stream: BrokerStream, writer: Writer, queued: QueuedMessage, *, now_ms: int) -> None:
-        super().__init__(stream, writer, (queued,), now_ms=now_ms)
-        self._queued = queued
-
-    def _append(self) -> None:
-        message = self._queued.batch
-        self._header, self._chunk = self._writer.append_message(
-            message.message, message.filter_value, now_ms=self._now_ms
-        )
-
-    def _tell(self) -> None:
-        queued, header, counters = self._queued, self._header, self._stream.counters
-        counters.bytes_published += len(queued.batch.message)
-        counters.messages_published += 1
-        counters.chunks_written += 1
-        counters.bytes_written += header.size_bytes
-        self._appended(header.chunk_id + 1, header.chunk_id, np.frombuffer(self._chunk, dtype=np.uint8), _AT_ONCE)
-        counters.messages_confirmed += 1
-        queued.publisher.entries_confirmed += 1
-        queued.publisher.answered(queued)
-        queued.batch.written(None)
-
-
-class _WriteBatches(WriteJob):
-    """Batches of publishers, in as few chunks as may be."""
-
-    __slots__ = ("_built", "_runs", "_written")
-
-    def __init__(self, stream: BrokerStream, writer: Writer, batches: Sequence[Queued], *, now_ms: int) -> None:
-        super().__init__(stream, writer, batches, now_ms=now_ms)
-        self._runs = _runs(batches)
-        self._built: BuiltChunks | None = None
-        self._written: Appended | None = None
-
-    def _append(self) -> None:
-        if not self._runs:
-            return
-        settings = self._writer.settings
-        built = build_runs(
-            self._runs,
-            filter_size_bytes=settings.arguments.filter_size_bytes,
-            max_messages=MAX_MESSAGES,
-            max_bytes=MAX_CHUNK_BYTES,
-            last_trailer=encode_offsets(self._writer.pending_offsets),
-        )
-        self._built = built
-        self._written = self._writer.append_chunks(
-            built.data, built.positions, now_ms=self._now_ms, filter_source=settings.filter_source
-        )
-
-    def _tell(self) -> None:
-        stream, built, appended = self._stream, self._built, self._written
-        counters = stream.counters
-        if built is not None and appended is not None:
-            counters.bytes_published += sum(total(part.lengths) for run in self._runs for part in run.parts)
-            counters.messages_published += total(appended.num_records)
-            counters.chunks_written += len(appended.chunk_ids)
-            counters.bytes_written += len(built.data)
-            self._appended(appended.next_offset, int(appended.chunk_ids[-1]), built.data, built.positions)
-        if stream.refused:
-            for reference, sequences in self._named():
-                stream.refused.written(reference, sequences)
-        for queued in self._batches:
-            count = len(queued.batch)
-            counters.messages_confirmed += count
-            queued.publisher.entries_confirmed += count
-        _answer(self._batches, None)
-
-
-def refuse(stream: BrokerStream, batches: Sequence[Queued | QueuedMessage], error: HeadgateError) -> None:
+def refuse(stream: BrokerStream, batches: Sequence[Queued], error: HeadgateError) -> None:
     """Tell the publishers of these batches that nothing of them will be written."""
     for queued in batches:
-        stream.counters.messages_refused += len(queued.batch)
-        queued.publisher.entries_refused += len(queued.batch)
+        stream.counters.messages_refused += queued.count
+        queued.publisher.entries_refused += queued.count
     _answer(batches, error)
 
 
-def _remember(stream: BrokerStream, batches: Sequence[Queued | QueuedMessage]) -> None:
+def _remember(stream: BrokerStream, batches: Sequence[Queued]) -> None:
     """Keep in mind that what named publishers queued was refused."""
     for queued in batches:
-        if isinstance(queued, Queued) and queued.reference is not None and queued.batch.sequences is not None:
+        if queued.reference is not None and queued.batch.sequences is not None:
             stream.refused.add_unchecked(queued.reference, queued.batch.sequences)
 
 
-def _answer(batches: Sequence[Queued | QueuedMessage], error: HeadgateError | None) -> None:
+def _answer(batches: Sequence[Queued], error: HeadgateError | None) -> None:
     """Tell all publishers; one that fails at it keeps none of the others from hearing. Raises its error afterwards."""
     failures: list[Exception] = []
     for queued in batches:
@@ -437,7 +275,7 @@ def _runs(batches: Sequence[Queued]) -> list[Run]:
     """One run for all publishers without a name, one for each reference, in order of their first entries."""
     runs: dict[bytes | None, Run] = {}
     for queued in batches:
-        if not len(queued.entries):
+        if not len(queued.entries.starts):
             continue
         run = runs.get(queued.reference)
         if run is None:

@@ -20,7 +20,7 @@ from headgate.broker.catalogue import Declared, arguments_declared, check_name, 
 from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
 from headgate.broker.exchanges import Binding, Exchange
 from headgate.broker.groups import Group
-from headgate.broker.publishing import Publisher
+from headgate.broker.publishers import Publisher
 from headgate.broker.stream import BrokerStream
 from headgate.broker.users import Permission
 from headgate.errors import (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+import msgspec
 import numpy as np
 
 from headgate.errors import CorruptChunkError, PreconditionFailedError
@@ -32,7 +31,7 @@ def fill_from_source(entries: Entries, field: FieldReference, *, stream: str) ->
             _check_given(entries.filter_values, values, stream)
         return Entries(messages.data, messages.starts, messages.lengths, values)
     alone = ~packed
-    plain = fill_from_source(replace(entries.take(alone), records=None), field, stream=stream)
+    plain = fill_from_source(msgspec.structs.replace(entries.take(alone), records=None), field, stream=stream)
     assert plain.filter_values is not None
     starts, lengths = np.zeros(len(entries), np.int64), np.full(len(entries), -1, np.int64)
     starts[alone], lengths[alone] = plain.filter_values.starts, plain.filter_values.lengths

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from headgate.broker.publishers import Publisher, Queued
 from headgate.broker.refusals import RefusedSequences
 from headgate.broker.troubles import Troubles
 from headgate.errors import (
@@ -36,7 +37,6 @@ from headgate.scan.fetch import AppendedChunks
 
 if TYPE_CHECKING:
     from headgate.broker.consumers import Consumer
-    from headgate.broker.publishing import Publisher, Queued, QueuedMessage, WriteJob
 
 WRITER_IDLE_MS = 10_000
 """So long after its last publisher left, a stream's writer gives the lock back."""
@@ -121,8 +121,8 @@ class BrokerStream:
     """One stream of the catalogue. Not for several threads, but what readers use may be read from any.
 
     `stream` is for readers. `next_offset` is behind everything committed, `last_chunk_id` the id of the last chunk
-    (−1: none); both only grow. `writer` is there while this process holds the stream's lock; `job` while a worker
-    thread uses it.
+    (−1: none); both only grow. `writer` is there while this process holds the stream's lock; `is_writing` while a
+    worker thread uses it. `queue` is what publishers wait for.
     """
 
     name: str
@@ -134,8 +134,8 @@ class BrokerStream:
     ended: ReadingCounters = field(default_factory=ReadingCounters)
     """Of consumers that are gone."""
     writer: Writer | None = None
-    job: WriteJob | None = None
-    queue: list[Queued | QueuedMessage] = field(default_factory=list)
+    is_writing: bool = False
+    queue: list[Queued] = field(default_factory=list)
     publishers: list[Publisher] = field(default_factory=list)
     readers: dict[StreamReader, Callable[[], None] | None] = field(default_factory=dict)
     """Consumers, in order of their coming, and what is called when one is gone."""
@@ -350,7 +350,7 @@ class BrokerStream:
     def store_offset(self, reference: bytes, offset: int) -> None:
         """Keep a consumer's offset: visible at once, in the stream with the next chunk or the next `flush_offsets`."""
         self.offsets[reference] = offset
-        if self.writer is not None and self.job is None:
+        if self.writer is not None and not self.is_writing:
             self.hand_offsets_to_writer()
 
     def hand_offsets_to_writer(self) -> None:

@@ -24,7 +24,6 @@ from headgate.kernels.precompile import (
     missing,
     served_modules,
 )
-from headgate.kernels.workspace import Workspace
 
 __all__ = [
     "CACHED",
@@ -32,7 +31,6 @@ __all__ = [
     "READ",
     "KernelUnavailableWarning",
     "SWITCH",
-    "Workspace",
     "address_of",
     "cache_entries",
     "compile_missing",

@@ -11,11 +11,12 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
-from headgate.columns import largest, smallest, total
+from headgate.columns import FEW_ROWS, largest, side_by_side, smallest, total
 from headgate.errors import ConfigError
 from headgate.log import format as f
 from headgate.log.bloom import DEFAULT_FILTER_SIZE_BYTES, bloom_bytes, check_filter_size
@@ -32,8 +33,7 @@ Bytes = NDArray[np.uint8]
 Int64Array = NDArray[np.int64]
 
 
-@dataclass(slots=True)
-class FilterValues:
+class FilterValues(msgspec.Struct, eq=False):
     """A filter value per message: `starts[i] … starts[i] + lengths[i]` of `data`, or none where the length is −1.
 
     `data` is `(bytes,)` uint8, the others `(messages,)` int64. An empty value counts as none. Values may overlap.
@@ -76,10 +76,8 @@ class FilterValues:
     def of(values: Iterable[bytes | None]) -> FilterValues:
         """Values copied side by side."""
         parts = list(values)
-        lengths = np.fromiter((-1 if part is None else len(part) for part in parts), dtype=np.int64, count=len(parts))
-        taken = np.maximum(lengths, 0)
         joined = np.frombuffer(b"".join(part for part in parts if part is not None), dtype=np.uint8)
-        return FilterValues(joined, np.cumsum(taken, dtype=np.int64) - taken, lengths)
+        return FilterValues(joined, *side_by_side(parts))
 
     @staticmethod
     def same(value: bytes | None, count: int) -> FilterValues:
@@ -90,8 +88,7 @@ class FilterValues:
         )
 
 
-@dataclass(slots=True)
-class BuiltChunks:
+class BuiltChunks(msgspec.Struct, eq=False):
     """Chunks without gaps: `data` `(bytes,)`; per chunk its start and its number of messages, both int64."""
 
     data: Bytes
@@ -230,7 +227,14 @@ def check_ranges(data: Bytes, starts: Int64Array, lengths: Int64Array) -> None:
     count = len(starts)
     if count != len(lengths):
         raise ValueError(f"{count} starts, {len(lengths)} lengths")
-    if count and (smallest(starts) < 0 or largest(starts + lengths) > len(data)):
+    if count <= FEW_ROWS:
+        size_bytes = len(data)
+        is_inside = True
+        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+            is_inside = is_inside and start >= 0 and start + length <= size_bytes
+    else:
+        is_inside = int(starts.min()) >= 0 and int((starts + lengths).max()) <= len(data)
+    if not is_inside:
         raise ValueError("bytes outside the buffer")
 
 

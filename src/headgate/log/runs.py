@@ -10,9 +10,9 @@ from __future__ import annotations
 import bisect
 import itertools
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,6 +39,7 @@ from headgate.log.format import (
     assemble_chunk,
     decode_sub_batch_head,
 )
+from headgate.log.tracking import TrackingKind, TrackingRecord
 
 _FEW_ENTRIES = 32
 """Up to this many entries plain Python is faster than preparing columns for the kernel."""
@@ -50,8 +51,7 @@ _TRAILER_LENGTH_AT = 40
 _U32 = struct.Struct(">I")
 
 
-@dataclass(slots=True)
-class Entries:
+class Entries(msgspec.Struct, eq=False):
     """Entries of one publisher, in order: `starts[i] … starts[i] + lengths[i]` of `data`.
 
     An entry is a message, or with `records[i]` above 0 a whole sub-batch of that many messages, with its head.
@@ -125,16 +125,24 @@ def _check_bytes(data: Bytes) -> None:
         raise ValueError(f"bytes of entries are {data.dtype}; expected uint8, side by side")
 
 
-@dataclass(slots=True)
-class Run:
+class Run(msgspec.Struct, eq=False):
     """Entries that become separate chunks; `sequences` has a rising number per entry of a `publisher` with a name."""
 
     parts: list[Entries]
     publisher: bytes | None = None
     sequences: list[NDArray[np.uint64]] | None = None
 
-    def __len__(self) -> int:
-        return sum(len(part) for part in self.parts)
+
+def only_message(runs: Sequence[Run]) -> tuple[bytes, bytes | None] | None:
+    """The message, and its filter value, that is all there is, from a publisher without a name; None for all else."""
+    if len(runs) != 1 or runs[0].publisher is not None or len(runs[0].parts) != 1:
+        return None
+    part = runs[0].parts[0]
+    if len(part.starts) != 1 or (part.records is not None and part.records[0] > 0):
+        return None
+    start, values = int(part.starts[0]), part.filter_values
+    message = part.data[start : start + int(part.lengths[0])].tobytes()
+    return message, None if values is None else values.value(0)
 
 
 def build_runs(
@@ -144,11 +152,9 @@ def build_runs(
 
     Entries have been checked (`Entries.check`), and no run is empty. Raises ConfigError for an entry that is too long.
     """
-    has_kernel = kernels.load("headgate.log.kernel") is not None
-    if has_kernel and sum(len(run) for run in runs) > _FEW_ENTRIES:
-        built = _build_in_kernel(runs, filter_size_bytes, max_messages, max_bytes, len(last_trailer))
-    else:
-        built = _build_in_python(runs, filter_size_bytes, max_messages, max_bytes, len(last_trailer))
+    is_few = sum([len(part.starts) for run in runs for part in run.parts]) <= _FEW_ENTRIES
+    build = _build_in_python if is_few or kernels.load("headgate.log.kernel") is None else _build_in_kernel
+    built = build(runs, filter_size_bytes, max_messages, max_bytes, len(last_trailer))
     if last_trailer:
         at = int(built.positions[-1]) + _TRAILER_LENGTH_AT
         (before,) = _U32.unpack_from(built.data.data, at)
@@ -326,64 +332,55 @@ def _values_of_all(part: Entries) -> tuple[Int64Array, Int64Array]:
     return starts, lengths
 
 
-@dataclass(slots=True)
-class _Row:
-    """One entry in plain Python; `filter_values` are the known ones of its messages."""
-
-    stored: bytes
-    records: int
-    filter_values: list[bytes | None]
-
-
-def _rows(run: Run) -> Iterator[_Row]:
-    for part in run.parts:
-        view = part.data.data
-        records = None if part.records is None else part.records.tolist()
-        member = 0
-        for row, (start, length) in enumerate(zip(part.starts.tolist(), part.lengths.tolist(), strict=True)):
-            body = bytes(view[start : start + length])
-            if records is not None and records[row] > 0:
-                members, behind = part.member_values, member + records[row]
-                known = [] if members is None else [members.value(number) for number in range(member, behind)]
-                member = behind
-                yield _Row(body, records[row], known)
-            else:
-                value = None if part.filter_values is None else part.filter_values.value(row)
-                yield _Row(_U32.pack(length) + body, 1, [value])
-
-
 def _build_in_python(
     runs: Sequence[Run], filter_size_bytes: int, max_messages: int, max_bytes: int, spare_bytes: int
 ) -> BuiltChunks:
     written = bytearray()
     positions, counts = [], []
     for run in runs:
-        limits = ChunkLimits(filter_size_bytes, run.publisher, max_messages, max_bytes)
-        trailer_head = limits.trailer[:-8]
-        sequences = None if run.sequences is None else [int(number) for part in run.sequences for number in part]
-        rows = list(_rows(run))
-        boundaries = [0, len(rows)]
-        if len(rows) > 1:
+        bodies: list[bytes] = []
+        records: list[int] = []
+        values: list[Sequence[bytes | None]] = []
+        for part in run.parts:
+            _add_rows(part, bodies, records, values)
+        boundaries, sequences = [0, len(bodies)], None
+        if len(bodies) > 1:
+            limits = ChunkLimits(filter_size_bytes, run.publisher, max_messages, max_bytes)
             boundaries = _boundaries(run, *_columns(run), limits).tolist()
+        if run.publisher is not None and run.sequences is not None:
+            sequences = [number for part in run.sequences for number in part.tolist()]
         for first, stop in itertools.pairwise(boundaries):
-            chunk = rows[first:stop]
-            trailer = b"" if sequences is None else trailer_head + sequences[stop - 1].to_bytes(8, "big")
+            num_records = sum(records[first:stop])
+            known = [value for each in values[first:stop] for value in each]
+            trailer = b""
+            if run.publisher is not None and sequences is not None:
+                trailer = TrackingRecord(TrackingKind.SEQUENCE, run.publisher, sequences[stop - 1]).encode()
+            _, chunk = assemble_chunk(
+                b"".join(bodies[first:stop]),
+                num_entries=stop - first,
+                num_records=num_records,
+                bloom=bloom_bytes(known, filter_size_bytes),
+                trailer=trailer,
+            )
             positions.append(len(written))
-            counts.append(sum(row.records for row in chunk))
-            written += _chunk(chunk, trailer, filter_size_bytes)
+            counts.append(num_records)
+            written += chunk
     written += bytes(spare_bytes)
-    return BuiltChunks(
-        np.frombuffer(written, dtype=np.uint8), np.array(positions, dtype=np.int64), np.array(counts, dtype=np.int64)
-    )
+    return BuiltChunks(np.frombuffer(written, np.uint8), np.array(positions, np.int64), np.array(counts, np.int64))
 
 
-def _chunk(rows: list[_Row], trailer: bytes, filter_size_bytes: int) -> bytes:
-    data = b"".join([row.stored for row in rows])
-    _, chunk = assemble_chunk(
-        data,
-        num_entries=len(rows),
-        num_records=sum(row.records for row in rows),
-        bloom=bloom_bytes([value for row in rows for value in row.filter_values], filter_size_bytes),
-        trailer=trailer,
-    )
-    return chunk
+def _add_rows(part: Entries, bodies: list[bytes], records: list[int], values: list[Sequence[bytes | None]]) -> None:
+    """Add entries as they are stored, their numbers of messages, and their filter values as far as they are known."""
+    view, own_values, members, member = part.data.data, part.filter_values, part.member_values, 0
+    starts, lengths = part.starts.tolist(), part.lengths.tolist()
+    own_records = [0] * len(starts) if part.records is None else part.records.tolist()
+    for row, (start, length, packed) in enumerate(zip(starts, lengths, own_records, strict=True)):
+        if packed > 0:
+            bodies.append(bytes(view[start : start + length]))
+            records.append(packed)
+            values.append(() if members is None else [members.value(member + number) for number in range(packed)])
+            member += packed
+        else:
+            bodies.append(_U32.pack(length) + view[start : start + length])
+            records.append(1)
+            values.append((None if own_values is None else own_values.value(row),))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +31,7 @@ from headgate.log.manifest import Commits, Manifest
 from headgate.log.recovery import Tail, recover
 from headgate.log.retention import delete_pairs, kept_by_limits
 from headgate.log.roll_forward import finish_pending
+from headgate.log.runs import Run, build_runs, only_message
 from headgate.log.seal import seal_if_missing
 from headgate.log.segment import Segment
 from headgate.log.settings import StreamArguments, StreamSettings, load_settings, save_settings
@@ -48,6 +48,8 @@ from headgate.log.tracking import (
 )
 
 _SEALS_AT_ONCE = 8
+_AT_ZERO, _ONE = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
+_AT_ZERO.flags.writeable = _ONE.flags.writeable = False
 
 
 class Durability(Enum):
@@ -57,8 +59,7 @@ class Durability(Enum):
     DISK = "disk"
 
 
-@dataclass(slots=True)
-class Appended:
+class Appended(msgspec.Struct, eq=False):
     """What an append wrote, in order: `chunk_ids` and `num_records`, both `(chunks,)` int64; duplicates left out.
 
     `next_offset` is the offset after it. Offsets may have holes where a new segment began.
@@ -285,30 +286,50 @@ class Writer:
             packed = pack_chunks(built, compression)
             data, positions = packed.data, packed.positions
         appended = self.append_chunks(data, positions, now_ms=now_ms, filter_source=filter_source)
-        return replace(appended, num_duplicates=duplicates)
+        appended.num_duplicates = duplicates
+        return appended
 
-    def append_message(
-        self, message: bytes, filter_value: bytes | None = None, *, now_ms: int, filter_source: str | None = None
-    ) -> tuple[f.ChunkHeader, bytes]:
-        """`append` of one message without a sequence, in a third of the time; gives its header and the whole chunk."""
+    def append_runs(
+        self, runs: Sequence[Run], *, max_messages: int, max_bytes: int, now_ms: int, filter_source: str | None
+    ) -> tuple[BuiltChunks, Appended]:
+        """Append what several publishers brought, as `build_runs` makes chunks of it, stored offsets in the last one.
+
+        Gives the chunks as they were written, and where. `filter_source` and errors as in `append_chunks`.
+        """
+        lone = only_message(runs)
+        if lone is not None:
+            return self._append_message(*lone, now_ms=now_ms, filter_source=filter_source)
+        built = build_runs(
+            runs,
+            filter_size_bytes=self._settings.arguments.filter_size_bytes,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            last_trailer=encode_offsets(self._pending_offsets),
+        )
+        return built, self.append_chunks(built.data, built.positions, now_ms=now_ms, filter_source=filter_source)
+
+    def _append_message(
+        self, message: bytes, filter_value: bytes | None, *, now_ms: int, filter_source: str | None
+    ) -> tuple[BuiltChunks, Appended]:
+        """One message for which its publisher waits: a chunk that is built with its place, in half of the time."""
         self._check_usable()
-        data = encode_entry(message)
-        bloom = bloom_bytes((filter_value,), self._settings.arguments.filter_size_bytes) if filter_value else b""
         trailer = encode_offsets(self._pending_offsets)
         self._begin_segment(now_ms)
-        self._cover(filter_source, self._next_offset + 1)
+        chunk_id = self._next_offset
+        self._cover(filter_source, chunk_id + 1)
         header, chunk = f.assemble_chunk(
-            data,
+            encode_entry(message),
             num_entries=1,
             num_records=1,
-            bloom=bloom,
+            bloom=bloom_bytes((filter_value,), self._settings.arguments.filter_size_bytes) if filter_value else b"",
             trailer=trailer,
             timestamp_ms=now_ms,
             epoch=self._epoch,
-            chunk_id=self._next_offset,
+            chunk_id=chunk_id,
         )
         self._put_one(memoryview(chunk), header, trailer)
-        return header, chunk
+        built = BuiltChunks(np.frombuffer(chunk, dtype=np.uint8), _AT_ZERO, _ONE)
+        return built, Appended(np.array([chunk_id]), _ONE, self._next_offset)
 
     def append_chunks(
         self,
@@ -353,36 +374,36 @@ class Writer:
         view = data.data
         if not 0 <= position <= len(view) - f.CHUNK_HEADER_BYTES:
             raise CorruptChunkError("a chunk to append lies outside its buffer", path=self._folder)
-        header = f.ChunkHeader.decode(
-            view[position : position + f.CHUNK_HEADER_BYTES], path=self._folder, position=position
-        )
-        stop = position + header.size_bytes
-        if header.chunk_type != f.ChunkType.USER or header.num_records < 1 or stop > len(view):
+        head = view[position : position + f.CHUNK_HEADER_BYTES]
+        header = f.ChunkHeader.decode(head, path=self._folder, position=position)
+        size, num_records = header.size_bytes, header.num_records
+        chunk = view[position : position + size]
+        if header.chunk_type != f.ChunkType.USER or num_records < 1 or len(chunk) < size:
             raise CorruptChunkError("what is to be appended is no whole user chunk", path=self._folder)
         self._begin_segment(now_ms)
-        self._cover(filter_source, self._next_offset + header.num_records)
-        header.chunk_id, header.timestamp_ms, header.epoch = self._next_offset, now_ms, self._epoch
-        view[position : position + f.CHUNK_HEADER_BYTES] = header.encode()
-        self._put_one(view[position:stop], header, bytes(view[stop - header.trailer_length : stop]))
-        return Appended(
-            np.array([header.chunk_id], dtype=np.int64), np.array([header.num_records], np.int64), self._next_offset
-        )
+        chunk_id = self._next_offset
+        self._cover(filter_source, chunk_id + num_records)
+        header.chunk_id, header.timestamp_ms, header.epoch = chunk_id, now_ms, self._epoch
+        head[:] = header.encode()
+        self._put_one(chunk, header, bytes(chunk[size - header.trailer_length :]))
+        return Appended(np.array([chunk_id]), np.array([num_records]), self._next_offset)
 
     def _put_one(self, chunk: memoryview, header: f.ChunkHeader, trailer: bytes) -> None:
         """Write one chunk, which has its place in its header."""
-        position = self._pair.segment_size
-        record = f.encode_index_record(header.chunk_id, header.timestamp_ms, header.epoch, position, header.chunk_type)
+        pair, chunk_id, size = self._pair, header.chunk_id, len(chunk)
+        start = pair.segment_size
 
         def accept(count: int) -> None:
             if count:
                 if trailer:
-                    self._take_trailer(trailer, chunk_id=header.chunk_id, position=position + len(chunk) - len(trailer))
+                    self._take_trailer(trailer, chunk_id=chunk_id, position=start + size - len(trailer))
                 if header.chunk_type != f.ChunkType.USER:
                     self._pending_offsets.clear()
-                self._pair.grow(len(chunk), 1)
-                self._next_offset = header.chunk_id + header.num_records
+                pair.grow(size, 1)
+                self._next_offset = chunk_id + header.num_records
 
-        self._pair.put(chunk, record, accept)
+        record = f.encode_index_record(chunk_id, header.timestamp_ms, header.epoch, start, header.chunk_type)
+        pair.put(chunk, record, accept)
 
     def store_offset(self, reference: str | bytes, offset: int) -> None:
         """Keep a consumer's offset for the next chunk of `append`, or until `flush_offsets`. Raises ConfigError."""

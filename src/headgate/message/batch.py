@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,8 +12,7 @@ SLACK_BYTES = 8
 """Readable bytes after the last message of every buffer given to a kernel, so that it may load eight bytes at once."""
 
 
-@dataclass(slots=True)
-class EncodedMessages:
+class EncodedMessages(msgspec.Struct, eq=False):
     """`starts[i] … starts[i] + lengths[i]` of `data` are message i; `data` has `SLACK_BYTES` after the last.
 
     `data` is `(bytes,)` uint8, `starts` and `lengths` are `(messages,)` int64. The buffer may be reused by its owner:

@@ -12,11 +12,13 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from headgate.broker.batches import PublishBatch, PublishMessage
-from headgate.broker.publishing import Publisher
+from headgate.broker.batches import PublishBatch
+from headgate.broker.publishers import Publisher
 from headgate.broker.session import Session
+from headgate.columns import side_by_side
 from headgate.errors import BrokerError, HeadgateError, LogError
 from headgate.log.build import FilterValues
+from headgate.log.runs import Entries
 from headgate.server.context import Clock
 from headgate.server.settings import Limits
 
@@ -112,22 +114,12 @@ class Outbox(Generic[T]):
             self._publish(publisher, pending)
 
     def _publish(self, publisher: Publisher, pending: _Pending[T]) -> None:
-        tickets = pending.tickets
-        written = functools.partial(self._settle, tickets)
-        if len(tickets) == 1:
-            publisher.publish_message(PublishMessage(pending.messages[0], written, pending.filter_values[0]))
-            return
-        lengths = np.fromiter(map(len, pending.messages), dtype=np.int64, count=len(pending.messages))
-        values = None
-        if any(pending.filter_values):
-            values = FilterValues.of(pending.filter_values)
+        starts, lengths = side_by_side(pending.messages)
+        values = FilterValues.of(pending.filter_values) if any(pending.filter_values) else None
         publisher.publish(
             PublishBatch(
-                data=np.frombuffer(b"".join(pending.messages), dtype=np.uint8),
-                starts=np.cumsum(lengths) - lengths,
-                lengths=lengths,
-                filter_values=values,
-                written=written,
+                Entries(np.frombuffer(b"".join(pending.messages), dtype=np.uint8), starts, lengths, values),
+                functools.partial(self._settle, pending.tickets),
             )
         )
 

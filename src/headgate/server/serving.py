@@ -153,7 +153,7 @@ class Server:
         """Give appends that a thread is at the time to end, so that publishers get their confirms."""
         broker = self.context.broker
         for _ in range(int(_WRITTEN_WITHIN_S / _POLL_S)):
-            if not any(stream.job is not None or stream.queue for stream in broker.catalogue):
+            if not broker.has_unwritten:
                 break
             await asyncio.sleep(_POLL_S)
 

@@ -33,9 +33,7 @@ class Side:
     messages: list[tuple[str, int, bytes, bool]] = field(default_factory=list)
 
     def take(self, data: bytes) -> None:
-        """Take bytes as a server does: a message that came alone goes the short way, where it can."""
-        lone = self.connection.receive_lone(memoryview(data))
-        for event in self.connection.receive(data) if lone is None else (lone,):
+        for event in self.connection.receive(data):
             self.note(event)
             self.react(self, event)
 

@@ -17,11 +17,9 @@ from headgate.protocols.amqp10.performatives import RECEIVER, SENDER, Dispositio
 from headgate.protocols.amqp10.terminus import Accepted
 from headgate.protocols.amqp10.transfers import (
     TAG,
-    LoneTransfer,
     TransferRoom,
     encode_accepted,
     frame_messages,
-    parse_lone,
     parse_run,
     skip_frames,
     split_message,
@@ -140,17 +138,6 @@ def test_a_run_is_what_the_frames_say_up_to_the_first_that_is_not_plain(
         assert not _is_plain(transfers[found][0])
 
 
-@given(_transfers, st.binary(max_size=30))
-def test_a_lone_transfer_is_what_its_frame_says(transfer: Transfer, payload: bytes) -> None:
-    data = encode_frame(3, transfer.encode() + payload)
-    lone = parse_lone(memoryview(data), 4096)
-    if lone is None:
-        assert not _is_plain(transfer) or transfer.handle > 255 or len(data) < 24
-    else:
-        assert _is_plain(transfer)
-        assert lone == LoneTransfer(3, transfer.handle, transfer.delivery_id, bool(transfer.settled), payload)
-
-
 _plain_transfers = st.builds(
     Transfer,
     st.integers(0, 255),
@@ -163,28 +150,24 @@ _plain_transfers = st.builds(
 
 
 @given(_plain_transfers, st.binary(min_size=8, max_size=30), st.data())
-def test_a_changed_byte_makes_no_other_transfer_of_a_lone_one(
+def test_a_changed_byte_makes_no_other_transfer_of_a_plain_one(
     transfer: Transfer, payload: bytes, data: st.DataObject
 ) -> None:
     octets = bytearray(encode_frame(3, transfer.encode() + payload))
     octets[data.draw(st.integers(0, len(octets) - 1 - len(payload)))] = data.draw(st.integers(0, 255))
-    lone = parse_lone(memoryview(octets), 4096)
-    if lone is not None:
+    run, behind = parse_run(np.frombuffer(octets, dtype=np.uint8), 0, 4096, 3, skip_settled=False)
+    if run is not None:
         frame = read_frame(memoryview(octets), 0, 4096)
-        assert frame is not None and frame.stop == len(octets) and frame.channel == lone.channel
-        body = bytes(octets[frame.body :])
-        said, behind = decode_composite(body, 0, len(body))
+        assert frame is not None and frame.stop == behind and frame.channel == 3
+        body = bytes(octets[frame.body : frame.stop])
+        said, start = decode_composite(body, 0, len(body))
         assert isinstance(said, Transfer) and _is_plain(said)
-        assert (said.handle, said.delivery_id, bool(said.settled)) == (lone.handle, lone.delivery_id, lone.settled)
-        assert body[behind:] == lone.message
-
-
-def test_only_a_whole_frame_within_the_limit_is_a_lone_transfer() -> None:
-    frame = encode_frame(3, Transfer(1, 2, b"tag", 0, False).encode() + bytes(600))
-    assert parse_lone(memoryview(frame), len(frame)) is not None
-    assert parse_lone(memoryview(frame), len(frame) - 1) is None
-    for other in (frame[:-1], frame + b"\0", frame * 2, b""):
-        assert parse_lone(memoryview(other), 1 << 20) is None
+        assert (run.handle, run.ids.tolist(), run.settled.tolist()) == (
+            said.handle,
+            [said.delivery_id],
+            [bool(said.settled)],
+        )
+        assert octets[int(run.starts[0]) : behind] == body[start:]
 
 
 @given(st.integers(0, 0xFFFF), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))

@@ -19,7 +19,6 @@ from headgate.protocols.stream.publishing import (
     encode_confirms,
     encode_publish,
     encode_publish_errors,
-    parse_only_publish,
     parse_publish_run,
 )
 from stream_frames import flat, publish, sub_batch
@@ -77,39 +76,6 @@ def test_the_kernel_reads_what_python_reads(
             patch.setattr(publishing, "_KERNEL_FROM_BYTES", threshold)
             results.append(parsed(bytes(whole), position=before, frame_max=200))
     assert results[0] == results[1]
-
-
-@given(st.lists(FRAMES, max_size=2), st.binary(max_size=3), st.integers(0, 2**16), st.data())
-def test_a_message_that_comes_alone_is_read_as_in_a_run(
-    frames: list[bytes], behind: bytes, damage: int, data: st.DataObject
-) -> None:
-    whole = bytearray(b"".join(frames) + behind)
-    if frames and data.draw(st.booleans(), label="damaged"):
-        whole[damage % len(whole)] ^= data.draw(st.integers(1, 255))
-    only = parse_only_publish(memoryview(bytes(whole)), frame_max=60)
-    if only is not None:
-        assert parsed(bytes(whole), frame_max=60) == (flat([only]), len(whole))
-
-
-@pytest.mark.parametrize(
-    ("frames", "is_alone"),
-    [
-        (publish([(7, b"m")], publisher_id=3), True),
-        (publish([(7, b"")], publisher_id=3), True),
-        (publish([(7, bytes(60 - 21))]), True),
-        (publish([(7, bytes(60 - 20))]), False),
-        (publish([(7, b"m"), (8, b"n")]), False),
-        (publish([(7, b"m")]) + publish([(8, b"n")]), False),
-        (publish([(7, b"m")]) + b"\0", False),
-        (publish([(7, b"m")])[:-1], False),
-        (publish([(7, b"m", b"value")]), False),
-        (publish([(7, sub_batch(1, b"\0\0\0\1m"))], has_heads=True), False),
-        (publish([]), False),
-        (b"", False),
-    ],
-)
-def test_only_one_message_that_is_all_of_the_data_is_read_alone(frames: bytes, is_alone: bool) -> None:
-    assert (parse_only_publish(memoryview(frames), frame_max=60) is not None) is is_alone
 
 
 @given(st.lists(VALUED, max_size=20), st.integers(1, 5), st.booleans(), st.integers(60, 200))

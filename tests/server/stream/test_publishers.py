@@ -1,4 +1,4 @@
-"""A message that comes alone: who is told of it, without a socket."""
+"""Who is told of what publishers of a connection sent, without a socket."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from brokers import open_broker, open_session, stored
 from headgate.broker.broker import Broker
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import ResponseCode
-from headgate.protocols.stream.publishing import PublishOne
+from headgate.protocols.stream.publishing import Publish, parse_publish_run
 from headgate.server.settings import Limits
 from headgate.server.stream.outlet import Outlet
 from headgate.server.stream.publishers import Publishers
+from stream_frames import publish
 
 
 class Told:
@@ -25,14 +26,19 @@ class Told:
     def __init__(self) -> None:
         self.said: list[tuple[int, int, ResponseCode | None]] = []
 
-    def confirm_one(self, publisher_id: int, publishing_id: int) -> None:
-        self.said.append((publisher_id, publishing_id, None))
-
     def confirm(self, publisher_id: int, publishing_ids: np.ndarray[Any, Any]) -> None:
         self.said += [(publisher_id, number, None) for number in publishing_ids.tolist()]
 
     def refuse(self, publisher_id: int, publishing_ids: np.ndarray[Any, Any], code: ResponseCode) -> None:
         self.said += [(publisher_id, number, code) for number in publishing_ids.tolist()]
+
+
+def message(publisher_id: int, publishing_id: int, body: bytes) -> Publish:
+    """What a frame with one message says."""
+    (event,), _ = parse_publish_run(
+        memoryview(publish([(publishing_id, body)], publisher_id=publisher_id)), 0, frame_max=1 << 20
+    )
+    return event
 
 
 @pytest.fixture
@@ -61,8 +67,8 @@ def publishers(broker: Broker, told: Told) -> Publishers:
 def test_it_is_confirmed_to_its_publisher_when_it_is_in_the_stream(
     broker: Broker, publishers: Publishers, told: Told, tmp_path: Path
 ) -> None:
-    publishers.publish_one(PublishOne(1, 7, b"plain"))
-    publishers.publish_one(PublishOne(2, 1, b"named"))
+    publishers.publish(message(1, 7, b"plain"))
+    publishers.publish(message(2, 1, b"named"))
     assert not told.said
     broker.write_queued()
     assert sorted(told.said) == [(1, 7, None), (2, 1, None)]
@@ -70,9 +76,9 @@ def test_it_is_confirmed_to_its_publisher_when_it_is_in_the_stream(
 
 
 def test_what_cannot_be_published_is_refused_at_once(broker: Broker, publishers: Publishers, told: Told) -> None:
-    publishers.publish_one(PublishOne(9, 7, b"m"))
-    publishers.publish_one(PublishOne(1, 8, bytes(101)))
-    publishers.publish_one(PublishOne(1, 9, bytes(100)))
+    publishers.publish(message(9, 7, b"m"))
+    publishers.publish(message(1, 8, bytes(101)))
+    publishers.publish(message(1, 9, bytes(100)))
     broker.write_queued()
     assert told.said == [
         (9, 7, ResponseCode.PUBLISHER_DOES_NOT_EXIST),
@@ -84,7 +90,7 @@ def test_what_cannot_be_published_is_refused_at_once(broker: Broker, publishers:
 def test_a_publisher_that_was_deleted_meanwhile_is_not_told(
     broker: Broker, publishers: Publishers, told: Told, tmp_path: Path
 ) -> None:
-    publishers.publish_one(PublishOne(1, 7, b"m"))
+    publishers.publish(message(1, 7, b"m"))
     publishers.delete(1)
     broker.write_queued()
     assert not told.said
@@ -92,7 +98,7 @@ def test_a_publisher_that_was_deleted_meanwhile_is_not_told(
 
 
 def test_before_its_stream_is_deleted_it_is_written(broker: Broker, publishers: Publishers, told: Told) -> None:
-    publishers.publish_one(PublishOne(1, 7, b"m"))
+    publishers.publish(message(1, 7, b"m"))
     open_session(broker).delete_stream("orders")
     broker.write_queued()
     assert told.said == [(1, 7, None)]

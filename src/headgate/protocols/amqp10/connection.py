@@ -17,7 +17,6 @@ from headgate.protocols.amqp10.composites import Composite, decode_composite
 from headgate.protocols.amqp10.events import (
     Began,
     Closed,
-    Delivery,
     Ended,
     Event,
     HeadersExchanged,
@@ -61,11 +60,10 @@ from headgate.protocols.amqp10.states import (
     sent,
 )
 from headgate.protocols.amqp10.terminus import Error
-from headgate.protocols.amqp10.transfers import parse_lone, parse_run, split_message
+from headgate.protocols.amqp10.transfers import parse_run, split_message
 
 Buffer = bytes | memoryview
 
-_OPENED = ConnectionState.OPENED
 _HEADER_BYTES = 8
 _RUN_CODES = (0x14, 0x15)
 
@@ -194,19 +192,6 @@ class Connection:
 
     # What the peer says
 
-    def receive_lone(self, data: memoryview) -> Delivery | None:
-        """What `receive` would tell of these bytes, if that is a single delivery and nothing has to be said about it.
-
-        For a message whose confirm a publisher waits for. None: nothing was done, give the bytes to `receive`.
-        """
-        if self._buffer or self.partial_links or self.state is not _OPENED:
-            return None
-        transfer = parse_lone(data, self.settings.max_frame_size)
-        if transfer is None:
-            return None
-        session = self._by_remote_channel.get(transfer.channel)
-        return None if session is None else session.take_lone(transfer)
-
     def receive(self, data: bytes | memoryview) -> Iterator[Event]:
         """The events that some bytes of the peer bring; all of them have to be asked for, in order.
 
@@ -217,7 +202,7 @@ class Connection:
         self._buffer = b""
         position = 0
         try:
-            while self.state is not ConnectionState.CLOSED:
+            while position < len(octets) and self.state is not ConnectionState.CLOSED:
                 if self.state in (ConnectionState.SASL_HEADER, ConnectionState.AMQP_HEADER):
                     if len(octets) - position < _HEADER_BYTES:
                         break
@@ -226,7 +211,7 @@ class Connection:
                     continue
                 if self.is_server and self.state is ConnectionState.OUTCOME:
                     break
-                if self.is_opened:
+                if self.state is ConnectionState.OPENED:
                     behind, events = self._run(octets, position)
                     if behind > position:
                         position = behind
@@ -250,7 +235,7 @@ class Connection:
         if self.partial_links or len(octets) - position < 16 or octets[position + 10] not in _RUN_CODES:
             return position, nothing
         session = self._by_remote_channel.get(int.from_bytes(octets[position + 6 : position + 8], "big"))
-        if session is None or not session.is_mapped or session.remote_channel is None:
+        if session is None or session.state is not SessionState.MAPPED or session.remote_channel is None:
             return position, nothing
         run, behind = parse_run(
             np.frombuffer(octets, dtype=np.uint8),

@@ -107,8 +107,7 @@ class Delivery(msgspec.Struct):
         )
 
 
-@dataclass(slots=True)
-class Deliveries:
+class Deliveries(msgspec.Struct, eq=False):
     """Whole messages that the peer sent on one link, in order.
 
     Message i is `starts[i] … starts[i] + lengths[i]` of `data` `(bytes,)` uint8; `ids` are its delivery ids, and where

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -56,8 +57,8 @@ _BODY_CONSTRUCTORS: dict[Section, frozenset[int]] = {
 }
 _USER_ID_POSITION = 1
 
-_DONE = 0
-"""A row's status where the kernel has written it."""
+_BLOCK_WORDS = 19
+_SCRATCH_WORDS = 12
 
 Int64Array = NDArray[np.int64]
 
@@ -79,8 +80,7 @@ _ROUTING_KEYS = frozenset({symbol(EXCHANGE), symbol(ROUTING_KEY)})
 _FILTER_VALUE_KEY = symbol(FILTER_VALUE)
 
 
-@dataclass(slots=True)
-class StoredMessages:
+class StoredMessages(msgspec.Struct, eq=False):
     """Messages in the form they are stored in, row by row as they came.
 
     `refused` holds the rows that cannot be stored, with the reason; their lengths are 0. `filter_values` is None where
@@ -272,88 +272,37 @@ def _destination(exchange: str, routing_key: str, user: str) -> _Destination:
     )
 
 
-class _OneRow(kernels.Workspace):
-    """The kernel's block for one message, with all that it points at: see `store_messages` there.
-
-    Words: 0 the block, of which 4 to 11 are the destination's; 19 where the message begins, and its length; 21 the row
-    that the kernel writes; 26 scratch; 38 the message with slack, then its stored form.
-    """
-
-    MAX_MESSAGE_BYTES = 8192
-    MAX_ROUTING_BYTES = 1024
-    ROW = struct.Struct("=5q")
-    ROW_AT = 21 * 8
-    SOURCE_AT = 38 * 8
-    TARGET_AT = SOURCE_AT + MAX_MESSAGE_BYTES + SLACK_BYTES
-
-    _BLOCK = struct.Struct("=19q")
-    _DESTINATION = struct.Struct("=8q")
-    _LENGTH = struct.Struct("=q")
-
-    def __init__(self) -> None:
-        super().__init__(self.TARGET_AT + self.MAX_MESSAGE_BYTES + 64 + self.MAX_ROUTING_BYTES)
-        at = self.address
-        rows = (at + self.ROW_AT + 8 * row for row in range(5))
-        inputs = at + self.SOURCE_AT, at + 19 * 8, at + 20 * 8, 1
-        self._BLOCK.pack_into(self.memory, 0, *inputs, *[0] * 8, at + self.TARGET_AT, *rows, at + 26 * 8)
-
-    def fill(self, message: bytes, destination: _Destination) -> None:
-        """Put a message in."""
-        self._DESTINATION.pack_into(self.memory, 4 * 8, *destination.words)
-        self._LENGTH.pack_into(self.memory, 20 * 8, len(message))
-        self.memory[self.SOURCE_AT : self.SOURCE_AT + len(message)] = message
-
-
-_ONE_ROW = _OneRow()
-
-
-def store_message(message: bytes, *, exchange: str, routing_key: str, user: str) -> tuple[bytes, bytes | None]:
-    """`stored_message` by the kernel where that can do it: for a message that comes alone."""
-    kernel = kernels.load(KERNEL)
-    destination = _destination(exchange, routing_key, user)
-    room = _ONE_ROW
-    fits = len(message) <= room.MAX_MESSAGE_BYTES and destination.routing_bytes <= room.MAX_ROUTING_BYTES
-    if kernel is not None and fits:
-        room.fill(message, destination)
-        kernel.store_messages(room.address)
-        memory, target = room.memory, room.TARGET_AT
-        _, length, start, value_length, status = room.ROW.unpack_from(memory, room.ROW_AT)
-        if status == _DONE:
-            start += target
-            value = None if value_length < 0 else memory[start : start + value_length].tobytes()
-            return memory[target : target + length].tobytes(), value
-    return stored_message(message, exchange=exchange, routing_key=routing_key, user=user)
-
-
 def store_messages(messages: EncodedMessages, *, exchange: str, routing_key: str, user: str) -> StoredMessages:
     """The stored form of many messages, in a separate buffer: one kernel call, and Python for what it leaves open."""
     count = len(messages)
     destination = _destination(exchange, routing_key, user)
     capacity = total(messages.lengths) + count * (64 + destination.routing_bytes) + SLACK_BYTES
-    target = np.empty(capacity, dtype=np.uint8)
-    columns = np.zeros((5, count), dtype=np.int64)
-    starts, lengths, value_starts, value_lengths, status = columns
+    # One array for the rows, for what the kernel is told and for the messages: each array costs as much as a message.
+    rows_at = _BLOCK_WORDS + _SCRATCH_WORDS
+    target_at = rows_at + 7 * count
+    words = np.empty(target_at + (capacity + 7) // 8, dtype=np.int64)
+    rows = words[rows_at:target_at].reshape(7, count)
+    starts, lengths, value_starts, value_lengths, status = (rows[number] for number in range(2, 7))
+    target = words[target_at:].view(np.uint8)
     written = 0
-    status[:] = 1
-    value_lengths[:] = -1
     kernel = kernels.load(KERNEL)
-    if kernel is not None:
-        source_starts = np.ascontiguousarray(messages.starts)
-        source_lengths = np.ascontiguousarray(messages.lengths)
-        scratch = np.zeros(12, dtype=np.int64)
-        address = kernels.address_of
-        rows_at = address(columns)
-        block = np.array(
-            (
-                *(address(messages.data), address(source_starts), address(source_lengths), count),
-                *destination.words,
-                address(target),
-                *(rows_at + 8 * count * row for row in range(5)),
-                address(scratch),
-            ),
-            dtype=np.int64,
+    if kernel is None:
+        rows[:] = 0
+        value_lengths[:] = -1
+        status[:] = 1
+    else:
+        rows[0], rows[1] = messages.starts, messages.lengths
+        block = kernels.address_of(words)
+        row, column_bytes = block + 8 * rows_at, 8 * count
+        columns = [row + column_bytes * number for number in range(7)]
+        words[:_BLOCK_WORDS] = (
+            *(kernels.address_of(messages.data), columns[0], columns[1], count),
+            *destination.words,
+            block + 8 * target_at,
+            *columns[2:],
+            block + 8 * _BLOCK_WORDS,
         )
-        written = kernel.store_messages(address(block))
+        written = kernel.store_messages(block)
     refused: dict[int, HeadgateError] = {}
     parts: list[bytes] = []
     for row in rows_of(status):

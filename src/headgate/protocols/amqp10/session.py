@@ -22,7 +22,6 @@ from headgate.protocols.amqp10.events import (
     Attached,
     CreditChanged,
     Deliveries,
-    Delivery,
     Detached,
     Ended,
     Event,
@@ -55,12 +54,12 @@ from headgate.protocols.amqp10.transfers import encode_accepted, skip_frames
 
 if TYPE_CHECKING:
     from headgate.protocols.amqp10.connection import Connection
-    from headgate.protocols.amqp10.transfers import LoneTransfer, TransferRun
+    from headgate.protocols.amqp10.transfers import TransferRun
 
 _MASK = 0xFFFFFFFF
 _OUTGOING_WINDOW = 0x7FFFFFFF
 _NO_CREDIT = Condition.TRANSFER_LIMIT_EXCEEDED, "more messages than there was credit for"
-_MAPPED, _ATTACHED = SessionState.MAPPED, LinkState.ATTACHED
+_MAPPED = SessionState.MAPPED
 Bytes = bytes | memoryview
 
 
@@ -359,24 +358,6 @@ class Session:
         elif not transfer.more:
             yield link.take_partial()
 
-    def take_lone(self, transfer: LoneTransfer) -> Delivery | None:
-        """The delivery that a transfer is; None, and nothing has been done, where there is more to it than counting."""
-        link = self._by_remote_handle.get(transfer.handle)
-        if (
-            link is None
-            or self.state is not _MAPPED
-            or link.state is not _ATTACHED
-            or link.role is SENDER
-            or link.credit <= 0
-            or len(transfer.message) > link.max_message_size
-            or self.incoming_window <= self.connection.settings.incoming_window // 2 + 1
-        ):
-            return None
-        self.incoming_window -= 1
-        self._next_incoming_id = (self._next_incoming_id + 1) & _MASK
-        link.count_received(1)
-        return Delivery(link, transfer.message, transfer.delivery_id, transfer.settled)
-
     def heard_run(self, run: TransferRun) -> Iterator[Event]:
         """The events of many transfers, each a whole message, on one link."""
         try:
@@ -386,10 +367,10 @@ class Session:
             yield self.fail(fault.error)
 
     def _on_run(self, run: TransferRun) -> Iterator[Event]:
-        link = self._receiving(run.handle, len(run))
+        count = len(run.starts)
+        link = self._receiving(run.handle, count)
         if link is None:
             return
-        count = len(run)
         fault: tuple[Condition, str] | None = None
         if largest(run.lengths) > link.max_message_size:
             count = int(np.argmax(run.lengths > link.max_message_size))
@@ -423,7 +404,7 @@ class Session:
     def _refill(self) -> None:
         """Open the window again; transfers of links that have ended take of it, too."""
         full = self.connection.settings.incoming_window
-        if self.is_mapped and self.incoming_window <= full // 2:
+        if self.incoming_window <= full // 2 and self.is_mapped:
             self.incoming_window = full
             self.send_flow()
 

@@ -5,7 +5,6 @@ What a kernel leaves open goes frame by frame through the records of `performati
 
 from __future__ import annotations
 
-import functools
 import struct
 from dataclasses import dataclass, replace
 
@@ -14,9 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
-from headgate.errors import RemoteProtocolError
 from headgate.message import EncodedMessages
-from headgate.protocols.amqp10.composites import decode_composite
 from headgate.protocols.amqp10.frames import FRAME_HEAD_BYTES, encode_frame
 from headgate.protocols.amqp10.messages import KERNEL, OFFSET, delivered_message, names, symbol, widths
 from headgate.protocols.amqp10.performatives import Transfer
@@ -24,15 +21,12 @@ from headgate.protocols.amqp10.performatives import Transfer
 TAG = struct.Struct(">Q")
 """A delivery tag: the delivery count of its link."""
 
-MAX_TAG_BYTES = 32
-
 _MASK = 0xFFFFFFFF
 _SIZE = struct.Struct(">I")
 _ROOM_PER_MESSAGE = 96
 _SMALLEST_FRAME_BYTES = 24
 _MAX_RUN = 16_384
-_LONE_HEAD = struct.Struct(">IHHIBB")
-"""A frame with a transfer up to its fields: size, 0x0200, channel, descriptor and constructor, list bytes, count."""
+_STATE_WORDS = 3
 _ACCEPTED = struct.Struct(">6sH8sIBI5s")
 _ACCEPTED_HEAD = b"\x00\x00\x00\x1e\x02\x00"
 _ACCEPTED_FIELDS = b"\x00\x53\x15\xc0\x11\x05\x41\x70"
@@ -41,8 +35,7 @@ _ACCEPTED_TAIL = b"\x41\x00\x53\x24\x45"
 Int64Array = NDArray[np.int64]
 
 
-@dataclass(slots=True)
-class TransferRun:
+class TransferRun(msgspec.Struct, eq=False):
     """Transfers that follow each other in a buffer, each with a whole message, on one link of the peer's `handle`."""
 
     handle: int
@@ -67,8 +60,8 @@ def parse_run(
     if kernel is None:
         return None, position
     room = min(_MAX_RUN, (len(data) - position) // _SMALLEST_FRAME_BYTES + 1)
-    columns = np.empty((4, room), dtype=np.int64)
-    state = np.zeros(3, dtype=np.int64)
+    words = np.empty(_STATE_WORDS + 4 * room, dtype=np.int64)
+    state = kernels.address_of(words)
     count = kernel.parse_transfers(
         kernels.address_of(data),
         position,
@@ -76,82 +69,15 @@ def parse_run(
         max_frame_size,
         channel,
         int(skip_settled),
-        kernels.address_of(columns),
+        state + 8 * _STATE_WORDS,
         room,
-        kernels.address_of(state),
+        state,
     )
-    behind = int(state[0])
+    behind, handle, _ = words[:_STATE_WORDS].tolist()
     if count == 0:
         return None, behind
-    starts, lengths, ids, settled = columns[:, :count]
-    return TransferRun(int(state[1]), data, starts, lengths, ids, settled != 0), behind
-
-
-class LoneTransfer(msgspec.Struct, frozen=True):
-    """A transfer with a whole message, the only frame of what was read, on the peer's `handle`."""
-
-    channel: int
-    handle: int
-    delivery_id: int
-    settled: bool
-    message: bytes
-
-
-def parse_lone(data: memoryview, max_frame_size: int) -> LoneTransfer | None:
-    """The transfer that `data` is, if it is one frame of the usual form with a whole message.
-
-    In plain Python: for a single frame that is faster than the call of a kernel.
-    """
-    if not _SMALLEST_FRAME_BYTES <= len(data) <= max_frame_size:
-        return None
-    size, kind, channel, descriptor, list_bytes, count = _LONE_HEAD.unpack_from(data)
-    end = _LONE_HEAD.size - 1 + list_bytes
-    if size != len(data) or kind != 0x0200 or descriptor != 0x005314C0 or end > size:
-        return None
-    fields = data[_LONE_HEAD.size : end].tobytes()
-    try:
-        if fields[0] == 0x52:
-            handle, position = fields[1], 2
-        elif fields[0] == 0x43:
-            handle, position = 0, 1
-        else:
-            return None
-        if fields[position] == 0x70:
-            delivery_id, position = int.from_bytes(fields[position + 1 : position + 5], "big"), position + 5
-        elif fields[position] == 0x52:
-            delivery_id, position = fields[position + 1], position + 2
-        elif fields[position] == 0x43:
-            delivery_id, position = 0, position + 1
-        else:
-            return None
-        tag_bytes = fields[position + 1]
-        behind_tag = position + 2 + tag_bytes
-        if fields[position] != 0xA0 or tag_bytes > MAX_TAG_BYTES or behind_tag > len(fields):
-            return None
-    except IndexError:
-        return None
-    settled = _settled_by(fields[behind_tag:], count)
-    return None if settled is None else LoneTransfer(channel, handle, delivery_id, settled, data[end:].tobytes())
-
-
-@functools.lru_cache(maxsize=256)
-def _settled_by(tail: bytes, count: int) -> bool | None:
-    """Whether the fields after a delivery tag, which a peer repeats from transfer to transfer, say that it is settled.
-
-    `count` is that of all fields. None where they say more than that, or are wrong.
-    """
-    octets = b"\x00\x53\x14\xd0" + _SIZE.pack(8 + len(tail)) + _SIZE.pack(count) + b"\x43\x43\xa0\x00" + tail
-    try:
-        transfer, _ = decode_composite(octets, 0, len(octets))
-    except RemoteProtocolError:
-        return None
-    whole = Transfer(0, 0, b"", settled=False, message_format=0, rcv_settle_mode=0, batchable=False)
-    assert isinstance(transfer, Transfer)
-    settled = bool(transfer.settled)
-    transfer.settled, transfer.batchable = False, False
-    transfer.message_format = transfer.message_format or 0
-    transfer.rcv_settle_mode = transfer.rcv_settle_mode or 0
-    return settled if transfer == whole else None
+    starts, lengths, ids, settled = (words[at : at + count] for at in range(_STATE_WORDS, len(words), room))
+    return TransferRun(handle, data, starts, lengths, ids, settled != 0), behind
 
 
 @dataclass(slots=True)

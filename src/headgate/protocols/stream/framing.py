@@ -35,11 +35,6 @@ class FrameAssembler:
         self.is_halted = False
 
     @property
-    def is_between_frames(self) -> bool:
-        """Whether what comes next begins a frame that is examined at once."""
-        return not (self._held or self._skip or self.is_halted)
-
-    @property
     def held_bytes(self) -> int:
         """Bytes that wait for the rest of their frame, or for `go_on`."""
         return len(self._held)
@@ -87,7 +82,8 @@ class FrameAssembler:
                 return position
 
     def _keep(self, view: memoryview, position: int) -> None:
-        self._held += view[position:]
+        if position < len(view):
+            self._held += view[position:]
 
     def _missing(self) -> int:
         if len(self._held) < _SIZE.size:

@@ -10,10 +10,10 @@ frames. Kernels do both at tens of millions of entries a second; for a handful o
 
 from __future__ import annotations
 
-import array
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 
 import msgspec
 import numpy as np
@@ -43,15 +43,14 @@ _KERNEL_FROM_BYTES = 4096
 _PUBLISH_HEAD = struct.Struct(">IHHBI")
 _ONE_CONFIRM = struct.Struct(">IHHBIQ")
 _ENTRY = struct.Struct(">QI")
-_ONLY_HEAD = struct.Struct(">IHHBIQI")
-"""Of a Publish frame and of the first message in it."""
 _VALUED_ENTRY = struct.Struct(">Qh")
 _U32 = struct.Struct(">I")
 _SUB_BATCH = struct.Struct(">BHII")
 _SUB_BATCH_BIT = 0x80000000
 _SLACK = bytes(SLACK_BYTES)
 _NONE: UInt64Array = np.empty(0, dtype=np.uint64)
-_NO_FRAMES: Int64Array = np.empty((0, 4), dtype=np.int64)
+_Row = tuple[int, int, int, int, int, int]
+"""An entry: publishing id, where it starts, its length, its records, and where its filter value starts, and length."""
 _ERRORS = np.dtype([("publishing_id", ">u8"), ("code", ">u2")])
 
 
@@ -88,27 +87,6 @@ class Publish(msgspec.Struct, frozen=True, eq=False):
             )
 
 
-class PublishOne(msgspec.Struct, frozen=True):
-    """A message without a filter value that came alone: the only one of its frame, the only frame of its read."""
-
-    publisher_id: int
-    publishing_id: int
-    message: bytes
-
-    def in_columns(self) -> Publish:
-        """The same as entries in columns."""
-        return Publish(
-            self.publisher_id,
-            np.array([self.publishing_id], dtype=np.uint64),
-            np.frombuffer(self.message + _SLACK, dtype=np.uint8),
-            np.zeros(1, dtype=np.int64),
-            np.array([len(self.message)], dtype=np.int64),
-            None,
-            None,
-            _NONE,
-        )
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class PublishConfirm:
     """The entries with these publishing ids, `(ids,)` uint64, are in the stream."""
@@ -127,11 +105,7 @@ class PublishError:
 
 @dataclass(slots=True)
 class _Columns:
-    """What a run of frames holds; `frames` `(frames, 4)`: publisher id, first entry, accepted entries, entries.
-
-    `only_publisher` is the id that all frames have if nothing in them is refused, else None. With it
-    `frames` may be left empty.
-    """
+    """What a run of frames holds; `frames` `(frames, 4)`: publisher id, first entry, accepted entries, entries."""
 
     ids: Int64Array
     starts: Int64Array
@@ -141,7 +115,6 @@ class _Columns:
     value_lengths: Int64Array | None
     frames: Int64Array
     has_sub_batch: bool
-    only_publisher: int | None
 
     def take(self, rows: Int64Array) -> _Columns:
         """Some of the entries."""
@@ -154,25 +127,7 @@ class _Columns:
             None if self.value_lengths is None else self.value_lengths[rows],
             self.frames,
             self.has_sub_batch,
-            self.only_publisher,
         )
-
-
-def parse_only_publish(data: memoryview, *, frame_max: int) -> PublishOne | None:
-    """The frame that is all of `data`, if it is of one message without a filter value; None for all else.
-
-    In a tenth of the time that columns take: a publisher that says one thing at a time waits for each.
-    """
-    size = len(data) - _ONLY_HEAD.size
-    if size < 0:
-        return None
-    length, key, version, publisher, count, publishing_id, announced = _ONLY_HEAD.unpack_from(data)
-    if key != Command.PUBLISH or version != 1 or count != 1 or length > frame_max:
-        return None
-    # The bit that announces a sub-batch makes it another size.
-    if length != len(data) - 4 or announced != size:
-        return None
-    return PublishOne(publisher, publishing_id, bytes(data[_ONLY_HEAD.size :]))
 
 
 def parse_publish_run(
@@ -184,60 +139,62 @@ def parse_publish_run(
     `frame_max`, or malformed the run ends; the caller looks what it is.
     """
     kernel = kernels.load(_KERNEL) if len(data) - position >= _KERNEL_FROM_BYTES else None
-    columns: _Columns
     if kernel is None:
-        found, end = _parse_in_python(data, position, frame_max, expansion_limit_bytes)
-        if found is None:
+        return _parse_in_python(data, position, frame_max, expansion_limit_bytes)
+    return _parse_in_kernel(kernel, data, position, frame_max, expansion_limit_bytes)
+
+
+def _parse_in_kernel(
+    kernel: ModuleType, data: memoryview, position: int, frame_max: int, expansion_limit: int
+) -> tuple[list[Publish], int]:
+    source = np.frombuffer(data, dtype=np.uint8)
+    address = address_of(source)
+    result = np.empty(3, dtype=np.int64)
+    frame_count = kernel.measure_publish(address, position, len(source), frame_max, address_of(result))
+    if frame_count == 0:
+        return [], position
+    entries, end, has_values = result.tolist()
+    words = np.empty((6 if has_values else 4, entries), dtype=np.int64)
+    base, width = address_of(words), 8 * entries
+    frames = np.empty((frame_count, 4), dtype=np.int64)
+    parsed = kernel.parse_publish(
+        address,
+        position,
+        frame_count,
+        expansion_limit,
+        base,
+        base + width,
+        base + 2 * width,
+        base + 3 * width,
+        base + 4 * width if has_values else 0,
+        base + 5 * width if has_values else 0,
+        address_of(frames),
+        address_of(result),
+    )
+    if parsed < frame_count:
+        if parsed == 0:
             return [], position
-        columns = found
-    else:
-        source = np.frombuffer(data, dtype=np.uint8)
-        address = address_of(source)
-        result = np.empty(3, dtype=np.int64)
-        frame_count = kernel.measure_publish(address, position, len(source), frame_max, address_of(result))
-        if frame_count == 0:
-            return [], position
-        entries, end, has_values = result.tolist()
-        words = np.empty((6 if has_values else 4, entries), dtype=np.int64)
-        base, width = address_of(words), 8 * entries
-        frames = np.empty((frame_count, 4), dtype=np.int64)
-        parsed = kernel.parse_publish(
-            address,
-            position,
-            frame_count,
-            expansion_limit_bytes,
-            base,
-            base + width,
-            base + 2 * width,
-            base + 3 * width,
-            base + 4 * width if has_values else 0,
-            base + 5 * width if has_values else 0,
-            address_of(frames),
-            address_of(result),
-        )
-        if parsed < frame_count:
-            if parsed == 0:
-                return [], position
-            frames = frames[:parsed]
-            entries = int(result[0])
-            words = words[:, :entries]
-            end = _place_behind(data, position, parsed)
-        columns = _Columns(
-            words[0],
-            words[1],
-            words[2],
-            words[3],
-            words[4] if has_values else None,
-            words[5] if has_values else None,
-            frames,
-            bool(result[1]),
-            _only_publisher(frames),
-        )
-    owned = np.frombuffer(b"".join((data[position:end], _SLACK)), dtype=np.uint8)
-    if columns.only_publisher is not None:
-        return [_publish(columns.only_publisher, columns, owned, _NONE)] if len(columns.ids) else [], end
-    published = _by_publisher(columns, owned)
+        frames = frames[:parsed]
+        entries = int(result[0])
+        words = words[:, :entries]
+        end = _place_behind(data, position, parsed)
+    columns = _Columns(
+        words[0],
+        words[1],
+        words[2],
+        words[3],
+        words[4] if has_values else None,
+        words[5] if has_values else None,
+        frames,
+        bool(result[1]),
+    )
+    published = _by_publisher(columns, _owned(data, position, end))
     return [publish for publish in published if len(publish) or len(publish.refused_ids)], end
+
+
+def _owned(data: memoryview, position: int, end: int) -> Bytes:
+    """A copy of some bytes, with slack behind it."""
+    return np.frombuffer(b"".join((data[position:end], _SLACK)), dtype=np.uint8)
 
 
 def _place_behind(data: memoryview, position: int, frame_count: int) -> int:
@@ -248,16 +205,14 @@ def _place_behind(data: memoryview, position: int, frame_count: int) -> int:
 
 def _by_publisher(columns: _Columns, data: Bytes) -> Iterator[Publish]:
     publishers = columns.frames[:, 0]
+    first = int(publishers[0])
+    if (publishers == first).all() and (columns.frames[:, 2] == columns.frames[:, 3]).all():
+        yield _publish(first, columns, data, _NONE)
+        return
     for number in dict.fromkeys(publishers.tolist()):
         own = columns.frames[publishers == number]
         refused = _ranges(own[:, 1] + own[:, 2], own[:, 3] - own[:, 2])
         yield _publish(number, columns.take(_ranges(own[:, 1], own[:, 2])), data, columns.ids[refused].view(np.uint64))
-
-
-def _only_publisher(frames: Int64Array) -> int | None:
-    first = int(frames[0, 0])
-    is_only = bool((frames[:, 0] == first).all()) and bool((frames[:, 2] == frames[:, 3]).all())
-    return first if is_only else None
 
 
 def _ranges(firsts: Int64Array, counts: Int64Array) -> Int64Array:
@@ -274,18 +229,15 @@ def _publish(number: int, columns: _Columns, data: Bytes, refused: UInt64Array) 
     values = None
     if starts is not None and lengths is not None and bool((lengths > 0).any()):
         values = FilterValues(data, starts, lengths)
-    records = columns.records if columns.has_sub_batch and bool(columns.records.any()) else None
+    records = columns.records if columns.has_sub_batch and columns.records.any() else None
     ids = columns.ids.view(np.uint64)
     return Publish(number, ids, data, columns.starts, columns.lengths, values, records, refused)
 
 
 def _parse_in_python(
     data: memoryview, position: int, frame_max: int, expansion_limit: int
-) -> tuple[_Columns | None, int]:
-    """The columns of a run and the place after it; same results as the kernels."""
-    rows: list[tuple[int, int, int, int, int, int]] = []
-    frames: list[tuple[int, int, int, int]] = []
-    has_values = False
+) -> tuple[list[Publish], int]:
+    published: dict[int, tuple[list[_Row], list[_Row]]] = {}
     at = position
     while len(data) - at >= PUBLISH_HEAD_BYTES:
         length, key, version, publisher, count = _PUBLISH_HEAD.unpack_from(data, at)
@@ -294,35 +246,36 @@ def _parse_in_python(
             break
         if count * (14 if version == 2 else 12) > length - 9:
             break
-        first = len(rows)
+        rows: list[_Row] = []
         accepted = _parse_frame(
             data, at + PUBLISH_HEAD_BYTES, end, count, version == 2, expansion_limit, position, rows
         )
         if accepted < 0:
-            del rows[first:]
             break
-        has_values |= version == 2
-        frames.append((publisher, first, accepted, count))
+        entries, refused = published.setdefault(publisher, ([], []))
+        entries += rows[:accepted]
+        refused += rows[accepted:]
         at = end
-    if not frames:
-        return None, position
-    words = np.zeros((6, 0), dtype=np.int64)
-    if rows:
-        flat = array.array("Q", [value for column in zip(*rows, strict=True) for value in column])
-        words = np.frombuffer(flat, dtype=np.int64).reshape(6, len(rows))
-    is_plain = all(frame[0] == frames[0][0] and frame[2] == frame[3] for frame in frames)
-    columns = _Columns(
-        words[0],
-        words[1],
-        words[2],
-        words[3],
-        words[4] if has_values else None,
-        words[5] if has_values else None,
-        _NO_FRAMES if is_plain else np.array(frames, dtype=np.int64),
-        any(row[3] for row in rows),
-        frames[0][0] if is_plain else None,
+    if not published:
+        return [], position
+    owned = _owned(data, position, at)
+    return [_of_rows(number, owned, *rows) for number, rows in published.items() if any(rows)], at
+
+
+def _of_rows(number: int, data: Bytes, entries: list[_Row], refused: list[_Row]) -> Publish:
+    ids, starts, lengths, records, value_starts, value_lengths = zip(*entries, strict=True) if entries else [()] * 6
+    return Publish(
+        number,
+        np.array(ids, dtype=np.uint64),
+        data,
+        np.array(starts, dtype=np.int64),
+        np.array(lengths, dtype=np.int64),
+        FilterValues(data, np.array(value_starts, dtype=np.int64), np.array(value_lengths, dtype=np.int64))
+        if max(value_lengths, default=0) > 0
+        else None,
+        np.array(records, dtype=np.int64) if any(records) else None,
+        np.array([row[0] for row in refused], dtype=np.uint64) if refused else _NONE,
     )
-    return columns, at
 
 
 def _parse_frame(
@@ -333,15 +286,14 @@ def _parse_frame(
     is_valued: bool,
     expansion_limit: int,
     origin: int,
-    rows: list[tuple[int, int, int, int, int, int]],
+    rows: list[_Row],
 ) -> int:
     """Append the entries of one frame to `rows`; gives how many come before the first refused one, −1 if malformed."""
     accepted = count
-    no_value = 2**64 - 1
     for entry in range(count):
         if end - at < 12:
             return -1
-        value_start, value_length = at + 8 - origin, no_value
+        value_start, value_length = at + 8 - origin, -1
         if is_valued:
             publishing_id, announced = _VALUED_ENTRY.unpack_from(data, at)
             at += 10
@@ -485,15 +437,10 @@ def _encode_in_python(
     return bytes(target)
 
 
-def encode_confirm(publisher_id: int, publishing_id: int) -> bytes:
-    """The PublishConfirm frame for one id."""
-    return _ONE_CONFIRM.pack(17, Command.PUBLISH_CONFIRM, 1, publisher_id, 1, publishing_id)
-
-
 def encode_confirms(publisher_id: int, publishing_ids: UInt64Array, *, frame_max: int = 0) -> bytes:
     """PublishConfirm frames for the ids; one, unless `frame_max` (0: no limit) needs more."""
     if len(publishing_ids) == 1:
-        return encode_confirm(publisher_id, int(publishing_ids[0]))
+        return _ONE_CONFIRM.pack(17, Command.PUBLISH_CONFIRM, 1, publisher_id, 1, int(publishing_ids[0]))
     per_frame = max(1, (frame_max - 9) // 8 if frame_max else len(publishing_ids))
     parts = []
     for first in range(0, len(publishing_ids), per_frame):

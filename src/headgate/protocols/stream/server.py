@@ -21,11 +21,8 @@ from headgate.protocols.stream.publishing import (
     DEFAULT_EXPANSION_LIMIT_BYTES,
     PUBLISH_HEAD_BYTES,
     Publish,
-    PublishOne,
-    encode_confirm,
     encode_confirms,
     encode_publish_errors,
-    parse_only_publish,
     parse_publish_run,
 )
 from headgate.protocols.stream.wire import malformed
@@ -123,7 +120,7 @@ class ServerLimits:
     expansion_limit_bytes: int = DEFAULT_EXPANSION_LIMIT_BYTES
 
 
-ServerEvent = f.Frame | Publish | PublishOne | ProtocolViolation
+ServerEvent = f.Frame | Publish | ProtocolViolation
 
 
 class ServerConnection:
@@ -150,10 +147,6 @@ class ServerConnection:
 
     def receive(self, data: bytes | bytearray | memoryview) -> list[ServerEvent]:
         """What the bytes, together with those before, say. `data` is not kept. Never raises."""
-        if self.state is ServerState.OPENED and self._frames.is_between_frames:
-            only = parse_only_publish(memoryview(data), frame_max=self.frame_max or 2**32)
-            if only is not None:
-                return [only]
         if self.state not in _DEAF:
             self._frames.receive(data)
             limit = _HELD_MAX if self.state is ServerState.OPENED else FRAME_MAX_BEFORE_OPEN
@@ -199,11 +192,6 @@ class ServerConnection:
         """The entries of these publishing ids are in the stream."""
         self._check_open("PublishConfirm")
         self._output += encode_confirms(publisher_id, publishing_ids, frame_max=self.frame_max)
-
-    def confirm_one(self, publisher_id: int, publishing_id: int) -> None:
-        """The entry of this publishing id is in the stream."""
-        self._check_open("PublishConfirm")
-        self._output += encode_confirm(publisher_id, publishing_id)
 
     def refuse(self, publisher_id: int, publishing_ids: UInt64Array, code: ResponseCode) -> None:
         """The entries of these publishing ids are not in the stream."""

@@ -168,13 +168,7 @@ class Amqp10Handler:
     def received(self, data: memoryview) -> None:
         """Bytes from the peer; `data` is valid only during the call."""
         self._conversation.heard()
-        delivery = self._connection.receive_lone(data)
-        if delivery is None:
-            self._process(data)
-            return
-        self._on(delivery)
-        self.flush()
-        self._conversation.limit_answers()
+        self._process(data)
 
     def writable(self) -> None:
         """The transport takes more again."""
@@ -249,14 +243,14 @@ class Amqp10Handler:
 
     def _on(self, event: Event) -> None:
         match event:
-            case Delivery():
-                served = self._links.get(event.link)
-                if isinstance(served, PublishingLink | ManagementLink):
-                    served.take(event)
             case Deliveries():
                 served = self._links.get(event.link)
-                if isinstance(served, PublishingLink | ManagementLink):
+                if isinstance(served, (PublishingLink, ManagementLink)):
                     served.take_all(event)
+            case Delivery():
+                served = self._links.get(event.link)
+                if isinstance(served, (PublishingLink, ManagementLink)):
+                    served.take(event)
             case Aborted():
                 served = self._links.get(event.link)
                 if isinstance(served, PublishingLink | ManagementLink):

@@ -18,10 +18,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.batches import PublishBatch, PublishMessage
-from headgate.broker.publishing import Publisher
+from headgate.broker.batches import PublishBatch
+from headgate.broker.publishers import Publisher
 from headgate.errors import (
-    AccessRefusedError,
     BrokerError,
     ConfigError,
     HeadgateError,
@@ -31,12 +30,13 @@ from headgate.errors import (
     ResourceNotFoundError,
 )
 from headgate.log.build import FilterValues
+from headgate.log.runs import Entries
 from headgate.message import EncodedMessages, FieldReference, Section
 from headgate.message.lookup import locate_bytes
 from headgate.protocols.amqp10 import Condition, condition_of
 from headgate.protocols.amqp10.events import Deliveries, Delivery
 from headgate.protocols.amqp10.link import Link
-from headgate.protocols.amqp10.messages import in_standard_order, store_message, store_messages
+from headgate.protocols.amqp10.messages import in_standard_order, store_messages
 from headgate.protocols.amqp10.terminus import Accepted, DeliveryState, Error, Rejected, Released
 from headgate.server.amqp10.addresses import Route, parse_route
 
@@ -99,32 +99,13 @@ class PublishingLink:
         self._publishers.clear()
 
     def take(self, delivery: Delivery) -> None:
-        """Publish a message that has arrived alone."""
-        route = self._route
-        if route is None:
-            self.take_all(delivery.in_columns())
-            return
-        self._unanswered += 1
-        ids = [] if delivery.settled else [(delivery.delivery_id, delivery.delivery_id)]
-        try:
-            message, filter_value = store_message(
-                delivery.message, exchange=route.exchange, routing_key=route.key, user=self._handler.user
-            )
-        except PreconditionFailedError as error:
-            self._answer(1, ids, _rejected(error))
-        except (MessageError, AccessRefusedError) as fault:
-            self._handler.detach(self._link, Error(condition_of(fault), str(fault)))
-        else:
-            only = self._only_publisher
-            publishers = self._publishers_of(route, 1, ids) if only is None or only.is_closed else [only]
-            written = functools.partial(self._written, _Unanswered(1, ids, len(publishers)))
-            for publisher in publishers:
-                publisher.publish_message(PublishMessage(message, written, filter_value))
+        """Publish a message that has arrived in several frames."""
+        self.take_all(delivery.in_columns())
 
     def take_all(self, deliveries: Deliveries) -> None:
         """Publish what has arrived."""
         messages = EncodedMessages(deliveries.data, deliveries.starts, deliveries.lengths)
-        self._unanswered += len(deliveries)
+        self._unanswered += len(deliveries.starts)
         if self._route is not None:
             self._publish(self._route, messages, deliveries.ids, deliveries.settled)
             return
@@ -154,10 +135,10 @@ class PublishingLink:
     def _publish(self, route: Route, messages: EncodedMessages, ids: Int64Array, settled: NDArray[np.bool_]) -> None:
         """Store messages for one route, and publish them to its streams."""
         stored = store_messages(messages, exchange=route.exchange, routing_key=route.key, user=self._handler.user)
-        faulty = _first_fault(stored.refused)
-        batch, values, sent = stored.messages, stored.filter_values, ids
-        is_sent = settled
+        batch, values, sent, is_sent = stored.messages, stored.filter_values, ids, settled
+        faulty = None
         if stored.refused:
+            faulty = _first_fault(stored.refused)
             kept = np.ones(len(messages), dtype=bool)
             kept[list(stored.refused)] = False
             if faulty is not None:
@@ -165,7 +146,7 @@ class PublishingLink:
             batch, sent, is_sent = batch.take(kept), ids[kept], settled[kept]
             values = None if values is None else FilterValues(values.data, values.starts[kept], values.lengths[kept])
         if len(sent):
-            self._queue(route, batch, values, _unsettled(sent, is_sent))
+            self._queue(route, Entries(batch.data, batch.starts, batch.lengths, values), _unsettled(sent, is_sent))
         for row, error in stored.refused.items():
             if faulty is None or row < faulty:
                 one = slice(row, row + 1)
@@ -174,17 +155,18 @@ class PublishingLink:
             fault = stored.refused[faulty]
             self._handler.detach(self._link, Error(condition_of(fault), str(fault)))
 
-    def _queue(
-        self, route: Route, messages: EncodedMessages, values: FilterValues | None, ids: list[tuple[int, int]]
-    ) -> None:
+    def _queue(self, route: Route, entries: Entries, ids: list[tuple[int, int]]) -> None:
         """Publish stored messages to the streams of a route; `ids` are those whose outcome is waited for."""
-        publishers = self._publishers_of(route, len(messages), ids)
-        written = functools.partial(self._written, _Unanswered(len(messages), ids, len(publishers)))
+        count = len(entries.starts)
+        publishers = self._publishers_of(route, count, ids)
+        written = functools.partial(self._written, _Unanswered(count, ids, len(publishers)))
         for publisher in publishers:
-            publisher.publish(PublishBatch(messages.data, messages.starts, messages.lengths, written, values))
+            publisher.publish(PublishBatch(entries, written))
 
     def _publishers_of(self, route: Route, count: int, ids: list[tuple[int, int]]) -> list[Publisher]:
         """The publishers of a route's streams; if there are none, this many messages have their outcome by this."""
+        if self._only_publisher is not None and not self._only_publisher.is_closed:
+            return [self._only_publisher]
         try:
             publishers = [self._publisher(route, stream) for stream in self._streams(route)]
         except (BrokerError, LogError) as refusal:

@@ -13,7 +13,7 @@ from headgate.broker.troubles import is_damage
 from headgate.errors import HeadgateError
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import SERVER_VERSIONS, ResponseCode, response_code
-from headgate.protocols.stream.publishing import Publish, PublishOne
+from headgate.protocols.stream.publishing import Publish
 from headgate.protocols.stream.server import ServerConnection
 from headgate.server.context import ServerContext
 from headgate.server.conversation import Conversation, Waiting
@@ -64,7 +64,6 @@ class Commands:
         conversation.limit_backlog(session.backlog, settings.limits)
         self._handlers: dict[type, Callable[[Any], None]] = {
             Publish: self._publishers.publish,
-            PublishOne: self._publishers.publish_one,
             f.Credit: self._subscriptions.credit,
             f.StoreOffset: self._administration.store_offset,
             f.ConsumerUpdateReply: self._subscriptions.answered,
@@ -85,7 +84,7 @@ class Commands:
         """Whether the client owes an answer for too long."""
         return self._subscriptions.is_overdue
 
-    def handle(self, event: f.Frame | Publish | PublishOne) -> None:
+    def handle(self, event: f.Frame | Publish) -> None:
         """Do what a client asks; a request is answered."""
         handler = self._handlers.get(type(event))
         if handler is not None:

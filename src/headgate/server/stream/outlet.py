@@ -42,13 +42,7 @@ class Outlet:
         """These entries are in the stream."""
         if self.is_open and len(publishing_ids):
             self._connection.confirm(publisher_id, publishing_ids)
-            self.flush_later()
-
-    def confirm_one(self, publisher_id: int, publishing_id: int) -> None:
-        """This entry is in the stream."""
-        if self.is_open:
-            self._connection.confirm_one(publisher_id, publishing_id)
-            # There is nothing to wait for, and the transport sends at the end of the turn all the same.
+            # There is nothing to wait for: the transport sends at the end of the turn all the same.
             self.flush()
 
     def refuse(self, publisher_id: int, publishing_ids: UInt64Array, code: ResponseCode) -> None:

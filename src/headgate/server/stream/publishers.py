@@ -9,15 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.batches import PublishBatch, PublishMessage
-from headgate.broker.publishing import Publisher
+from headgate.broker.batches import PublishBatch
+from headgate.broker.publishers import Publisher
 from headgate.broker.session import Session
 from headgate.columns import largest
 from headgate.errors import HeadgateError, LimitExceededError, PreconditionFailedError, ResourceNotFoundError
 from headgate.log.build import FilterValues
+from headgate.log.runs import Entries
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import ResponseCode, response_code
-from headgate.protocols.stream.publishing import Publish, PublishOne
+from headgate.protocols.stream.publishing import Publish
 from headgate.server.settings import Limits
 from headgate.server.stream.outlet import Outlet
 
@@ -81,43 +82,20 @@ class Publishers:
             return
         if len(publish.refused_ids):
             self._outlet.refuse(publish.publisher_id, publish.refused_ids, ResponseCode.PRECONDITION_FAILED)
-        if len(publish) and largest(publish.lengths) > self._limits.message_size_bytes:
+        if len(publish.lengths) and largest(publish.lengths) > self._limits.message_size_bytes:
             publish = self._without_large_ones(publish)
-        if not len(publish):
-            return
         ids = publish.publishing_ids
+        if not len(ids):
+            return
         declared.publisher.publish(
             PublishBatch(
-                publish.data,
-                publish.starts,
-                publish.lengths,
-                lambda error: self._written(declared, ids, error),
-                publish.filter_values,
-                publish.sub_batch_records,
+                Entries(
+                    publish.data, publish.starts, publish.lengths, publish.filter_values, publish.sub_batch_records
+                ),
+                functools.partial(self._written, declared, ids),
                 None if declared.publisher.reference is None else ids,
             )
         )
-
-    def publish_one(self, publish: PublishOne) -> None:
-        """The same for a message that came alone."""
-        declared = self._declared.get(publish.publisher_id)
-        if (
-            declared is None
-            or declared.publisher.is_closed
-            or declared.publisher.reference is not None
-            or len(publish.message) > self._limits.message_size_bytes
-        ):
-            self.publish(publish.in_columns())
-            return
-        written = functools.partial(self._one_written, declared, publish.publishing_id)
-        declared.publisher.publish_message(PublishMessage(publish.message, written))
-
-    def _one_written(self, declared: _Declared, publishing_id: int, error: HeadgateError | None) -> None:
-        if error is not None or declared.is_deleted:
-            self._written(declared, np.array([publishing_id], dtype=np.uint64), error)
-            return
-        self._outlet.confirm_one(declared.number, publishing_id)
-        self._answered()
 
     def _written(self, declared: _Declared, ids: UInt64Array, error: HeadgateError | None) -> None:
         holder: _Declared | None = declared

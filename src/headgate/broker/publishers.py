@@ -1,0 +1,91 @@
+"""Publishers, and what they queue: batches on their way into a stream, told of when they are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.broker.backlog import Backlog
+from headgate.broker.batches import PublishBatch
+from headgate.columns import total
+from headgate.log.runs import Entries
+
+
+class Publisher:
+    """One publisher of one stream, from `Session.publisher` to `close`; `reference` is the name that deduplicates.
+
+    `stream` is the stream's name. `backlog` is its session's, which counts what it queues.
+    """
+
+    __slots__ = (
+        "_backlog",
+        "_closed",
+        "_name",
+        "_queue",
+        "entries_confirmed",
+        "entries_published",
+        "entries_refused",
+        "is_closed",
+        "reference",
+        "stream",
+    )
+
+    def __init__(
+        self,
+        stream: str,
+        *,
+        reference: str | None,
+        backlog: Backlog,
+        queue: Callable[[Queued], None],
+        closed: Callable[[Publisher], None],
+    ) -> None:
+        self.stream = stream
+        self.reference = reference
+        self.is_closed = False
+        self.entries_published = self.entries_confirmed = self.entries_refused = 0
+        self._name = None if reference is None else reference.encode("utf-8", "surrogatepass")
+        self._backlog = backlog
+        self._queue = queue
+        self._closed = closed
+
+    def publish(self, batch: PublishBatch) -> None:
+        """Queue a batch; its `written` is called once, later, or at once where the publisher is closed.
+
+        Raises ValueError for columns that do not fit.
+        """
+        entries, sequences = batch.entries, batch.sequences
+        entries.check()
+        count = len(entries.starts)
+        if (self.reference is None) != (sequences is None):
+            raise ValueError("a publisher with a reference gives sequences, another none")
+        if sequences is not None and len(sequences) != count:
+            raise ValueError(f"{len(sequences)} sequences for {count} entries")
+        self.entries_published += count
+        size_bytes = total(entries.lengths)
+        self._backlog.add(count, size_bytes)
+        self._queue(Queued(self, self._name, batch, entries, count, size_bytes))
+
+    def answered(self, queued: Queued) -> None:
+        """What it queued is about to be answered."""
+        self._backlog.remove(queued.count, queued.size_bytes)
+
+    def close(self) -> None:
+        """No more is published; what is queued is still written. Again is harmless."""
+        if not self.is_closed:
+            self.is_closed = True
+            self._closed(self)
+
+
+class Queued(msgspec.Struct, eq=False):
+    """One batch of `count` entries on its way; `entries` and `sequences` are what is left of it to write."""
+
+    publisher: Publisher
+    reference: bytes | None
+    batch: PublishBatch
+    entries: Entries
+    count: int
+    size_bytes: int
+    sequences: NDArray[np.uint64] | None = None

@@ -106,8 +106,9 @@ lint: setup ## ruff: rules and formatting
 types: setup ## mypy, strict
 	$(BIN)/mypy
 
-layers: setup ## the layers of docs/design/architecture.md, by import-linter
+layers: setup ## the layers of docs/design/architecture.md, by import-linter, and the faces of packages
 	$(BIN)/lint-imports
+	$(BIN)/python tools/faces.py
 
 bench: setup ## every benchmark; tables on the terminal, JSON in artifacts/
 	$(BIN)/pip install --quiet --editable '.[bench]' || echo "python-qpid-proton cannot be built on this machine: compared with the reference evaluator" >&2

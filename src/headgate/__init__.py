@@ -8,39 +8,18 @@ when they are first asked for.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.evaluate.actions import Action
-    from headgate.evaluate.filter import Filter
+    from headgate.evaluate import Action, Filter
     from headgate.evaluate.rules import RuleSet
     from headgate.message import EncodedMessages, Message
     from headgate.topic import Rule, Subscription, Topic
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Action": "headgate.evaluate.actions",
-    "EncodedMessages": "headgate.message",
-    "Filter": "headgate.evaluate.filter",
-    "Message": "headgate.message",
-    "Rule": "headgate.topic",
-    "RuleSet": "headgate.evaluate.rules",
-    "Subscription": "headgate.topic",
-    "Topic": "headgate.topic",
-}
-
 __all__ = ["Action", "EncodedMessages", "Filter", "Message", "Rule", "RuleSet", "Subscription", "Topic", "__version__"]
-
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'headgate' has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(home), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -32,7 +32,7 @@ class DefaultSource(DataSource):
         return "headgate"
 
     def _source(self) -> DataSource:
-        from headgate.spark.source import HeadgateSource
+        from headgate.spark import HeadgateSource
 
         return HeadgateSource(self.options)
 

@@ -1,4 +1,36 @@
 """WHO gets what: streams, publishers, consumers with credit, exchanges, groups, users. No sockets, clock or protocol.
 
 The same commands serve every protocol; time comes in as an argument or through the clock that the broker was given.
+
+    Broker, BrokerSettings             one root folder, from its making to `close`
+    Session, Backlog                   one connection's commands, and what it may have waiting
+    Publisher                          one publisher: takes a `PublishBatch`, gives confirms
+    Consumer, ConsumerOptions          one consumer; a `MessageConsumer` takes messages by credit, a `ChunkConsumer`
+                                       whole chunks, as `ChunkBatch`
+    BrokerStream                       one stream, with its `StreamCounters` and `ReadingCounters`
+    Declared, Binding                  what a declaration found; a route from an exchange to a stream
+    Users, Permissions, Permission     passwords and patterns; `EVERYTHING` and `NOTHING`
+    is_damage                          whether an error says that the files of a stream are wrong
+
+Hidden: which streams are open and who writes them, how queued batches become chunks and confirms, how consumers share
+reading, and single active consumers. The arguments of streams are the table `headgate.broker.arguments`.
 """
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.broker.backlog import Backlog
+    from headgate.broker.batches import ChunkBatch, PublishBatch
+    from headgate.broker.broker import Broker, BrokerSettings
+    from headgate.broker.catalogue import Declared, arguments_declared
+    from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
+    from headgate.broker.exchanges import Binding
+    from headgate.broker.publishers import Publisher
+    from headgate.broker.session import Session
+    from headgate.broker.stream import BrokerStream, ReadingCounters, StreamCounters
+    from headgate.broker.troubles import is_damage
+    from headgate.broker.users import EVERYTHING, NOTHING, Permission, Permissions, Users
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

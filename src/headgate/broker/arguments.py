@@ -13,7 +13,7 @@ import msgspec
 
 from headgate.errors import ConfigError, PreconditionFailedError, UnsuitableArgumentError
 from headgate.log import StreamArguments, StreamSettings
-from headgate.message.fields import parse_field
+from headgate.message import parse_field
 
 FILTER_SIZE = "stream-filter-size-bytes"
 SEGMENT_SIZE = "stream-max-segment-size-bytes"

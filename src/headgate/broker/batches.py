@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import HeadgateError
-from headgate.log.runs import Entries
+from headgate.log import Entries
 
 Int64Array = NDArray[np.int64]
 

@@ -27,9 +27,7 @@ from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
 from headgate.broker.troubles import is_damage
 from headgate.broker.users import Users
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
-from headgate.log import Durability
-from headgate.log.files import DiskFile, OpenFile
-from headgate.log.staging import PRIVATE_FOLDER
+from headgate.log import PRIVATE_FOLDER, DiskFile, Durability, OpenFile
 
 if TYPE_CHECKING:
     from headgate.broker.session import Session

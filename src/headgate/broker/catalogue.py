@@ -21,10 +21,8 @@ from headgate.errors import (
     StreamNotFoundError,
     StreamReadOnlyError,
 )
-from headgate.log import Stream, list_streams, stream_folder
+from headgate.log import Stream, StreamLock, deleted_folder, list_streams, name_of_folder, set_aside, stream_folder
 from headgate.log.format import FILE_HEAD_BYTES
-from headgate.log.lock import StreamLock
-from headgate.log.root import deleted_folder, name_of_folder, set_aside
 
 _MAX_NAME_BYTES = 255
 

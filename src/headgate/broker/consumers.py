@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from headgate.broker.batches import ChunkBatch
 from headgate.columns import total
 from headgate.errors import HeadgateError, LogError
-from headgate.evaluate.filter import Filter
+from headgate.evaluate import Filter
 from headgate.log import OffsetSpecification
 from headgate.scan import ScanBatch, ScanCounters, ScanRequest
 from headgate.scan.engine import Phase, Reader, ReadingEngine, Scan, held_bytes

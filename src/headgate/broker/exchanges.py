@@ -23,7 +23,7 @@ from headgate.errors import (
     ResourceNotFoundError,
     UnsupportedError,
 )
-from headgate.log.files import replace_file, storage_error
+from headgate.log import replace_file, storage_error
 
 EXCHANGES_FORMAT = 1
 PARTITION_ORDER = "x-stream-partition-order"

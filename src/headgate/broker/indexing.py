@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from headgate.broker.stream import BrokerStream
 from headgate.errors import HeadgateError
 from headgate.log import Stream
-from headgate.scan.match_index.build import build_index
-from headgate.scan.match_index.registry import REGISTRY_NAME, FilterRegistry
+from headgate.scan.match_index import REGISTRY_NAME, FilterRegistry, build_index
 
 logger = logging.getLogger("headgate.broker")
 

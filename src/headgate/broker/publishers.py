@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from headgate.broker.backlog import Backlog
 from headgate.broker.batches import PublishBatch
 from headgate.columns import total
-from headgate.log.runs import Entries
+from headgate.log import Entries
 
 
 class Publisher:

@@ -19,10 +19,8 @@ from headgate.broker.sources import fill_from_source
 from headgate.broker.stream import BrokerStream
 from headgate.columns import total
 from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError
-from headgate.log import Appended, Writer
-from headgate.log.build import MAX_MESSAGES, BuiltChunks
-from headgate.log.runs import Run
-from headgate.message.fields import parse_field
+from headgate.log import MAX_MESSAGES, Appended, BuiltChunks, Run, Writer
+from headgate.message import parse_field
 from headgate.scan.fetch import AppendedChunks
 
 MAX_CHUNK_BYTES = 1_000_000

@@ -30,8 +30,7 @@ from headgate.errors import (
     PreconditionFailedError,
     ResourceExistsError,
 )
-from headgate.log import OffsetSpecification
-from headgate.log.tracking import MAX_REFERENCE_BYTES
+from headgate.log import MAX_REFERENCE_BYTES, OffsetSpecification
 
 if TYPE_CHECKING:
     from headgate.broker.broker import Broker

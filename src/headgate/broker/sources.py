@@ -6,12 +6,17 @@ import msgspec
 import numpy as np
 
 from headgate.errors import CorruptChunkError, PreconditionFailedError
-from headgate.log.build import FilterValues, Int64Array, gather
-from headgate.log.compression import EXPANSION_LIMIT_BYTES
-from headgate.log.entries import SubBatch, entries_of, unpack_entries
-from headgate.log.runs import Entries
-from headgate.message.batch import SLACK_BYTES, EncodedMessages
-from headgate.message.fields import FieldReference
+from headgate.log import (
+    EXPANSION_LIMIT_BYTES,
+    Entries,
+    FilterValues,
+    Int64Array,
+    SubBatch,
+    entries_of,
+    gather,
+    unpack_entries,
+)
+from headgate.message import SLACK_BYTES, EncodedMessages, FieldReference
 from headgate.message.lookup import locate_bytes
 
 

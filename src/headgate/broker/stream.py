@@ -22,15 +22,23 @@ from headgate.errors import (
     StreamNotFoundError,
     StreamReadOnlyError,
 )
-from headgate.log import Durability, Segment, Stream, Writer
-from headgate.log.counting import MessageCounts
-from headgate.log.files import DiskFile, OpenFile
+from headgate.log import (
+    DiskFile,
+    Durability,
+    MessageCounts,
+    OpenFile,
+    Segment,
+    Stream,
+    StreamLock,
+    StreamTail,
+    TrackingState,
+    Writer,
+    load_settings,
+    read_tail,
+    read_tracking,
+    recover,
+)
 from headgate.log.format import index_name
-from headgate.log.lock import StreamLock
-from headgate.log.recovery import recover
-from headgate.log.settings import load_settings
-from headgate.log.tail import StreamTail, read_tail
-from headgate.log.tracking import TrackingState, read_tracking
 from headgate.scan import ScanCounters
 from headgate.scan.engine import ReadingEngine
 from headgate.scan.fetch import AppendedChunks

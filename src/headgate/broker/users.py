@@ -31,7 +31,7 @@ from headgate.errors import (
     ResourceExistsError,
     ResourceNotFoundError,
 )
-from headgate.log.files import replace_file, storage_error
+from headgate.log import replace_file, storage_error
 
 USERS_FORMAT = 1
 DEFAULT_EXCHANGE = "amq.default"

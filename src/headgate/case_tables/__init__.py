@@ -5,6 +5,11 @@ forms are in docs/reference/case-tables.md; the recorded verdicts of the origina
 write their own.
 """
 
-from headgate.case_tables.run import TableFailure, TableResult, run_tables
+from typing import TYPE_CHECKING
 
-__all__ = ["TableFailure", "TableResult", "run_tables"]
+if TYPE_CHECKING:
+    from headgate.case_tables.run import TableFailure, TableResult, run_tables
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

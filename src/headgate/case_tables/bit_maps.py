@@ -6,7 +6,7 @@ from typing import Any
 
 from headgate.case_tables.rabbitmq import Disagreement, WrongLine, field, hex_bytes
 from headgate.errors import ConfigError
-from headgate.scan.match_index.bit_map import BitMapParameters, bit_array, has_positions, low_hash
+from headgate.scan.match_index import BitMapParameters, bit_array, has_positions, low_hash
 
 Line = dict[str, Any]
 

@@ -10,8 +10,8 @@ from dataclasses import field as dataclass_field
 from typing import Any, TypeVar
 
 from headgate.errors import FilterError
-from headgate.evaluate.filter import Engine, Filter
-from headgate.language.amqp.filter_set import (
+from headgate.evaluate import Engine, Filter
+from headgate.language.amqp import (
     PRECONDITION_FAILED,
     FilterEntry,
     FilterSet,
@@ -19,16 +19,8 @@ from headgate.language.amqp.filter_set import (
     OffsetRequestKind,
     read_filter_set,
 )
-from headgate.log.bloom import (
-    DEFAULT_FILTER_SIZE_BYTES,
-    BloomMatcher,
-    bit_positions,
-    bloom_bytes,
-    phash2,
-    phash2_of_list,
-)
-from headgate.message import AmqpType, AmqpValue, EncodedMessages
-from headgate.message.typed_json import from_json
+from headgate.log import DEFAULT_FILTER_SIZE_BYTES, BloomMatcher, bit_positions, bloom_bytes, phash2, phash2_of_list
+from headgate.message import AmqpType, AmqpValue, EncodedMessages, from_json
 
 T = TypeVar("T")
 Line = dict[str, Any]

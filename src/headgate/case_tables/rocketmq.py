@@ -14,14 +14,10 @@ from typing import Any
 
 from headgate.case_tables.rabbitmq import Disagreement, Line, WrongLine, field
 from headgate.errors import FilterError
-from headgate.evaluate.filter import Engine, Filter
-from headgate.evaluate.verdict import Verdict
-from headgate.language.bind import bind
-from headgate.language.parser import parse
-from headgate.language.rocketmq.dialect import ROCKETMQ, ROCKETMQ_MAP
-from headgate.language.rocketmq.tags import parse_tags, tag_hash
-from headgate.message import AmqpType, AmqpValue, EncodedMessages
-from headgate.message.rocketmq import stored_message
+from headgate.evaluate import Engine, Filter, Verdict
+from headgate.language import bind, parse
+from headgate.language.rocketmq import ROCKETMQ, ROCKETMQ_MAP, parse_tags, tag_hash
+from headgate.message import AmqpType, AmqpValue, EncodedMessages, stored_message
 
 TAG_KINDS = ("tagexpr", "taghash")
 """Kinds of lines about tags."""

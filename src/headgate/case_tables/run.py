@@ -18,7 +18,7 @@ from headgate.case_tables.bit_maps import BitMapCases
 from headgate.case_tables.rocketmq import TAG_KINDS, PropertyMaps, check_expression, check_tags
 from headgate.case_tables.servicebus import check_action, check_copies, check_correlation, check_sql_filter
 from headgate.errors import ConfigError, HeadgateError
-from headgate.evaluate.filter import Engine
+from headgate.evaluate import Engine
 from headgate.language import dialect_named
 from headgate.message import EncodedMessages
 

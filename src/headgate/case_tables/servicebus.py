@@ -14,16 +14,10 @@ from typing import Any
 
 from headgate.case_tables.rabbitmq import Disagreement, Line, WrongLine, field
 from headgate.errors import ConfigError, FilterError
-from headgate.evaluate.actions import Action
-from headgate.evaluate.copies import copies_of
-from headgate.evaluate.filter import Engine, Filter
-from headgate.evaluate.semantics import servicebus
-from headgate.evaluate.verdict import EvaluationFailed, Verdict
-from headgate.language.servicebus.system_properties import system_property
-from headgate.language.servicebus.values import ValueKind, kind_of, number_of, text_of, time_span, value_of
-from headgate.message import AmqpType, AmqpValue, EncodedMessages, Message, Section
-from headgate.message.fields import FieldReference
-from headgate.message.types import NULL, timestamp_ms
+from headgate.evaluate import Action, Engine, Filter, Verdict, copies_of, servicebus_value
+from headgate.language import EvaluationFailed
+from headgate.language.servicebus import ValueKind, kind_of, number_of, system_property, text_of, time_span, value_of
+from headgate.message import NULL, AmqpType, AmqpValue, EncodedMessages, FieldReference, Message, Section, timestamp_ms
 
 _DIALECT = "servicebus"
 _PLACES = ("create", "evaluate", "either")
@@ -239,14 +233,14 @@ def _differences(expected: Line, copy: Message) -> Iterator[tuple[str, str]]:
         if found is None or not _is_as(name, found, wanted):
             yield f"{name} is {wanted}", "absent" if found is None else f"{found.type.value} {found.value}"
     for name, text in expected.get("expect_sys", {}).items():
-        value = servicebus.field(copy, _system(name))
+        value = servicebus_value(copy, _system(name))
         if value is None or text_of(value) != text.encode():
             yield f"sys.{name} is {text}", "unset" if value is None else text_of(value).decode(errors="replace")
     for name in expected.get("absent_props", ()):
         if copy.value(_user(name)) is not None:
             yield f"no {name}", f"{name} is there"
     for name in expected.get("unset_sys", ()):
-        if servicebus.field(copy, _system(name)) is not None:
+        if servicebus_value(copy, _system(name)) is not None:
             yield f"sys.{name} is unset", "it is set"
 
 

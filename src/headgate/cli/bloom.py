@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.log.bloom import MAX_FILTER_SIZE_BYTES, MIN_FILTER_SIZE_BYTES, false_positive_rate
+from headgate.log import MAX_FILTER_SIZE_BYTES, MIN_FILTER_SIZE_BYTES, false_positive_rate
 
 
 def size_for(distinct_values: int, rate: float) -> int | None:

@@ -15,7 +15,7 @@ from headgate.cli.remote import DEFAULT_PLACE, Place
 from headgate.errors import ResourceNotFoundError, did_you_mean
 
 if TYPE_CHECKING:
-    from headgate.client.management import Management
+    from headgate.client import Management
 
 commands = App(name="consumer", help="See who reads streams, with which filter, and how far behind.")
 
@@ -75,10 +75,8 @@ def lag(stream: StreamName = None, /, *, as_json: AsJson = False, place: Place =
 
 def _stored(root: Path, stream: str | None) -> Iterator[dict[str, Any]]:
     """Stored offsets of the streams of a root, as the server lists them."""
-    from headgate.log import list_streams, resolve_stream
-    from headgate.log.counting import MessageCounts
-    from headgate.log.tracking import read_tracking
-    from headgate.server.listings import stored_rows
+    from headgate.log import MessageCounts, list_streams, read_tracking, resolve_stream
+    from headgate.server import stored_rows
 
     for found in list_streams(root) if stream is None else [resolve_stream(stream, root)]:
         stored, end = read_tracking(found).offsets, found.next_offset()

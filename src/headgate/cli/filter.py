@@ -27,8 +27,7 @@ from headgate.clock import now_ms
 from headgate.errors import ConfigError, FilterError, OffsetOutOfRangeError
 
 if TYPE_CHECKING:
-    from headgate.evaluate.explain import Clause, Explanation
-    from headgate.evaluate.filter import Filter
+    from headgate.evaluate import Clause, Explanation, Filter
     from headgate.log import Stream
     from headgate.scan import ScanCounters, ScanRequest
 
@@ -45,7 +44,7 @@ def check(
     as_json: AsJson = False,
 ) -> int:
     """Say whether a filter is accepted, or where it goes wrong."""
-    from headgate.evaluate.filter import Filter
+    from headgate.evaluate import Filter
     from headgate.language import Unspellable, dialect_named, spelled, warnings_of
 
     language = dialect_named(chosen(dialect)).name
@@ -81,7 +80,7 @@ def check(
 
 def _values(given: list[str] | None) -> dict[str, object] | None:
     """Values of parameters as filters take them."""
-    from headgate.message.typed_json import from_plain_or_typed
+    from headgate.message import from_plain_or_typed
 
     values = parameters_of(given)
     return None if values is None else {name: from_plain_or_typed(value) for name, value in values.items()}
@@ -134,8 +133,8 @@ def convert(
 
 def _given_filter(text: str, source: str, parameter: list[str] | None) -> Filter:
     """The filter that is to be converted."""
-    from headgate.evaluate.filter import Filter
-    from headgate.message.typed_json import from_plain_or_typed
+    from headgate.evaluate import Filter
+    from headgate.message import from_plain_or_typed
 
     if source not in ("properties", "correlation", "tags"):
         return Filter.parse(text, source, parameters=_values(parameter))
@@ -184,10 +183,9 @@ def explain(
 
     The message is given, or taken from a stream. With a stream also how many of its chunks are skipped unread.
     """
-    from headgate.evaluate.explain import explain as explain_message
-    from headgate.evaluate.filter import Filter
+    from headgate.evaluate import Filter, explain_message
     from headgate.log import resolve_stream
-    from headgate.message.fields import parse_field
+    from headgate.message import parse_field
     from headgate.scan import ScanRequest
 
     if (message is None) == (offset is None) or (offset is not None and stream is None):

@@ -15,8 +15,7 @@ from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
     from headgate.log import Stream
-    from headgate.scan.match_index.build import BuildCounters
-    from headgate.scan.match_index.registry import Registration
+    from headgate.scan.match_index import BuildCounters, Registration
 
 commands = App(name="index", help="Match indexes: results of registered filters, calculated ahead.")
 
@@ -40,8 +39,7 @@ def register(
 ) -> int:
     """Register a filter, or a new version of one. `headgate index build` then calculates its results."""
     from headgate.log import resolve_stream
-    from headgate.scan.match_index.identity import TAGS
-    from headgate.scan.match_index.registry import Change, FilterRegistry
+    from headgate.scan.match_index import TAGS, Change, FilterRegistry
 
     if tags and dialect is not None:
         raise ConfigError("--tags and --dialect: found both, expected one of them")
@@ -65,7 +63,7 @@ def rm(
 ) -> int:
     """Forget a filter; the next build drops its results."""
     from headgate.log import resolve_stream
-    from headgate.scan.match_index.registry import FilterRegistry
+    from headgate.scan.match_index import FilterRegistry
 
     if not FilterRegistry(resolve_stream(stream, root)).remove(filter_id):
         write_note(f"headgate: no filter {filter_id} is registered for {stream}")
@@ -90,8 +88,7 @@ def configure(
     import msgspec
 
     from headgate.log import resolve_stream
-    from headgate.scan.match_index.registry import FilterRegistry
-    from headgate.scan.match_index.settings import IndexSettings
+    from headgate.scan.match_index import FilterRegistry, IndexSettings
 
     registry = FilterRegistry(resolve_stream(stream, root))
     if settings:
@@ -120,7 +117,7 @@ def ls(
 ) -> int:
     """The registered filters, whether they are alive, and how much of the stream has their results."""
     from headgate.log import list_streams, resolve_stream
-    from headgate.scan.match_index.registry import FilterRegistry, registered_streams
+    from headgate.scan.match_index import FilterRegistry, registered_streams
 
     if stream is None:
         found = registered_streams(list_streams(root))
@@ -137,8 +134,7 @@ def ls(
 
 
 def _rows(stream: Stream, registration: Registration) -> list[dict[str, Any]]:
-    from headgate.scan.match_index.count import coverage
-    from headgate.scan.match_index.identity import text_hash
+    from headgate.scan.match_index import coverage, text_hash
 
     reach = coverage(stream)
     for reason in reach.damaged:
@@ -174,7 +170,7 @@ def build(
 ) -> int:
     """Calculate what is missing: results of new chunks, and of new filters over old ones."""
     from headgate.log import list_streams, resolve_stream
-    from headgate.scan.match_index.registry import registered_streams
+    from headgate.scan.match_index import registered_streams
 
     if here and master is not None:
         raise ConfigError("--here and --master: found both, expected one of them")
@@ -191,14 +187,13 @@ def build(
 
 
 def _build_here(streams: list[Stream], *, full: bool) -> dict[Path, BuildCounters]:
-    from headgate.scan.match_index.build import build_index
+    from headgate.scan.match_index import build_index
 
     return {stream.path.absolute(): build_index(stream, now_ms=now_ms(), full=full) for stream in streams}
 
 
 def _build_on_spark(streams: list[Stream], *, full: bool, master: str | None) -> dict[Path, BuildCounters]:
-    from headgate.spark import session
-    from headgate.spark.index import build_match_index
+    from headgate.spark import build_match_index, session
 
     return build_match_index(session("headgate index", master=master), streams, full=full) if streams else {}
 
@@ -238,10 +233,10 @@ def count(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Count the messages that match: from the index where it has exact results, else by reading them."""
-    from headgate.evaluate.filter import Filter
+    from headgate.evaluate import Filter
     from headgate.log import resolve_stream
     from headgate.scan import ScanRequest, check_start, resolve_range
-    from headgate.scan.match_index.count import count_matches
+    from headgate.scan.match_index import count_matches
 
     if tags and dialect is not None:
         raise ConfigError("--tags and --dialect: found both, expected one of them")

@@ -98,7 +98,7 @@ def visible(text: str) -> str:
 
     Names come from clients: without it one could write lines and colours of its own into a table.
     """
-    from headgate.server.logs import escaped
+    from headgate.server import escaped
 
     return escaped(text)
 

@@ -21,8 +21,7 @@ from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
     from headgate.client import Client
-    from headgate.message import Message
-    from headgate.message.fields import FieldReference
+    from headgate.message import FieldReference, Message
 
 _READ_BYTES = 1 << 20
 _MAX_LINE_BYTES = 64 << 20
@@ -87,7 +86,7 @@ _Numbered = tuple[int, bytes, bytes | None]
 
 
 def _publish_lines(parts: Iterator[list[bytes]], target: _Target) -> None:
-    from headgate.message.fields import FieldReference, Section, parse_field
+    from headgate.message import FieldReference, Section, parse_field
 
     source = (
         FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-stream-filter-value")
@@ -125,9 +124,7 @@ def _publish_lines(parts: Iterator[list[bytes]], target: _Target) -> None:
 def _folder_target(
     stream: str, root: Path, publisher: str | None, compression: str, lock_timeout: float
 ) -> Iterator[_Target]:
-    from headgate.log import resolve_stream
-    from headgate.log.compression import parse_compression
-    from headgate.log.writer import Writer
+    from headgate.log import Writer, parse_compression, resolve_stream
 
     codec = parse_compression(compression)
 
@@ -175,7 +172,7 @@ class _ServerTarget:
     def append(self, messages: list[_Numbered]) -> int:
         import numpy as np
 
-        from headgate.log.build import FilterValues
+        from headgate.log import FilterValues
         from headgate.message import EncodedMessages
 
         new = [each for each in messages if self._publisher.name is None or each[0] > self._publisher.last_sequence]

@@ -24,8 +24,7 @@ from headgate.errors import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headgate.client import Client, Subscription
-    from headgate.client.management import Management
+    from headgate.client import Client, Management, Subscription
     from headgate.log import OffsetSpecification
     from headgate.scan import ScanBatch, ScanCounters, ScanRequest
 
@@ -75,7 +74,7 @@ class Place:
 
     def management(self) -> Management:
         """The server's lists and users, over HTTP."""
-        from headgate.client.management import Management
+        from headgate.client import Management
 
         assert self.server is not None
         return Management.of(self.server, user=self.user, password=self.password)
@@ -136,10 +135,9 @@ def delete_where_served(place: Place, root: Path, name: str, locked: StreamLocke
     """
     import platform
 
-    from headgate.client.management import Management
+    from headgate.client import Management
     from headgate.errors import AccessRefusedError, AuthenticationError
-    from headgate.log.lock import lock_note
-    from headgate.log.root import HTTP_NOTE, server_lock_folder
+    from headgate.log import HTTP_NOTE, lock_note, server_lock_folder
 
     note = lock_note(server_lock_folder(root))
     url = note.get(HTTP_NOTE)
@@ -192,7 +190,7 @@ def stream_details(client: Client, name: str, place: Place) -> dict[str, object]
     A Headgate reads it from the files, for its HTTP listener. Where there is none: what the stream protocol says, and
     the first and the last chunk.
     """
-    from headgate.client.inspect import header_at
+    from headgate.client import header_at
     from headgate.log import OffsetSpecification
 
     facts = stream_facts(client, name)

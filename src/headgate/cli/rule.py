@@ -27,8 +27,7 @@ from headgate.errors import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headgate.topic import Rule, RuleDefinition, TopicEditor
-    from headgate.topic.record import RuleVersion
+    from headgate.topic import Rule, RuleDefinition, RuleVersion, TopicEditor
 
 commands = App(
     name="rule",

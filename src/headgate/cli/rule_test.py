@@ -19,9 +19,7 @@ from headgate.errors import ConfigError, StreamNotFoundError
 if TYPE_CHECKING:
     from headgate.log import Stream
     from headgate.topic import Rule, Topic
-    from headgate.topic.trial import TrialReport
-    from headgate.topic.trial.findings import Sample
-    from headgate.topic.trial.report import OverlapFindings
+    from headgate.topic.trial import OverlapFindings, Sample, TrialReport
 
 _SHOWN_OVERLAPS = 20
 
@@ -82,7 +80,7 @@ def rule_test(
     Nothing is written and no rule is put in force. --against says message by message what another version changes.
     """
     from headgate.scan import check_start
-    from headgate.spark.declarations import time_ms
+    from headgate.spark import time_ms
     from headgate.topic.trial import TrialRequest
 
     if rule is None and dialect is not None:
@@ -108,8 +106,7 @@ def rule_test(
         clauses=clauses,
         exact=not quick,
     )
-    from headgate.spark import session
-    from headgate.spark.backtest import back_test
+    from headgate.spark import back_test, session
 
     report = back_test(session("headgate rule test", master=master), messages, request, start=start, end=until)
     if as_json:
@@ -132,7 +129,7 @@ class _Place:
 
     @staticmethod
     def of(text: str, topic: str | None, root: Path | None) -> _Place:
-        from headgate.spark.declarations import default_root
+        from headgate.spark import default_root
 
         if not _is_file(text):
             if topic is not None:
@@ -294,7 +291,7 @@ def _write_overlaps(what: str, overlaps: list[OverlapFindings], *, complete: boo
 
 
 def _write_samples(report: TrialReport) -> None:
-    from headgate.topic.trial.findings import SampleKind
+    from headgate.topic.trial import SampleKind
 
     rows = [
         (what, *_sample_cells(sample))

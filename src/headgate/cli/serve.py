@@ -27,8 +27,8 @@ def serve(
     line with `ready` when every listener accepts, and logs to standard error. SIGTERM or Ctrl-C stops it: what was
     accepted is written and confirmed first.
     """
-    from headgate.server.configuration import load_settings
-    from headgate.server.process import serve as serve_until_stopped
+    from headgate.server import load_settings
+    from headgate.server import serve as serve_until_stopped
 
     settings = load_settings(config, os.environ, root=root)
 

@@ -52,10 +52,14 @@ def create(
     place: Place = DEFAULT_PLACE,
 ) -> int:
     """Create an empty stream."""
-    from headgate.log import Stream, StreamArguments, stream_folder
-    from headgate.log.bloom import DEFAULT_FILTER_SIZE_BYTES
-    from headgate.log.settings import DEFAULT_MAX_SEGMENT_SIZE_BYTES
-    from headgate.message.fields import parse_field
+    from headgate.log import (
+        DEFAULT_FILTER_SIZE_BYTES,
+        DEFAULT_MAX_SEGMENT_SIZE_BYTES,
+        Stream,
+        StreamArguments,
+        stream_folder,
+    )
+    from headgate.message import parse_field
 
     if filter_source is not None:
         with naming_option("--filter-source"):
@@ -154,9 +158,7 @@ def rm(
     import shutil
 
     from headgate.errors import StreamLockedError
-    from headgate.log.lock import StreamLock
-    from headgate.log.manifest import root_of
-    from headgate.log.root import lock_root, set_aside
+    from headgate.log import StreamLock, lock_root, root_of, set_aside
 
     folder, name = _to_delete(stream, place.root, force=force)
     root = root_of(folder)
@@ -177,10 +179,9 @@ def _to_delete(stream: str, root: Path, *, force: bool) -> tuple[Path, str]:
 
     With `force` the settings of the stream may be damaged: the name is that which its folder stands for then.
     """
-    from headgate.broker.troubles import is_damage
+    from headgate.broker import is_damage
     from headgate.errors import StreamReadOnlyError
-    from headgate.log import resolve_stream
-    from headgate.log.root import name_of_folder
+    from headgate.log import name_of_folder, resolve_stream
 
     try:
         found = resolve_stream(stream, root)
@@ -207,8 +208,7 @@ def info(stream: StreamText, /, *, as_json: AsJson = False, place: Place = DEFAU
         with place.client() as client:
             _write_info(stream_details(client, stream, place), as_json=as_json)
         return 0
-    from headgate.log import resolve_stream
-    from headgate.log.inspect import stream_info
+    from headgate.log import resolve_stream, stream_info
 
     found = stream_info(resolve_stream(stream, place.root))
     facts: dict[str, object] = {
@@ -301,7 +301,7 @@ def bloom(
     --size all usual sizes are shown.
     """
     from headgate.cli.bloom import BloomSizing, size_for
-    from headgate.log.bloom import MAX_FILTER_SIZE_BYTES, check_filter_size
+    from headgate.log import MAX_FILTER_SIZE_BYTES, check_filter_size
 
     if error is not None and size is not None:
         raise ConfigError("--error and --size: found both, expected one of them")

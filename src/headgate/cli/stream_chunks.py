@@ -16,11 +16,9 @@ from headgate.clock import now_ms
 from headgate.errors import ConfigError, LogError
 
 if TYPE_CHECKING:
-    from headgate.client import Client
-    from headgate.client.inspect import DeliveredChunk
-    from headgate.log import Stream
+    from headgate.client import Client, DeliveredChunk
+    from headgate.log import ChunkDump, Damage, Stream
     from headgate.log.format import ChunkHeader
-    from headgate.log.inspect import ChunkDump, Damage
 
 _DUMP_COLUMNS = (
     "segment",
@@ -57,7 +55,7 @@ def dump(
     damaged = False
 
     def rows(chunks: Iterator[ChunkDump | DeliveredChunk | Damage]) -> Iterator[tuple[object, ...]]:
-        from headgate.log.inspect import CrcState, Damage
+        from headgate.log import CrcState, Damage
 
         nonlocal damaged
         for found in chunks:
@@ -83,11 +81,10 @@ def _chunks_of(
 ) -> Iterator[ChunkDump | DeliveredChunk | Damage]:
     """The chunks of a stream in either place; `opened` gets what is to be closed behind them."""
     if not place.is_server:
-        from headgate.log import resolve_stream
-        from headgate.log.inspect import dump_chunks
+        from headgate.log import dump_chunks, resolve_stream
 
         return dump_chunks(resolve_stream(stream, place.root), check_crc=check_crc)
-    from headgate.client.inspect import delivered_chunks, extent
+    from headgate.client import delivered_chunks, extent
 
     client = opened.enter_context(place.client())
     chunks = delivered_chunks(client, stream, extent(client, stream), check_crc=check_crc)
@@ -96,14 +93,13 @@ def _chunks_of(
 
 
 def _is_torn(chunk: ChunkDump | DeliveredChunk) -> bool:
-    from headgate.log.inspect import ChunkDump
+    from headgate.log import ChunkDump
 
     return isinstance(chunk, ChunkDump) and chunk.is_torn and chunk.in_index
 
 
 def _dump_row(chunk: ChunkDump | DeliveredChunk) -> tuple[object, ...]:
-    from headgate.log import ChunkType
-    from headgate.log.inspect import ChunkDump
+    from headgate.log import ChunkDump, ChunkType
 
     header = chunk.header
     file, position, bloom_fill, state = None, None, None, "delivered"
@@ -141,8 +137,8 @@ def verify(stream: StreamText, /, *, as_json: AsJson = False, place: Place = DEF
     if place.is_server:
         with place.client() as client:
             return _verify_delivered(client, stream, as_json=as_json)
-    from headgate.log.inspect import Damage, verify_stream
-    from headgate.scan.declared import declared_values
+    from headgate.log import Damage, verify_stream
+    from headgate.scan import declared_values
 
     checked = _Checked(stream, as_json)
     resolved = _opened(stream, place)
@@ -177,8 +173,7 @@ def repair(
             "--server: files are repaired where they lie; run `headgate stream repair` on the host of the server, with "
             "--root or the folder of the stream"
         )
-    from headgate.log.inspect import Damage
-    from headgate.log.repair import repair_stream
+    from headgate.log import Damage, repair_stream
 
     repaired: list[dict[str, object]] = []
     damages: list[dict[str, object]] = []
@@ -198,9 +193,8 @@ def repair(
 
 def _opened(stream: str, place: Place) -> Stream | Damage:
     """A stream of this machine; what is wrong with its settings where they are damaged."""
-    from headgate.broker.troubles import is_damage
-    from headgate.log import resolve_stream
-    from headgate.log.inspect import Damage
+    from headgate.broker import is_damage
+    from headgate.log import Damage, resolve_stream
 
     try:
         return resolve_stream(stream, place.root)
@@ -215,8 +209,8 @@ def _described(found: Damage) -> dict[str, object]:
 
 
 def _verify_delivered(client: Client, stream: str, *, as_json: bool) -> int:
-    from headgate.client.inspect import extent, verify_delivered
-    from headgate.log.inspect import Damage
+    from headgate.client import extent, verify_delivered
+    from headgate.log import Damage
 
     checked = _Checked(stream, as_json)
     within = extent(client, stream)

@@ -48,8 +48,7 @@ def create(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Create a subscription; without --rule and --no-rules it gets every message, by the rule $Default."""
-    from headgate.topic import Rule, RuleDefinition, Subscription, TopicEditor, topic_stream
-    from headgate.topic.model import DEFAULT_RULES
+    from headgate.topic import DEFAULT_RULES, Rule, RuleDefinition, Subscription, TopicEditor, topic_stream
 
     if no_rules and rule:
         raise ConfigError("--no-rules and --rule: found both, expected one of them")

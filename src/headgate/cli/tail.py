@@ -74,7 +74,7 @@ def tail(
     Chunks without a wanted filter value are skipped unread (stage 1); messages for which the filter is not true are
     left out (stage 2).
     """
-    from headgate.evaluate.filter import Filter
+    from headgate.evaluate import Filter
     from headgate.scan import OnCorrupt, ScanRequest
 
     if dialect is not None and filter_text is None:

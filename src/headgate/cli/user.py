@@ -115,20 +115,20 @@ class _FileUsers:
     """Users in a file; one that is not there is made with the default user, as the server does."""
 
     def __init__(self, path: Path) -> None:
-        from headgate.broker.users import Users
-        from headgate.server.settings import Authentication
+        from headgate.broker import Users
+        from headgate.server import Authentication
 
         self._users = Users(path, default_user=Authentication().default_user)
 
     def users(self) -> list[dict[str, Any]]:
-        from headgate.server.listings import user_rows
+        from headgate.server import user_rows
 
         return list(user_rows(self._users))
 
     def put_user(self, name: str, change: Mapping[str, object]) -> None:
         import msgspec
 
-        from headgate.server.listings import UserChange, change_user
+        from headgate.server import UserChange, change_user
 
         change_user(self._users, name, msgspec.convert(change, UserChange))
 
@@ -138,7 +138,7 @@ class _FileUsers:
 
 def _users(place: Place, users_file: Path | None) -> _Users:
     if not place.is_server:
-        from headgate.log.staging import PRIVATE_FOLDER
+        from headgate.log import PRIVATE_FOLDER
 
         return _FileUsers(place.root / PRIVATE_FOLDER / "users.json" if users_file is None else users_file)
     if users_file is not None:

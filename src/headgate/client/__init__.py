@@ -9,57 +9,24 @@ Hides connections, credit, confirms, and what has to be done when a connection b
         for offset, message in client.consumer("orders", start="first", filter_values=["EMEA"], filter="price > 5"):
             ...
 
-`Subscription` reads whole batches of encoded messages, which is what the command line and Spark do. The names below are
-imported when they are first asked for.
+`Subscription` reads whole batches of encoded messages, which is what the command line and Spark do; `delivered_chunks`,
+`extent` and `header_at` look at a stream's chunks, and `Management` asks a server over HTTP.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.client.address import ServerAddress, Tls
+    from headgate.client.address import DEFAULT_USER, ServerAddress, Tls
     from headgate.client.client import Client, StreamStatistics
     from headgate.client.consumer import Consumer
+    from headgate.client.inspect import DeliveredChunk, delivered_chunks, extent, header_at, verify_delivered
+    from headgate.client.management import Management
     from headgate.client.publisher import Publisher
     from headgate.client.retry import Retry
     from headgate.client.subscription import ServedFilter, Subscription, SubscriptionOptions
+else:
+    from headgate.faces import lazy
 
-_HOMES = {
-    "Client": "headgate.client.client",
-    "Consumer": "headgate.client.consumer",
-    "Publisher": "headgate.client.publisher",
-    "Retry": "headgate.client.retry",
-    "ServedFilter": "headgate.client.subscription",
-    "ServerAddress": "headgate.client.address",
-    "StreamStatistics": "headgate.client.client",
-    "Subscription": "headgate.client.subscription",
-    "SubscriptionOptions": "headgate.client.subscription",
-    "Tls": "headgate.client.address",
-}
-
-__all__ = [
-    "Client",
-    "Consumer",
-    "Publisher",
-    "Retry",
-    "ServedFilter",
-    "ServerAddress",
-    "StreamStatistics",
-    "Subscription",
-    "SubscriptionOptions",
-    "Tls",
-]
-
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'headgate.client' has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(home), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy(__name__)

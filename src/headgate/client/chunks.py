@@ -16,9 +16,7 @@ import numpy as np
 from headgate.errors import CorruptChunkError, RemoteProtocolError
 from headgate.log import decode_headers
 from headgate.log.format import CHUNK_HEADER_BYTES, SLACK_BYTES, ChunkHeader
-from headgate.scan import OffsetRange, ScanBatch, ScanCounters, ScanRequest
-from headgate.scan.decide import Decider
-from headgate.scan.reading import Window, read_window
+from headgate.scan import Decider, OffsetRange, ScanBatch, ScanCounters, ScanRequest, Window, read_window
 
 NO_END = 2**63 - 1
 """The end of a read that has none."""

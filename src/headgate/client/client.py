@@ -25,13 +25,12 @@ from headgate.errors import (
     UnsupportedError,
     did_you_mean,
 )
-from headgate.evaluate.filter import Filter
+from headgate.evaluate import Filter
 from headgate.language import DEFAULT_DIALECT
-from headgate.log import OffsetKind, OffsetSpecification
-from headgate.log.compression import parse_compression
+from headgate.log import OffsetKind, OffsetSpecification, parse_compression
 from headgate.message import Message
+from headgate.protocols.stream import ResponseCode
 from headgate.protocols.stream import frames as f
-from headgate.protocols.stream.codes import ResponseCode
 
 T = TypeVar("T")
 

@@ -16,14 +16,20 @@ from headgate import __version__
 from headgate.client.address import ServerAddress
 from headgate.client.refusals import refusal
 from headgate.errors import ConnectionLostError, HeadgateError, RemoteProtocolError
-from headgate.log import OffsetSpecification
-from headgate.log.build import FilterValues
+from headgate.log import FilterValues, OffsetSpecification
 from headgate.message import EncodedMessages
 from headgate.protocols.sasl import Mechanism
+from headgate.protocols.stream import (
+    ClientConnection,
+    ClientEvent,
+    ClientState,
+    Command,
+    Opened,
+    ProtocolViolation,
+    ResponseCode,
+    name_of_code,
+)
 from headgate.protocols.stream import frames as f
-from headgate.protocols.stream.client import ClientConnection, ClientEvent, ClientState, Opened
-from headgate.protocols.stream.codes import Command, ResponseCode, name_of_code
-from headgate.protocols.stream.framing import ProtocolViolation
 
 Event: TypeAlias = ClientEvent
 

@@ -14,9 +14,8 @@ from pathlib import Path
 from headgate.client.client import Client
 from headgate.client.subscription import DEFAULT_CREDIT, SubscriptionOptions
 from headgate.errors import ConnectionLostError, CorruptChunkError
-from headgate.log import OffsetSpecification
+from headgate.log import CrcState, Damage, OffsetSpecification, check_data
 from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader
-from headgate.log.inspect import CrcState, Damage, check_data
 from headgate.scan import OffsetRange
 
 

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from headgate.client.refusals import refusal
 from headgate.errors import ConfigError, ConnectionLostError, HeadgateError, RemoteProtocolError, UnsupportedError
-from headgate.log.build import MAX_BYTES, ChunkLimits, FilterValues, build_chunks
+from headgate.log import MAX_BYTES, ChunkLimits, FilterValues, build_chunks
 from headgate.log.format import CHUNK_HEADER_BYTES, Compression, decode_headers
 from headgate.message import EncodedMessages, Message
+from headgate.protocols.stream import PublishConfirm, PublishError
 from headgate.protocols.stream.frames import DeclarePublisher, DeletePublisher, MetadataUpdate
-from headgate.protocols.stream.publishing import PublishConfirm, PublishError
 
 if TYPE_CHECKING:
     from headgate.client.connection import Connection, Event

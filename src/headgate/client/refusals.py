@@ -12,7 +12,7 @@ from headgate.errors import (
     ResourceExistsError,
     ResourceNotFoundError,
 )
-from headgate.protocols.stream.codes import ResponseCode, name_of_code
+from headgate.protocols.stream import ResponseCode, name_of_code
 
 ERRORS: dict[int, type[BrokerError]] = {
     ResponseCode.STREAM_DOES_NOT_EXIST: ResourceNotFoundError,

@@ -14,9 +14,8 @@ from headgate.client.retry import Losses, Retry
 from headgate.errors import ConfigError, ConnectionLostError, UnsupportedError
 from headgate.log import OffsetKind, OffsetSpecification
 from headgate.log.format import CHUNK_HEADER_BYTES
+from headgate.protocols.stream import Deliver, name_of_code
 from headgate.protocols.stream import frames as f
-from headgate.protocols.stream.codes import name_of_code
-from headgate.protocols.stream.delivery import Deliver
 from headgate.scan import OffsetRange, ScanBatch, ScanCounters, ScanRequest
 
 if TYPE_CHECKING:

@@ -1,11 +1,30 @@
 """How a bound tree is decided: true, false, unknown or error for a message.
 
-Hides the two evaluators, which always agree: the reference (one message, slow, obvious: the oracle) and the kernel (a
-flat program interpreted over batches of encoded messages). `Filter` is the door; `prune` says of a chunk never or
-maybe, `explain` says clause by clause why a message did or did not match.
+    Filter, Engine, Verdict           the door: a filter, which evaluator decides, what comes out
+    Explanation, Clause               what each clause makes of a message (`explain_message`)
+    wanted_values                     of a chunk: which filter values can make the filter true (`prune`)
+    Action, copies_of                 what the action of a rule makes of a message
+    evaluate, servicebus_value        one tree over one message, and one field, by the reference
+    malformed_rows                    which rows of a batch are not messages
+
+Hidden: the two evaluators, which always agree: the reference (one message, slow, obvious: the oracle) and the kernel (a
+flat program interpreted over batches of encoded messages). Many filters at once are in `headgate.evaluate.rules`.
 """
 
-from headgate.evaluate.filter import Engine, Filter
-from headgate.evaluate.verdict import Verdict
+from typing import TYPE_CHECKING
 
-__all__ = ["Engine", "Filter", "Verdict"]
+if TYPE_CHECKING:
+    from headgate.evaluate.actions import Action
+    from headgate.evaluate.copies import copies_of
+    from headgate.evaluate.explain import Clause, Explanation
+    from headgate.evaluate.explain import explain as explain_message
+    from headgate.evaluate.filter import Engine, Filter
+    from headgate.evaluate.malformed import malformed_rows
+    from headgate.evaluate.prune import wanted_values
+    from headgate.evaluate.reference import evaluate
+    from headgate.evaluate.semantics.servicebus import field as servicebus_value
+    from headgate.evaluate.verdict import EVALUATOR_REVISION, UNDECIDED, Verdict
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

@@ -11,17 +11,23 @@ from typing import TypeAlias
 from headgate.errors import MessageError
 from headgate.evaluate.reference import evaluate
 from headgate.evaluate.verdict import EvaluationFailed
+from headgate.language import Value
+from headgate.language import servicebus as v
 from headgate.language import tree as t
-from headgate.language.servicebus import values as v
-from headgate.language.servicebus.actions import RemoveProperty, Statement, Target, parse_action
-from headgate.language.servicebus.limits import DEFAULT_LIMITS, Limits
-from headgate.language.servicebus.system_properties import SystemProperty, SystemType
-from headgate.language.values import Value
-from headgate.message import AmqpType, AmqpValue, Message, Section, encode_value
-from headgate.message.decimals import decimal_of
-from headgate.message.edit import Change
-from headgate.message.fields import PROPERTIES_FIELDS, FieldReference, without_case
-from headgate.message.types import DECIMAL_SIZES, INTEGER_RANGES
+from headgate.message import (
+    DECIMAL_SIZES,
+    INTEGER_RANGES,
+    PROPERTIES_FIELDS,
+    AmqpType,
+    AmqpValue,
+    Change,
+    FieldReference,
+    Message,
+    Section,
+    decimal_of,
+    encode_value,
+    without_case,
+)
 
 
 class Action:
@@ -29,7 +35,7 @@ class Action:
 
     __slots__ = ("_reads", "limits", "statements", "text")
 
-    def __init__(self, text: str, statements: tuple[Statement, ...], limits: Limits) -> None:
+    def __init__(self, text: str, statements: tuple[v.Statement, ...], limits: v.Limits) -> None:
         self.text = text
         self.statements = statements
         self.limits = limits
@@ -37,13 +43,13 @@ class Action:
 
     @classmethod
     def parse(
-        cls, text: str, *, parameters: Mapping[str, object] | None = None, limits: Limits = DEFAULT_LIMITS
+        cls, text: str, *, parameters: Mapping[str, object] | None = None, limits: v.Limits = v.DEFAULT_LIMITS
     ) -> Action:
         """The action that a text states; `parameters` are the values of `@name`, plain Python or `AmqpValue`.
 
         Raises FilterError with place and reason, ConfigError for parameters.
         """
-        return cls(text, parse_action(text, parameters=parameters, limits=limits), limits)
+        return cls(text, v.parse_action(text, parameters=parameters, limits=limits), limits)
 
     def apply(self, message: Message, *, now_ms: int, identity: bytes, rule: str | None = None) -> Message:
         """The changed copy; what the action does not touch keeps its encoding.
@@ -84,14 +90,14 @@ class Action:
     def __repr__(self) -> str:
         return f"<Action: {self.text}>"
 
-    def _change(self, statement: Statement, message: Message, now_ms: int, identity: bytes) -> Change | None:
+    def _change(self, statement: v.Statement, message: Message, now_ms: int, identity: bytes) -> Change | None:
         """What a statement changes in a message; None for nothing."""
-        if isinstance(statement, RemoveProperty):
+        if isinstance(statement, v.RemoveProperty):
             removed = _reference(statement.target)
             return None if removed is None else (removed, None)
         tree = _with_new_ids(statement.value, identity)
         value = evaluate(tree, message, now_ms)
-        if isinstance(statement.target, SystemProperty):
+        if isinstance(statement.target, v.SystemProperty):
             typed = self._system_value(statement.target, value)
             reference = statement.target.reference
         else:
@@ -103,25 +109,25 @@ class Action:
             self._check_property(reference, typed)
         return reference, typed
 
-    def _system_value(self, target: SystemProperty, value: Value) -> AmqpValue | None:
+    def _system_value(self, target: v.SystemProperty, value: Value) -> AmqpValue | None:
         """The value as the field of a system property holds it; None leaves it unset."""
         if value is None:
             return None
         name = target.names[0]
         kind = v.kind_of(value)
         match target.type:
-            case SystemType.TEXT | SystemType.IDENTIFIER:
+            case v.SystemType.TEXT | v.SystemType.IDENTIFIER:
                 return self._system_text(target, v.text_of(value))
-            case SystemType.TIME_SPAN if kind is v.ValueKind.TIME_SPAN:
+            case v.SystemType.TIME_SPAN if kind is v.ValueKind.TIME_SPAN:
                 return _milliseconds(name, v.ticks_of(value))
-            case SystemType.DATE_TIME if kind is v.ValueKind.DATE_TIME:
+            case v.SystemType.DATE_TIME if kind is v.ValueKind.DATE_TIME:
                 return AmqpValue(AmqpType.TIMESTAMP, v.ticks_of(value) // v.TICKS_PER_MS)
-            case SystemType.BOOLEAN if isinstance(value, bool):
+            case v.SystemType.BOOLEAN if isinstance(value, bool):
                 return AmqpValue(AmqpType.BOOLEAN, value)
             case _:
                 raise EvaluationFailed(f"sys.{name} is a {target.type.value}, found a {kind.value}")
 
-    def _system_text(self, target: SystemProperty, octets: bytes) -> AmqpValue:
+    def _system_text(self, target: v.SystemProperty, octets: bytes) -> AmqpValue:
         text = octets.decode("utf-8", "surrogateescape")
         name, limit = target.names[0], self.limits.identifier_characters
         if target.is_limited and len(text) > limit:
@@ -170,8 +176,8 @@ def _message_bytes(message: Message) -> int:
     return len(message.encode())
 
 
-def _reference(target: Target) -> FieldReference | None:
-    return target.reference if isinstance(target, SystemProperty) else target
+def _reference(target: v.Target) -> FieldReference | None:
+    return target.reference if isinstance(target, v.SystemProperty) else target
 
 
 def _place(reference: FieldReference) -> _Place:
@@ -179,9 +185,9 @@ def _place(reference: FieldReference) -> _Place:
     return reference.section, reference.position if reference.key is None else without_case(reference.key)
 
 
-def _places_read(statement: Statement) -> frozenset[_Place] | None:
+def _places_read(statement: v.Statement) -> frozenset[_Place] | None:
     """What a statement reads of a message, the value that it replaces included; None for anything."""
-    if isinstance(statement, RemoveProperty):
+    if isinstance(statement, v.RemoveProperty):
         return frozenset()
     nodes = list(t.walk(statement.value))
     if any(isinstance(node, t.PropertyOf | t.MessageSize) for node in nodes):

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from headgate.evaluate import layout
 from headgate.evaluate.kinds import KINDS, reading
-from headgate.language.servicebus.values import ValueKind, kind_of, ticks_of
+from headgate.language import Value
+from headgate.language.servicebus import ValueKind, kind_of, ticks_of
 from headgate.language.tree import ValueRules
-from headgate.language.values import Value
+from headgate.message import FieldReference, Section
 from headgate.message.constructors import CONSTRUCTOR_WIDTHS, WIDTH_DESCRIBED, WIDTH_INVALID, WIDTH_SIZE8, AmqpType
-from headgate.message.fields import FieldReference, Section
 
 MOST_FIELDS = 1024
 """A filter that reads more fields is left to the reference evaluator."""

@@ -12,10 +12,9 @@ from typing import TypeAlias
 from headgate.evaluate import layout
 from headgate.evaluate.assembler import Assembler, NotCompiledError, Words, finite_bits, first_mask, first_word
 from headgate.evaluate.kinds import FAMILIES, KINDS
+from headgate.language import Value
 from headgate.language import tree as t
-from headgate.language.values import Value
-from headgate.message import AmqpType, AmqpValue
-from headgate.message.fields import FieldReference, Section
+from headgate.message import AmqpType, AmqpValue, FieldReference, Section
 
 _DEEPEST = 250
 _INTEGER_MIN, _INTEGER_LIMIT = -(2**63), 2**63

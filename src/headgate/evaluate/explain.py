@@ -11,11 +11,9 @@ from headgate.evaluate.filter import Filter
 from headgate.evaluate.prune import wanted_values
 from headgate.evaluate.reference import evaluate
 from headgate.evaluate.verdict import EvaluationFailed, Verdict
+from headgate.language import Value, constant_text, field_text, is_number
 from headgate.language import tree as t
-from headgate.language.printer import constant_text, field_text
-from headgate.language.values import Value, is_number
-from headgate.message import AmqpType, AmqpValue, Message
-from headgate.message.fields import FieldReference, Section
+from headgate.message import AmqpType, AmqpValue, FieldReference, Message, Section
 
 FILTER_VALUE_ANNOTATION = FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-stream-filter-value")
 """Where a publisher states the filter value of a message."""

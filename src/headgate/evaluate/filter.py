@@ -18,21 +18,19 @@ from headgate.evaluate import reference
 from headgate.evaluate.program import Program, compile_program
 from headgate.evaluate.semantics import semantics_of
 from headgate.evaluate.verdict import UNDECIDED, Verdict
-from headgate.language import DEFAULT_DIALECT, Limits, bind, dialect_named, parse
+from headgate.language import DEFAULT_DIALECT, Assumption, Conversion, Limits, bind, convert_tree, dialect_named, parse
 from headgate.language import tree as t
-from headgate.language.amqp.filter_set import FilterSet
-from headgate.language.amqp.properties import (
+from headgate.language.amqp import (
+    FilterSet,
     application_properties_entries,
     application_properties_filter,
     joined,
     properties_entries,
     properties_filter,
 )
-from headgate.language.convert import Assumption, Conversion, convert
-from headgate.language.rocketmq.tags import parse_tags
-from headgate.language.servicebus.correlation import correlation_filter
-from headgate.message import EncodedMessages, Message
-from headgate.message.fields import FieldReference
+from headgate.language.rocketmq import parse_tags
+from headgate.language.servicebus import correlation_filter
+from headgate.message import EncodedMessages, FieldReference, Message
 
 if TYPE_CHECKING:
     from headgate.evaluate.explain import Explanation
@@ -221,7 +219,7 @@ class Filter:
         for given in assume:
             if not isinstance(given, Assumption) and given not in known:
                 raise ConfigError(f"found assumption {given!r}, expected {' or '.join(known)}")
-        return convert(
+        return convert_tree(
             self.tree, self.text, self.dialect, dialect_named(dialect), assume=[Assumption(given) for given in assume]
         )
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headgate.evaluate import layout
-from headgate.language.servicebus.system_properties import SystemType, system_type
+from headgate.language.servicebus import SystemType, system_type
 from headgate.language.tree import Rules, ValueRules
+from headgate.message import FieldReference, Section
 from headgate.message.constructors import CONSTRUCTORS, DESCRIBED, AmqpType
-from headgate.message.fields import FieldReference, Section
 
 _INTEGERS = (
     AmqpType.UBYTE, AmqpType.USHORT, AmqpType.UINT, AmqpType.ULONG, AmqpType.BYTE, AmqpType.SHORT, AmqpType.INT,

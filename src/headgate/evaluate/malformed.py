@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from headgate.evaluate.filter import Filter
 from headgate.evaluate.verdict import Verdict
-from headgate.message.batch import EncodedMessages
+from headgate.message import EncodedMessages
 
 
 def malformed_rows(batch: EncodedMessages) -> NDArray[np.intp]:

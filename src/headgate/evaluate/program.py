@@ -17,8 +17,7 @@ from headgate.evaluate.assembler import MOST_FIELDS, NotCompiledError, Words
 from headgate.evaluate.compiler import Compiler
 from headgate.kernels import address_of, load
 from headgate.language.tree import And, Node
-from headgate.message.batch import SLACK_BYTES, EncodedMessages
-from headgate.message.fields import FieldReference
+from headgate.message import SLACK_BYTES, EncodedMessages, FieldReference
 
 __all__ = ["KERNEL_MODULE", "MOST_FIELDS", "Predicates", "Program", "compile_predicates", "compile_program"]
 

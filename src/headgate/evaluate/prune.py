@@ -12,8 +12,8 @@ flipped: a negated leaf says nothing.
 from __future__ import annotations
 
 from headgate.language import tree as t
-from headgate.language.servicebus.system_properties import SystemType, system_type
-from headgate.message.fields import FieldReference
+from headgate.language.servicebus import SystemType, system_type
+from headgate.message import FieldReference
 
 
 def wanted_values(tree: t.Node, source: FieldReference) -> frozenset[bytes] | None:

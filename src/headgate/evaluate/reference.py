@@ -12,12 +12,10 @@ from headgate.errors import MessageError
 from headgate.evaluate.semantics import rabbitmq, semantics_of, servicebus
 from headgate.evaluate.semantics.rabbitmq import value_of
 from headgate.evaluate.verdict import EvaluationFailed, Verdict
+from headgate.language import Value, called, concatenated
 from headgate.language import tree as t
-from headgate.language.functions import called, concatenated
-from headgate.language.servicebus.values import new_id
-from headgate.language.values import Value
-from headgate.message import AmqpType, Message
-from headgate.message.fields import FieldReference
+from headgate.language.servicebus import new_id
+from headgate.message import AmqpType, FieldReference, Message
 
 _EQUALITIES = (t.CompareOperator.EQUAL, t.CompareOperator.NOT_EQUAL)
 

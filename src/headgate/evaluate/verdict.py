@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from headgate.language.values import EvaluationFailed
+from headgate.language import EvaluationFailed
 
 __all__ = ["EvaluationFailed", "UNDECIDED", "Verdict"]
 

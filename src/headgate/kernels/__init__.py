@@ -3,6 +3,10 @@
 Hides numba and its traps (`compiler.py`) and the memory intrinsics (`memory.py`). Kernels themselves live in the
 module `kernel.py` of the package they belong to, take integers only (addresses, counts) and are reached through `load`,
 so that importing a package neither imports numba nor fails where numba cannot be used.
+
+    load, loaded, load_in_background     the kernels of a module, or None where they cannot be used
+    address_of, Workspace                memory as kernels take it
+    missing, compile_missing             what has to be compiled before; `FILTER` and `READ` are what commands need
 """
 
 from headgate.kernels.loading import (
@@ -28,8 +32,8 @@ from headgate.kernels.precompile import (
 __all__ = [
     "CACHED",
     "FILTER",
-    "READ",
     "KernelUnavailableWarning",
+    "READ",
     "SWITCH",
     "address_of",
     "cache_entries",

@@ -9,42 +9,55 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from headgate.errors import ConfigError
-from headgate.language.amqp.dialect import AMQP
+from headgate.language.amqp import AMQP
 from headgate.language.bind import bind as _bind
 from headgate.language.dialect import Dialect, Unspellable
 from headgate.language.parser import parse as _parse
 from headgate.language.printer import print_tree
 from headgate.language.registry import dialect_named, dialect_names
-from headgate.language.servicebus.dialect import parameter_values
-from headgate.language.servicebus.limits import Limits
+from headgate.language.servicebus import Limits, parameter_values
 from headgate.language.tree import Node
 from headgate.language.warnings import FilterWarning
 from headgate.language.warnings import warnings_of as _warnings_of
+
+if TYPE_CHECKING:
+    from headgate.language.convert import Assumption, Conversion
+    from headgate.language.convert import convert as convert_tree
+    from headgate.language.functions import called, concatenated
+    from headgate.language.like import LikeRefused, compile_any_like, elements_of
+    from headgate.language.printer import constant_text, field_text
+    from headgate.language.values import EvaluationFailed, Value, arithmetic, is_number, signed
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)
+
 
 DEFAULT_DIALECT = AMQP.name
 """The language of a filter whose giver names none."""
 
 
-def parse(text: str, dialect: str = DEFAULT_DIALECT, *, limits: Limits | None = None) -> Node:
+def parse(text: str, dialect: str | Dialect = DEFAULT_DIALECT, *, limits: Limits | None = None) -> Node:
     """The unbound tree of a filter text. Raises FilterSyntaxError and FilterLimitError, with the span.
 
     With `limits`, theirs is the length of the text that is allowed, whatever the dialect's.
     """
-    language = dialect_named(dialect)
+    language = _language(dialect)
     if limits is not None:
         language = replace(language, max_code_points=limits.filter_characters)
     return _parse(text, language)
 
 
-def bind(tree: Node, dialect: str, text: str, *, parameters: Mapping[str, object] | None = None) -> Node:
+def bind(tree: Node, dialect: str | Dialect, text: str, *, parameters: Mapping[str, object] | None = None) -> Node:
     """The bound tree of an unbound one, parsed from `text`. Raises FilterTypeError and FilterSyntaxError.
 
     `parameters` are the values of `@name`, plain Python values or `AmqpValue`, the `@` of the name left out or not.
     Raises ConfigError for parameters that a value cannot be, and for a dialect that has none.
     """
-    language = dialect_named(dialect)
+    language = _language(dialect)
     if parameters and not language.takes_parameters:
         raise ConfigError(f"found parameters, dialect {language.name} has none")
     return _bind(tree, language, text, parameter_values(parameters or {}))
@@ -60,16 +73,35 @@ def warnings_of(text: str, tree: Node, dialect: str) -> tuple[FilterWarning, ...
     return _warnings_of(text, tree, dialect_named(dialect))
 
 
+def _language(dialect: str | Dialect) -> Dialect:
+    return dialect if isinstance(dialect, Dialect) else dialect_named(dialect)
+
+
 __all__ = [
+    "Assumption",
+    "Conversion",
     "DEFAULT_DIALECT",
     "Dialect",
+    "EvaluationFailed",
     "FilterWarning",
+    "LikeRefused",
     "Limits",
     "Unspellable",
+    "Value",
+    "arithmetic",
     "bind",
+    "called",
+    "compile_any_like",
+    "concatenated",
+    "constant_text",
+    "convert_tree",
     "dialect_named",
     "dialect_names",
+    "elements_of",
+    "field_text",
+    "is_number",
     "parse",
+    "signed",
     "spelled",
     "warnings_of",
 ]

@@ -15,7 +15,7 @@ from headgate.language import tree as t
 from headgate.language.dialect import Dialect, NameRefused
 from headgate.language.functions import called, concatenated
 from headgate.language.like import LikeRefused
-from headgate.message.fields import FieldReference, Section, without_case
+from headgate.message import FieldReference, Section, without_case
 
 
 def parameter_key(name: str) -> str:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headgate.language.tree import ArithmeticOperator, CompareOperator, LikePattern, Name, Node, Rules
 from headgate.language.values import Value, arithmetic, signed
-from headgate.message.fields import FieldReference, Section
-from headgate.message.types import AmqpValue
+from headgate.message import AmqpValue, FieldReference, Section
 
 if TYPE_CHECKING:
     from headgate.language.lexer import Token

@@ -12,7 +12,7 @@ from headgate.errors import FilterError, FilterLimitError
 from headgate.language import tree as t
 from headgate.language.dialect import Dialect, Infix, InfixForm, Level, PrefixForm, TokenKind
 from headgate.language.lexer import Lexer, Token
-from headgate.message.types import AmqpValue
+from headgate.message import AmqpValue
 
 _CONSTANTS = frozenset({TokenKind.INTEGER, TokenKind.FLOAT, TokenKind.STRING, TokenKind.BINARY})
 

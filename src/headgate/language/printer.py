@@ -10,12 +10,11 @@ from __future__ import annotations
 import re
 
 from headgate.language import tree as t
-from headgate.language.amqp.dialect import AMQP
+from headgate.language.amqp import AMQP
 from headgate.language.dialect import Level
 from headgate.language.like import like_text
 from headgate.language.values import Value
-from headgate.message import AmqpValue
-from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section
+from headgate.message import HEADER_FIELDS, PROPERTIES_FIELDS, AmqpValue, FieldReference, Section
 
 _ARITHMETIC_LEVELS = {
     t.ArithmeticOperator.ADD: Level.SUM,

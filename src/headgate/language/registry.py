@@ -18,11 +18,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from headgate.errors import ConfigError
-from headgate.language.amqp.dialect import AMQP
-from headgate.language.amqp.rabbitmq import RABBITMQ
+from headgate.language.amqp import AMQP, RABBITMQ
 from headgate.language.dialect import Dialect
-from headgate.language.rocketmq.dialect import ROCKETMQ
-from headgate.language.servicebus.dialect import SERVICE_BUS
+from headgate.language.rocketmq import ROCKETMQ
+from headgate.language.servicebus import SERVICE_BUS
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

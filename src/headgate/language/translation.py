@@ -18,15 +18,13 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from headgate.language import printer
+from headgate.language import printer, servicebus
 from headgate.language import tree as t
 from headgate.language.dialect import Dialect
-from headgate.language.servicebus import printer as servicebus_printer
-from headgate.language.servicebus.system_properties import SystemType, system_name, system_type
+from headgate.language.servicebus import SystemType, system_name, system_type
 from headgate.language.values import Value, is_number
+from headgate.message import SYSTEM_PROPERTIES, FieldReference, Section, without_case
 from headgate.message.constructors import AmqpType
-from headgate.message.fields import FieldReference, Section, without_case
-from headgate.message.rocketmq import SYSTEM_PROPERTIES
 
 _EXACT_NUMBERS = 2**53
 _EQUALITIES = (t.CompareOperator.EQUAL, t.CompareOperator.NOT_EQUAL)
@@ -180,7 +178,7 @@ class _Translator:
         if reference.path or reference.default is not None or reference.only not in (None, AmqpType.STRING):
             raise self._refused("this field has a default, a type or an inside of its own", span)
         wanted = self._reference(reference, kind, span)
-        name = (servicebus_printer if self.source is t.ValueRules.SERVICE_BUS else printer).field_text(reference)
+        name = (servicebus if self.source is t.ValueRules.SERVICE_BUS else printer).field_text(reference)
         seen = self.fields.setdefault(place, _Seen(name, kind, span))
         if seen.kind is FieldKind.ANY:
             seen.kind = kind

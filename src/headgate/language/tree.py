@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias
 
-from headgate.message.fields import FieldReference
-from headgate.message.types import AmqpValue
+from headgate.message import AmqpValue, FieldReference
 
 Span: TypeAlias = tuple[int, int]
 """Start and stop position in the filter text, in code points."""

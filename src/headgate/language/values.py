@@ -9,7 +9,7 @@ import math
 from typing import TypeAlias
 
 from headgate.language.tree import ArithmeticOperator
-from headgate.message.types import AmqpValue
+from headgate.message import AmqpValue
 
 Value: TypeAlias = bool | int | float | bytes | AmqpValue | None
 """A value while evaluating: AmqpValue where a language asks for the exact type; None is unknown."""

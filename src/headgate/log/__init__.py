@@ -1,44 +1,112 @@
 """Streams on disk: append-only logs of chunks in RabbitMQ's own file format. Bytes and filter values, no messages.
 
-Hides the file format (`format`), the Bloom filter (`bloom`), how segments are read (`segment`), written (`writer`),
-recovered after a crash (`recovery`), deleted (`retention`), and the tracking data inside of them (`tracking`).
-Batches of messages become chunks (`build`), are staged in separate files (`staging`) and appended exactly once
-(`commit`).
-A reader never needs the writer, the writer never waits for a reader.
+A reader never needs the writer, the writer never waits for a reader. What others use, and the module behind it:
+
+    find       resolve_stream, list_streams, stream_folder, lock_root                                   root
+    read       Stream, Segment, SegmentReader, ChunkTable, OffsetSpecification          stream, segment, offsets
+    decode     ChunkHeader, decode_headers; walk_entries, unpack_chunk, SubBatch           format, walk, entries
+    write      Writer, Appended, Durability; StreamLock; Run, build_runs                      writer, lock, runs
+    build      build_chunks, ChunkLimits, FilterValues; parse_compression                     build, compression
+    commit     StagingFile, StagedChunks, BatchManifest, commit_batch: exactly once    staging, manifest, commit
+    track      read_tracking, TrackingState, MessageCounts: offsets, sequences, counts        tracking, counting
+    skip       BloomMatcher, bloom_bytes; Sidecar, write_sidecar: the match index's file          bloom, sidecar
+    look       stream_info, dump_chunks, verify_stream; recover, repair_stream         inspect, recovery, repair
+    store      DiskFile, replace_file, remove_file, storage_error: files as all of Headgate writes them    files
+
+Hidden: how an append becomes visible or is taken back (`last_pair`), what a crash leaves (`recovery`, `roll_forward`),
+and what is kept (`retention`).
 """
 
-from headgate.log.bloom import BloomMatcher, bloom_bytes
-from headgate.log.format import ChunkHeader, ChunkHeaders, ChunkType, decode_headers
-from headgate.log.offsets import OffsetKind, OffsetSpecification
-from headgate.log.root import list_streams, resolve_stream, stream_folder, stream_names
-from headgate.log.segment import Segment, SegmentReader, memory_of
-from headgate.log.settings import StreamArguments, StreamSettings
-from headgate.log.stream import Attachment, Stream
-from headgate.log.table import ChunkTable
-from headgate.log.writer import Appended, Durability, Writer
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Appended",
-    "Attachment",
-    "BloomMatcher",
-    "ChunkHeader",
-    "ChunkHeaders",
-    "ChunkTable",
-    "ChunkType",
-    "Durability",
-    "OffsetKind",
-    "OffsetSpecification",
-    "Segment",
-    "SegmentReader",
-    "Stream",
-    "StreamArguments",
-    "StreamSettings",
-    "Writer",
-    "bloom_bytes",
-    "decode_headers",
-    "list_streams",
-    "memory_of",
-    "resolve_stream",
-    "stream_folder",
-    "stream_names",
-]
+if TYPE_CHECKING:
+    from headgate.log.bloom import (
+        DEFAULT_FILTER_SIZE_BYTES,
+        MAX_FILTER_SIZE_BYTES,
+        MIN_FILTER_SIZE_BYTES,
+        BloomMatcher,
+        bit_positions,
+        bloom_bytes,
+        check_filter_size,
+        false_positive_rate,
+        phash2,
+        phash2_of_list,
+    )
+    from headgate.log.build import (
+        MAX_BYTES,
+        MAX_MESSAGES,
+        BuiltChunks,
+        ChunkLimits,
+        FilterValues,
+        Int64Array,
+        build_chunks,
+        chunk_boundaries,
+        gather,
+    )
+    from headgate.log.checksums import first_mismatch
+    from headgate.log.commit import abort_batch, commit_batch, output_of
+    from headgate.log.compression import COMPRESSION_NAMES, EXPANSION_LIMIT_BYTES, parse_compression
+    from headgate.log.counting import MessageCounts
+    from headgate.log.crash_points import CommitStep, reached
+    from headgate.log.entries import SubBatch, entries_of, unpack_chunk, unpack_entries
+    from headgate.log.files import DiskFile, OpenFile, remove_file, replace_file, storage_error
+    from headgate.log.format import ChunkHeader, ChunkHeaders, ChunkType, decode_headers
+    from headgate.log.inspect import (
+        ChunkDump,
+        CrcState,
+        Damage,
+        DeclaredValues,
+        StreamInfo,
+        check_data,
+        dump_chunks,
+        stream_info,
+        verify_stream,
+    )
+    from headgate.log.lock import StreamLock, Wait, lock_note, no_wait
+    from headgate.log.manifest import ONE_TIME_PREFIX, BatchManifest, ManifestFolder, Output, root_of
+    from headgate.log.offsets import OffsetKind, OffsetSpecification
+    from headgate.log.pairs import MATCH_SUFFIX
+    from headgate.log.recovery import recover
+    from headgate.log.repair import repair_stream
+    from headgate.log.root import (
+        HTTP_NOTE,
+        deleted_folder,
+        list_streams,
+        lock_root,
+        name_of_folder,
+        resolve_stream,
+        server_lock_folder,
+        set_aside,
+        stream_folder,
+        stream_names,
+    )
+    from headgate.log.runs import Entries, Run, build_runs
+    from headgate.log.segment import Segment, SegmentReader, memory_of
+    from headgate.log.settings import (
+        DEFAULT_MAX_SEGMENT_SIZE_BYTES,
+        StreamArguments,
+        StreamSettings,
+        check_identity,
+        load_settings,
+    )
+    from headgate.log.sidecar import (
+        ENTRY_DTYPE,
+        HEADER_BYTES_DTYPE,
+        FilterColumn,
+        IndexedFilter,
+        Sidecar,
+        SidecarContent,
+        sidecar_path,
+        write_sidecar,
+    )
+    from headgate.log.staging import PRIVATE_FOLDER, StagedChunks, StagedFile, StagingFile, add_to_each
+    from headgate.log.stream import Attachment, Stream
+    from headgate.log.table import ChunkTable
+    from headgate.log.tail import StreamTail, read_tail
+    from headgate.log.tracking import MAX_REFERENCE_BYTES, TrackingState, encode_offsets, read_tracking
+    from headgate.log.walk import StopReason, WalkedEntries, walk_entries
+    from headgate.log.writer import Appended, Durability, Writer
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

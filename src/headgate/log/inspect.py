@@ -35,7 +35,7 @@ _WHOLE_CHUNK_BYTES = 256 << 20
 """Limit: of chunks with more data than this only the checksum is checked, not the entries."""
 
 
-FilterValues = Callable[[f.ChunkHeader, Sequence[bytes]], Sequence[bytes | None] | None]
+DeclaredValues = Callable[[f.ChunkHeader, Sequence[bytes]], Sequence[bytes | None] | None]
 """The filter value of each message of a chunk by the declared source, None for one without; None for no declaration."""
 
 
@@ -211,7 +211,7 @@ def dump_chunks(stream: Stream, *, check_crc: bool) -> Iterator[ChunkDump | Dama
         yield from _unless_given_up(stream, segment, _walk_segment(segment, check_crc=check_crc))
 
 
-def verify_stream(stream: Stream, *, filter_values: FilterValues | None = None) -> Iterator[ChunkDump | Damage]:
+def verify_stream(stream: Stream, *, filter_values: DeclaredValues | None = None) -> Iterator[ChunkDump | Damage]:
     """Check everything that can be checked: yields each chunk looked at, and a Damage for all that is wrong.
 
     Index records against headers, chunk ids without gaps, checksums, seals, entries, sub-batches (expanded up to
@@ -283,7 +283,7 @@ def _left_behind(stream: Stream, segments: Sequence[Segment]) -> list[Path]:
     ]
 
 
-def _verify_segment(segment: Segment, filter_values: FilterValues | None) -> Iterator[ChunkDump | Damage]:
+def _verify_segment(segment: Segment, filter_values: DeclaredValues | None) -> Iterator[ChunkDump | Damage]:
     """The chunks of a segment, each before what is wrong in it."""
     for found in _walk_segment(segment, check_crc=True):
         yield found
@@ -425,7 +425,7 @@ def _differences(table: ChunkTable, row: int, header: f.ChunkHeader) -> Iterator
             yield f"{name} is {header_value} in the header, {index_value} in the index"
 
 
-def _check_content(chunk: ChunkDump, filter_values: FilterValues | None) -> Iterator[Damage]:
+def _check_content(chunk: ChunkDump, filter_values: DeclaredValues | None) -> Iterator[Damage]:
     """Entries, sub-batches, tracking records and Bloom filter of one chunk whose bytes are all there."""
     header, path = chunk.header, chunk.path
     start = chunk.position + f.CHUNK_HEADER_BYTES + header.bloom_length
@@ -451,7 +451,7 @@ def _check_filter(
     header: f.ChunkHeader,
     bloom: bytes,
     data: bytes,
-    filter_values: FilterValues,
+    filter_values: DeclaredValues,
     path: Path,
     position: int,
 ) -> Iterator[Damage]:

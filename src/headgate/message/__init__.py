@@ -1,33 +1,51 @@
 """WHAT a message is: AMQP 1.0 sections and typed values, their encoding, and many of them side by side.
 
-Hides the byte layout of values and sections. `Message` is one message, decoded when it is used; `EncodedMessages` is a
-batch that kernels and evaluators take; `check` says when bytes are not a message (docs/design/message-validity.md);
-`fields` has the names of fields. Arrow columns are in `headgate.message.arrow`, which is imported on demand.
+    Message, Body, Change             one message, decoded when it is used; how it is made and edited
+    EncodedMessages, check            a batch for kernels and evaluators; when bytes are not a message
+                                      (docs/design/message-validity.md)
+    FieldReference, Section           names of fields; `parse_field` reads one
+    AmqpValue, AmqpType, AmqpArray    values with their types; `amqp_value` finds the type of a Python value
+    encode_value, decode_value        values as bytes; `section_spans`, `skip_value` and `read_…` go through bytes
+    from_json, to_json, plain_json    values as JSON with types, or without
+    stored_message, TAG               messages of RocketMQ as streams store them
+
+Hidden: the byte layout of values and sections. Fields out of a batch are found by
+`headgate.message.lookup`, Arrow columns are in `headgate.message.arrow`, which imports pyarrow.
 """
 
-from headgate.message.batch import SLACK_BYTES, EncodedMessages
-from headgate.message.codec import decode_value, encode_value
-from headgate.message.compose import Body
-from headgate.message.constructors import CONSTRUCTOR_WIDTHS, AmqpType
-from headgate.message.fields import FieldReference, Section
-from headgate.message.framing import check
-from headgate.message.message import Message
-from headgate.message.types import AmqpArray, AmqpValue, Described, amqp_value
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "AmqpArray",
-    "AmqpType",
-    "AmqpValue",
-    "Body",
-    "CONSTRUCTOR_WIDTHS",
-    "Described",
-    "EncodedMessages",
-    "FieldReference",
-    "Message",
-    "SLACK_BYTES",
-    "Section",
-    "amqp_value",
-    "check",
-    "decode_value",
-    "encode_value",
-]
+if TYPE_CHECKING:
+    from headgate.message.batch import SLACK_BYTES, EncodedMessages
+    from headgate.message.codec import ValueDecoder, decode_value, encode_value
+    from headgate.message.compose import Body
+    from headgate.message.constructors import CONSTRUCTOR_WIDTHS, AmqpType
+    from headgate.message.decimals import decimal_of, decimal_value
+    from headgate.message.edit import Change
+    from headgate.message.fields import (
+        DEFAULT_PRIORITY,
+        HEADER_FIELDS,
+        PROPERTIES_FIELDS,
+        FieldReference,
+        Section,
+        parse_field,
+        without_case,
+    )
+    from headgate.message.framing import SectionSpan, check, read_descriptor, read_unsigned, section_spans, skip_value
+    from headgate.message.message import Message
+    from headgate.message.rocketmq import SYSTEM_PROPERTIES, TAG, stored_message
+    from headgate.message.typed_json import from_json, from_plain_or_typed, plain_json, to_json
+    from headgate.message.types import (
+        DECIMAL_SIZES,
+        INTEGER_RANGES,
+        NULL,
+        AmqpArray,
+        AmqpValue,
+        Described,
+        amqp_value,
+        timestamp_ms,
+    )
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

@@ -1,28 +1,34 @@
 """A cursor over one log: where to begin, stage 1 (chunks), match index, stage 2 (messages), counters. No credit.
 
 Broker, Spark, tail and back-tests all read through this package, so a filter gives the same messages everywhere.
-`Cursor` follows a stream as it grows; `plan` and `read_range` cut a bounded read into ranges for tasks.
+
+    ScanRequest, OffsetRange, OnCorrupt       what is asked for
+    Cursor                                    follows a stream as it grows
+    plan, read_range, ChunkRange              cut a bounded read into ranges for tasks, and read one
+    ScanBatch, ScanCounters                   what comes out: kept messages, and what each stage examined and skipped
+    Decider, ChunksInMemory                   stage 2 for chunks that came over the network
+    count_matches, MatchCount                 counts from the match index, no message read
+    declared_values                           the filter values that a stream's declared source gives
+
+Hidden: how windows are read and checked, and how the stages meet. All readers of one stream are in
+`headgate.scan.engine`, what they share in `headgate.scan.fetch`, results calculated ahead in
+`headgate.scan.match_index`.
 """
 
-from headgate.scan.cursor import Cursor
-from headgate.scan.match_index.count import MatchCount, count_matches
-from headgate.scan.plan import ChunkRange, Plan, check_start, plan, read_range, resolve_range
-from headgate.scan.reading import ScanBatch
-from headgate.scan.request import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ChunkRange",
-    "Cursor",
-    "MatchCount",
-    "OffsetRange",
-    "OnCorrupt",
-    "Plan",
-    "ScanBatch",
-    "ScanCounters",
-    "ScanRequest",
-    "count_matches",
-    "plan",
-    "read_range",
-    "check_start",
-    "resolve_range",
-]
+# At once: a module has the name of one of them.
+from headgate.scan.plan import ChunkRange, Plan, check_start, plan, read_range, resolve_range
+
+if TYPE_CHECKING:
+    from headgate.scan.cursor import Cursor
+    from headgate.scan.decide import ChunksInMemory, Decider
+    from headgate.scan.declared import declared_values
+    from headgate.scan.match_index import MatchCount, count_matches
+    from headgate.scan.plan import rows_within
+    from headgate.scan.reading import WINDOW_BYTES, ScanBatch, Window, read_window
+    from headgate.scan.request import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

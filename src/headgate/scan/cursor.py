@@ -5,8 +5,7 @@ from __future__ import annotations
 from headgate.errors import LogError, OffsetOutOfRangeError
 from headgate.log import OffsetSpecification, Stream
 from headgate.scan.engine import ReadingEngine, Scan
-from headgate.scan.fetch import SharedLog, SharedReads
-from headgate.scan.fetch.fetcher import NO_END
+from headgate.scan.fetch import NO_END, SharedLog, SharedReads
 from headgate.scan.reading import ScanBatch
 from headgate.scan.request import ScanCounters, ScanRequest
 

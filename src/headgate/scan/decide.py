@@ -10,13 +10,9 @@ from numpy.typing import NDArray
 
 from headgate import kernels
 from headgate.columns import total
-from headgate.evaluate import layout
-from headgate.evaluate.malformed import malformed_rows
-from headgate.evaluate.verdict import UNDECIDED, Verdict
-from headgate.log import ChunkHeaders
-from headgate.log.checksums import first_mismatch
-from headgate.log.walk import StopReason, WalkedEntries, walk_entries
-from headgate.message.batch import EncodedMessages
+from headgate.evaluate import UNDECIDED, Verdict, layout, malformed_rows
+from headgate.log import ChunkHeaders, StopReason, WalkedEntries, first_mismatch, walk_entries
+from headgate.message import EncodedMessages
 from headgate.scan.request import OffsetRange, ScanRequest
 
 Int64Array = NDArray[np.int64]

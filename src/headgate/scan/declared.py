@@ -6,14 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headgate.log import ChunkHeader, StreamSettings
-from headgate.log.inspect import FilterValues
-from headgate.message.batch import EncodedMessages
-from headgate.message.fields import parse_field
+from headgate.log import ChunkHeader, DeclaredValues, StreamSettings
+from headgate.message import EncodedMessages, parse_field
 from headgate.message.lookup import locate_bytes
 
 
-def declared_values(settings: StreamSettings) -> FilterValues:
+def declared_values(settings: StreamSettings) -> DeclaredValues:
     """What `verify_stream` takes to compute the Bloom filters of a stream again."""
     fields = {declared.field: parse_field(declared.field) for declared in settings.declared}
 

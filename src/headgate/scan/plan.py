@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import OffsetOutOfRangeError
-from headgate.log import ChunkTable, OffsetSpecification, Segment, SegmentReader, Stream
-from headgate.log.settings import check_identity
-from headgate.scan.match_index.lookup import MatchIndex
+from headgate.log import ChunkTable, OffsetSpecification, Segment, SegmentReader, Stream, check_identity
+from headgate.scan.match_index import MatchIndex
 from headgate.scan.reading import ScanBatch
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
 from headgate.scan.rows import read_rows, rows_left

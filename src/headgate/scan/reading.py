@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError
-from headgate.log import ChunkHeader, ChunkHeaders, ChunkTable, SegmentReader, decode_headers
-from headgate.log.entries import unpack_chunk
+from headgate.log import ChunkHeader, ChunkHeaders, ChunkTable, SegmentReader, decode_headers, unpack_chunk
 from headgate.log.format import CHUNK_HEADER_BYTES
-from headgate.message.batch import EncodedMessages
+from headgate.message import EncodedMessages
 from headgate.scan.decide import ChunksInMemory, Decider, Obstacle, Tally, select
 from headgate.scan.request import OnCorrupt, ScanCounters
 

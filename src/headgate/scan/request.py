@@ -7,9 +7,9 @@ import operator
 from dataclasses import asdict, dataclass, fields
 
 from headgate.errors import ConfigError
-from headgate.evaluate.filter import Filter
-from headgate.log.compression import EXPANSION_LIMIT_BYTES
-from headgate.message.fields import FieldReference
+from headgate.evaluate import Filter
+from headgate.log import EXPANSION_LIMIT_BYTES
+from headgate.message import FieldReference
 
 
 class OnCorrupt(enum.Enum):

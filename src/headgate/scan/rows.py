@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from headgate.log import SegmentReader
 from headgate.scan.decide import DecideBuffers, Decider
-from headgate.scan.match_index.entries import WantedEntries, cut, read_entries, wanted_entries
-from headgate.scan.match_index.lookup import Answer, MatchIndex
+from headgate.scan.match_index import Answer, MatchIndex, WantedEntries, cut, read_entries, wanted_entries
 from headgate.scan.reading import WINDOW_BYTES, ScanBatch, read_in_full
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError
-from headgate.evaluate.prune import wanted_values
+from headgate.evaluate import wanted_values
 from headgate.log import BloomMatcher, ChunkHeaders, ChunkTable, ChunkType, Stream
-from headgate.message.fields import parse_field
+from headgate.message import parse_field
 from headgate.scan.request import OnCorrupt, ScanCounters, ScanRequest
 
 _ROWS_AT_ONCE = 16_384

@@ -1,4 +1,22 @@
 """The broker on the network: listeners and one driver for all protocols, configuration, metrics, health.
 
-Each protocol has a handler that turns the events of its core (`protocols`) into commands of the broker (`broker`).
+    serve, load_settings, Authentication     run a server; its settings from a file
+    stored_rows, user_rows, change_user      lists and changes that the command line shares with `/api`
+    escaped                                  text of strangers, safe for a log or a terminal
+
+Hidden: the course of a connection. Each protocol has a handler that turns the events of its core (`protocols`) into
+commands of the broker (`broker`).
 """
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.server.configuration import load_settings
+    from headgate.server.listings import UserChange, change_user, stored_rows, user_rows
+    from headgate.server.logs import escaped
+    from headgate.server.process import serve
+    from headgate.server.settings import Authentication
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

@@ -9,7 +9,7 @@ Source: amqp10_rabbit, section 1; OASIS AMQP 1.0 part 2 (transport), section 2.2
 
 from __future__ import annotations
 
-from headgate.protocols.amqp10.frames import SASL_HEADER
+from headgate.protocols.amqp10 import SASL_HEADER
 from headgate.server.amqp091 import Amqp091Handler
 from headgate.server.amqp10 import Amqp10Handler
 from headgate.server.context import ServerContext

@@ -15,7 +15,7 @@ from headgate.server.settings import ServerSettings
 from headgate.server.transport import Caller, Handler, Peer, Transport
 
 if TYPE_CHECKING:
-    from headgate.broker.broker import Broker
+    from headgate.broker import Broker
 
 
 class Clock(Protocol):

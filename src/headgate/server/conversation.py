@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
-from headgate.broker.backlog import Backlog
+from headgate.broker import Backlog
 from headgate.server.context import Clock
 from headgate.server.settings import Limits
 from headgate.server.transport import Buffer, Transport

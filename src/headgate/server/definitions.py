@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.broker.broker import Broker
-from headgate.broker.troubles import is_damage
-from headgate.broker.users import EVERYTHING, Permissions, Users
+from headgate.broker import EVERYTHING, Broker, Permissions, Users, is_damage
 from headgate.errors import AuthenticationError, ConfigError, HeadgateError
 from headgate.server.settings import ServerSettings, SuperStreamEntry
 

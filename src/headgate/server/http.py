@@ -35,8 +35,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from headgate.broker.troubles import is_damage
-from headgate.broker.users import Permission
+from headgate.broker import Permission, is_damage
 from headgate.errors import (
     AccessRefusedError,
     AuthenticationError,
@@ -45,7 +44,7 @@ from headgate.errors import (
     LogError,
     ResourceNotFoundError,
 )
-from headgate.log.inspect import stream_info
+from headgate.log import stream_info
 from headgate.protocols.sasl import Plain
 from headgate.server import listings as lists
 from headgate.server.connections import ip_address

@@ -12,15 +12,21 @@ from dataclasses import asdict
 import msgspec
 
 from headgate import __version__
-from headgate.broker.broker import Broker
-from headgate.broker.catalogue import arguments_declared
-from headgate.broker.consumers import ChunkConsumer, Consumer, MessageConsumer
-from headgate.broker.session import Session
-from headgate.broker.stream import BrokerStream
-from headgate.broker.users import NOTHING, Permission, Permissions, Users
+from headgate.broker import (
+    NOTHING,
+    Broker,
+    BrokerStream,
+    ChunkConsumer,
+    Consumer,
+    MessageConsumer,
+    Permission,
+    Permissions,
+    Session,
+    Users,
+    arguments_declared,
+)
 from headgate.errors import AccessRefusedError, HeadgateError
-from headgate.log.inspect import StreamInfo
-from headgate.log.tracking import read_tracking
+from headgate.log import StreamInfo, read_tracking
 from headgate.server.connections import Connections
 from headgate.server.context import ServerContext
 from headgate.server.definitions import ADMINISTRATOR

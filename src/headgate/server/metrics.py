@@ -13,9 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeVar
 
 from headgate import __version__
-from headgate.broker.consumers import Consumer
-from headgate.broker.session import Session
-from headgate.broker.stream import BrokerStream, ReadingCounters, StreamCounters
+from headgate.broker import BrokerStream, Consumer, ReadingCounters, Session, StreamCounters
 from headgate.scan import ScanCounters
 from headgate.server.connections import ConnectionRecord
 from headgate.server.context import ServerContext

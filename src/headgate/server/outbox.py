@@ -12,13 +12,10 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from headgate.broker.batches import PublishBatch
-from headgate.broker.publishers import Publisher
-from headgate.broker.session import Session
+from headgate.broker import PublishBatch, Publisher, Session
 from headgate.columns import side_by_side
 from headgate.errors import BrokerError, HeadgateError, LogError
-from headgate.log.build import FilterValues
-from headgate.log.runs import Entries
+from headgate.log import Entries, FilterValues
 from headgate.server.context import Clock
 from headgate.server.settings import Limits
 

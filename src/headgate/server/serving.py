@@ -9,11 +9,9 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from headgate.broker.broker import Broker, BrokerSettings
+from headgate.broker import Broker, BrokerSettings
 from headgate.errors import ConfigError, StreamLockedError
-from headgate.log import Durability
-from headgate.log.lock import StreamLock
-from headgate.log.root import HTTP_NOTE, lock_root
+from headgate.log import HTTP_NOTE, Durability, StreamLock, lock_root
 from headgate.server.authenticator import LoginAuthenticator
 from headgate.server.connections import Connections
 from headgate.server.context import Clock, HandlerFactory, ServerContext, SystemClock

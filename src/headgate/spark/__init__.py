@@ -3,9 +3,12 @@
 Hides how partitions are planned (stage 1), read (stage 2) and staged, the exactly-once commit, where Java comes from,
 and what a session has to be told. `session()` makes a session, `register` adds to one; from then on there is
 `spark.read.format("headgate")`, and `headgate_match` in SQL. `column` makes a filter a Column of any DataFrame,
-`last_scan` tells what a read did. Options are declared in `declarations`, columns of a stream in `schema`. No other
+`last_scan` tells what a read did. `copy_stream`, `build_match_index` and `back_test` are jobs of their own; pipelines
+are in `headgate.spark.pipeline`. Options are declared in `declarations`, columns of a stream in `schema`. No other
 package imports pyspark.
 """
+
+from typing import TYPE_CHECKING
 
 from headgate.spark.columns import column
 from headgate.spark.copy import copy_stream
@@ -16,17 +19,12 @@ from headgate.spark.schema import stream_schema
 from headgate.spark.session import register, session
 from headgate.spark.transfer import TransferResult
 
-__all__ = [
-    "LastScan",
-    "SinkOptions",
-    "SourceOptions",
-    "TransferResult",
-    "column",
-    "copy_stream",
-    "counters",
-    "forget_counters",
-    "last_scan",
-    "register",
-    "session",
-    "stream_schema",
-]
+if TYPE_CHECKING:
+    from headgate.spark.backtest import back_test
+    from headgate.spark.declarations import default_root, time_ms
+    from headgate.spark.index import build_match_index
+    from headgate.spark.source import HeadgateSource
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

@@ -10,8 +10,8 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from headgate.errors import ConfigError
-from headgate.evaluate.filter import Filter
-from headgate.message.fields import FieldReference
+from headgate.evaluate import Filter
+from headgate.message import FieldReference
 from headgate.scan import ScanBatch
 from headgate.spark.options import FILTER_OPTIONS, SinkOptions, SourceOptions, parse_filter
 from headgate.spark.planning import ScanPartition, find_streams, refuse_streaming_options

@@ -13,14 +13,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from headgate.client.address import DEFAULT_USER, ServerAddress
+from headgate.client import DEFAULT_USER, ServerAddress
 from headgate.errors import ConfigError
-from headgate.evaluate.filter import Filter
+from headgate.evaluate import Filter
 from headgate.language import DEFAULT_DIALECT, dialect_named
-from headgate.log import OffsetKind, OffsetSpecification, StreamArguments
-from headgate.log.compression import COMPRESSION_NAMES
+from headgate.log import COMPRESSION_NAMES, OffsetKind, OffsetSpecification, StreamArguments
+from headgate.message import parse_field
 from headgate.message.arrow import declared_properties
-from headgate.message.fields import parse_field
 from headgate.spark.option_reader import (
     FLAG,
     TOKEN,

@@ -18,8 +18,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate import clock
 from headgate.log import Segment, Stream
-from headgate.scan.match_index.build import BuildCounters, build_segment, prepare_build
-from headgate.scan.match_index.registry import Registration
+from headgate.scan.match_index import BuildCounters, Registration, build_segment, prepare_build
 from headgate.spark.schema import arrow_schema
 
 if TYPE_CHECKING:

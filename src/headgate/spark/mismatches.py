@@ -18,9 +18,8 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from headgate.errors import MismatchError
-from headgate.message import AmqpValue, EncodedMessages
+from headgate.message import AmqpValue, EncodedMessages, plain_json
 from headgate.message.arrow import DeclaredProperty, Mismatches, columns_of, mismatches_in
-from headgate.message.typed_json import plain_json
 from headgate.spark.options import OnMismatch
 from headgate.spark.scans import Scan
 

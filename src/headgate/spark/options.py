@@ -12,8 +12,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
-from headgate.client.address import ServerAddress
-from headgate.evaluate.filter import Filter
+from headgate.client import ServerAddress
+from headgate.evaluate import Filter
 from headgate.log import OffsetSpecification
 from headgate.message.arrow import DeclaredProperty
 from headgate.spark import declarations as declared

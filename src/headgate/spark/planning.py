@@ -26,8 +26,7 @@ from pyspark.sql.datasource import InputPartition
 from headgate import clock
 from headgate.errors import ConfigError, OffsetOutOfRangeError, StreamNotFoundError, StreamReplacedError
 from headgate.log import OffsetKind, OffsetSpecification, Stream, list_streams, resolve_stream
-from headgate.scan import ChunkRange, OffsetRange, OnCorrupt, ScanCounters, ScanRequest, plan
-from headgate.scan.plan import rows_within
+from headgate.scan import ChunkRange, OffsetRange, OnCorrupt, ScanCounters, ScanRequest, plan, rows_within
 from headgate.spark.counters import record_counters
 from headgate.spark.options import SourceOptions
 from headgate.spark.pushdown import Pushed

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from headgate.message.fields import FieldReference, parse_field
+from headgate.message import FieldReference, parse_field
 from headgate.scan import ChunkRange, OffsetRange
 
 _COMPARISONS: dict[type[Filter], Callable[[Any, Any], Any]] = {

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from pyspark.sql.types import StructType
 
 from headgate.errors import OffsetOutOfRangeError, StreamNotFoundError
+from headgate.message import FieldReference, parse_field
 from headgate.message.arrow import COLUMNS as MESSAGE_COLUMNS
 from headgate.message.arrow import DeclaredProperty
-from headgate.message.fields import FieldReference, parse_field
 from headgate.message.lookup import MessageCollector
 from headgate.scan import ScanBatch, ScanCounters, read_range
 from headgate.spark.mismatches import PropertyReader

@@ -21,23 +21,27 @@ from pyspark.sql import SparkSession
 
 from headgate import clock
 from headgate.errors import ConfigError, StreamNotFoundError
-from headgate.log import Stream, stream_folder
-from headgate.log.build import ChunkLimits, FilterValues
-from headgate.message import EncodedMessages
-from headgate.message.fields import FieldReference
+from headgate.log import ChunkLimits, FilterValues, Stream, stream_folder
+from headgate.message import EncodedMessages, FieldReference
 from headgate.message.lookup import MessageCollector
-from headgate.scan import ScanBatch
-from headgate.scan.reading import WINDOW_BYTES
+from headgate.scan import WINDOW_BYTES, ScanBatch
 from headgate.spark.options import SinkOptions
 from headgate.spark.planning import ScanPartition
 from headgate.spark.target import WAIT, Target, open_target
 from headgate.spark.transfer import Outlet, TransferSource, run_transfer
 from headgate.spark.values import ANNOTATION, field_values, target_field
-from headgate.topic import Copies, DeadLetter, Router, Topic
-from headgate.topic.copies import Counters
-from headgate.topic.editor import TopicEditor, create_topic, topic_stream
-from headgate.topic.history import RuleHistory
-from headgate.topic.journal import JOURNAL_NAME
+from headgate.topic import (
+    JOURNAL_NAME,
+    Copies,
+    Counters,
+    DeadLetter,
+    Router,
+    RuleHistory,
+    Topic,
+    TopicEditor,
+    create_topic,
+    topic_stream,
+)
 
 NAME = "headgate_route"
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headgate.errors import ConfigError, LogError
-from headgate.log.files import replace_file
+from headgate.log import replace_file
 from headgate.scan import OffsetRange
 from headgate.spark.counters import counters, fold_counters, forget_counters, record_counters
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headgate.client import Client, ServedFilter, Subscription, SubscriptionOptions
 from headgate.errors import ConnectionLostError
-from headgate.evaluate.filter import Filter
+from headgate.evaluate import Filter
 from headgate.log import OffsetSpecification
 from headgate.scan import ScanBatch, ScanCounters
 from headgate.spark.planning import begins_anew, gone

@@ -23,11 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import ConfigError, LogError, SinkError
-from headgate.log.build import FilterValues
-from headgate.log.files import storage_error
+from headgate.log import PRIVATE_FOLDER, BatchManifest, FilterValues, ManifestFolder, storage_error
 from headgate.log.format import SLACK_BYTES
-from headgate.log.manifest import BatchManifest, ManifestFolder
-from headgate.log.staging import PRIVATE_FOLDER
 from headgate.message import EncodedMessages
 from headgate.message.lookup import MessageCollector
 from headgate.spark.values import column_values

@@ -18,9 +18,7 @@ from pyspark.sql.types import StructType
 
 from headgate import clock
 from headgate.errors import ConfigError, HeadgateError
-from headgate.log.commit import abort_batch, commit_batch
-from headgate.log.manifest import ONE_TIME_PREFIX
-from headgate.log.staging import StagedChunks
+from headgate.log import ONE_TIME_PREFIX, StagedChunks, abort_batch, commit_batch
 from headgate.spark.counters import record_counters
 from headgate.spark.declarations import COLUMNS
 from headgate.spark.options import SinkOptions

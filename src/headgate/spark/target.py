@@ -10,12 +10,21 @@ from pathlib import Path
 
 from headgate import clock
 from headgate.errors import ConfigError, StreamExistsError, StreamNotFoundError, StreamReadOnlyError
-from headgate.log import Stream, StreamArguments, resolve_stream, stream_folder
-from headgate.log.commit import output_of
-from headgate.log.compression import parse_compression
+from headgate.log import (
+    PRIVATE_FOLDER,
+    Output,
+    StagedChunks,
+    StagedFile,
+    StagingFile,
+    Stream,
+    StreamArguments,
+    output_of,
+    parse_compression,
+    resolve_stream,
+    root_of,
+    stream_folder,
+)
 from headgate.log.format import Compression
-from headgate.log.manifest import Output, root_of
-from headgate.log.staging import PRIVATE_FOLDER, StagedChunks, StagedFile, StagingFile
 from headgate.spark.options import SinkOptions
 
 WAIT = clock.patient(30.0)

@@ -34,12 +34,17 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from headgate import clock
 from headgate.columns import totals
 from headgate.errors import OffsetOutOfRangeError, StreamNotFoundError
-from headgate.log.build import ChunkLimits, FilterValues
-from headgate.log.commit import abort_batch, commit_batch
-from headgate.log.manifest import ONE_TIME_PREFIX
-from headgate.log.staging import StagedChunks, StagingFile, add_to_each
-from headgate.message import EncodedMessages
-from headgate.message.fields import FieldReference, parse_field
+from headgate.log import (
+    ONE_TIME_PREFIX,
+    ChunkLimits,
+    FilterValues,
+    StagedChunks,
+    StagingFile,
+    abort_batch,
+    add_to_each,
+    commit_batch,
+)
+from headgate.message import EncodedMessages, FieldReference, parse_field
 from headgate.scan import ScanBatch, ScanCounters, read_range
 from headgate.spark.counters import counters, forget_counters
 from headgate.spark.options import SourceOptions

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import ConfigError
-from headgate.log.build import FilterValues
-from headgate.message.batch import EncodedMessages
-from headgate.message.fields import FieldReference, Section, parse_field
+from headgate.log import FilterValues
+from headgate.message import EncodedMessages, FieldReference, Section, parse_field
 from headgate.message.lookup import locate_bytes
 
 ANNOTATION = FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-stream-filter-value")

@@ -5,32 +5,20 @@ each rule is in force and how that survives a crash (`history`, `journal`, `edit
 becomes copies (`router`, `copies`).
 """
 
-from headgate.topic.copies import Copies, DeadLetter, RuleCounters
-from headgate.topic.editor import TopicEditor, create_topic, list_topics, remove_topic, topic_stream
-from headgate.topic.forwarding import forward_order
-from headgate.topic.history import RuleHistory, RulesInForce
-from headgate.topic.limits import TopicLimits
-from headgate.topic.model import Subscription, Topic
-from headgate.topic.router import Router, copy_identity
-from headgate.topic.rule import Rule, RuleDefinition
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Copies",
-    "DeadLetter",
-    "Router",
-    "Rule",
-    "RuleCounters",
-    "RuleDefinition",
-    "RuleHistory",
-    "RulesInForce",
-    "Subscription",
-    "Topic",
-    "TopicEditor",
-    "TopicLimits",
-    "copy_identity",
-    "create_topic",
-    "forward_order",
-    "list_topics",
-    "remove_topic",
-    "topic_stream",
-]
+if TYPE_CHECKING:
+    from headgate.topic.copies import Copies, Counters, DeadLetter, RuleCounters
+    from headgate.topic.editor import TopicEditor, create_topic, list_topics, remove_topic, topic_stream
+    from headgate.topic.forwarding import forward_order
+    from headgate.topic.history import RuleHistory, RulesInForce
+    from headgate.topic.journal import JOURNAL_NAME
+    from headgate.topic.limits import TopicLimits
+    from headgate.topic.model import DEFAULT_RULES, Subscription, Topic
+    from headgate.topic.record import RuleVersion
+    from headgate.topic.router import Router, copy_identity
+    from headgate.topic.rule import Rule, RuleDefinition
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

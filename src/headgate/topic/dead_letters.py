@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from headgate.errors import MessageError
-from headgate.evaluate.filter import Filter
-from headgate.evaluate.reference import evaluate
-from headgate.evaluate.verdict import EvaluationFailed
-from headgate.message import AmqpType, AmqpValue, Body, Message, Section
-from headgate.message.fields import FieldReference
+from headgate.evaluate import Filter, evaluate
+from headgate.language import EvaluationFailed
+from headgate.message import AmqpType, AmqpValue, Body, FieldReference, Message, Section
 
 REASON_PROPERTY = "DeadLetterReason"
 DESCRIPTION_PROPERTY = "DeadLetterErrorDescription"

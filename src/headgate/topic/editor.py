@@ -21,13 +21,20 @@ from headgate.errors import (
     StreamNotFoundError,
     did_you_mean,
 )
-from headgate.log.files import DiskFile, OpenFile, remove_file
-from headgate.log.lock import Wait, no_wait
-from headgate.log.manifest import root_of
-from headgate.log.root import list_streams, stream_folder, stream_names
-from headgate.log.settings import StreamArguments
-from headgate.log.stream import Stream
-from headgate.log.writer import Writer
+from headgate.log import (
+    DiskFile,
+    OpenFile,
+    Stream,
+    StreamArguments,
+    Wait,
+    Writer,
+    list_streams,
+    no_wait,
+    remove_file,
+    root_of,
+    stream_folder,
+    stream_names,
+)
 from headgate.topic import model
 from headgate.topic import record as r
 from headgate.topic.forwarding import check_no_loop, forward_targets, target_not_found

@@ -17,8 +17,8 @@ from typing import TypeVar
 import msgspec
 
 from headgate.errors import LogError, OffsetOutOfRangeError, RuleNotFoundError
-from headgate.language.servicebus.limits import Limits
-from headgate.log.stream import Stream
+from headgate.language.servicebus import Limits
+from headgate.log import Stream
 from headgate.topic import record as r
 from headgate.topic.journal import JOURNAL_NAME, read_lines
 from headgate.topic.model import FilterCounts, Subscription, Topic, folded

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.errors import LogError
-from headgate.log.files import OpenFile, replace_file, storage_error
+from headgate.log import OpenFile, replace_file, storage_error
 
 JOURNAL_NAME = "topic.journal"
 MARK_BYTES = 26

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from headgate.errors import ConfigError
-from headgate.language.servicebus.limits import DEFAULT_LIMITS as DEFAULT_CONTENT_LIMITS
-from headgate.language.servicebus.limits import Limits
+from headgate.language.servicebus import DEFAULT_LIMITS as DEFAULT_CONTENT_LIMITS
+from headgate.language.servicebus import Limits
 
 
 class TopicLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.columns import order_of
-from headgate.evaluate.filter import Filter
+from headgate.evaluate import Filter, Verdict
 from headgate.evaluate.rules import RuleSet
-from headgate.evaluate.verdict import EvaluationFailed, Verdict
+from headgate.language import EvaluationFailed
 from headgate.message import EncodedMessages, Message
 from headgate.topic.copies import Copies, CopyRun, Counters, DeadLetter, Int64Array
 from headgate.topic.dead_letters import dead_letter, failure_of

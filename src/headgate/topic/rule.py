@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from headgate.errors import ConfigError, FilterError, RuleError
-from headgate.evaluate.filter import Filter
+from headgate.evaluate import Filter
 from headgate.language import dialect_named
-from headgate.language.servicebus.dialect import typed_constant
-from headgate.language.servicebus.limits import DEFAULT_LIMITS, Limits
-from headgate.message.typed_json import from_plain_or_typed, to_json
+from headgate.language.servicebus import DEFAULT_LIMITS, Limits, typed_constant
+from headgate.message import from_plain_or_typed, to_json
 
 if TYPE_CHECKING:
-    from headgate.evaluate.actions import Action
+    from headgate.evaluate import Action
 
 DEFAULT_RULE_NAME = "$Default"
 """The one name that begins with `$`: the rule of a subscription that is made without rules."""
@@ -123,7 +122,7 @@ class RuleDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
         """The action, None if the rule has none. Raises FilterError with the place."""
         if self.action is None:
             return None
-        from headgate.evaluate.actions import Action
+        from headgate.evaluate import Action
 
         return Action.parse(self.action, parameters=_values(self.parameters), limits=limits)
 

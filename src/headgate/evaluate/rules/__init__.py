@@ -5,7 +5,12 @@ for all filters that hold them and 1 024 messages at a time, and small parts for
 (docs/design/rules.md). The result is that of evaluating every filter alone.
 """
 
-from headgate.evaluate.rules.common import common_filter
-from headgate.evaluate.rules.rule_set import Matches, RuleSet
+from typing import TYPE_CHECKING
 
-__all__ = ["Matches", "RuleSet", "common_filter"]
+if TYPE_CHECKING:
+    from headgate.evaluate.rules.common import common_filter
+    from headgate.evaluate.rules.rule_set import Matches, RuleSet
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

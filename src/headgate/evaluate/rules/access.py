@@ -15,9 +15,9 @@ from typing import TypeAlias
 
 from headgate.evaluate import layout
 from headgate.evaluate.rules.normal import Junction, Literal, Normal, conjuncts
+from headgate.language import Value
 from headgate.language import tree as t
-from headgate.language.values import Value
-from headgate.message.fields import FieldReference, Section
+from headgate.message import FieldReference, Section
 
 Key: TypeAlias = tuple[int, int, int | bytes]
 """A field by number, and the kind and content of a value: bytes, a number in its simplest form, or a boolean."""

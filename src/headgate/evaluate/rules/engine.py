@@ -19,8 +19,7 @@ from headgate.evaluate.rules.normal import DEEPEST
 from headgate.evaluate.rules.parts import ROW_SHIFT, Found, Member, by_reference
 from headgate.evaluate.rules.plan import ColumnPlan, Plan, Words
 from headgate.kernels import address_of, load
-from headgate.message import EncodedMessages
-from headgate.message.batch import SLACK_BYTES
+from headgate.message import SLACK_BYTES, EncodedMessages
 
 KERNEL_MODULE = "headgate.evaluate.rules.kernel"
 TEXTS_MODULE = "headgate.evaluate.rules.texts.kernel"

@@ -30,8 +30,7 @@ from headgate.evaluate.rules.predicates import (
     integer_bounds,
 )
 from headgate.language.tree import Field, Rules
-from headgate.message.batch import SLACK_BYTES
-from headgate.message.fields import FieldReference
+from headgate.message import SLACK_BYTES, FieldReference
 
 INDEX_FROM = 256
 """A field is indexed if that many different constants are demanded of it: bitmaps serve fewer faster, because one

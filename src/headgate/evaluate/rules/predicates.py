@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from headgate.evaluate.rules.normal import Junction, Literal, Normal, identity
 from headgate.language import tree as t
-from headgate.message.fields import FieldReference
+from headgate.message import FieldReference
 
 _EQUALITY = (t.CompareOperator.EQUAL, t.CompareOperator.NOT_EQUAL)
 

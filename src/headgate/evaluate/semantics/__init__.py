@@ -14,10 +14,9 @@ from typing import Protocol, cast
 
 from headgate.errors import ConfigError
 from headgate.evaluate.semantics import correlation, rabbitmq, rocketmq, rocketmq_map, servicebus
+from headgate.language import Value
 from headgate.language import tree as t
-from headgate.language.values import Value
-from headgate.message import Message
-from headgate.message.fields import FieldReference
+from headgate.message import FieldReference, Message
 
 
 class Semantics(Protocol):

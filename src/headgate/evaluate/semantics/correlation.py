@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from headgate.evaluate.semantics.servicebus import field
-from headgate.language.servicebus.values import equals
+from headgate.language import Value
+from headgate.language.servicebus import equals
 from headgate.language.tree import ArithmeticOperator, CompareOperator, LikePattern
-from headgate.language.values import Value
 
 __all__ = ["among", "arithmetic", "compare", "field", "like", "signed"]
 

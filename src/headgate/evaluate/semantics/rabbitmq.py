@@ -9,10 +9,9 @@ import math
 from collections.abc import Iterator
 
 from headgate.evaluate.semantics.wildcards import wildcard_match
+from headgate.language import Value, arithmetic, is_number, signed
 from headgate.language.tree import CompareOperator, LikePattern, LikeShape, SpecialNumber
-from headgate.language.values import Value, arithmetic, is_number, signed
-from headgate.message import AmqpType, AmqpValue, Message
-from headgate.message.fields import FieldReference
+from headgate.message import AmqpType, AmqpValue, FieldReference, Message
 
 __all__ = ["among", "arithmetic", "compare", "field", "like", "signed"]
 

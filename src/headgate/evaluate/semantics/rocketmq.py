@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NoReturn
 
-from headgate.language.rocketmq.values import NUMBERS, signed
-from headgate.language.rocketmq.values import compared as compare
+from headgate.language import Value
+from headgate.language.rocketmq import NUMBERS, signed
+from headgate.language.rocketmq import compared as compare
 from headgate.language.tree import ArithmeticOperator, LikePattern
-from headgate.language.values import Value
-from headgate.message import AmqpType, AmqpValue, Message
-from headgate.message.fields import FieldReference
+from headgate.message import AmqpType, AmqpValue, FieldReference, Message
 
 __all__ = ["among", "arithmetic", "compare", "field", "like", "property_value", "signed"]
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from headgate.evaluate.semantics.rocketmq import among, arithmetic, compare, like, property_value, signed
-from headgate.language.values import Value
-from headgate.message import Message
-from headgate.message.fields import FieldReference
+from headgate.language import Value
+from headgate.message import FieldReference, Message
 
 __all__ = ["among", "arithmetic", "compare", "field", "like", "signed"]
 

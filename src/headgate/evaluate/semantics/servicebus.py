@@ -8,24 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headgate.evaluate.semantics.wildcards import wildcard_match
-from headgate.language.like import LikeRefused, compile_any_like
-from headgate.language.servicebus.system_properties import SystemType, system_type
-from headgate.language.servicebus.values import (
+from headgate.language import EvaluationFailed, LikeRefused, Value, compile_any_like
+from headgate.language.servicebus import (
     INTEGER_LIMIT,
     INTEGER_MIN,
     INTEGERS,
     TICKS_PER_MS,
+    SystemType,
     arithmetic,
     compare,
     kind_of,
     signed,
+    system_type,
     time_span,
     value_of,
 )
 from headgate.language.tree import CompareOperator, LikePattern, LikeShape
-from headgate.language.values import EvaluationFailed, Value
-from headgate.message import AmqpType, AmqpValue, Message
-from headgate.message.fields import FieldReference, Section
+from headgate.message import AmqpType, AmqpValue, FieldReference, Message, Section
 
 __all__ = ["among", "arithmetic", "compare", "field", "like", "like_value", "property_of", "signed"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.language.like import elements_of
+from headgate.language import elements_of
 from headgate.language.tree import LikePattern, LikeWildcard
 
 

@@ -13,6 +13,7 @@ import re
 from headgate.language import tree as t
 from headgate.language.amqp.rabbitmq import COMPARISONS, RABBITMQ, TOKENS, delimited_name, quoted_text
 from headgate.language.dialect import (
+    Dialect,
     Infix,
     InfixForm,
     Level,
@@ -25,8 +26,8 @@ from headgate.language.dialect import (
 )
 from headgate.language.lexer import Token
 from headgate.language.parser import Parser, arguments, comparison, named_field, sign
+from headgate.message import HEADER_FIELDS, FieldReference, Section
 from headgate.message.constructors import AmqpType
-from headgate.message.fields import HEADER_FIELDS, FieldReference, Section
 
 MAX_ELEMENT_NUMBER = 2**31 - 1
 """Greatest number in a reference."""
@@ -145,7 +146,7 @@ _HEADER_TYPES: dict[str, tuple[AmqpType, bool | int | None]] = {
 }
 """Type and default of the header fields that `rabbitmq` cannot name (AMQP 1.0 part 3, section 3.2.1)."""
 
-AMQP = dataclasses.replace(
+AMQP: Dialect = dataclasses.replace(
     RABBITMQ,
     name="amqp",
     tokens=(

@@ -15,9 +15,7 @@ from typing import TypeAlias
 
 from headgate.errors import ConfigError, FilterError, FilterLimitError, FilterTypeError
 from headgate.language import tree as t
-from headgate.message import AmqpType, AmqpValue, amqp_value
-from headgate.message.fields import PROPERTIES_FIELDS, FieldReference, Section
-from headgate.message.types import timestamp_ms
+from headgate.message import PROPERTIES_FIELDS, AmqpType, AmqpValue, FieldReference, Section, amqp_value, timestamp_ms
 
 MAX_ENTRIES = 16
 """Entries of one map; none at all is refused too."""

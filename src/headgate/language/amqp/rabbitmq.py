@@ -24,8 +24,8 @@ from headgate.language.parser import (
     sign,
 )
 from headgate.language.tree import And, ArithmeticOperator, CompareOperator, Or, ValueRules
+from headgate.message import DEFAULT_PRIORITY, HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section
 from headgate.message.constructors import AmqpType
-from headgate.message.fields import DEFAULT_PRIORITY, HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section
 
 
 def _float(text: str) -> float:
@@ -75,7 +75,7 @@ COMPARISONS = {
 }
 """The spellings of the comparison operators."""
 
-RABBITMQ = Dialect(
+RABBITMQ: Dialect = Dialect(
     name="rabbitmq",
     tokens=TOKENS,
     keywords=frozenset({"AND", "OR", "NOT", "LIKE", "IN", "IS", "NULL", "ESCAPE", "TRUE", "FALSE", "UTC"}),

@@ -1,1 +1,17 @@
-"""The language of RocketMQ: SQL92 expressions and tags, and the Java that their meaning comes from."""
+"""The language of RocketMQ: SQL92 expressions and tags, and the Java that their meaning comes from.
+
+ROCKETMQ, ROCKETMQ_MAP       the dialect, over stored messages and over property maps
+parse_tags, tag_hash         tag expressions, and the hash that stands for a tag
+compared, signed, NUMBERS    values as Java compares and negates them
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.language.rocketmq.dialect import ROCKETMQ, ROCKETMQ_MAP
+    from headgate.language.rocketmq.tags import parse_tags, tag_hash
+    from headgate.language.rocketmq.values import NUMBERS, compared, signed
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

@@ -26,10 +26,8 @@ from headgate.language.rocketmq.text import expression_text, plain_text
 from headgate.language.rocketmq.values import compare, signed
 from headgate.language.rocketmq.warnings import warnings
 from headgate.language.values import EvaluationFailed
+from headgate.message import INTEGER_RANGES, SYSTEM_PROPERTIES, AmqpValue, Section
 from headgate.message.constructors import AmqpType
-from headgate.message.fields import Section
-from headgate.message.rocketmq import SYSTEM_PROPERTIES
-from headgate.message.types import INTEGER_RANGES, AmqpValue
 
 _SMALLEST_DOUBLE, _LARGEST_DOUBLE = "4.9E-324", "1.7976931348623157E308"
 _DIGITS_OF_A_LONG = 19
@@ -215,7 +213,7 @@ def _text_test(kind: t.TextTestKind) -> InfixForm:
     return form
 
 
-ROCKETMQ = Dialect(
+ROCKETMQ: Dialect = Dialect(
     name="rocketmq",
     tokens=TOKENS,
     keywords=KEYWORDS,

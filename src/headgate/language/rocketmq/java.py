@@ -13,8 +13,8 @@ import unicodedata
 from decimal import Decimal
 from fractions import Fraction
 
+from headgate.message import INTEGER_RANGES
 from headgate.message.constructors import AmqpType
-from headgate.message.types import INTEGER_RANGES
 
 _DOUBLE = re.compile(r"([+-]?)(?:(NaN)|(Infinity)|((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?)")
 _HEXADECIMAL = re.compile(r"([+-]?)(0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+))[pP]([+-]?)([0-9]+)[fFdD]?")

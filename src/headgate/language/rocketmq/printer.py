@@ -8,10 +8,8 @@ from headgate.language import tree as t
 from headgate.language.dialect import Level, Unspellable
 from headgate.language.rocketmq.java import double_text
 from headgate.language.values import Value
+from headgate.message import SYSTEM_PROPERTIES, AmqpValue, FieldReference, Section
 from headgate.message.constructors import AmqpType
-from headgate.message.fields import FieldReference, Section
-from headgate.message.rocketmq import SYSTEM_PROPERTIES
-from headgate.message.types import AmqpValue
 
 KEYWORDS = frozenset(
     {"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH"}

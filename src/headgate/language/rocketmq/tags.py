@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from headgate.errors import FilterSyntaxError
 from headgate.language.rocketmq.java import string_hash, trimmed
 from headgate.language.tree import Constant, Field, In, Node, ValueRules
-from headgate.message.rocketmq import TAG
+from headgate.message import TAG
 
 EVERYTHING = "*"
 """The expression that takes every message, tagged or not."""

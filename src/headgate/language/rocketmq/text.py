@@ -10,8 +10,8 @@ from functools import reduce
 from headgate.language import tree as t
 from headgate.language.rocketmq.java import double_text, string_hash
 from headgate.language.values import Value
+from headgate.message import AmqpValue
 from headgate.message.constructors import AmqpType
-from headgate.message.types import AmqpValue
 
 _SHORT_LIST = 4
 """Longer lists of IN are hash sets in the original and show in the order of their buckets."""

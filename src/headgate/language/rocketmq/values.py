@@ -13,8 +13,8 @@ from typing import TypeAlias
 from headgate.language.rocketmq.java import NumberFormat, parse_double, parse_float, parse_integer, to_float, units
 from headgate.language.tree import CompareOperator
 from headgate.language.values import EvaluationFailed, Value
+from headgate.message import AmqpValue
 from headgate.message.constructors import AmqpType
-from headgate.message.types import AmqpValue
 
 _RANKS = {
     AmqpType.BYTE: 0,

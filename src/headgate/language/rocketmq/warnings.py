@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from headgate.language import tree as t
 from headgate.language.rocketmq.printer import print_tree
 from headgate.language.warnings import FilterWarning
+from headgate.message import AmqpValue, Section
 from headgate.message.constructors import AmqpType
-from headgate.message.fields import Section
-from headgate.message.types import AmqpValue
 
 _INTEGERS = (AmqpType.INT, AmqpType.LONG)
 

@@ -27,7 +27,7 @@ from headgate.language.servicebus.limits import DEFAULT_LIMITS, Limits
 from headgate.language.servicebus.printer import KEYWORDS
 from headgate.language.servicebus.system_properties import SystemProperty, missing_system_property, system_property
 from headgate.language.tree import Name, Node, Span
-from headgate.message.fields import FieldReference, Section
+from headgate.message import FieldReference, Section
 
 Target: TypeAlias = FieldReference | SystemProperty
 """What a statement changes: an application property, in any letter case, or a system property that may be set."""

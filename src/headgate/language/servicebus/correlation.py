@@ -15,8 +15,7 @@ from headgate.language.servicebus.dialect import constant_value
 from headgate.language.servicebus.printer import constant_text, property_text
 from headgate.language.servicebus.system_properties import CORRELATION_FIELDS, system_property
 from headgate.language.values import Value
-from headgate.message.fields import FieldReference, Section
-from headgate.message.types import amqp_value
+from headgate.message import FieldReference, Section, amqp_value
 
 
 def correlation_filter(conditions: Mapping[str, object]) -> tuple[str, t.Node]:

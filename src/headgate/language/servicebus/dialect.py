@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from headgate.errors import ConfigError, FilterError
 from headgate.language import tree as t
-from headgate.language.amqp.rabbitmq import COMPARISONS, quoted_text
+from headgate.language.amqp import COMPARISONS, quoted_text
 from headgate.language.bind import parameter_key
 from headgate.language.dialect import (
     Dialect,
@@ -51,8 +51,7 @@ from headgate.language.servicebus.values import compare as compared
 from headgate.language.servicebus.values import signed as with_sign
 from headgate.language.servicebus.warnings import warnings
 from headgate.language.values import EvaluationFailed, Value
-from headgate.message.fields import FieldReference, Section
-from headgate.message.types import AmqpValue, amqp_value
+from headgate.message import AmqpValue, FieldReference, Section, amqp_value
 
 _CONDITIONS = (t.And, t.Or, t.Not, t.Compare, t.In, t.LikeValue, t.IsNull, t.Exists)
 
@@ -225,7 +224,7 @@ def _folded_comparison(operator: t.CompareOperator, left: Value, right: Value) -
         return None
 
 
-SERVICE_BUS = Dialect(
+SERVICE_BUS: Dialect = Dialect(
     name="servicebus",
     tokens=lexical_rules(KEYWORDS),
     keywords=KEYWORDS,

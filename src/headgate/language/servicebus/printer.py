@@ -11,7 +11,7 @@ from headgate.language.like import like_text
 from headgate.language.servicebus.system_properties import system_name
 from headgate.language.servicebus.values import INTEGER_LIMIT, INTEGER_MIN, kind_of, text_of
 from headgate.language.values import EvaluationFailed, Value
-from headgate.message.fields import FieldReference, Section
+from headgate.message import FieldReference, Section
 
 KEYWORDS = frozenset({"AND", "OR", "NOT", "LIKE", "ESCAPE", "IN", "IS", "NULL", "EXISTS", "TRUE", "FALSE"})
 """Reserved words, in any letter case."""

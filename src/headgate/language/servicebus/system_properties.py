@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headgate.language import tree as t
-from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section
+from headgate.message import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section
 
 
 class SystemType(enum.Enum):

@@ -26,9 +26,8 @@ from typing import TypeAlias
 
 from headgate.language.tree import ArithmeticOperator, CompareOperator
 from headgate.language.values import EvaluationFailed, Value
+from headgate.message import DECIMAL_SIZES, AmqpValue, Described, decimal_value
 from headgate.message.constructors import AmqpType
-from headgate.message.decimals import decimal_value
-from headgate.message.types import DECIMAL_SIZES, AmqpValue, Described
 
 INTEGER_MIN, INTEGER_LIMIT = -(2**63), 2**63
 """Results of integer arithmetic lie from the first to below the second."""

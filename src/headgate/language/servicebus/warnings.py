@@ -12,7 +12,7 @@ from headgate.language.servicebus.printer import constant_text, property_text
 from headgate.language.servicebus.system_properties import CORRELATION_FIELDS, system_property
 from headgate.language.servicebus.values import ValueKind, kind_of, number_of
 from headgate.language.warnings import FilterWarning
-from headgate.message.fields import Section
+from headgate.message import Section
 
 
 def warnings(text: str, tree: t.Node) -> Iterator[FilterWarning]:

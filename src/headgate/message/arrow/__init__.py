@@ -15,6 +15,8 @@ from headgate.message.arrow.decode.reference import mismatches_in
 from headgate.message.arrow.encode import check_types, messages_of
 from headgate.message.arrow.schema import (
     COLUMNS,
+    HEADER_TYPES,
+    PROPERTIES_TYPES,
     DeclaredProperty,
     Mismatches,
     SparkType,
@@ -29,11 +31,14 @@ from headgate.message.batch import EncodedMessages
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
 __all__ = [
     "COLUMNS",
     "DeclaredProperty",
-    "SparkType",
+    "HEADER_TYPES",
     "Mismatches",
+    "PROPERTIES_TYPES",
+    "SparkType",
     "check_types",
     "column_ddl",
     "column_type",

@@ -34,10 +34,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import MessageError
-from headgate.message import CONSTRUCTOR_WIDTHS, AmqpType, AmqpValue, EncodedMessages, Message, Section
-from headgate.message.codec import ValueDecoder
+from headgate.message import (
+    CONSTRUCTOR_WIDTHS,
+    AmqpType,
+    AmqpValue,
+    EncodedMessages,
+    Message,
+    Section,
+    ValueDecoder,
+    section_spans,
+    skip_value,
+)
 from headgate.message.constructors import WIDTH_SIZE8, WIDTH_SIZE32
-from headgate.message.framing import section_spans, skip_value
 from headgate.protocols.amqp091.fields import MAX_DEPTH, Field, FieldType, Table, encode_field, long_string
 from headgate.protocols.amqp091.properties import (
     BASIC_CLASS,

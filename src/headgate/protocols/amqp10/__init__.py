@@ -1,22 +1,40 @@
 """AMQP 1.0: frames, performatives, sessions with windows, links with credit; messages in and out by the batch.
 
-Hides encoding, the states of connections, sessions and links (`states`), windows and delivery ids, and the kernels that
-take and write runs of transfers. `Connection` is where everything begins; `messages` is what a publisher's message is
-stored as, and what a consumer gets. Serves both sides: the server, and clients in tests and benchmarks.
+    Connection, ConnectionSettings              where everything begins; `ConnectionState` is where it stands
+    Session, Link                               windows and credit
+    Source, Coordinator, address_text           what a link ends at
+    Accepted, Rejected, Released                outcomes of a delivery; `Error` says why
+    store_messages                              what a publisher's message is stored as
+    delivered_message, in_standard_order        what a consumer gets
+    Condition, SaslCode, condition_of           what each error is answered with; `status_of` for management
+
+What a peer did is in the table `events`, the performatives are in `performatives`. Hidden: encoding, the states of
+connections, sessions and links, delivery ids, and the kernels that take and write runs of transfers. Serves both sides:
+the server, and clients in tests and benchmarks.
 """
 
-from headgate.protocols.amqp10.codes import Condition, SaslCode, condition_of, status_of
-from headgate.protocols.amqp10.connection import Connection, ConnectionSettings
-from headgate.protocols.amqp10.link import Link
-from headgate.protocols.amqp10.session import Session
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Condition",
-    "Connection",
-    "ConnectionSettings",
-    "Link",
-    "SaslCode",
-    "Session",
-    "condition_of",
-    "status_of",
-]
+if TYPE_CHECKING:
+    from headgate.protocols.amqp10.codes import Condition, SaslCode, condition_of, status_of
+    from headgate.protocols.amqp10.connection import Connection, ConnectionSettings
+    from headgate.protocols.amqp10.frames import SASL_HEADER
+    from headgate.protocols.amqp10.link import Link
+    from headgate.protocols.amqp10.messages import delivered_message, in_standard_order, store_messages
+    from headgate.protocols.amqp10.session import Session
+    from headgate.protocols.amqp10.states import ConnectionState
+    from headgate.protocols.amqp10.terminus import (
+        Accepted,
+        Coordinator,
+        DeliveryState,
+        Error,
+        RawEntry,
+        Rejected,
+        Released,
+        Source,
+        address_text,
+    )
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

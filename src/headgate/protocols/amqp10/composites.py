@@ -19,8 +19,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_args, get_type_hints
 
 from headgate.errors import ConfigError, MessageError, RemoteProtocolError
-from headgate.message import AmqpType, AmqpValue, decode_value, encode_value
-from headgate.message.framing import read_unsigned, skip_value
+from headgate.message import AmqpType, AmqpValue, decode_value, encode_value, read_unsigned, skip_value
 from headgate.protocols.amqp10.codes import Condition
 
 _NULL = b"\x40"

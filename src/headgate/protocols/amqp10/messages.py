@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from headgate import kernels
 from headgate.columns import largest, rows_of, total
 from headgate.errors import AccessRefusedError, HeadgateError, MessageError, PreconditionFailedError
-from headgate.log.build import FilterValues
+from headgate.log import FilterValues
 from headgate.message import (
     CONSTRUCTOR_WIDTHS,
     SLACK_BYTES,
@@ -28,10 +28,13 @@ from headgate.message import (
     AmqpValue,
     EncodedMessages,
     Section,
+    SectionSpan,
     decode_value,
     encode_value,
+    read_descriptor,
+    section_spans,
+    skip_value,
 )
-from headgate.message.framing import SectionSpan, read_descriptor, section_spans, skip_value
 
 KERNEL = "headgate.protocols.amqp10.kernel"
 

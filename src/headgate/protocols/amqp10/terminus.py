@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from headgate.errors import ConfigError
-from headgate.language.amqp.filter_set import FilterEntry
-from headgate.message import AmqpType, AmqpValue, Described, decode_value, encode_value
-from headgate.message.framing import read_unsigned, skip_value
+from headgate.language.amqp import FilterEntry
+from headgate.message import AmqpType, AmqpValue, Described, decode_value, encode_value, read_unsigned, skip_value
 from headgate.protocols.amqp10.composites import (
     Any_,
     Binary,

@@ -1,9 +1,26 @@
 """STOMP 1.0 to 1.2: frames, connections, destinations, and messages on their way to and from AMQP 0.9.1. Pure.
 
-`ServerConnection` is the core of a connection; messages take the way of AMQP 0.9.1 (`protocols.amqp091`).
+    ServerConnection, ConnectionState, Version      the core of a connection
+    Destination, parse_destination                  what a destination names; `format_destination` writes it
+    properties_of, property_headers                 headers as properties of AMQP 0.9.1, which carries the messages
+    encode_headers, text_headers                    headers as bytes
+
+What a client did is in the table `events`.
 """
 
-from headgate.protocols.stomp.connection import ConnectionState, ServerConnection
-from headgate.protocols.stomp.frames import Version
+from typing import TYPE_CHECKING
 
-__all__ = ["ConnectionState", "ServerConnection", "Version"]
+if TYPE_CHECKING:
+    from headgate.protocols.stomp.connection import ConnectionState, ServerConnection
+    from headgate.protocols.stomp.destinations import (
+        Destination,
+        DestinationKind,
+        format_destination,
+        parse_destination,
+    )
+    from headgate.protocols.stomp.frames import Version, encode_headers
+    from headgate.protocols.stomp.messages import properties_of, property_headers, text_headers
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

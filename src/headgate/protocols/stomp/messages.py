@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headgate.errors import RemoteProtocolError
-from headgate.protocols.amqp091.fields import FieldType, Table, long_string
-from headgate.protocols.amqp091.properties import BasicProperties
+from headgate.protocols.amqp091 import BasicProperties, FieldType, Table, long_string
 from headgate.protocols.stomp.frames import CONTENT_LENGTH
 
 PROPERTY_HEADERS: dict[str, str] = {

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import LocalProtocolError, RemoteProtocolError
-from headgate.log.build import FilterValues
+from headgate.log import FilterValues
 from headgate.protocols.sasl import plain_response
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codec import decode_from_server, encode

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from headgate import kernels
 from headgate.columns import total
-from headgate.kernels.loading import address_of
+from headgate.kernels import address_of
 from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.protocols.stream.codes import Command
 from headgate.protocols.stream.wire import malformed

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import msgspec
 
-from headgate.log.offsets import OffsetKind, OffsetSpecification
+from headgate.log import OffsetKind, OffsetSpecification
 from headgate.protocols.stream.codes import Command, ResponseCode
 from headgate.protocols.stream.wire import (
     I16,

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from headgate import kernels
 from headgate.errors import LocalProtocolError
-from headgate.kernels.loading import address_of
-from headgate.log.build import FilterValues
+from headgate.kernels import address_of
+from headgate.log import FilterValues
 from headgate.log.format import SLACK_BYTES, SUB_BATCH_HEAD_BYTES, Compression
 from headgate.protocols.stream.codec import FRAME_HEAD
 from headgate.protocols.stream.codes import Command

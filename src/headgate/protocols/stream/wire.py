@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Generic, NoReturn, TypeVar
 
 from headgate.errors import LocalProtocolError, RemoteProtocolError
-from headgate.log.offsets import OffsetKind, OffsetSpecification
+from headgate.log import OffsetKind, OffsetSpecification
 from headgate.protocols.stream.codes import ResponseCode
 
 T = TypeVar("T")

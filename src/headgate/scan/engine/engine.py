@@ -14,12 +14,18 @@ from headgate.errors import HeadgateError
 from headgate.scan.engine.gathering import Gathering
 from headgate.scan.engine.pending import Batch, Pending, PendingChunks, PendingMessages
 from headgate.scan.engine.phases import Event, Phase, after
-from headgate.scan.fetch.appended import AppendedChunks
-from headgate.scan.fetch.fetcher import NO_END, Fetcher, Takes
-from headgate.scan.fetch.log import SharedLog
-from headgate.scan.fetch.portions import ChunkColumns, ChunkPortion, Portion
-from headgate.scan.fetch.results import SharedResults
-from headgate.scan.fetch.window import SharedChunks
+from headgate.scan.fetch import (
+    NO_END,
+    AppendedChunks,
+    ChunkColumns,
+    ChunkPortion,
+    Fetcher,
+    Portion,
+    SharedChunks,
+    SharedLog,
+    SharedResults,
+    Takes,
+)
 from headgate.scan.reading import ScanBatch
 from headgate.scan.request import ScanCounters, ScanRequest
 

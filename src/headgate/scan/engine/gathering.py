@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Protocol
 
-from headgate.scan.fetch.filters import SharedFilters
+from headgate.scan.fetch import SharedFilters
 
 NEAR_MESSAGES = 1 << 18
 """Readers further behind than this are not waited for."""

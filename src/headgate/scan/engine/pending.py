@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headgate.columns import total
 from headgate.log import memory_of
-from headgate.scan.fetch.portions import ChunkColumns, ChunkPortion, Portion
+from headgate.scan.fetch import ChunkColumns, ChunkPortion, Portion
 from headgate.scan.reading import ScanBatch
 
 Batch = TypeVar("Batch", bound=ScanBatch | ChunkColumns)

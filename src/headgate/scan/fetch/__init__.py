@@ -4,19 +4,18 @@
 memory and of open files. A `Fetcher` is one reader's wishes; it holds no file and no bytes between two calls. No clock.
 """
 
-from headgate.scan.fetch.appended import AppendedChunks
-from headgate.scan.fetch.fetcher import Fetcher, Takes
-from headgate.scan.fetch.log import SharedLog
-from headgate.scan.fetch.portions import ChunkColumns, ChunkPortion, Portion
-from headgate.scan.fetch.reads import SharedReads
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "AppendedChunks",
-    "ChunkColumns",
-    "ChunkPortion",
-    "Fetcher",
-    "Portion",
-    "SharedLog",
-    "SharedReads",
-    "Takes",
-]
+if TYPE_CHECKING:
+    from headgate.scan.fetch.appended import AppendedChunks
+    from headgate.scan.fetch.fetcher import NO_END, Fetcher, Takes
+    from headgate.scan.fetch.filters import SharedFilters
+    from headgate.scan.fetch.log import SharedLog
+    from headgate.scan.fetch.portions import ChunkColumns, ChunkPortion, Portion
+    from headgate.scan.fetch.reads import SharedReads
+    from headgate.scan.fetch.results import SharedResults
+    from headgate.scan.fetch.window import SharedChunks
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

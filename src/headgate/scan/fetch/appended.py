@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.log import decode_headers
-from headgate.message.batch import SLACK_BYTES
+from headgate.message import SLACK_BYTES
 from headgate.scan.fetch.window import Outline, SharedChunks
 from headgate.scan.reading import Window
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.log.build import MAX_BYTES, MAX_MESSAGES, ChunkLimits, build_chunks, chunk_boundaries
+from headgate.log import MAX_BYTES, MAX_MESSAGES, ChunkLimits, build_chunks, chunk_boundaries
 from headgate.log.format import CHUNK_HEADER_BYTES, HEADER_DTYPE, windows
 from headgate.scan.fetch.portions import ChunkColumns
 from headgate.scan.reading import ScanBatch

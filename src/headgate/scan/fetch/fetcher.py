@@ -25,7 +25,7 @@ from headgate.scan.fetch.portions import ChunkPortion, Portion
 from headgate.scan.fetch.results import SharedResults
 from headgate.scan.fetch.segments import BLOCK_ROWS
 from headgate.scan.fetch.window import DENSE, Pick, SharedChunks, columns_of, load_rows, row_of_error, user_rows
-from headgate.scan.match_index.lookup import MatchIndex
+from headgate.scan.match_index import MatchIndex
 from headgate.scan.reading import Window
 from headgate.scan.request import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
 from headgate.scan.rows import read_rows

@@ -11,9 +11,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.evaluate.filter import Filter
+from headgate.evaluate import Filter
 from headgate.evaluate.rules import RuleSet, common_filter
-from headgate.message.batch import EncodedMessages
+from headgate.message import EncodedMessages
 from headgate.scan.request import OffsetRange
 
 NO_FILTER = -1

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from headgate.columns import order_of
 from headgate.errors import CorruptChunkError
-from headgate.evaluate.filter import Filter
-from headgate.evaluate.malformed import malformed_rows
-from headgate.log.build import gather
-from headgate.message.batch import SLACK_BYTES, EncodedMessages
+from headgate.evaluate import Filter, malformed_rows
+from headgate.log import gather
+from headgate.message import SLACK_BYTES, EncodedMessages
 from headgate.scan.decide import Decider
 from headgate.scan.fetch.filters import SharedRules
 from headgate.scan.fetch.places import Place

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.log import ChunkHeaders, ChunkTable, Segment
-from headgate.log.sidecar import Sidecar
+from headgate.log import ChunkHeaders, ChunkTable, Segment, Sidecar
 from headgate.scan.fetch.buffers import BufferPool
 
 BLOCK_ROWS = 1024

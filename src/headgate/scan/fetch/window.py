@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from headgate.columns import total
 from headgate.errors import CorruptChunkError
-from headgate.evaluate.filter import Filter
-from headgate.log import ChunkHeaders, ChunkType
-from headgate.log.build import gather
+from headgate.evaluate import Filter
+from headgate.log import ChunkHeaders, ChunkType, gather
 from headgate.log.format import HEADER_DTYPE
 from headgate.scan.decide import DecideBuffers, Decider
 from headgate.scan.fetch.filters import NO_FILTER

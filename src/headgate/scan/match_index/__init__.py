@@ -1,5 +1,34 @@
 """The match index: results of registered filters, calculated ahead, so that a reader need not evaluate them again.
 
-Hides the two layouts (`bit_map` for `bloom`; one bit per filter for `exact`), the registry of a stream's filters, how a
-sidecar is built, and when a reader may believe it. The bytes of a sidecar are `headgate.log.sidecar`.
+    FilterRegistry, Registration, IndexSettings     which filters a stream has registered, and how they are kept
+    build_index, build_segment                      make the sidecars that are missing
+    MatchIndex, Answer                              what a reader may believe about a range of chunks
+    wanted_entries, read_entries, WantedEntries     read only the messages that an answer names
+    count_matches, coverage                         counts, and how much of a stream is covered
+    bit_array, BitMapParameters                     RocketMQ's bit arrays, the layout `bloom`
+
+Hidden: the two layouts (`bloom`; one bit per filter for `exact`), and when a sidecar is out of date. The bytes of a
+sidecar are `log/sidecar.py`.
 """
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.scan.match_index.bit_map import BitMapParameters, bit_array, has_positions, low_hash
+    from headgate.scan.match_index.build import BuildCounters, build_index, build_segment, prepare_build
+    from headgate.scan.match_index.count import MatchCount, count_matches, coverage
+    from headgate.scan.match_index.entries import WantedEntries, cut, read_entries, wanted_entries
+    from headgate.scan.match_index.identity import TAGS, text_hash
+    from headgate.scan.match_index.lookup import Answer, MatchIndex
+    from headgate.scan.match_index.registry import (
+        REGISTRY_NAME,
+        Change,
+        FilterRegistry,
+        Registration,
+        registered_streams,
+    )
+    from headgate.scan.match_index.settings import IndexSettings
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

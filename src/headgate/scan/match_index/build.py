@@ -21,20 +21,23 @@ from headgate.errors import (
     LogError,
     OffsetOutOfRangeError,
 )
-from headgate.evaluate.filter import Filter
-from headgate.log import ChunkType, Segment, SegmentReader, Stream
-from headgate.log.format import ENTRY_HEAD_BYTES
-from headgate.log.pairs import MATCH_SUFFIX
-from headgate.log.sidecar import (
+from headgate.evaluate import Filter
+from headgate.log import (
     ENTRY_DTYPE,
     HEADER_BYTES_DTYPE,
+    MATCH_SUFFIX,
+    ChunkType,
     FilterColumn,
+    Segment,
+    SegmentReader,
     Sidecar,
     SidecarContent,
+    Stream,
     sidecar_path,
     write_sidecar,
 )
-from headgate.message.batch import EncodedMessages
+from headgate.log.format import ENTRY_HEAD_BYTES
+from headgate.message import EncodedMessages
 from headgate.scan.decide import Decider
 from headgate.scan.match_index.bit_map import BitMapParameters, bits_of, put_bits, set_positions
 from headgate.scan.match_index.identity import FilterKey, key_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.errors import CorruptSidecarError
-from headgate.log import Stream
-from headgate.log.sidecar import Sidecar
+from headgate.log import Sidecar, Stream
 from headgate.scan.match_index.lookup import MatchIndex
 from headgate.scan.plan import rows_within
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest

@@ -13,12 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
-from headgate.evaluate import layout
-from headgate.evaluate.verdict import Verdict
-from headgate.log import SegmentReader
-from headgate.log.checksums import first_mismatch
+from headgate.evaluate import Verdict, layout
+from headgate.log import SegmentReader, first_mismatch
 from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES, windows
-from headgate.message.batch import EncodedMessages
+from headgate.message import EncodedMessages
 from headgate.scan.match_index.lookup import Answer, MatchIndex
 from headgate.scan.request import ScanRequest
 

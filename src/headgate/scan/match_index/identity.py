@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields
 
 from headgate import __version__
 from headgate.errors import ConfigError, FilterError, FilterTypeError
-from headgate.evaluate.filter import Filter
-from headgate.evaluate.verdict import EVALUATOR_REVISION
+from headgate.evaluate import EVALUATOR_REVISION, Filter
 from headgate.language.tree import (
     And,
     Arithmetic,
@@ -35,7 +34,7 @@ from headgate.language.tree import (
     children,
     walk,
 )
-from headgate.message.fields import HEADER_FIELDS, FieldReference, Section
+from headgate.message import HEADER_FIELDS, FieldReference, Section
 
 EVALUATOR = f"{__version__}/{EVALUATOR_REVISION}"
 """The state of the evaluators."""

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError, CorruptSidecarError
-from headgate.log import ChunkType, SegmentReader
+from headgate.log import HEADER_BYTES_DTYPE, ChunkType, IndexedFilter, SegmentReader, Sidecar
 from headgate.log.format import HEADER_DTYPE
-from headgate.log.sidecar import HEADER_BYTES_DTYPE, IndexedFilter, Sidecar
 from headgate.scan.match_index.bit_map import BitMapParameters, has_positions
 from headgate.scan.match_index.identity import key_of
 from headgate.scan.request import OffsetRange, ScanRequest

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 import msgspec
 
 from headgate.errors import ConfigError, FilterError, LogError, StreamReadOnlyError
-from headgate.evaluate.filter import Filter
-from headgate.log import Stream
-from headgate.log.files import replace_file, storage_error
+from headgate.evaluate import Filter
+from headgate.log import Stream, replace_file, storage_error
 from headgate.scan.match_index.identity import TAGS, check_registrable, stated_filter
 from headgate.scan.match_index.settings import IndexSettings
 

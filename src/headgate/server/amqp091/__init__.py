@@ -1,9 +1,23 @@
 """AMQP 0.9.1 on the network: `Amqp091Handler` binds the core of a connection to the broker.
 
-`channel` has what each method does, `consumer` the way of a message to the client and `options` what consumers ask
-for, in STOMP as well.
+`consumer_options` reads what consumers ask for, in STOMP as well; the names of its arguments are the constants.
+Hidden: what each method does (`channel`), and the way of a message to the client (`consumer`).
 """
 
-from headgate.server.amqp091.handler import Amqp091Handler
+from typing import TYPE_CHECKING
 
-__all__ = ["Amqp091Handler"]
+if TYPE_CHECKING:
+    from headgate.server.amqp091.handler import Amqp091Handler
+    from headgate.server.amqp091.options import (
+        DIALECT,
+        MATCH_UNFILTERED,
+        PRIORITY,
+        SQL,
+        STREAM_FILTER,
+        STREAM_OFFSET,
+        consumer_options,
+    )
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

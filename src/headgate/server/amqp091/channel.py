@@ -15,13 +15,19 @@ from headgate.errors import (
     ResourceNotFoundError,
     UnsupportedError,
 )
+from headgate.protocols.amqp091 import (
+    Confirms,
+    Field,
+    FieldType,
+    ReplyCode,
+    Table,
+    Unacknowledged,
+    encode_method,
+    long_string,
+    read_publication,
+)
 from headgate.protocols.amqp091 import methods as m
-from headgate.protocols.amqp091.codec import encode_method
-from headgate.protocols.amqp091.codes import ReplyCode
 from headgate.protocols.amqp091.events import Published
-from headgate.protocols.amqp091.fields import Field, FieldType, Table, long_string
-from headgate.protocols.amqp091.publication import read_publication
-from headgate.protocols.amqp091.tags import Confirms, Unacknowledged
 from headgate.server.amqp091.consumer import ChannelConsumer
 from headgate.server.amqp091.options import consumer_options
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headgate.broker.consumers import MessageConsumer
-from headgate.protocols.amqp091.codec import encode_short_string
-from headgate.protocols.amqp091.connection import ServerConnection
-from headgate.protocols.amqp091.delivery import read_deliveries
+from headgate.broker import MessageConsumer
+from headgate.protocols.amqp091 import ServerConnection, Unacknowledged, encode_short_string, read_deliveries
 from headgate.protocols.amqp091.methods import BasicDeliver
-from headgate.protocols.amqp091.tags import Unacknowledged
 
 MAX_MESSAGES = 512
 """Deliveries of one consumer before others have their turn."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from headgate.broker.session import Session
+from headgate.broker import Session
 from headgate.errors import (
     AuthenticationError,
     BrokerError,
@@ -14,9 +14,19 @@ from headgate.errors import (
     RemoteProtocolError,
 )
 from headgate.protocols import sasl
+from headgate.protocols.amqp091 import (
+    ConnectionLimits,
+    ConnectionState,
+    FieldType,
+    ReplyCode,
+    ServerConnection,
+    Table,
+    boolean,
+    long_string,
+    reply_code,
+    table,
+)
 from headgate.protocols.amqp091 import methods as m
-from headgate.protocols.amqp091.codes import ReplyCode, reply_code
-from headgate.protocols.amqp091.connection import ConnectionLimits, ConnectionState, ServerConnection
 from headgate.protocols.amqp091.events import (
     Authenticate,
     ChannelClosed,
@@ -28,7 +38,6 @@ from headgate.protocols.amqp091.events import (
     MethodReceived,
     Published,
 )
-from headgate.protocols.amqp091.fields import FieldType, Table, boolean, long_string, table
 from headgate.server.amqp091.channel import Channel
 from headgate.server.amqp091.consumer import ChannelConsumer
 from headgate.server.amqp091.options import shown_refusal

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import re
 
-from headgate.broker.consumers import ConsumerOptions
+from headgate.broker import ConsumerOptions
 from headgate.errors import ConfigError, FilterError, PreconditionFailedError
-from headgate.evaluate.filter import Filter
+from headgate.evaluate import Filter
 from headgate.log import OffsetSpecification
-from headgate.protocols.amqp091.fields import INTEGERS, Field, FieldType, Table
+from headgate.protocols.amqp091 import INTEGERS, Field, FieldType, Table
 from headgate.server.settings import ServerSettings
 
 SQL = "x-headgate-sql"

@@ -4,6 +4,11 @@
 addresses mean, `filters` what their filter maps ask for.
 """
 
-from headgate.server.amqp10.handler import Amqp10Handler
+from typing import TYPE_CHECKING
 
-__all__ = ["Amqp10Handler"]
+if TYPE_CHECKING:
+    from headgate.server.amqp10.handler import Amqp10Handler
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

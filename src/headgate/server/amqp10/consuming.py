@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.consumers import ConsumerOptions, MessageConsumer
+from headgate.broker import ConsumerOptions, MessageConsumer
 from headgate.errors import HeadgateError
 from headgate.message import EncodedMessages
-from headgate.protocols.amqp10 import Condition
-from headgate.protocols.amqp10.link import Link
-from headgate.protocols.amqp10.messages import delivered_message
+from headgate.protocols.amqp10 import Condition, Error, Link, Released, delivered_message
 from headgate.protocols.amqp10.performatives import Attach
-from headgate.protocols.amqp10.terminus import Error, Released
 from headgate.server.amqp10.filters import RequestedFilters
 
 if TYPE_CHECKING:

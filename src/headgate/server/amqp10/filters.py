@@ -9,15 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headgate.errors import MessageError
-from headgate.evaluate.filter import Filter
-from headgate.language.amqp.filter_set import (
-    FilterEntry,
-    OffsetRequest,
-    RefusedEntry,
-    read_filter_set,
-)
+from headgate.evaluate import Filter
+from headgate.language.amqp import FilterEntry, OffsetRequest, RefusedEntry, read_filter_set
 from headgate.log import OffsetKind, OffsetSpecification
-from headgate.protocols.amqp10.terminus import RawEntry
+from headgate.protocols.amqp10 import RawEntry
 
 
 @dataclass(frozen=True, slots=True)

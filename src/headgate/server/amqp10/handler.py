@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypeAlias
 
-from headgate.broker.session import Session as BrokerSession
+from headgate.broker import Session as BrokerSession
 from headgate.errors import (
     AuthenticationError,
     BrokerError,
@@ -23,7 +23,21 @@ from headgate.errors import (
 )
 from headgate.message import AmqpType, AmqpValue
 from headgate.protocols import sasl
-from headgate.protocols.amqp10 import Condition, Connection, ConnectionSettings, Link, SaslCode, condition_of
+from headgate.protocols.amqp10 import (
+    Accepted,
+    Condition,
+    Connection,
+    ConnectionSettings,
+    ConnectionState,
+    Coordinator,
+    Error,
+    Link,
+    SaslCode,
+    Session,
+    Source,
+    address_text,
+    condition_of,
+)
 from headgate.protocols.amqp10.events import (
     Aborted,
     Attached,
@@ -42,9 +56,6 @@ from headgate.protocols.amqp10.events import (
     WindowOpened,
 )
 from headgate.protocols.amqp10.performatives import RECEIVER, SECOND, SENDER, SETTLED, Attach, Open
-from headgate.protocols.amqp10.session import Session
-from headgate.protocols.amqp10.states import ConnectionState
-from headgate.protocols.amqp10.terminus import Accepted, Coordinator, Error, Source, address_text
 from headgate.server.amqp10.addresses import MANAGEMENT, parse_queue, parse_route
 from headgate.server.amqp10.consuming import ConsumingLink, confirmed_attach
 from headgate.server.amqp10.filters import read_filters

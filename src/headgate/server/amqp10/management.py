@@ -12,10 +12,8 @@ from typing import Any
 
 import msgspec
 
+from headgate.broker import Binding, Declared, Session
 from headgate.broker.arguments import QUEUE_TYPE
-from headgate.broker.catalogue import Declared
-from headgate.broker.exchanges import Binding
-from headgate.broker.session import Session
 from headgate.errors import (
     HeadgateError,
     PreconditionFailedError,
@@ -24,8 +22,7 @@ from headgate.errors import (
     UnsupportedError,
 )
 from headgate.message import AmqpArray, AmqpType, AmqpValue, Body, Message, Section, amqp_value
-from headgate.protocols.amqp10 import status_of
-from headgate.protocols.amqp10.messages import in_standard_order
+from headgate.protocols.amqp10 import in_standard_order, status_of
 from headgate.server.amqp10.addresses import decoded, encoded
 
 _MAP = AmqpType.MAP

@@ -18,8 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.batches import PublishBatch
-from headgate.broker.publishers import Publisher
+from headgate.broker import PublishBatch, Publisher
 from headgate.errors import (
     BrokerError,
     ConfigError,
@@ -29,15 +28,22 @@ from headgate.errors import (
     PreconditionFailedError,
     ResourceNotFoundError,
 )
-from headgate.log.build import FilterValues
-from headgate.log.runs import Entries
+from headgate.log import Entries, FilterValues
 from headgate.message import EncodedMessages, FieldReference, Section
 from headgate.message.lookup import locate_bytes
-from headgate.protocols.amqp10 import Condition, condition_of
+from headgate.protocols.amqp10 import (
+    Accepted,
+    Condition,
+    DeliveryState,
+    Error,
+    Link,
+    Rejected,
+    Released,
+    condition_of,
+    in_standard_order,
+    store_messages,
+)
 from headgate.protocols.amqp10.events import Deliveries, Delivery
-from headgate.protocols.amqp10.link import Link
-from headgate.protocols.amqp10.messages import in_standard_order, store_messages
-from headgate.protocols.amqp10.terminus import Accepted, DeliveryState, Error, Rejected, Released
 from headgate.server.amqp10.addresses import Route, parse_route
 
 if TYPE_CHECKING:

@@ -18,6 +18,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+__all__ = ["console_routes"]
+
+
 FILES = {
     "/": "console.html",
     "/favicon.ico": "favicon.ico",

@@ -1,5 +1,10 @@
 """STOMP on the network: `StompHandler` binds the core of a connection to the broker."""
 
-from headgate.server.stomp.handler import StompHandler
+from typing import TYPE_CHECKING
 
-__all__ = ["StompHandler"]
+if TYPE_CHECKING:
+    from headgate.server.stomp.handler import StompHandler
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

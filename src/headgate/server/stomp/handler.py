@@ -6,8 +6,7 @@ import itertools
 import logging
 import secrets
 
-from headgate.broker.session import Session
-from headgate.broker.troubles import is_damage
+from headgate.broker import Session, is_damage
 from headgate.errors import (
     AuthenticationError,
     BrokerError,
@@ -20,9 +19,15 @@ from headgate.errors import (
     UnsupportedError,
 )
 from headgate.protocols import sasl
-from headgate.protocols.amqp091.publication import publication
-from headgate.protocols.stomp import ConnectionState, ServerConnection
-from headgate.protocols.stomp.destinations import Destination, DestinationKind, parse_destination
+from headgate.protocols.amqp091 import publication_of
+from headgate.protocols.stomp import (
+    ConnectionState,
+    Destination,
+    DestinationKind,
+    ServerConnection,
+    parse_destination,
+    properties_of,
+)
 from headgate.protocols.stomp.events import (
     AckMode,
     Acknowledge,
@@ -34,8 +39,7 @@ from headgate.protocols.stomp.events import (
     Subscribe,
     Unsubscribe,
 )
-from headgate.protocols.stomp.messages import properties_of
-from headgate.server.amqp091.options import consumer_options
+from headgate.server.amqp091 import consumer_options
 from headgate.server.context import ServerContext
 from headgate.server.conversation import Conversation, Waiting
 from headgate.server.identity import PRODUCT, VERSION
@@ -201,7 +205,7 @@ class StompHandler:
             raise PreconditionFailedError(
                 f"user_id property set to {properties.user_id!r} but authenticated user was {self.session.user!r}"
             )
-        found = publication(exchange, key, properties)
+        found = publication_of(exchange, key, properties)
         streams = self._outbox.route(exchange, key)
         if not streams and destination.kind is DestinationKind.QUEUE:
             # It was deleted since this connection declared it.

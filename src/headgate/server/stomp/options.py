@@ -14,15 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headgate.errors import PreconditionFailedError, RemoteProtocolError
-from headgate.protocols.amqp091.fields import Field, FieldType, Table, boolean, long, long_string
-from headgate.server.amqp091.options import (
-    DIALECT,
-    MATCH_UNFILTERED,
-    PRIORITY,
-    SQL,
-    STREAM_FILTER,
-    STREAM_OFFSET,
-)
+from headgate.protocols.amqp091 import Field, FieldType, Table, boolean, long, long_string
+from headgate.server.amqp091 import DIALECT, MATCH_UNFILTERED, PRIORITY, SQL, STREAM_FILTER, STREAM_OFFSET
 
 PREFETCH_COUNT = "prefetch-count"
 MAX_PREFETCH = 65_535

@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from headgate.broker.consumers import MessageConsumer
-from headgate.protocols.amqp091.delivery import OFFSET_HEADER, Delivery, read_deliveries
-from headgate.protocols.amqp091.fields import decode_table
-from headgate.protocols.amqp091.tags import Unacknowledged
-from headgate.protocols.stomp import ConnectionState, ServerConnection, Version
-from headgate.protocols.stomp.destinations import format_destination
+from headgate.broker import MessageConsumer
+from headgate.protocols.amqp091 import OFFSET_HEADER, Delivery, Unacknowledged, decode_table, read_deliveries
+from headgate.protocols.stomp import (
+    ConnectionState,
+    ServerConnection,
+    Version,
+    encode_headers,
+    format_destination,
+    property_headers,
+    text_headers,
+)
 from headgate.protocols.stomp.events import AckMode, Subscribe
-from headgate.protocols.stomp.frames import encode_headers
-from headgate.protocols.stomp.messages import property_headers, text_headers
 
 MAX_MESSAGES = 256
 """Messages of one subscription before others have their turn."""

@@ -4,6 +4,11 @@ Hides the course of a connection (`handler`), its publishers and their confirms 
 credit and who is active (`subscriptions`), and the commands about streams that have one answer (`administration`).
 """
 
-from headgate.server.stream.handler import StreamHandler
+from typing import TYPE_CHECKING
 
-__all__ = ["StreamHandler"]
+if TYPE_CHECKING:
+    from headgate.server.stream.handler import StreamHandler
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

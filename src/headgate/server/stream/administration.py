@@ -6,15 +6,11 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from headgate.broker import arguments
-from headgate.broker.catalogue import Declared
-from headgate.broker.session import Session
-from headgate.broker.users import Permission
+from headgate.broker import Declared, Permission, Session, arguments
 from headgate.errors import HeadgateError, LogError, ResourceExistsError, ResourceNotFoundError
-from headgate.log.offsets import OffsetSpecification
-from headgate.log.tracking import MAX_REFERENCE_BYTES
+from headgate.log import MAX_REFERENCE_BYTES, OffsetSpecification
+from headgate.protocols.stream import ResponseCode, response_code
 from headgate.protocols.stream import frames as f
-from headgate.protocols.stream.codes import ResponseCode, response_code
 from headgate.server.context import ServerContext
 from headgate.server.listings import may_read
 from headgate.server.transport import Peer

@@ -8,13 +8,10 @@ from typing import Any
 
 import msgspec
 
-from headgate.broker.session import Session
-from headgate.broker.troubles import is_damage
+from headgate.broker import Session, is_damage
 from headgate.errors import HeadgateError
+from headgate.protocols.stream import SERVER_VERSIONS, Publish, ResponseCode, ServerConnection, response_code
 from headgate.protocols.stream import frames as f
-from headgate.protocols.stream.codes import SERVER_VERSIONS, ResponseCode, response_code
-from headgate.protocols.stream.publishing import Publish
-from headgate.protocols.stream.server import ServerConnection
 from headgate.server.context import ServerContext
 from headgate.server.conversation import Conversation, Waiting
 from headgate.server.pump import Pump

@@ -9,10 +9,16 @@ from typing import Any
 import headgate
 from headgate.errors import AuthenticationError, RemoteProtocolError
 from headgate.protocols.sasl import parse_initial
+from headgate.protocols.stream import (
+    ProtocolViolation,
+    ResponseCode,
+    ServerConnection,
+    ServerEvent,
+    ServerLimits,
+    ServerState,
+    response_code,
+)
 from headgate.protocols.stream import frames as f
-from headgate.protocols.stream.codes import ResponseCode, response_code
-from headgate.protocols.stream.framing import ProtocolViolation
-from headgate.protocols.stream.server import ServerConnection, ServerEvent, ServerLimits, ServerState
 from headgate.server.context import ServerContext
 from headgate.server.conversation import Conversation
 from headgate.server.identity import PROPERTIES

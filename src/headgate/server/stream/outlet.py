@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.batches import ChunkBatch
-from headgate.protocols.stream.codes import ResponseCode
+from headgate.broker import ChunkBatch
+from headgate.protocols.stream import ResponseCode, ServerConnection, ServerState
 from headgate.protocols.stream.frames import Frame
-from headgate.protocols.stream.server import ServerConnection, ServerState
 from headgate.server.conversation import Conversation
 from headgate.server.transport import Transport
 

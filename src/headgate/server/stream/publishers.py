@@ -9,16 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.batches import PublishBatch
-from headgate.broker.publishers import Publisher
-from headgate.broker.session import Session
+from headgate.broker import PublishBatch, Publisher, Session
 from headgate.columns import largest
 from headgate.errors import HeadgateError, LimitExceededError, PreconditionFailedError, ResourceNotFoundError
-from headgate.log.build import FilterValues
-from headgate.log.runs import Entries
+from headgate.log import Entries, FilterValues
+from headgate.protocols.stream import Publish, ResponseCode, response_code
 from headgate.protocols.stream import frames as f
-from headgate.protocols.stream.codes import ResponseCode, response_code
-from headgate.protocols.stream.publishing import Publish
 from headgate.server.settings import Limits
 from headgate.server.stream.outlet import Outlet
 

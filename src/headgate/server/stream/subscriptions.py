@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.broker.batches import ChunkBatch
-from headgate.broker.consumers import ChunkConsumer, ConsumerOptions
-from headgate.broker.session import Session
+from headgate.broker import ChunkBatch, ChunkConsumer, ConsumerOptions, Session
 from headgate.errors import (
     ConfigError,
     FilterError,
@@ -19,10 +17,10 @@ from headgate.errors import (
     LogError,
     PreconditionFailedError,
 )
-from headgate.evaluate.filter import Filter
+from headgate.evaluate import Filter
 from headgate.log.format import assemble_chunk
+from headgate.protocols.stream import ResponseCode, name_of_code
 from headgate.protocols.stream import frames as f
-from headgate.protocols.stream.codes import ResponseCode, name_of_code
 from headgate.server.pump import Pump
 from headgate.server.settings import ServerSettings
 from headgate.server.stream.outlet import Outlet

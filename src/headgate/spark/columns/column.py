@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
 from headgate.errors import ConfigError
-from headgate.evaluate.filter import Filter
+from headgate.evaluate import Filter
 from headgate.language import DEFAULT_DIALECT
 from headgate.spark.columns.function import boolean_function
 from headgate.spark.columns.layout import layout_of, reached

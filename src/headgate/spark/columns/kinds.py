@@ -6,8 +6,7 @@ import enum
 from collections.abc import Mapping
 
 from headgate.language import tree as t
-from headgate.message import AmqpType, AmqpValue
-from headgate.message.fields import FieldReference
+from headgate.message import AmqpType, AmqpValue, FieldReference
 
 
 class ValueKind(enum.Enum):

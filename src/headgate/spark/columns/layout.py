@@ -23,10 +23,10 @@ from pyspark.sql import Column, types
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from headgate.errors import ConfigError
-from headgate.evaluate.filter import Filter
+from headgate.evaluate import Filter
 from headgate.language.tree import Field, MessageSize, PropertyOf, ValueRules, walk
-from headgate.message.arrow.schema import HEADER_TYPES, PROPERTIES_TYPES, SparkType
-from headgate.message.fields import FieldReference, Section, parse_field, without_case
+from headgate.message import FieldReference, Section, parse_field, without_case
+from headgate.message.arrow import HEADER_TYPES, PROPERTIES_TYPES, SparkType
 from headgate.spark.columns.kinds import ValueKind, compared_kinds
 
 Path: TypeAlias = tuple[str, ...]

@@ -27,7 +27,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
 from headgate.errors import ConfigError
-from headgate.evaluate.filter import Filter
+from headgate.evaluate import Filter
 from headgate.language import DEFAULT_DIALECT
 from headgate.spark.columns.function import boolean_function
 from headgate.spark.columns.layout import layout_of

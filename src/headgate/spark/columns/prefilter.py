@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from headgate.language import tree as t
-from headgate.message.fields import FieldReference
+from headgate.message import FieldReference
 from headgate.spark.columns.layout import Cell, Input, names_same, reached, reference_of
 
 _LARGEST_LONG = 2**63 - 1

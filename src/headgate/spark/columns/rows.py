@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from pyspark.sql.types import IntegralType, VariantType
 
 from headgate.errors import ConfigError
-from headgate.evaluate.filter import Filter
-from headgate.message import EncodedMessages
+from headgate.evaluate import Filter
+from headgate.message import EncodedMessages, Section
 from headgate.message.arrow import messages_of
-from headgate.message.fields import Section
 from headgate.spark.columns.layout import SECTION_COLUMNS, Cell, Entries, Input
 
 _HIGHEST: Mapping[str, int] = {"priority": 0xFF}

@@ -36,7 +36,7 @@ from pyspark.sql.types import StructType
 
 from headgate import clock
 from headgate.errors import SinkError
-from headgate.log.crash_points import CommitStep, reached
+from headgate.log import CommitStep, reached
 from headgate.spark.pipeline.delta_files import DESCRIBED, AddedFile, FilePlan, described, write_files
 from headgate.spark.pipeline.delta_schema import (
     check_fit,

@@ -32,7 +32,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import monotonically_increasing_id
 
 from headgate.errors import SinkError
-from headgate.log.crash_points import CommitStep, reached
+from headgate.log import CommitStep, reached
 from headgate.spark.pipeline.sinks import JDBC
 
 BATCHES = "headgate_batches"

@@ -17,10 +17,16 @@ from headgate.errors import ConfigError, StreamNotFoundError
 from headgate.log import Stream, stream_folder
 from headgate.spark.options import SinkOptions
 from headgate.spark.route import output_of_copies, output_of_dead_letters
-from headgate.topic import Rule, RuleDefinition, Subscription, Topic, TopicLimits
-from headgate.topic.forwarding import forward_order
-from headgate.topic.history import RuleHistory
-from headgate.topic.model import DEFAULT_RULES
+from headgate.topic import (
+    DEFAULT_RULES,
+    Rule,
+    RuleDefinition,
+    RuleHistory,
+    Subscription,
+    Topic,
+    TopicLimits,
+    forward_order,
+)
 
 
 class WrittenStream(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

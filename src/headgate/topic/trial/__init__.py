@@ -5,9 +5,14 @@ and kept of it, bounded and mergeable (`findings`), and how that reads under the
 is written and no rule is put in force.
 """
 
-from headgate.topic.trial.findings import Findings
-from headgate.topic.trial.report import TrialReport
-from headgate.topic.trial.request import TrialRequest
-from headgate.topic.trial.trial import Trial
+from typing import TYPE_CHECKING
 
-__all__ = ["Findings", "Trial", "TrialReport", "TrialRequest"]
+if TYPE_CHECKING:
+    from headgate.topic.trial.findings import Findings, Sample, SampleKind
+    from headgate.topic.trial.report import OverlapFindings, TrialReport
+    from headgate.topic.trial.request import TrialRequest
+    from headgate.topic.trial.trial import Trial
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

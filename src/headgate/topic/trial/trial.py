@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.evaluate.filter import Filter
-from headgate.evaluate.verdict import EvaluationFailed, Verdict
+from headgate.evaluate import Filter, Verdict
+from headgate.language import EvaluationFailed
 from headgate.language.tree import And, Node, Or
 from headgate.message import EncodedMessages, Message
 from headgate.topic.copies import PLAIN, Copies

@@ -366,7 +366,7 @@ def test_no_server_takes_a_root_while_a_stream_of_it_is_deleted(
         held.append(str(refused.value))
         return set_aside(root, folder)
 
-    monkeypatch.setattr("headgate.log.root.set_aside", set_aside_while_locked)
+    monkeypatch.setattr("headgate.log.set_aside", set_aside_while_locked)
     assert run("stream", "rm", "orders", "--root", root).status == 0
     assert len(held) == 1
     lock_root(root, now_ms=0).release()

@@ -6,7 +6,7 @@ Broker, Spark, tail and back-tests all read through this package, so a filter gi
     Cursor                                    follows a stream as it grows
     plan, read_range, ChunkRange              cut a bounded read into ranges for tasks, and read one
     ScanBatch, ScanCounters                   what comes out: kept messages, and what each stage examined and skipped
-    Decider, ChunksInMemory                   stage 2 for chunks that came over the network
+    Decider                                   stage 2 for chunks that came over the network
     count_matches, MatchCount                 counts from the match index, no message read
     declared_values                           the filter values that a stream's declared source gives
 
@@ -22,7 +22,7 @@ from headgate.scan.plan import ChunkRange, Plan, check_start, plan, read_range, 
 
 if TYPE_CHECKING:
     from headgate.scan.cursor import Cursor
-    from headgate.scan.decide import ChunksInMemory, Decider
+    from headgate.scan.decide import Decider
     from headgate.scan.declared import declared_values
     from headgate.scan.match_index import MatchCount, count_matches
     from headgate.scan.plan import rows_within

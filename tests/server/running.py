@@ -15,7 +15,7 @@ import msgspec
 
 from headgate.server.context import HandlerFactory, ServerContext
 from headgate.server.listeners import ENCRYPTED, PLAIN, protocol_of
-from headgate.server.loop import new_loop
+from headgate.server.process import new_loop
 from headgate.server.serving import HANDLERS, Server
 from headgate.server.settings import ServerSettings
 from waiting import eventually

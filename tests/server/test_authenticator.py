@@ -9,7 +9,7 @@ import pytest
 
 from headgate.errors import AuthenticationError, LoopbackOnlyError
 from headgate.protocols.sasl import Anonymous, Credentials, External, Plain
-from headgate.server.authenticator import LoginAuthenticator
+from headgate.server.authenticator import Authenticator
 from headgate.server.connections import Connections
 from headgate.server.settings import ServerSettings
 from headgate.server.transport import Peer
@@ -41,7 +41,7 @@ class Login:
         self.users = FakeUsers()
         self.clock = SetClock()
         self.connections = Connections()
-        self.authenticator = LoginAuthenticator(
+        self.authenticator = Authenticator(
             self.users,
             msgspec.convert(settings, ServerSettings),
             self.clock,

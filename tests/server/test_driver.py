@@ -17,7 +17,7 @@ import pytest
 from headgate.server.connections import Connections
 from headgate.server.context import ServerContext, SystemClock
 from headgate.server.driver import Driver
-from headgate.server.loop import new_loop
+from headgate.server.process import new_loop
 from headgate.server.settings import ServerSettings
 from headgate.server.transport import Handler, Transport
 from server.stepping import SteppedLoop

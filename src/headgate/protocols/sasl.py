@@ -3,7 +3,7 @@
     PLAIN       [acting as] NUL user NUL password                        (RFC 4616)
     AMQPLAIN    fields of an AMQP 0.9.1 table without its length: LOGIN and PASSWORD, long strings
     EXTERNAL    the name the client wants, may be empty; who it is says its TLS certificate
-    ANONYMOUS   anything; nobody in particular
+    ANONYMOUS   anything; it names no user
 
 Every mechanism is one answer of the client: there are no challenges. Whether the credentials are right is decided
 elsewhere; here they are only read.
@@ -12,7 +12,6 @@ elsewhere; here they are only read.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -51,7 +50,7 @@ class External:
 
 @dataclass(frozen=True, slots=True)
 class Anonymous:
-    """Nobody in particular."""
+    """No user is named."""
 
 
 Credentials = Plain | External | Anonymous
@@ -67,7 +66,15 @@ def parse_initial(mechanism: str, data: bytes) -> Credentials:
         raise RemoteProtocolError(f"SASL mechanism {mechanism!r} is not known; known are {', '.join(Mechanism)}")
     if len(data) > MAX_CREDENTIAL_BYTES:
         raise RemoteProtocolError(f"SASL answer of {len(data)} bytes; the limit is {MAX_CREDENTIAL_BYTES}")
-    return _PARSERS[Mechanism(mechanism)](bytes(data))
+    match Mechanism(mechanism):
+        case Mechanism.PLAIN:
+            return _parse_plain(data)
+        case Mechanism.AMQPLAIN:
+            return _parse_amqplain(data)
+        case Mechanism.EXTERNAL:
+            return External(_text(data, Mechanism.EXTERNAL))
+        case Mechanism.ANONYMOUS:
+            return Anonymous()
 
 
 def is_known(mechanism: str) -> bool:
@@ -80,14 +87,14 @@ def plain_response(user: str, password: str) -> bytes:
     return f"\0{user}\0{password}".encode()
 
 
-def _parse_plain(data: bytes) -> Credentials:
+def _parse_plain(data: bytes) -> Plain:
     parts = data.split(b"\0")
     if len(parts) != 3:
         raise RemoteProtocolError(f"SASL PLAIN: {len(parts) - 1} NUL bytes, expected 2")
     return Plain(_text(parts[1], Mechanism.PLAIN), _text(parts[2], Mechanism.PLAIN))
 
 
-def _parse_amqplain(data: bytes) -> Credentials:
+def _parse_amqplain(data: bytes) -> Plain:
     found: dict[bytes, bytes] = {}
     at = 0
     while at < len(data):
@@ -105,24 +112,8 @@ def _parse_amqplain(data: bytes) -> Credentials:
     return Plain(_text(found[b"LOGIN"], Mechanism.AMQPLAIN), _text(found[b"PASSWORD"], Mechanism.AMQPLAIN))
 
 
-def _parse_external(data: bytes) -> Credentials:
-    return External(_text(data, Mechanism.EXTERNAL))
-
-
-def _parse_anonymous(_data: bytes) -> Credentials:
-    return Anonymous()
-
-
 def _text(data: bytes, mechanism: Mechanism) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
         raise RemoteProtocolError(f"SASL {mechanism}: expected UTF-8") from None
-
-
-_PARSERS: dict[Mechanism, Callable[[bytes], Credentials]] = {
-    Mechanism.PLAIN: _parse_plain,
-    Mechanism.AMQPLAIN: _parse_amqplain,
-    Mechanism.EXTERNAL: _parse_external,
-    Mechanism.ANONYMOUS: _parse_anonymous,
-}

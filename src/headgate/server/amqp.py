@@ -52,7 +52,7 @@ class AmqpHandler:
         """The transport takes more again."""
 
     def tick(self, now_ms: int) -> None:
-        """Time passes; who says nothing is cut off by the driver."""
+        """Time passes; the driver cuts off silent clients."""
 
     def lost(self, reason: Exception | None) -> None:
         """The connection was closed."""

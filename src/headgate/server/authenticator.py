@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Protocol
 
+from headgate.broker import Users
 from headgate.errors import AuthenticationError, HeadgateError, LoopbackOnlyError
 from headgate.protocols.sasl import Anonymous, Credentials, External, Mechanism, Plain
 from headgate.server.connections import Connections
@@ -34,22 +34,12 @@ Answer = Callable[[str | AuthenticationError], None]
 RunInThread = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
 
 
-class KnownUsers(Protocol):
-    """What is asked of the users."""
-
-    def authenticate(self, name: str, password: str) -> None:
-        """Raise AuthenticationError unless that is the user's password; takes tens of milliseconds, in any thread."""
-
-    def __contains__(self, name: object) -> bool:
-        """Whether there is a user of that name."""
-
-
-class LoginAuthenticator:
+class Authenticator:
     """Checks credentials against users; see the head of this module."""
 
     def __init__(
         self,
-        users: KnownUsers,
+        users: Users,
         settings: ServerSettings,
         clock: Clock,
         *,
@@ -86,7 +76,10 @@ class LoginAuthenticator:
                 if self._is_from_elsewhere(caller, user):
                     self._refuse(caller, user, _ELSEWHERE, then, LoopbackOnlyError(_REFUSED))
                 else:
-                    self.check_password(user, password, lambda error: self._checked(caller, user, error, then))
+                    self._run_in_thread(
+                        lambda: self._users.authenticate(user, password),
+                        lambda error: self._checked(caller, user, error, then),
+                    )
             case External(wanted):
                 name = caller.peer.certificate_name
                 if name is None or wanted not in ("", name) or name not in self._users:
@@ -100,10 +93,6 @@ class LoginAuthenticator:
                     self._accept(caller, self._settings.authentication.default_user, then)
                 else:
                     self._refuse(caller, "", "anonymous clients are taken from this machine only, if at all", then)
-
-    def check_password(self, user: str, password: str, then: Callable[[BaseException | None], None]) -> None:
-        """Compare a password in the thread for it; `then` gets None or the error."""
-        self._run_in_thread(lambda: self._users.authenticate(user, password), then)
 
     def _is_from_elsewhere(self, caller: Caller, user: str) -> bool:
         """Whether a user that may come from this machine only comes from another."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tomllib
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -23,6 +23,7 @@ ENVIRONMENT_PREFIX = "HEADGATE_SERVER__"
 
 _AT = re.compile(r" - at `\$(?P<path>.*)`$")
 _NO_MEMBER = re.compile(r"Invalid enum value (?P<found>.*)")
+_INDEX = re.compile(r"\[.*?\]")
 _UNKNOWN_KEY = re.compile(r"Object contains unknown field `(?P<key>.*)`")
 
 
@@ -65,30 +66,21 @@ def _reason(text: str) -> str:
     keys = at["path"].lstrip(".") if at else ""
     what = text[: at.start()] if at else text
     if wrong := _NO_MEMBER.fullmatch(what):
-        return f"{keys}: found {wrong['found']}, expected {_expected_at(keys)}"
+        tables, _, key = _INDEX.sub("", keys).rpartition(".")
+        return f"{keys}: found {wrong['found']}, expected {_expected(get_type_hints(_table_at(tables))[key])}"
     unknown = _UNKNOWN_KEY.fullmatch(what)
     if unknown is None:
         return f"{keys}: {what}"
-    known = ", ".join(_keys_at(keys))
+    known = ", ".join(_table_at(keys).__struct_fields__)
     return f"unknown key {f'{keys}.' if keys else ''}{unknown['key']}; known are {known}"
 
 
-def _keys_at(keys: str) -> list[str]:
-    """The keys of the table at a path such as `user[0].permissions` or `tls`."""
-    return list(_table_at(re.sub(r"\[.*?\]", "", keys).split(".") if keys else ()).__struct_fields__)
-
-
-def _table_at(keys: Iterable[str]) -> Any:
+def _table_at(keys: str) -> Any:
+    """The table at a path such as `user[0].permissions` or `tls`; the whole file without keys."""
     table: Any = ServerSettings
-    for key in keys:
+    for key in _INDEX.sub("", keys).split(".") if keys else ():
         table = table_of(get_type_hints(table)[key])
     return table
-
-
-def _expected_at(keys: str) -> str:
-    """What the value at a path such as `log.format` may be."""
-    *tables, key = re.sub(r"\[.*?\]", "", keys).split(".")
-    return _expected(get_type_hints(_table_at(tables))[key])
 
 
 def _expected(kind: Any) -> str:

@@ -78,7 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._driver.receive_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes are at the start of the buffer."""
+        """`nbytes` bytes are at the start of the buffer."""
         if self._is_closing or self._handler is None:
             return
         self._record.bytes_received += nbytes
@@ -284,7 +284,6 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _moved(self) -> None:
-        """The thread has sent something."""
         if self._ends_when_sent and not self._sends:
             self._end()
         self._tell_writable()
@@ -335,7 +334,6 @@ def _peer_of(transport: asyncio.Transport) -> Peer | None:
 
 
 def _common_name(certificate: Any) -> str | None:
-    """The common name of a checked certificate's subject."""
     for names in (certificate or {}).get("subject", ()):
         for kind, value in names:
             if kind == "commonName":

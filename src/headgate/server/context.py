@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from headgate import clock
-from headgate.errors import AuthenticationError
-from headgate.protocols.sasl import Credentials
 from headgate.server.connections import Connections
 from headgate.server.settings import ServerSettings
-from headgate.server.transport import Caller, Handler, Peer, Transport
+from headgate.server.transport import Handler, Peer, Transport
 
 if TYPE_CHECKING:
     from headgate.broker import Broker
+    from headgate.server.authenticator import Authenticator
 
 
 class Clock(Protocol):
@@ -33,21 +32,6 @@ class SystemClock:
 
     now_ms = staticmethod(clock.now_ms)
     monotonic_s = staticmethod(time.monotonic)
-
-
-class Authenticator(Protocol):
-    """Checks the credentials of clients."""
-
-    def mechanisms(self, caller: Caller) -> tuple[str, ...]:
-        """The SASL mechanisms that are offered to this caller, the preferred first."""
-
-    def authenticate(
-        self, caller: Caller, credentials: Credentials, then: Callable[[str | AuthenticationError], None]
-    ) -> None:
-        """Check credentials; `then` gets the user's name or an error that says no secret, later, in the loop's thread.
-
-        The answer to wrong ones is held back for a while.
-        """
 
 
 @dataclass(slots=True)

@@ -102,7 +102,7 @@ class Driver:
             timer.cancel()
         for pool in (self._workers, self._login_thread):
             pool.shutdown(wait=True, cancel_futures=True)
-        # What it was asked to send last closes its socket.
+        # Its last work closes the socket.
         self._sender_thread.shutdown(wait=True)
 
     async def _wait_until_gone(self, limit_s: float) -> None:

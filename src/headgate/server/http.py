@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -35,7 +35,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from headgate.broker import Permission, is_damage
+from headgate.broker import Broker, Permission, is_damage
 from headgate.errors import (
     AccessRefusedError,
     AuthenticationError,
@@ -192,8 +192,6 @@ class _Request:
 
 
 class _Site:
-    """The answers."""
-
     def __init__(self, context: ServerContext, driver: Driver) -> None:
         self._context = context
         self._driver = driver
@@ -208,13 +206,13 @@ class _Site:
                 Route("/health/live", self._live),
                 Route("/health/ready", self._ready),
                 Route("/metrics", self._metrics),
-                Route("/metrics/per-object", self._metrics_per_object),
+                Route("/metrics/per-object", self._metrics),
                 Route("/api/overview", self._with_user(self._overview)),
-                Route("/api/streams", self._with_user(self._streams)),
+                Route("/api/streams", self._listed(lists.stream_rows)),
                 Route("/api/streams/{name:path}", self._with_user(self._stream)),
                 Route("/api/streams/{name:path}", self._with_user(self._delete_stream), methods=["DELETE"]),
-                Route("/api/consumers", self._with_user(self._consumers)),
-                Route("/api/offsets", self._with_user(self._offsets)),
+                Route("/api/consumers", self._listed(lists.consumer_rows)),
+                Route("/api/offsets", self._listed(lists.offset_rows)),
                 Route("/api/connections", self._with_user(self._connections)),
                 Route("/api/users", self._with_user(self._users)),
                 Route("/api/users/{name}", self._with_user(self._put_user), methods=["PUT"]),
@@ -229,20 +227,22 @@ class _Site:
         is_ready = self._context.is_ready
         return PlainTextResponse("ready\n" if is_ready else "not ready\n", 200 if is_ready else 503)
 
-    async def _metrics(self, _request: Request) -> Response:
+    async def _metrics(self, request: Request) -> Response:
         await self._count()
-        return Response(metrics_text(self._context, per_object=False), media_type=_METRICS_TYPE)
-
-    async def _metrics_per_object(self, _request: Request) -> Response:
-        await self._count()
-        return Response(metrics_text(self._context, per_object=True), media_type=_METRICS_TYPE)
+        per_object = request.url.path.endswith("/per-object")
+        return Response(metrics_text(self._context, per_object=per_object), media_type=_METRICS_TYPE)
 
     async def _overview(self, _request: Request, user: str) -> Response:
         return _json(lists.overview_row(self._context, user))
 
-    async def _streams(self, _request: Request, user: str) -> Response:
-        await self._count()
-        return _json(list(lists.stream_rows(self._context.broker, user)))
+    def _listed(self, rows: Callable[[Broker, str], Iterable[lists.Row]]) -> Callable[[Request], Awaitable[Response]]:
+        """A route for a list of what the broker has."""
+
+        async def listed(_request: Request, user: str) -> Response:
+            await self._count()
+            return _json(list(rows(self._context.broker, user)))
+
+        return self._with_user(listed)
 
     async def _stream(self, request: Request, user: str) -> Response:
         broker, name = self._context.broker, request.path_params["name"]
@@ -274,14 +274,6 @@ class _Site:
         if used_by and not is_forced:
             raise _RefusedError(409, f"stream {name!r} is in use by {', '.join(used_by)}")
         return _json({"messages": broker.delete_stream(stream)})
-
-    async def _consumers(self, _request: Request, user: str) -> Response:
-        await self._count()
-        return _json(list(lists.consumer_rows(self._context.broker, user)))
-
-    async def _offsets(self, _request: Request, user: str) -> Response:
-        await self._count()
-        return _json(list(lists.offset_rows(self._context.broker, user)))
 
     async def _connections(self, _request: Request, user: str) -> Response:
         return _json(list(lists.connection_rows(self._context.connections, self._context.broker, user)))
@@ -361,7 +353,6 @@ class _Site:
 
 
 def _basic(header: str) -> Plain | None:
-    """The credentials of an `Authorization` header."""
     kind, _, encoded = header.partition(" ")
     if kind.lower() != "basic":
         return None

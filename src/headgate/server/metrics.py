@@ -10,6 +10,7 @@ import os
 import resource
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from headgate import __version__
@@ -26,7 +27,7 @@ Number = int | float
 
 @dataclass(frozen=True, slots=True)
 class Family(Generic[S]):
-    """One metric: `value` finds its number in what it is about. Names of counters end with `_total`, of no gauge."""
+    """One metric: `value` gives its number. Only names of counters end with `_total`."""
 
     name: str
     meaning: str
@@ -177,17 +178,9 @@ class StreamSample:
     lag: int
 
 
-def _of_written(name: str) -> Callable[[StreamSample], Number]:
-    return lambda sample: int(getattr(sample.stream.counters, name))
-
-
-def _of_scan(name: str) -> Callable[[ReadingCounters], Number]:
-    return lambda read: int(getattr(read.scan, name))
-
-
 READ: tuple[Family[ReadingCounters], ...] = (
     *(
-        Family(f"headgate_{counter.name}_total", _SCAN_MEANING[counter.name], _of_scan(counter.name))
+        Family(f"headgate_{counter.name}_total", _SCAN_MEANING[counter.name], attrgetter(f"scan.{counter.name}"))
         for counter in fields(ScanCounters)
     ),
     Family(
@@ -216,7 +209,11 @@ STREAM: tuple[Family[StreamSample], ...] = (
     Family("headgate_stream_next_offset", "Offset behind the last message.", lambda s: s.stream.next_offset),
     Family("headgate_stream_publishers", "Publishers of the stream.", lambda s: len(s.stream.publishers)),
     *(
-        Family(f"headgate_{counter.name}_total", _WRITTEN_MEANING[counter.name], _of_written(counter.name))
+        Family(
+            f"headgate_{counter.name}_total",
+            _WRITTEN_MEANING[counter.name],
+            attrgetter(f"stream.counters.{counter.name}"),
+        )
         for counter in fields(StreamCounters)
     ),
 )

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from headgate import kernels
 from headgate.server.listeners import protocol_of
 from headgate.server.logs import configure_logs
-from headgate.server.loop import new_loop
 from headgate.server.serving import Server
 from headgate.server.settings import ServerSettings
 
@@ -46,6 +45,15 @@ def serve(settings: ServerSettings, *, ready: Callable[[str], None]) -> None:
     finally:
         asyncio.set_event_loop(None)
         loop.close()
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """A new loop: uvloop's where it is installed, about 1.5 times as fast at high rates; asyncio's own elsewhere."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 def _allow_descriptors() -> None:

@@ -21,9 +21,9 @@ from headgate.server.transport import Buffer
 RunInThread = Callable[[Callable[[], bool], Callable[[bool | BaseException], None]], None]
 
 MOST_BYTES = 3 << 20
-"""From so many bytes not sent yet on it takes no more, if what it was given last lies in memory."""
+"""At most this many unsent bytes, if the last buffers lie in memory; then it takes no more."""
 MOST_MAPPED_BYTES = 16 << 20
-"""The same where that is in a mapped file: it costs nothing to wait, and the loop is woken the less often."""
+"""At most this many, if they lie in a mapped file: they cost no memory, and the loop is woken less often."""
 _BUFFERS_AT_ONCE = 512
 """Below IOV_MAX of every system."""
 _JOINED_BUFFERS = 32

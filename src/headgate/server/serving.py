@@ -12,7 +12,7 @@ from pathlib import Path
 from headgate.broker import Broker, BrokerSettings
 from headgate.errors import ConfigError, StreamLockedError
 from headgate.log import HTTP_NOTE, Durability, StreamLock, lock_root
-from headgate.server.authenticator import LoginAuthenticator
+from headgate.server.authenticator import Authenticator
 from headgate.server.connections import Connections
 from headgate.server.context import Clock, HandlerFactory, ServerContext, SystemClock
 from headgate.server.definitions import apply_definitions
@@ -131,7 +131,7 @@ class Server:
 
     def _make_context(self, broker: Broker) -> ServerContext:
         connections = Connections()
-        authenticator = LoginAuthenticator(
+        authenticator = Authenticator(
             broker.users,
             self._settings,
             self._clock,

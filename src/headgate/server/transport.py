@@ -42,12 +42,8 @@ class Caller(Protocol):
         """Make a call in `delay_s`, unless the caller has left by then; the returned handle cancels it."""
 
 
-class Transport(Protocol):
+class Transport(Caller, Protocol):
     """One accepted connection, as its handler sees it."""
-
-    @property
-    def peer(self) -> Peer:
-        """The other end."""
 
     @property
     def is_writable(self) -> bool:
@@ -70,12 +66,6 @@ class Transport(Protocol):
 
     def abort(self) -> None:
         """Close at once."""
-
-    def call_soon(self, call: Callable[[], None]) -> None:
-        """Make a call in the loop's next turn."""
-
-    def call_later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Make a call in `delay_s`, unless the connection is closed by then; the returned handle cancels it."""
 
     def run_in_worker(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
         """Run what takes long in a thread of the pool; `then` gets its result or error in the loop's thread.

@@ -22,7 +22,6 @@ from headgate.protocols.amqp091.events import (
     ChannelOpened,
     ConnectionClosed,
     ConnectionFailed,
-    ConnectionOpened,
     MethodReceived,
     Published,
 )
@@ -102,13 +101,13 @@ def test_a_connection_opens_step_by_step():
     assert (channel, start.version_major, start.version_minor) == (0, 0, 9)
     assert (start.mechanisms, start.locales) == (b"PLAIN AMQPLAIN", b"en_US")
     [asked] = core.receive(method(0, START_OK))
-    assert asked == Authenticate("PLAIN", b"\0guest\0guest", {})
+    assert asked == Authenticate("PLAIN", b"\0guest\0guest")
     assert core.state is ConnectionState.AUTHENTICATING
     core.authenticated()
     assert said(core) == [(0, m.ConnectionTune(8, 8192, 60))]
     assert hear(core, method(0, TUNE_OK)) == []
     assert core.heartbeat_s == 30
-    assert hear(core, method(0, m.ConnectionOpen("/"))) == [ConnectionOpened("/")]
+    assert hear(core, method(0, m.ConnectionOpen("/"))) == []
     assert said(core) == [(0, m.ConnectionOpenOk())]
     assert hear(core, method(3, m.ChannelOpen())) == [ChannelOpened(3)]
     assert said(core) == [(3, m.ChannelOpenOk())]
@@ -120,7 +119,7 @@ def test_nothing_is_read_until_it_is_known_who_it_is():
     assert [type(event) for event in events] == [Authenticate]
     assert list(core.receive(method(1, m.ChannelOpen()))) == []
     core.authenticated()
-    assert list(core.receive(b"")) == [ConnectionOpened("/"), ChannelOpened(1)]
+    assert list(core.receive(b"")) == [ChannelOpened(1)]
 
 
 @pytest.mark.parametrize("header", [b"AMQP\0\0\x09\x00", b"AMQP\x01\1\0\x0a", b"GET / HT"])
@@ -319,9 +318,7 @@ def test_finished_messages_make_room():
 
 def test_a_client_closes_the_connection():
     core = open_connection(1)
-    assert hear(core, method(0, m.ConnectionClose(200, "Normal shutdown"))) == [
-        ConnectionClosed(200, "Normal shutdown")
-    ]
+    assert hear(core, method(0, m.ConnectionClose(200, "Normal shutdown"))) == [ConnectionClosed()]
     assert said(core) == [(0, m.ConnectionCloseOk())]
     assert core.state is ConnectionState.FINISHED
 
@@ -456,7 +453,7 @@ class Machine(RuleBasedStateMachine):
         state = self.channels.get(channel)
         events = hear(self.core, method(channel, m.ChannelClose()))
         if state == "open":
-            assert events == [ChannelClosed(channel, 200, "")]
+            assert events == [ChannelClosed(channel)]
             del self.channels[channel]
         elif state == "closing":
             assert events == []

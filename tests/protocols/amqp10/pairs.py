@@ -65,10 +65,10 @@ def accept_all(side: Side, event: Event) -> None:
             connection.open(Open("server"))
         case Began(session=session):
             if session.state.name == "BEGIN_RECEIVED":
-                session.accept()
+                session.start()
         case Attached(link=link, attach=attach):
             if link.state.name == "ATTACH_RECEIVED":
-                link.accept(replace(attach))
+                link.start(replace(attach))
                 if link.role is RECEIVER:
                     link.grant(1000)
 

@@ -42,7 +42,7 @@ def _react(side: Side, event: Event) -> None:
         if event.link.name.startswith(REFUSED):
             event.link.refuse(Error("amqp:not-found"))
         else:
-            event.link.accept(event.attach)
+            event.link.start(event.attach)
     elif side.connection.is_server:
         accept_all(side, event)
     else:

@@ -114,7 +114,7 @@ class PeerMachine(RuleBasedStateMachine):
                 if self.is_refusing:
                     link.refuse(Error("amqp:not-found"))
                     return
-                link.accept(attach)
+                link.start(attach)
                 if link.role is RECEIVER:
                     link.grant(CREDIT)
             case CreditChanged(link=link):
@@ -192,7 +192,7 @@ class PeerMachine(RuleBasedStateMachine):
         return found
 
     def _core_link(self, channel: int, handle: int) -> Link:
-        (found,) = [link for link in self._core(channel).links if link.remote_handle == handle]
+        (found,) = [link for link in self._core(channel).links if link.attach.handle == handle]
         return found
 
     def _attached(self, publishes: bool | None = None) -> list[tuple[int, int, LinkModel]]:
@@ -601,7 +601,7 @@ class PeerMachine(RuleBasedStateMachine):
             assert waiting <= (session.peer_window == 0), "messages wait for a window that is open"
             assert (core.incoming_window, core.remote_incoming_window) == (session.window, session.peer_window)
             assert session.window > 0, "a peer that keeps to the window is stuck"
-            assert {link.remote_handle for link in core.links} == set(session.links)
+            assert {link.attach.handle for link in core.links} == set(session.links)
         for channel, handle, link in self._attached():
             end = self._core_link(channel, handle)
             assert (end.is_attached, end.name, end.role) == (True, link.name, link.publishes)

@@ -94,7 +94,7 @@ def test_a_consumer_update_is_answered_with_its_correlation_id() -> None:
     (update,) = client.receive(served.connection.take_output())
     assert update == f.ConsumerUpdate(1, 1, correlation_id=correlation)
     assert isinstance(update, f.ConsumerUpdate)
-    client.answer_consumer_update(update, f.ConsumerUpdateReply(OffsetSpecification.offset(8)))
+    client.send(f.ConsumerUpdateReply(OffsetSpecification.offset(8), correlation_id=update.correlation_id))
     list(exchanged(client, served))
     assert served.events[-1] == f.ConsumerUpdateReply(OffsetSpecification.offset(8), correlation_id=correlation)
 

@@ -174,7 +174,7 @@ def became(peer: StreamPeer, active: int, *, answer: OffsetSpecification | None 
     """Waits for a consumer update, answers it; gives the subscription."""
     update = peer.wait(f.ConsumerUpdate)
     assert update.active == active
-    peer.connection.answer_consumer_update(update, f.ConsumerUpdateReply(answer))
+    peer.connection.send(f.ConsumerUpdateReply(answer, correlation_id=update.correlation_id))
     peer.flush()
     return update.subscription_id
 
@@ -190,7 +190,7 @@ def test_of_consumers_with_one_name_one_reads_and_the_next_takes_over_from_where
     assert (update.subscription_id, update.active) == (0, 1)
     assert peer.code(f.QueryOffset("none", stream)) == ResponseCode.NO_OFFSET
     assert not [event for event in peer.events if isinstance(event, Deliver)]
-    peer.connection.answer_consumer_update(update, f.ConsumerUpdateReply(OffsetSpecification.offset(1)))
+    peer.connection.send(f.ConsumerUpdateReply(OffsetSpecification.offset(1), correlation_id=update.correlation_id))
     assert chunk_ids(peer, 2) == [1, 2]
     other.say(f.Credit(4, 1))
     assert other.wait(f.CreditReply).code == ResponseCode.PRECONDITION_FAILED
@@ -227,7 +227,7 @@ def test_partitions_of_a_super_stream_are_shared_by_the_members_of_a_group(
         assert (asked.subscription_id, asked.active) == (1, 0)
         peer.put("shared-1", [b"for the other"])
         assert not [event for event in peer.events if isinstance(event, Deliver)], "it was asked to stop"
-        peer.connection.answer_consumer_update(asked, f.ConsumerUpdateReply(None))
+        peer.connection.send(f.ConsumerUpdateReply(None, correlation_id=asked.correlation_id))
         peer.flush()
         assert became(other, 1) == 1
         assert other.messages(1, number=1) == [(0, b"for the other")]

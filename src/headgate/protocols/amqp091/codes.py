@@ -73,10 +73,7 @@ ERROR_CODES: dict[type[errors.HeadgateError], ReplyCode] = {
 
 def reply_code(error: errors.HeadgateError) -> ReplyCode:
     """What an error is answered with."""
-    for kind in type(error).__mro__:
-        if kind in ERROR_CODES:
-            return ERROR_CODES[kind]
-    return ReplyCode.INTERNAL_ERROR
+    return next((ERROR_CODES[kind] for kind in type(error).__mro__ if kind in ERROR_CODES), ReplyCode.INTERNAL_ERROR)
 
 
 def reply_text(code: ReplyCode, reason: str) -> str:

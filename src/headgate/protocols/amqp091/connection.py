@@ -36,7 +36,6 @@ from headgate.protocols.amqp091.events import (
     ChannelOpened,
     ConnectionClosed,
     ConnectionFailed,
-    ConnectionOpened,
     Event,
     MethodReceived,
     Published,
@@ -265,8 +264,8 @@ class ServerConnection:
     def _connection_method(self, method: m.Method) -> Event | None:
         if isinstance(method, m.ConnectionClose):
             self._send(0, m.ConnectionCloseOk())
-            self._finish()
-            return ConnectionClosed(method.reply_code, method.reply_text)
+            self.finish()
+            return ConnectionClosed()
         if type(method) is not _CONNECTION_METHODS.get(self.state):
             raise RemoteProtocolError(
                 f"unexpected method {type(method).__name__} in connection state {self.state.value}",
@@ -275,7 +274,7 @@ class ServerConnection:
         if isinstance(method, m.ConnectionStartOk):
             self.state = ConnectionState.AUTHENTICATING
             self.client_properties = method.client_properties
-            return Authenticate(method.mechanism, method.response, method.client_properties)
+            return Authenticate(method.mechanism, method.response)
         if isinstance(method, m.ConnectionTuneOk):
             self._tune(method)
             return None
@@ -284,7 +283,7 @@ class ServerConnection:
                 raise RemoteProtocolError(f"vhost {method.virtual_host} not found", code=ReplyCode.NOT_ALLOWED)
             self.state = ConnectionState.OPEN
             self._send(0, m.ConnectionOpenOk())
-            return ConnectionOpened(method.virtual_host)
+            return None
         return MethodReceived(0, method)
 
     def _tune(self, method: m.ConnectionTuneOk) -> None:
@@ -330,7 +329,7 @@ class ServerConnection:
         if isinstance(method, m.ChannelClose):
             del self._channels[channel]
             self._send(channel, m.ChannelCloseOk())
-            return ChannelClosed(channel, method.reply_code, method.reply_text)
+            return ChannelClosed(channel)
         if type(method) not in CHANNEL_METHODS:
             raise RemoteProtocolError(
                 f"{type(method).__name__} is not for clients to send here", code=ReplyCode.COMMAND_INVALID
@@ -422,7 +421,10 @@ class ServerConnection:
         self._send(channel, method)
 
     def send_content(self, channel: int, method: bytes, header: bytes, body: bytes) -> int:
-        """Say something with content: payloads of a method and of a header, and a body; gives the bytes it takes."""
+        """Say something with content: payloads of a method and of a header, and a body; gives the bytes it takes.
+
+        Raises LocalProtocolError.
+        """
         self._check_open(channel)
         frames = encode_content(channel, method, header, body, self.frame_max_bytes)
         self._output.append(frames)
@@ -449,13 +451,16 @@ class ServerConnection:
     def close(self, code: ReplyCode, reason: str) -> None:
         """End the connection; again is harmless."""
         if self.state in (ConnectionState.HEADER, ConnectionState.STARTING):
-            self._finish()
+            self.finish()
         elif self.state not in (ConnectionState.CLOSING, ConnectionState.FINISHED):
             self._close_connection(code, reason, None)
 
     def finish(self) -> None:
         """End it silently: nothing more is read or said."""
-        self._finish()
+        self.state = ConnectionState.FINISHED
+        self._channels.clear()
+        self._buffer.clear()
+        self._unfinished_bytes = 0
 
     def take_output(self) -> bytes:
         """The bytes to be sent since the last time."""
@@ -469,12 +474,6 @@ class ServerConnection:
         self.state = ConnectionState.CLOSING
         self._needed = min(self._needed, FRAME_HEAD.size)
         self._send(0, m.ConnectionClose(code, reply_text(code, reason), *(cause.CODE if cause else (0, 0))))
-
-    def _finish(self) -> None:
-        self.state = ConnectionState.FINISHED
-        self._channels.clear()
-        self._buffer.clear()
-        self._unfinished_bytes = 0
 
     def _check_open(self, channel: int) -> None:
         if not self.is_open(channel):

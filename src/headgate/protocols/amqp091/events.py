@@ -7,7 +7,6 @@ from typing import TypeAlias
 import msgspec
 
 from headgate.errors import RemoteProtocolError
-from headgate.protocols.amqp091.fields import Table
 from headgate.protocols.amqp091.methods import BasicPublish, Method
 
 
@@ -16,20 +15,10 @@ class Authenticate(msgspec.Struct, frozen=True):
 
     mechanism: str
     response: bytes
-    client_properties: Table
-
-
-class ConnectionOpened(msgspec.Struct, frozen=True):
-    """The connection is open."""
-
-    virtual_host: str
 
 
 class ConnectionClosed(msgspec.Struct, frozen=True):
-    """The client closed the connection; answered already, the link may go."""
-
-    reply_code: int
-    reply_text: str
+    """The client closed the connection; answered already."""
 
 
 class ConnectionFailed(msgspec.Struct, frozen=True):
@@ -48,8 +37,6 @@ class ChannelClosed(msgspec.Struct, frozen=True):
     """The client closed a channel; answered already."""
 
     channel: int
-    reply_code: int
-    reply_text: str
 
 
 class ChannelFailed(msgspec.Struct, frozen=True):
@@ -77,7 +64,6 @@ class Published(msgspec.Struct, frozen=True):
 
 Event: TypeAlias = (
     Authenticate
-    | ConnectionOpened
     | ConnectionClosed
     | ConnectionFailed
     | ChannelOpened

@@ -70,7 +70,7 @@ INTEGERS = frozenset(
         FieldType.LONG,
     }
 )
-"""Types that hold an integer; a timestamp is none."""
+"""Types that hold an integer; a timestamp does not count."""
 
 _NUMBERS: dict[int, struct.Struct] = {
     FieldType.BYTE: struct.Struct(">b"),
@@ -204,12 +204,8 @@ def _encode_array(value: tuple[Field, ...]) -> bytes:
     return _encode_octets(b"".join(encode_field(element) for element in value))
 
 
-def _encode_number(numbers: struct.Struct) -> Callable[[Any], bytes]:
-    return numbers.pack
-
-
 _ENCODERS: dict[FieldType, Callable[[Any], bytes]] = {
-    **{_TYPES[octet]: _encode_number(numbers) for octet, numbers in _NUMBERS.items()},
+    **{_TYPES[octet]: numbers.pack for octet, numbers in _NUMBERS.items()},
     FieldType.BOOLEAN: lambda value: b"\1" if value else b"\0",
     FieldType.LONG_STRING: _encode_octets,
     FieldType.BINARY: _encode_octets,

@@ -374,7 +374,7 @@ class BasicQos(Method, frozen=True):
 
 
 class BasicQosOk(Method, frozen=True):
-    """Server: so it is."""
+    """Server: the limit holds."""
 
     CODE = (60, 11)
 
@@ -505,7 +505,7 @@ class BasicRecover(Method, frozen=True):
 
 
 class BasicRecoverOk(Method, frozen=True):
-    """Server: so it is done."""
+    """Server: they are delivered again."""
 
     CODE = (60, 111)
 
@@ -527,7 +527,7 @@ class ConfirmSelect(Method, frozen=True):
 
 
 class ConfirmSelectOk(Method, frozen=True):
-    """Server: so it is."""
+    """Server: messages are confirmed from now on."""
 
     CODE = (85, 11)
 

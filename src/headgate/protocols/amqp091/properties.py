@@ -68,7 +68,10 @@ def decode_properties(payload: bytes) -> BasicProperties:
 
 
 def split_properties(payload: bytes) -> tuple[BasicProperties, bytes | None]:
-    """The properties without headers, and the headers as they are encoded; errors as `decode_properties`."""
+    """The properties without headers, and the headers as they are encoded.
+
+    Raises `RemoteProtocolError` (501 or 502) if they do not decode.
+    """
     _, flags = decode_content_header(payload)
     if flags & _UNKNOWN_FLAGS:
         raise RemoteProtocolError(f"unknown property flags {flags:#06x}", code=ReplyCode.FRAME_ERROR)

@@ -40,7 +40,7 @@ MAX_STRING_BYTES = 4096
 """A long string of more bytes is stored as binary."""
 
 _MAX_TTL_MS = 2**32 - 1
-"""What the header can say: 49 days. Streams keep messages longer all the same, so more is stored as this."""
+"""At most this fits the header: 49 days. A longer time is stored as this; streams do not expire messages by it."""
 
 _MAX_EXPIRATION_MS = 10 * 365 * 86_400_000
 _CACHED_BYTES = 256
@@ -166,7 +166,6 @@ def _filter_value(field: Field | None) -> bytes | None:
 
 
 def _routes(name: str, headers: Table) -> list[str]:
-    """The routing keys of a header with further recipients."""
     field = headers.get(name)
     if field is None:
         return []
@@ -194,7 +193,6 @@ def _header_section(is_durable: bool, priority: int | None, expiration: str | No
 
 
 def _properties_section(given: BasicProperties) -> bytes:
-    """The section of properties; none at all without any."""
     fields = [
         _NULL if given.message_id is None else _message_id(given.message_id),
         _NULL if given.user_id is None else _octets(0xA0, given.user_id.encode("utf-8", "surrogateescape")),
@@ -289,39 +287,31 @@ def _compound(constructor: int, members: list[bytes]) -> bytes:
     return b"%c%b%b" % (constructor + 0x10, struct.pack(">II", len(content) + 4, len(members)), content)
 
 
-_NUMBERS: dict[FieldType, struct.Struct] = {
-    FieldType.BYTE: struct.Struct(">Bb"),
-    FieldType.UNSIGNED_BYTE: struct.Struct(">BB"),
-    FieldType.SHORT: struct.Struct(">Bh"),
-    FieldType.UNSIGNED_SHORT: struct.Struct(">BH"),
-    FieldType.FLOAT: struct.Struct(">Bf"),
-    FieldType.DOUBLE: struct.Struct(">Bd"),
+_NUMBERS: dict[FieldType, tuple[int, struct.Struct]] = {
+    FieldType.BYTE: (0x51, struct.Struct(">Bb")),
+    FieldType.UNSIGNED_BYTE: (0x50, struct.Struct(">BB")),
+    FieldType.SHORT: (0x61, struct.Struct(">Bh")),
+    FieldType.UNSIGNED_SHORT: (0x60, struct.Struct(">BH")),
+    FieldType.INT: (0x71, struct.Struct(">Bi")),
+    FieldType.LONG: (0x81, struct.Struct(">Bq")),
+    FieldType.FLOAT: (0x72, struct.Struct(">Bf")),
+    FieldType.DOUBLE: (0x82, struct.Struct(">Bd")),
 }
-_NUMBER_CONSTRUCTORS: dict[FieldType, int] = {
-    FieldType.BYTE: 0x51,
-    FieldType.UNSIGNED_BYTE: 0x50,
-    FieldType.SHORT: 0x61,
-    FieldType.UNSIGNED_SHORT: 0x60,
-    FieldType.FLOAT: 0x72,
-    FieldType.DOUBLE: 0x82,
-}
-_SIGNED: dict[FieldType, tuple[int, struct.Struct]] = {
-    FieldType.INT: (0x54, struct.Struct(">Bi")),
-    FieldType.LONG: (0x55, struct.Struct(">Bq")),
-}
+"""Constructor and layout of numbers."""
+
+_SMALL = {FieldType.INT: 0x54, FieldType.LONG: 0x55}
+"""Constructors of numbers that fit one byte."""
 
 
 def _encoded_field(name: str, field: Field) -> bytes:
     kind, value = field.type, field.value
     if kind is FieldType.LONG_STRING:
         return _octets(0xA1 if _is_text(value) else 0xA0, value)
-    if kind in _SIGNED:
-        constructor, numbers = _SIGNED[kind]
-        if -128 <= value <= 127:
-            return struct.pack(">Bb", constructor, value)
-        return numbers.pack(0x71 if kind is FieldType.INT else 0x81, value)
+    if kind in _SMALL and -128 <= value <= 127:
+        return struct.pack(">Bb", _SMALL[kind], value)
     if kind in _NUMBERS:
-        return _NUMBERS[kind].pack(_NUMBER_CONSTRUCTORS[kind], value)
+        constructor, numbers = _NUMBERS[kind]
+        return numbers.pack(constructor, value)
     if kind is FieldType.UNSIGNED_INT:
         return _unsigned_int(value)
     if kind is FieldType.BOOLEAN:

@@ -53,8 +53,6 @@ CONDITIONS: Mapping[type[errors.HeadgateError], Condition] = {
     errors.AccessRefusedError: Condition.UNAUTHORIZED_ACCESS,
     errors.AuthenticationError: Condition.UNAUTHORIZED_ACCESS,
     errors.LimitExceededError: Condition.RESOURCE_LIMIT_EXCEEDED,
-    errors.PreconditionFailedError: Condition.PRECONDITION_FAILED,
-    errors.ResourceExistsError: Condition.PRECONDITION_FAILED,
     errors.ResourceNotFoundError: Condition.NOT_FOUND,
     errors.UnsupportedError: Condition.NOT_IMPLEMENTED,
     errors.BrokerError: Condition.PRECONDITION_FAILED,
@@ -97,15 +95,9 @@ STATUSES: Mapping[type[errors.HeadgateError], int] = {
 
 def condition_of(error: errors.HeadgateError) -> Condition:
     """The condition of an error."""
-    for kind in type(error).__mro__:
-        if kind in CONDITIONS:
-            return CONDITIONS[kind]
-    return Condition.INTERNAL_ERROR
+    return next((CONDITIONS[kind] for kind in type(error).__mro__ if kind in CONDITIONS), Condition.INTERNAL_ERROR)
 
 
 def status_of(error: errors.HeadgateError) -> int:
     """The status of an error of a management request."""
-    for kind in type(error).__mro__:
-        if kind in STATUSES:
-            return STATUSES[kind]
-    return 500
+    return next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 500)

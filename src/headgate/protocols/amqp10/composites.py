@@ -96,6 +96,15 @@ def _encode_symbols(symbols: Sequence[str]) -> bytes:
     return b"\xe0" + bytes([len(body) + 1, len(contents)]) + body
 
 
+def encode_compound(constructor: int, members: Sequence[bytes]) -> bytes:
+    """A list (constructor 0xC0) or a map (0xC1) of encoded values, in the longer form where it has to be."""
+    content = b"".join(members)
+    if max(len(content) + 1, len(members)) > 0xFF:
+        sizes = (len(content) + 4).to_bytes(4, "big") + len(members).to_bytes(4, "big")
+        return bytes([constructor + 0x10]) + sizes + content
+    return bytes([constructor, len(content) + 1, len(members)]) + content
+
+
 def _decode_map(octets: bytes) -> AmqpValue:
     value = decode_value(octets)
     if value.type is not AmqpType.MAP:
@@ -153,13 +162,7 @@ class Composite:
             encoded.append(_NULL if is_default else field.kind.encode(value))
         while encoded and encoded[-1] == _NULL:
             encoded.pop()
-        content = b"".join(encoded)
-        head = bytes([0x00, 0x53, self.CODE])
-        if not encoded:
-            return head + b"\x45"
-        if len(content) < 0xFF:
-            return head + bytes([0xC0, len(content) + 1, len(encoded)]) + content
-        return head + b"\xd0" + (len(content) + 4).to_bytes(4, "big") + len(encoded).to_bytes(4, "big") + content
+        return bytes([0x00, 0x53, self.CODE]) + (encode_compound(0xC0, encoded) if encoded else b"\x45")
 
 
 _BY_CODE: dict[int, type[Composite]] = {}
@@ -213,7 +216,7 @@ def one_of(name: str, *choices: type[Composite]) -> FieldEncoding:
 
 
 def decode_composite(data: bytes, position: int, stop: int) -> tuple[Composite, int]:
-    """The record that begins at `position`, and the position after it, which is not beyond `stop`."""
+    """The record at `position`, and the position after it, at most `stop`. Raises RemoteProtocolError."""
     try:
         cls, position = _class_at(data, position, stop)
         constructor = read_unsigned(data, position, 1, stop)

@@ -48,7 +48,7 @@ from headgate.protocols.amqp10.performatives import (
     SaslOutcome,
     Transfer,
 )
-from headgate.protocols.amqp10.session import Session
+from headgate.protocols.amqp10.session import Session, lowest_free
 from headgate.protocols.amqp10.states import (
     CONNECTION_RECEIVED,
     CONNECTION_SENT,
@@ -136,7 +136,7 @@ class Connection:
         self.write(encode_frame(channel, performative.encode() + payload, kind=kind))
 
     def offer_mechanisms(self, mechanisms: Sequence[str]) -> None:
-        """As a server, behind the SASL header: what a client may use."""
+        """As a server, after the SASL header: what a client may use."""
         self.send(0, SaslMechanisms(tuple(mechanisms)))
 
     def send_init(self, mechanism: str, response: bytes, hostname: str | None = None) -> None:
@@ -171,8 +171,8 @@ class Connection:
             self.write(HEARTBEAT)
 
     def begin(self) -> Session:
-        """Begin a session: the word of a client. Raises LocalProtocolError."""
-        channel = next(number for number in range(len(self._sessions) + 1) if number not in self._sessions)
+        """Begin a session, as a client. Raises LocalProtocolError where the peer takes no more channels."""
+        channel = lowest_free(self._sessions)
         if channel > min(self.settings.channel_max, self.remote_channel_max):
             raise LocalProtocolError(f"the peer takes channels up to {self.remote_channel_max}")
         session = Session(self, channel=channel, remote_channel=None)
@@ -195,7 +195,7 @@ class Connection:
     def receive(self, data: bytes | memoryview) -> Iterator[Event]:
         """The events that some bytes of the peer bring; all of them have to be asked for, in order.
 
-        Raises RemoteProtocolError, behind the events before it, for what the peer may not say. While an outcome is
+        Raises RemoteProtocolError, after the events before it, for what the peer may not send. While an outcome is
         outstanding bytes are kept: ask again, with none, once it was said.
         """
         octets = memoryview(self._buffer + bytes(data) if self._buffer else data)
@@ -357,7 +357,7 @@ class Connection:
         else:
             if channel in self._by_remote_channel:
                 raise RemoteProtocolError(f"a second begin on channel {channel}", code=Condition.NOT_ALLOWED)
-            ours = channel if channel not in self._sessions else self._free_channel()
+            ours = channel if channel not in self._sessions else lowest_free(self._sessions)
             session = Session(self, channel=ours, remote_channel=channel)
             self._sessions[ours] = session
         session.remote_channel = channel
@@ -366,13 +366,10 @@ class Connection:
         session.begun(begin)
         yield Began(session, begin)
 
-    def _free_channel(self) -> int:
-        return next(number for number in range(len(self._sessions) + 1) if number not in self._sessions)
-
     def _on_end(self, session: Session, end: End, *, answered: bool) -> Ended:
         if not answered:
             self.send(session.channel, End())
-        session.ended()
+        session.drop_links()
         session.state = SessionState.UNMAPPED
         if session.remote_channel is not None:
             del self._by_remote_channel[session.remote_channel]

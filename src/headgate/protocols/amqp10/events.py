@@ -59,7 +59,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The peer began a session, or answered ours; a server answers by `session.accept`."""
+    """The peer began a session, or answered ours; a server answers by `session.start`."""
 
     session: Session
     begin: Begin
@@ -67,7 +67,7 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """The peer attached a link, or answered ours; a server answers by `link.accept` or `link.refuse`."""
+    """The peer attached a link, or answered ours; a server answers by `link.start` or `link.refuse`."""
 
     link: Link
     attach: Attach

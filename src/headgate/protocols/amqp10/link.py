@@ -37,31 +37,11 @@ class Link:
     credit used up or given back. `max_message_size`: what we take, in bytes.
     """
 
-    __slots__ = (
-        "_first_count",
-        "_partial",
-        "_partial_id",
-        "_partial_settled",
-        "credit",
-        "delivery_count",
-        "drain",
-        "handle",
-        "max_message_size",
-        "name",
-        "peer",
-        "remote_handle",
-        "role",
-        "session",
-        "settled",
-        "state",
-    )
-
-    def __init__(self, session: Session, *, name: str, role: bool, handle: int, remote_handle: int | None) -> None:
+    def __init__(self, session: Session, *, name: str, role: bool, handle: int) -> None:
         self.session = session
         self.name = name
         self.role = role
         self.handle = handle
-        self.remote_handle = remote_handle
         self.state = LinkState.DETACHED
         self.peer: Attach | None = None
         self.settled = False
@@ -86,8 +66,8 @@ class Link:
             raise LocalProtocolError("the peer has not attached yet")
         return self.peer
 
-    def accept(self, attach: Attach) -> None:
-        """Answer the peer's attach; name, handle, role and delivery count of `attach` are filled in here."""
+    def start(self, attach: Attach) -> None:
+        """Attach, or answer the peer's attach; name, handle, role and delivery count are filled in here."""
         self.settled = self.role is SENDER and attach.snd_settle_mode == SETTLED
         self._send_attach(attach)
 
@@ -112,13 +92,8 @@ class Link:
             )
         )
 
-    def start(self, attach: Attach) -> None:
-        """Attach to the peer: the first word of a client."""
-        self.settled = self.role is SENDER and attach.snd_settle_mode == SETTLED
-        self._send_attach(attach)
-
     def detach(self, error: Error | None = None, *, closed: bool = True) -> None:
-        """End the link; transfers that wait for the window are dropped."""
+        """End the link; transfers that wait for the window are dropped. Raises LocalProtocolError."""
         self.state = sent(LINK_SENT, self.state, Detach)
         self.session.forget_waiting(self)
         self.drop_partial()

@@ -6,8 +6,9 @@ connection goes on. Source: OASIS AMQP 1.0 part 2 (transport), section 2.5.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -123,34 +124,21 @@ class Session:
         self.connection.send(self.channel, performative, payload)
 
     def start(self) -> None:
-        """Begin the session: the first word of a client."""
-        self.send(self._begin(None))
-
-    def accept(self) -> None:
-        """Answer the peer's begin."""
-        self.send(self._begin(self.remote_channel))
-
-    def _begin(self, remote_channel: int | None) -> Begin:
-        settings = self.connection.settings
-        return Begin(
-            remote_channel,
-            self._next_outgoing_id,
-            settings.incoming_window,
-            _OUTGOING_WINDOW,
-            settings.handle_max,
-        )
+        """Begin the session, or answer the peer's begin."""
+        window, handle_max = self.connection.settings.incoming_window, self.connection.settings.handle_max
+        self.send(Begin(self.remote_channel, self._next_outgoing_id, window, _OUTGOING_WINDOW, handle_max))
 
     def end(self, error: Error | None = None) -> None:
         """End the session, and its links with it."""
         self.send(End(error))
-        self._drop_links()
+        self.drop_links()
 
     def new_link(self, name: str, role: bool) -> Link:
         """A link that this side is about to attach (`Link.start`). Raises LocalProtocolError."""
-        handle = next(number for number in range(len(self._by_handle) + 1) if number not in self._by_handle)
+        handle = lowest_free(self._by_handle)
         if handle > self._remote_handle_max:
             raise LocalProtocolError(f"the peer takes handles up to {self._remote_handle_max}")
-        link = Link(self, name=name, role=role, handle=handle, remote_handle=None)
+        link = Link(self, name=name, role=role, handle=handle)
         self._keep(link)
         return link
 
@@ -227,11 +215,8 @@ class Session:
         self.remote_incoming_window = begin.incoming_window
         self._remote_handle_max = begin.handle_max
 
-    def ended(self) -> None:
-        """The peer ended the session."""
-        self._drop_links()
-
-    def _drop_links(self) -> None:
+    def drop_links(self) -> None:
+        """The session ends, and its links with it."""
         for link in self._by_handle.values():
             link.drop_partial()
             link.state = LinkState.DETACHED
@@ -277,13 +262,10 @@ class Session:
             if self.connection.link_count >= self.connection.settings.max_links:
                 reason = f"more than {self.connection.settings.max_links} links of a connection"
                 raise SessionFault(Condition.RESOURCE_LIMIT_EXCEEDED, reason)
-            link = Link(self, name=attach.name, role=role, handle=attach.handle, remote_handle=attach.handle)
+            link = Link(self, name=attach.name, role=role, handle=attach.handle)
             if link.handle in self._by_handle:
-                link.handle = next(
-                    number for number in range(len(self._by_handle) + 1) if number not in self._by_handle
-                )
+                link.handle = lowest_free(self._by_handle)
             self._keep(link)
-        link.remote_handle = attach.handle
         self._by_remote_handle[attach.handle] = link
         link.state = received(LINK_RECEIVED, link.state, Attach)
         link.peer = attach
@@ -296,14 +278,13 @@ class Session:
         yield Attached(link, attach)
 
     def _asked_for(self, attach: Attach) -> Link | None:
-        """The link that we attached and the peer answers."""
         for link in self._by_handle.values():
             if link.name == attach.name and link.role is not attach.role and link.state is LinkState.ATTACH_SENT:
                 return link
         return None
 
-    def _link(self, handle: int, kind: type[Composite]) -> Link | None:
-        """The link of a handle of the peer; None if we have detached it. Unattached handles are a fault."""
+    def _told(self, handle: int, kind: type[Composite]) -> Link:
+        """The link of a handle of the peer, in its state after `kind`. Raises SessionFault."""
         link = self._by_remote_handle.get(handle)
         if link is None:
             raise SessionFault(
@@ -313,6 +294,11 @@ class Session:
             link.state = received(LINK_RECEIVED, link.state, kind)
         except RemoteProtocolError as error:
             raise SessionFault(Condition.ILLEGAL_STATE, error.reason) from None
+        return link
+
+    def _link(self, handle: int, kind: type[Composite]) -> Link | None:
+        """The same; None if we have detached it."""
+        link = self._told(handle, kind)
         return None if link.state in DISCARDING else link
 
     def _on_flow(self, flow: Flow) -> Iterator[Event]:
@@ -388,18 +374,15 @@ class Session:
 
     def _receiving(self, handle: int, transfers: int) -> Link | None:
         """The link that this many transfers of the peer are for; None if we have detached it."""
-        self._count_in(transfers)
-        link = self._link(handle, Transfer)
-        if link is not None and link.role is SENDER:
-            raise SessionFault(Condition.NOT_ALLOWED, "a transfer on a link that we send on")
-        return link
-
-    def _count_in(self, transfers: int) -> None:
         if transfers > self.incoming_window:
             reason = f"{transfers} transfers into a window of {self.incoming_window}"
             raise SessionFault(Condition.WINDOW_VIOLATION, reason)
         self.incoming_window -= transfers
         self._next_incoming_id = (self._next_incoming_id + transfers) & _MASK
+        link = self._link(handle, Transfer)
+        if link is not None and link.role is SENDER:
+            raise SessionFault(Condition.NOT_ALLOWED, "a transfer on a link that we send on")
+        return link
 
     def _refill(self) -> None:
         """Open the window again; transfers of links that have ended take of it, too."""
@@ -422,23 +405,21 @@ class Session:
         )
 
     def _on_detach(self, detach: Detach) -> Iterator[Event]:
-        link = self._by_remote_handle.get(detach.handle)
-        if link is None:
-            raise SessionFault(Condition.UNATTACHED_HANDLE, f"Detach for handle {detach.handle}, which is not attached")
-        was_ours = link.state is LinkState.DETACH_SENT
-        try:
-            link.state = received(LINK_RECEIVED, link.state, Detach)
-        except RemoteProtocolError as error:
-            raise SessionFault(Condition.ILLEGAL_STATE, error.reason) from None
+        link = self._told(detach.handle, Detach)
         del self._by_remote_handle[detach.handle]
         del self._by_handle[link.handle]
         self.connection.link_count -= 1
         link.drop_partial()
-        if not was_ours:
+        if link.state is not LinkState.DETACHED:
             self.forget_waiting(link)
             link.state = LinkState.DETACHED
             self.send(Detach(link.handle, detach.closed))
         yield Detached(link, detach.closed, detach.error)
+
+
+def lowest_free(taken: Container[int]) -> int:
+    """The lowest channel or handle that is not taken."""
+    return next(number for number in itertools.count() if number not in taken)
 
 
 def _too_large(link: Link) -> tuple[Condition, str]:

@@ -8,7 +8,7 @@ Source: OASIS AMQP 1.0 part 2 (transport), sections 2.4.6, 2.5.5 and 2.6.3.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from headgate.errors import LocalProtocolError, RemoteProtocolError
@@ -65,7 +65,7 @@ class LinkState(_State):
 S = TypeVar("S", ConnectionState, SessionState, LinkState)
 Table = Mapping[tuple[S, type[Composite]], S]
 
-_C, _S, _L = ConnectionState, SessionState, LinkState
+_C = ConnectionState
 _IN_CONNECTION = (p.Begin, p.Attach, p.Flow, p.Transfer, p.Disposition, p.Detach, p.End)
 _IN_SESSION = (p.Attach, p.Flow, p.Transfer, p.Disposition, p.Detach)
 _IN_LINK = (p.Flow, p.Transfer)
@@ -96,48 +96,37 @@ CONNECTION_RECEIVED: Table[ConnectionState] = (
     | {(_C.CLOSE_SENT, kind): _C.CLOSE_SENT for kind in _IN_CONNECTION}
 )
 
-SESSION_SENT: Table[SessionState] = {
-    (_S.UNMAPPED, p.Begin): _S.BEGIN_SENT,
-    (_S.BEGIN_RECEIVED, p.Begin): _S.MAPPED,
-    (_S.MAPPED, p.End): _S.END_SENT,
-    (_S.END_RECEIVED, p.End): _S.UNMAPPED,
-} | {(_S.MAPPED, kind): _S.MAPPED for kind in _IN_SESSION}
 
-SESSION_RECEIVED: Table[SessionState] = (
-    {
-        (_S.UNMAPPED, p.Begin): _S.BEGIN_RECEIVED,
-        (_S.BEGIN_SENT, p.Begin): _S.MAPPED,
-        (_S.MAPPED, p.End): _S.END_RECEIVED,
-        (_S.END_SENT, p.End): _S.UNMAPPED,
+def _tables(
+    states: Iterable[S], begin: type[Composite], end: type[Composite], within: Iterable[type[Composite]]
+) -> tuple[Table[S], Table[S]]:
+    """What may be sent and what received of a session or a link; both have the same states, in the same order."""
+    unknown, begin_sent, begin_received, known, end_sent, end_received = states
+    kept = {(known, kind): known for kind in within}
+    sent = {
+        (unknown, begin): begin_sent,
+        (begin_received, begin): known,
+        (known, end): end_sent,
+        (end_received, end): unknown,
     }
-    | {(_S.MAPPED, kind): _S.MAPPED for kind in _IN_SESSION}
-    | {(_S.END_SENT, kind): _S.END_SENT for kind in _IN_SESSION}
-)
-
-LINK_SENT: Table[LinkState] = {
-    (_L.DETACHED, p.Attach): _L.ATTACH_SENT,
-    (_L.ATTACH_RECEIVED, p.Attach): _L.ATTACHED,
-    (_L.ATTACHED, p.Detach): _L.DETACH_SENT,
-    (_L.DETACH_RECEIVED, p.Detach): _L.DETACHED,
-} | {(_L.ATTACHED, kind): _L.ATTACHED for kind in _IN_LINK}
-
-LINK_RECEIVED: Table[LinkState] = (
-    {
-        (_L.DETACHED, p.Attach): _L.ATTACH_RECEIVED,
-        (_L.ATTACH_SENT, p.Attach): _L.ATTACHED,
-        (_L.ATTACHED, p.Detach): _L.DETACH_RECEIVED,
-        (_L.DETACH_SENT, p.Detach): _L.DETACHED,
+    received = {
+        (unknown, begin): begin_received,
+        (begin_sent, begin): known,
+        (known, end): end_received,
+        (end_sent, end): unknown,
     }
-    | {(_L.ATTACHED, kind): _L.ATTACHED for kind in _IN_LINK}
-    | {(_L.DETACH_SENT, kind): _L.DETACH_SENT for kind in _IN_LINK}
-)
+    return sent | kept, received | kept | {(end_sent, kind): end_sent for kind in within}
 
-DISCARDING = frozenset({_C.CLOSE_SENT, _S.END_SENT, _L.DETACH_SENT})
+
+SESSION_SENT, SESSION_RECEIVED = _tables(SessionState, p.Begin, p.End, _IN_SESSION)
+LINK_SENT, LINK_RECEIVED = _tables(LinkState, p.Attach, p.Detach, _IN_LINK)
+
+DISCARDING = frozenset({_C.CLOSE_SENT, SessionState.END_SENT, LinkState.DETACH_SENT})
 """What the peer said before it learnt of the end has no effect any more."""
 
 
 def sent(table: Table[S], state: S, kind: type[Composite]) -> S:
-    """The state behind saying `kind`. Raises LocalProtocolError where it may not be said."""
+    """The state after `kind` is sent. Raises LocalProtocolError where it may not be sent."""
     following = table.get((state, kind))
     if following is None:
         raise LocalProtocolError(f"{kind.__name__} may not be sent in the state {state.value!r}")
@@ -145,7 +134,7 @@ def sent(table: Table[S], state: S, kind: type[Composite]) -> S:
 
 
 def received(table: Table[S], state: S, kind: type[Composite]) -> S:
-    """The state behind hearing `kind`. Raises RemoteProtocolError where the peer may not say it."""
+    """The state after `kind` is received. Raises RemoteProtocolError where the peer may not send it."""
     following = table.get((state, kind))
     if following is None:
         raise RemoteProtocolError(

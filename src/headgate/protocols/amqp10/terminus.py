@@ -25,6 +25,7 @@ from headgate.protocols.amqp10.composites import (
     Uint,
     Ulong,
     composite,
+    encode_compound,
     one_of,
 )
 
@@ -71,11 +72,7 @@ def _decode_filter(octets: bytes) -> tuple[RawEntry, ...]:
 
 
 def _encode_filter(entries: Sequence[RawEntry]) -> bytes:
-    content = b"".join(entry.name + entry.value for entry in entries)
-    count = 2 * len(entries)
-    if max(count, len(content) + 1) > 0xFF:
-        return b"\xd1" + (len(content) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + content
-    return b"\xc1" + bytes([len(content) + 1, count]) + content
+    return encode_compound(0xC1, [part for entry in entries for part in (entry.name, entry.value)])
 
 
 Filters = Annotated[tuple[RawEntry, ...], FieldEncoding("a filter map", _decode_filter, _encode_filter)]
@@ -191,7 +188,7 @@ TargetField = Annotated[Target | Coordinator, one_of("a target", Target, Coordin
 
 
 def address_text(terminus: Source | Target) -> str | None:
-    """The address where it is a string (or a symbol); None where there is none. Raises ConfigError for other types."""
+    """The address, a string or a symbol; None without an address. Raises ConfigError for other types."""
     if terminus.address is None:
         return None
     if terminus.address.type not in (AmqpType.STRING, AmqpType.SYMBOL):

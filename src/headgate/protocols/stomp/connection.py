@@ -23,6 +23,8 @@ from headgate.protocols.stomp import events as e
 from headgate.protocols.stomp.codes import error_message
 from headgate.protocols.stomp.frames import Frame, FrameReader, Version, encode_frame, join_frame
 
+_TRANSACTIONS = ("BEGIN", "COMMIT", "ABORT")
+
 MAX_CONNECT_BODY_BYTES = 1024
 """A frame that opens a connection has no body; this much is skipped."""
 
@@ -75,10 +77,10 @@ class ServerConnection:
                 raise RemoteProtocolError("You must log in using CONNECT first", code="Illegal command")
             return self._connect(frame.headers)
         read = _COMMANDS.get(frame.command)
+        if frame.command in _TRANSACTIONS or (read is not None and "transaction" in frame.headers):
+            raise RemoteProtocolError("transactions are not served", code="not_implemented")
         if read is None:
             raise RemoteProtocolError(f'Could not interpret command "{frame.command[:40]}"', code="Bad command")
-        if "transaction" in frame.headers:
-            raise RemoteProtocolError("transactions are not served", code="not_implemented")
         return read(self, frame)
 
     def _connect(self, headers: dict[str, str]) -> e.Event:
@@ -93,7 +95,6 @@ class ServerConnection:
             headers.get("passcode"),
             headers.get("host", "/"),
             _heart_beat(headers.get("heart-beat", "0,0")),
-            headers,
         )
 
     def _send(self, frame: Frame) -> e.Event:
@@ -130,9 +131,6 @@ class ServerConnection:
             raise RemoteProtocolError(f"{frame.command} must include the '{name}' header", code="Missing header")
         return e.Acknowledge(frame.headers[name], frame.headers.get("receipt"))
 
-    def _transaction(self, frame: Frame) -> e.Event:
-        raise RemoteProtocolError("transactions are not served", code="not_implemented")
-
     def _disconnect(self, frame: Frame) -> e.Event:
         self.state = ConnectionState.LEAVING
         self._reader.clear()
@@ -141,7 +139,7 @@ class ServerConnection:
     # what this side says
 
     def connected(self, *, session: str, server: str, heart_beat_ms: tuple[int, int]) -> None:
-        """The client is known; what it sent meanwhile is read by the next `receive`."""
+        """The client is known; what it sent meanwhile is read by the next `receive`. Raises LocalProtocolError."""
         self._check(ConnectionState.AUTHENTICATING)
         self.state = ConnectionState.OPEN
         self._reader.max_body_bytes = self._max_body_bytes
@@ -154,14 +152,17 @@ class ServerConnection:
         self._output.append(encode_frame("CONNECTED", headers, b"", self.version))
 
     def message(self, headers: bytes, body: bytes) -> int:
-        """A message for a subscription, its headers as `encode_headers` gives them; gives the bytes it takes."""
+        """A message for a subscription, its headers as `encode_headers` gives them; gives the bytes it takes.
+
+        Raises LocalProtocolError.
+        """
         self._check(ConnectionState.OPEN)
         frame = join_frame(b"MESSAGE", headers, body)
         self._output.append(frame)
         return len(frame)
 
     def receipt(self, receipt: str) -> None:
-        """What the client asked to be told of is done."""
+        """What the client asked a receipt for is done. Raises LocalProtocolError."""
         self._check(ConnectionState.OPEN, ConnectionState.LEAVING)
         self._output.append(encode_frame("RECEIPT", [("receipt-id", receipt)], b"", self.version))
 
@@ -243,9 +244,6 @@ _COMMANDS: Mapping[str, Callable[[ServerConnection, Frame], e.Event]] = {
     "UNSUBSCRIBE": ServerConnection._unsubscribe,
     "ACK": ServerConnection._acknowledge,
     "NACK": ServerConnection._acknowledge,
-    "BEGIN": ServerConnection._transaction,
-    "COMMIT": ServerConnection._transaction,
-    "ABORT": ServerConnection._transaction,
     "DISCONNECT": ServerConnection._disconnect,
 }
 """What a client may say on an open connection."""

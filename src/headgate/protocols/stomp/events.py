@@ -28,7 +28,6 @@ class Connect(msgspec.Struct, frozen=True):
     passcode: str | None
     host: str
     heart_beat_ms: tuple[int, int]
-    headers: dict[str, str]
 
 
 class Send(msgspec.Struct, frozen=True):

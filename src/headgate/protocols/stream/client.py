@@ -25,7 +25,7 @@ from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codec import decode_from_server, encode
 from headgate.protocols.stream.codes import CLIENT_VERSIONS, REPLY_BIT, Command, ResponseCode, name_of_code
 from headgate.protocols.stream.delivery import Deliver, decode_deliver
-from headgate.protocols.stream.framing import FrameAssembler, ProtocolViolation
+from headgate.protocols.stream.framing import FrameAssembler, ProtocolViolation, lower_limit
 from headgate.protocols.stream.publishing import (
     PublishConfirm,
     PublishError,
@@ -101,7 +101,7 @@ class ClientConnection:
     """Bytes of a server in, events out; requests in, bytes out. The handshake runs by itself.
 
     Events after `Opened`: replies (`Reply`, `MetadataReply`), PublishConfirm, PublishError, Deliver, MetadataUpdate,
-    ConsumerUpdate (answer it with `answer_consumer_update`), CreditReply, Heartbeat, Close (answered by itself).
+    ConsumerUpdate (answer it with a ConsumerUpdateReply), CreditReply, Heartbeat, Close (answered by itself).
     A handshake that the server refuses is a ProtocolViolation with the server's code.
     """
 
@@ -149,10 +149,6 @@ class ClientConnection:
             raise LocalProtocolError(f"{type(frame).__name__} has a reply: `request` it")
         self._output += encode(frame)
 
-    def answer_consumer_update(self, update: f.ConsumerUpdate, reply: f.ConsumerUpdateReply) -> None:
-        """Say from where a consumer that became active reads; the correlation id is taken from `update`."""
-        self.send(msgspec.structs.replace(reply, correlation_id=update.correlation_id))
-
     def publish(
         self,
         publisher_id: int,
@@ -164,7 +160,10 @@ class ClientConnection:
         filter_values: FilterValues | None = None,
         entries_have_heads: bool = False,
     ) -> bytes:
-        """Publish frames for entries, to be written after `take_output`; arguments as `publishing.encode_publish`."""
+        """Publish frames for entries, to be written after `take_output`; arguments as `publishing.encode_publish`.
+
+        Raises LocalProtocolError.
+        """
         self._check_open("Publish")
         return encode_publish(
             publisher_id,
@@ -178,7 +177,7 @@ class ClientConnection:
         )
 
     def close(self, reason: str = "OK") -> None:
-        """Ask for the end of the connection; CloseReply is the last event."""
+        """Ask for the end of the connection; CloseReply is the last event. Raises LocalProtocolError."""
         self._check_open("Close")
         self._send_request(f.Close(ResponseCode.OK, reason))
         self.state = ClientState.CLOSING
@@ -249,7 +248,6 @@ class ClientConnection:
                 self.state = ClientState.CLOSED
 
     def _advance(self, frame: f.Frame) -> None:
-        """The next step of the handshake."""
         if not isinstance(frame, _EXPECTED[self.state]):
             self._violated(f"{type(frame).__name__} while {self.state.value}", ResponseCode.UNKNOWN_FRAME)
             return
@@ -269,8 +267,8 @@ class ClientConnection:
         elif isinstance(frame, f.SaslAuthenticateReply):
             self.state = ClientState.TUNING
         elif isinstance(frame, f.Tune):
-            self.frame_max = _smaller(self.frame_max, frame.frame_max)
-            self.heartbeat_s = _smaller(self.heartbeat_s, frame.heartbeat_s)
+            self.frame_max = lower_limit(self.frame_max, frame.frame_max)
+            self.heartbeat_s = lower_limit(self.heartbeat_s, frame.heartbeat_s)
             self.state = ClientState.OPENING
             self._output += encode(f.Tune(self.frame_max, self.heartbeat_s))
             self._send_request(f.Open(self._virtual_host))
@@ -290,8 +288,3 @@ class ClientConnection:
     def _fail(self, error: RemoteProtocolError) -> None:
         self._events.append(ProtocolViolation(error))
         self.state = ClientState.CLOSED
-
-
-def _smaller(left: int, right: int) -> int:
-    """The smaller of two limits, where 0 is none."""
-    return min(left, right) if left and right else left or right

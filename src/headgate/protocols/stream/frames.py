@@ -93,7 +93,7 @@ class SaslAuthenticate(Request, frozen=True):
 
 
 class SaslAuthenticateReply(Reply, frozen=True):
-    """The code says it all."""
+    """Whether the credentials are right, in the code."""
 
     command = Command.SASL_AUTHENTICATE
 
@@ -106,13 +106,10 @@ class Tune(Frame, frozen=True):
     heartbeat_s: U32
 
 
-class TuneReply(Frame, frozen=True):
-    """What some clients send in place of `Tune`, with the bit of replies set; the same otherwise."""
+class TuneReply(Tune, frozen=True):
+    """What some clients send in place of `Tune`, with the bit of replies set."""
 
-    command = Command.TUNE
     is_reply = True
-    frame_max: U32
-    heartbeat_s: U32
 
 
 class Open(Request, frozen=True):
@@ -442,70 +439,29 @@ class ResolveOffsetSpecificationReply(Reply, frozen=True):
     offset: Offset = OffsetSpecification(OffsetKind.OFFSET)
 
 
+_FROM_BOTH = (Tune, Close, CloseReply, Heartbeat)
+_REQUESTS = [kind for kind in Request.__subclasses__() if kind not in (Close, MetadataReply, ConsumerUpdate)]
+_REPLIES = [kind for kind in Reply.__subclasses__() if kind not in (CloseReply, ConsumerUpdateReply)]
+
 FROM_CLIENT: tuple[type[Frame], ...] = (
-    PeerProperties,
-    SaslHandshake,
-    SaslAuthenticate,
-    Tune,
+    *_FROM_BOTH,
+    *_REQUESTS,
     TuneReply,
-    Open,
-    Close,
-    CloseReply,
-    Heartbeat,
-    ExchangeCommandVersions,
-    DeclarePublisher,
-    DeletePublisher,
-    QueryPublisherSequence,
-    Subscribe,
-    Unsubscribe,
     Credit,
     StoreOffset,
-    QueryOffset,
-    Create,
-    Delete,
-    Metadata,
-    Route,
-    Partitions,
     ConsumerUpdateReply,
-    StreamStats,
-    CreateSuperStream,
-    DeleteSuperStream,
-    ResolveOffsetSpecification,
 )
 """What a client may send, `Publish` apart."""
 
 FROM_SERVER: tuple[type[Frame], ...] = (
-    PeerPropertiesReply,
-    SaslHandshakeReply,
-    SaslAuthenticateReply,
-    Tune,
-    OpenReply,
-    Close,
-    CloseReply,
-    Heartbeat,
-    ExchangeCommandVersionsReply,
-    DeclarePublisherReply,
-    DeletePublisherReply,
-    QueryPublisherSequenceReply,
-    SubscribeReply,
-    UnsubscribeReply,
+    *_FROM_BOTH,
+    *_REPLIES,
     CreditReply,
-    QueryOffsetReply,
-    CreateReply,
-    DeleteReply,
     MetadataReply,
     MetadataUpdate,
-    RouteReply,
-    PartitionsReply,
     ConsumerUpdate,
-    StreamStatsReply,
-    CreateSuperStreamReply,
-    DeleteSuperStreamReply,
-    ResolveOffsetSpecificationReply,
 )
 """What a server may send, `PublishConfirm`, `PublishError` and `Deliver` apart."""
 
-REPLY_OF: dict[Command, type[Reply]] = {
-    kind.command: kind for kind in (*FROM_SERVER, *FROM_CLIENT) if issubclass(kind, Reply)
-}
+REPLY_OF: dict[Command, type[Reply]] = {kind.command: kind for kind in Reply.__subclasses__()}
 """The class of the reply to each request that has a code."""

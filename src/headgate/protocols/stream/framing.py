@@ -90,3 +90,8 @@ class FrameAssembler:
             return _SIZE.size - len(self._held)
         size: int = _SIZE.unpack_from(self._held)[0]
         return _SIZE.size + size - len(self._held)
+
+
+def lower_limit(left: int, right: int) -> int:
+    """The lower of two limits, where 0 is none."""
+    return min(left, right) if left and right else left or right

@@ -16,7 +16,7 @@ from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codec import decode_from_client, encode
 from headgate.protocols.stream.codes import Command, ResponseCode
 from headgate.protocols.stream.delivery import Buffer, encode_deliver
-from headgate.protocols.stream.framing import FrameAssembler, ProtocolViolation
+from headgate.protocols.stream.framing import FrameAssembler, ProtocolViolation, lower_limit
 from headgate.protocols.stream.publishing import (
     DEFAULT_EXPANSION_LIMIT_BYTES,
     PUBLISH_HEAD_BYTES,
@@ -47,29 +47,8 @@ class ServerState(Enum):
     CLOSED = "closed"
 
 
-_STEADY = (
-    f.Heartbeat,
-    f.ExchangeCommandVersions,
-    f.DeclarePublisher,
-    f.DeletePublisher,
-    f.QueryPublisherSequence,
-    f.Subscribe,
-    f.Unsubscribe,
-    f.Credit,
-    f.StoreOffset,
-    f.QueryOffset,
-    f.Create,
-    f.Delete,
-    f.Metadata,
-    f.Route,
-    f.Partitions,
-    f.ConsumerUpdateReply,
-    f.StreamStats,
-    f.CreateSuperStream,
-    f.DeleteSuperStream,
-    f.ResolveOffsetSpecification,
-    f.SaslAuthenticate,
-)
+_OPENING = {f.PeerProperties, f.SaslHandshake, f.Tune, f.TuneReply, f.Open}
+_STEADY = set(f.FROM_CLIENT) - _OPENING - {f.Close, f.CloseReply}
 
 _NEXT: Mapping[ServerState, Mapping[type[f.Frame], ServerState]] = {
     ServerState.CONNECTED: {f.PeerProperties: ServerState.GREETED},
@@ -189,12 +168,12 @@ class ServerConnection:
         return correlation
 
     def confirm(self, publisher_id: int, publishing_ids: UInt64Array) -> None:
-        """The entries of these publishing ids are in the stream."""
+        """The entries of these publishing ids are in the stream. Raises LocalProtocolError."""
         self._check_open("PublishConfirm")
         self._output += encode_confirms(publisher_id, publishing_ids, frame_max=self.frame_max)
 
     def refuse(self, publisher_id: int, publishing_ids: UInt64Array, code: ResponseCode) -> None:
-        """The entries of these publishing ids are not in the stream."""
+        """The entries of these publishing ids are not in the stream. Raises LocalProtocolError."""
         self._check_open("PublishError")
         self._output += encode_publish_errors(publisher_id, publishing_ids, code, frame_max=self.frame_max)
 
@@ -208,7 +187,10 @@ class ServerConnection:
         data_lengths: Int64Array,
         committed_chunk_id: int,
     ) -> list[Buffer]:
-        """Deliver frames for chunks, in pieces that go out after `take_output`; arguments as `encode_deliver`."""
+        """Deliver frames for chunks, in pieces that go out after `take_output`; arguments as `encode_deliver`.
+
+        Raises LocalProtocolError.
+        """
         self._check_open("Deliver")
         return encode_deliver(
             subscription_id,
@@ -221,12 +203,12 @@ class ServerConnection:
         )
 
     def close(self, code: ResponseCode, reason: str) -> None:
-        """End an open connection from our side: Close, then the client's reply is waited for."""
+        """Send Close on an open connection and wait for the client's reply. Raises LocalProtocolError."""
         self._check_open("Close")
         self._output += encode(f.Close(code, reason, correlation_id=_CLOSE_CORRELATION))
         self._unanswered.clear()
         self.state = ServerState.CLOSING
-        # What waited behind a request that nobody answers any more: the client's own Close may be among it.
+        # Read what waited for a reply that is not sent any more: the client's own Close may be in it.
         self._frames.go_on()
 
     def fail(self, violation: ProtocolViolation) -> None:
@@ -312,9 +294,9 @@ class ServerConnection:
         if isinstance(frame, f.Request):
             self._unanswered.append((frame.command, frame.correlation_id))
             self._frames.is_halted = isinstance(frame, _WAITS_FOR_REPLY)
-        elif isinstance(frame, f.Tune | f.TuneReply):
-            self.frame_max = _smaller(self.limits.frame_max, frame.frame_max)
-            self.heartbeat_s = _smaller(self.limits.heartbeat_s, frame.heartbeat_s)
+        elif isinstance(frame, f.Tune):
+            self.frame_max = lower_limit(self.limits.frame_max, frame.frame_max)
+            self.heartbeat_s = lower_limit(self.limits.heartbeat_s, frame.heartbeat_s)
         if isinstance(frame, f.ExchangeCommandVersions):
             deliver = [highest for key, _, highest in frame.versions if key == Command.DELIVER]
             self.deliver_version = 2 if deliver and max(deliver) >= 2 else 1
@@ -337,8 +319,3 @@ class ServerConnection:
         # Until its Close is answered a client may be told what happened before.
         if self.state not in (ServerState.OPENED, ServerState.LEAVING):
             raise LocalProtocolError(f"{what} while the connection is {self.state.value}")
-
-
-def _smaller(left: int, right: int) -> int:
-    """The smaller of two limits, where 0 is none."""
-    return min(left, right) if left and right else left or right

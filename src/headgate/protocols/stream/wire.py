@@ -32,7 +32,7 @@ class Reader:
         self.end = len(data)
 
     def number(self, layout: struct.Struct) -> int:
-        """The next number, of that layout."""
+        """The next number, of that layout. Raises RemoteProtocolError if it is cut short."""
         at = self.at
         self.at = at + layout.size
         if self.at > self.end:
@@ -41,7 +41,7 @@ class Reader:
         return value
 
     def take(self, count: int) -> bytes:
-        """The next `count` bytes."""
+        """The next `count` bytes. Raises RemoteProtocolError if there are fewer."""
         at = self.at
         self.at = at + count
         if count < 0 or self.at > self.end:

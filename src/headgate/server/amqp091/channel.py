@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from headgate.errors import (
     AccessRefusedError,
@@ -54,7 +54,7 @@ class Channel:
 
     def handle(self, method: m.Method) -> None:
         """Do what a method says and answer it. Raises BrokerError, LogError, FilterError, RemoteProtocolError."""
-        _METHODS[type(method)](self, method)
+        _METHODS.get(type(method), Channel._unsupported)(self, method)
 
     def close(self) -> None:
         """The channel has ended: end its consumers."""
@@ -69,14 +69,13 @@ class Channel:
             self._handler.core.send(self.number, method)
 
     def _answer(self, method: Any, answer: m.Method) -> None:
-        """Send the answer, unless the client does not want one."""
         if not method.nowait:
             self._send(answer)
 
     # publishing
 
     def publish(self, event: Published) -> None:
-        """Take a message in; errors as `handle`."""
+        """Take a message in. Raises BrokerError, LogError, RemoteProtocolError."""
         method = event.method
         if method.immediate:
             raise UnsupportedError("immediate=true")
@@ -162,9 +161,6 @@ class Channel:
             messages = session.delete_stream(name)
         self._answer(method, m.QueueDeleteOk(min(messages, 2**32 - 1)))
 
-    def _queue_purge(self, method: m.QueuePurge) -> None:
-        self._raise_unsupported("queue.purge", method.queue)
-
     def _queue_bind(self, method: m.QueueBind) -> None:
         queue = self._queue_name(method.queue)
         # A binding without queue and key has the queue's name as its key, as the standard says.
@@ -243,13 +239,7 @@ class Channel:
             self._handler.end_consumer(consumer)
         self._answer(method, m.BasicCancelOk(method.consumer_tag))
 
-    def _get(self, method: m.BasicGet) -> None:
-        self._raise_unsupported("basic.get", method.queue)
-
-    def _ack(self, method: m.BasicAck) -> None:
-        self._settle(method.delivery_tag, multiple=method.multiple)
-
-    def _nack(self, method: m.BasicNack) -> None:
+    def _ack(self, method: m.BasicAck | m.BasicNack) -> None:
         self._settle(method.delivery_tag, multiple=method.multiple)
 
     def _reject(self, method: m.BasicReject) -> None:
@@ -282,10 +272,11 @@ class Channel:
             raise UnsupportedError("active=false")
         self._send(m.ChannelFlowOk(True))
 
-    def _raise_unsupported(self, what: str, queue: str) -> NoReturn:
+    def _not_of_streams(self, method: m.QueuePurge | m.BasicGet) -> None:
         """Streams do not support it; for a missing queue the type is unknown."""
-        queue = self._queue_name(queue)
+        queue = self._queue_name(method.queue)
         self._handler.session.declare_stream(queue, {}, passive=True)
+        what = "basic.get" if isinstance(method, m.BasicGet) else "queue.purge"
         raise UnsupportedError(f"{what} is not supported by streams", subject=_queue(queue))
 
     def _unsupported(self, method: m.Method) -> None:
@@ -328,25 +319,18 @@ _METHODS: Mapping[type[m.Method], Callable[[Channel, Any], None]] = {
     m.ChannelFlow: Channel._flow,
     m.ExchangeDeclare: Channel._exchange_declare,
     m.ExchangeDelete: Channel._exchange_delete,
-    m.ExchangeBind: Channel._unsupported,
-    m.ExchangeUnbind: Channel._unsupported,
     m.QueueDeclare: Channel._queue_declare,
     m.QueueBind: Channel._queue_bind,
-    m.QueuePurge: Channel._queue_purge,
+    m.QueuePurge: Channel._not_of_streams,
     m.QueueDelete: Channel._queue_delete,
     m.QueueUnbind: Channel._queue_unbind,
     m.BasicQos: Channel._qos,
     m.BasicConsume: Channel._consume,
     m.BasicCancel: Channel._cancel,
-    m.BasicGet: Channel._get,
+    m.BasicGet: Channel._not_of_streams,
     m.BasicAck: Channel._ack,
     m.BasicReject: Channel._reject,
-    m.BasicNack: Channel._nack,
-    m.BasicRecover: Channel._unsupported,
-    m.BasicRecoverAsync: Channel._unsupported,
+    m.BasicNack: Channel._ack,
     m.ConfirmSelect: Channel._confirm_select,
-    m.TxSelect: Channel._unsupported,
-    m.TxCommit: Channel._unsupported,
-    m.TxRollback: Channel._unsupported,
 }
-"""What each method that a client may send on a channel does."""
+"""What each method that is served does."""

@@ -57,7 +57,7 @@ class ChannelConsumer:
         return size
 
     def _method(self, exchange: str | None, routing_key: str | None) -> tuple[bytes, bytes]:
-        """basic.deliver before and behind the delivery tag. Messages that came through no exchange name the stream."""
+        """basic.deliver before and after the delivery tag. Without a routing key it names the stream."""
         key = (exchange, routing_key)
         known = self._methods.get(key)
         if known is None:

@@ -195,7 +195,7 @@ class Amqp091Handler:
     def _authenticate(self, event: Authenticate) -> None:
         record = self._context.connections.of(self._transport)
         record.protocol = "AMQP 0.9.1"
-        record.client = _texts(event.client_properties)
+        record.client = _texts(self.core.client_properties)
         if not sasl.is_known(event.mechanism) or event.mechanism not in self._context.authenticator.mechanisms(
             self._transport
         ):
@@ -363,7 +363,6 @@ def _server_properties() -> Table:
 
 
 def _texts(properties: Table) -> dict[str, str]:
-    """What the client says of itself."""
     return {
         name: properties[name].value.decode("utf-8", "replace")
         for name in _CLIENT_PROPERTIES

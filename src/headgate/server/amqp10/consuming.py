@@ -96,7 +96,7 @@ class ConsumingLink:
         return written
 
     def _too_large(self, messages: EncodedMessages, offsets: NDArray[np.int64]) -> int | None:
-        """The first message that the peer does not take, as long as it is, or None; a limit of 0 is none."""
+        """The row of the first message longer than the peer takes, or None; a limit of 0 is no limit."""
         limit = self._link.attach.max_message_size
         if not limit:
             return None
@@ -106,7 +106,6 @@ class ConsumingLink:
         return None
 
     def _failed(self, error: HeadgateError) -> None:
-        """The stream cannot be read any further."""
         logger.info("consumer %s of stream %s: %s", self._link.name, self._stream, error)
         self._handler.detach(self._link, Error(Condition.INTERNAL_ERROR, str(error)))
 

@@ -283,7 +283,7 @@ class Amqp10Handler:
             case Ended():
                 self._drop_session(event.session)
             case Began():
-                event.session.accept()
+                event.session.start()
             case Opened():
                 self._on_open(event.open)
             case Closed():
@@ -356,14 +356,14 @@ class Amqp10Handler:
             error = Error(Condition.INVALID_FIELD, str(refused))
         else:
             self._links[link] = served
-            link.accept(answer)
+            link.start(answer)
             served.attached()
             return
         logger.info("%s: link %r refused: %s", self._name, link.name, error.description)
         link.refuse(error)
 
     def _served(self, link: Link, attach: Attach) -> tuple[ServedLink, Attach]:
-        """What serves a link, and the answer to its attach. Raises what it is refused with."""
+        """What serves a link, and the answer to its attach. Raises HeadgateError for a link that is refused."""
         if isinstance(attach.target, Coordinator):
             raise _RefusedAttachError(Condition.NOT_IMPLEMENTED, "transactions are not served")
         if attach.incomplete_unsettled or (attach.unsettled is not None and attach.unsettled.value):
@@ -438,7 +438,6 @@ class Amqp10Handler:
             self._drop(link)
 
     def _close(self, error: Error) -> None:
-        """Say why, and close."""
         if self._is_ended:
             return
         if self._connection.state is not ConnectionState.CLOSED:
@@ -472,7 +471,6 @@ def _texts(properties: AmqpValue | None) -> dict[str, str]:
 
 
 def _server_properties() -> AmqpValue:
-    """What clients ask a server for: symbols to strings."""
     entries = {**PROPERTIES, "node": NODE}
     return AmqpValue(
         AmqpType.MAP,

@@ -317,7 +317,6 @@ class StompHandler:
         self._receipt(event.receipt)
 
     def _scan_failed(self, subscription: Subscription, error: HeadgateError) -> None:
-        """The stream cannot be read any further: that is the end of the subscription alone."""
         if subscription.is_open:
             self._cancel(subscription, f" {error}")
 
@@ -348,7 +347,6 @@ class StompHandler:
             self.core.disconnected(self._leaving.receipt)
 
     def _fail(self, error: HeadgateError, *, receipt: str | None = None) -> None:
-        """Say what is wrong; the connection ends with it."""
         if self.core.state is not ConnectionState.CLOSED:
             logger.warning("connection closed: %s", error)
         self.core.fail(error, receipt=receipt)
@@ -377,7 +375,6 @@ class StompHandler:
 
 
 def _cancelled(stream: str, reason: str) -> RemoteProtocolError:
-    """What a client is told of a subscription that the server ends."""
     return RemoteProtocolError(
         f"The server has canceled a subscription. No more messages will be delivered for {stream!r}.{reason}",
         code="Server cancelled subscription",
@@ -385,5 +382,4 @@ def _cancelled(stream: str, reason: str) -> RemoteProtocolError:
 
 
 def _naming(subscription: str | None) -> list[tuple[str, str]]:
-    """The header that names a subscription, if it has a name."""
     return [] if subscription is None else [("subscription", subscription)]

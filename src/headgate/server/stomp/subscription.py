@@ -31,22 +31,6 @@ class Subscription:
     Tags up to `earlier_tags` are those of subscriptions that have ended, so that no two messages are called the same.
     """
 
-    __slots__ = (
-        "_ack",
-        "_core",
-        "_earlier_tags",
-        "_flush",
-        "_is_cumulative",
-        "_message_id",
-        "_subscription",
-        "_taken",
-        "_unacknowledged",
-        "consumer",
-        "is_open",
-        "request",
-        "stream",
-    )
-
     def __init__(
         self,
         core: ServerConnection,

@@ -9,7 +9,7 @@ from typing import Any
 from headgate.broker import Declared, Permission, Session, arguments
 from headgate.errors import HeadgateError, LogError, ResourceExistsError, ResourceNotFoundError
 from headgate.log import MAX_REFERENCE_BYTES, OffsetSpecification
-from headgate.protocols.stream import ResponseCode, response_code
+from headgate.protocols.stream import SERVER_VERSIONS, ResponseCode, response_code
 from headgate.protocols.stream import frames as f
 from headgate.server.context import ServerContext
 from headgate.server.listings import may_read
@@ -41,6 +41,7 @@ class Administration:
         self._context = context
         self._peer = peer
         self._answers: dict[type[f.Request], Callable[[Any], f.Reply | f.MetadataReply]] = {
+            f.ExchangeCommandVersions: lambda _: f.ExchangeCommandVersionsReply(SERVER_VERSIONS),
             f.Create: self._create,
             f.Delete: self._delete,
             f.Metadata: self._metadata,
@@ -55,7 +56,7 @@ class Administration:
         }
 
     def answer(self, request: f.Request) -> f.Reply | f.MetadataReply:
-        """The reply, without its correlation id. Raises HeadgateError where its code says it all."""
+        """The reply, without its correlation id. Raises HeadgateError for a reply that is only a code."""
         return self._answers[type(request)](request)
 
     def store_offset(self, frame: f.StoreOffset) -> None:
@@ -131,7 +132,7 @@ class Administration:
         return f.DeleteSuperStreamReply()
 
     def _stream_stats(self, request: f.StreamStats) -> f.StreamStatsReply:
-        self._check_readable(request.stream)
+        self._context.broker.users.check(self._session.user, Permission.READ, request.stream)
         info = self._session.stream_info(request.stream)
         return f.StreamStatsReply(
             (
@@ -146,9 +147,6 @@ class Administration:
     def _resolve_offset(self, request: f.ResolveOffsetSpecification) -> f.ResolveOffsetSpecificationReply:
         chunk_id = self._session.resolve_offset(request.stream, request.offset)
         return f.ResolveOffsetSpecificationReply(OffsetSpecification.offset(chunk_id))
-
-    def _check_readable(self, stream: str) -> None:
-        self._context.broker.users.check(self._session.user, Permission.READ, stream)
 
 
 def _known(stream: str, given: Any) -> dict[str, object]:

@@ -10,7 +10,7 @@ import msgspec
 
 from headgate.broker import Session, is_damage
 from headgate.errors import HeadgateError
-from headgate.protocols.stream import SERVER_VERSIONS, Publish, ResponseCode, ServerConnection, response_code
+from headgate.protocols.stream import Publish, ResponseCode, ServerConnection, response_code
 from headgate.protocols.stream import frames as f
 from headgate.server.context import ServerContext
 from headgate.server.conversation import Conversation, Waiting
@@ -68,13 +68,7 @@ class Commands:
             f.DeletePublisher: self._delete_publisher,
             f.Subscribe: self._subscribe,
             f.Unsubscribe: self._unsubscribe,
-            f.ExchangeCommandVersions: self._exchange_versions,
         }
-
-    @property
-    def user(self) -> str:
-        """Whose connection it is."""
-        return self._session.user
 
     @property
     def is_overdue(self) -> bool:
@@ -115,7 +109,12 @@ class Commands:
             self._transport.call_soon(call)
 
     def _declare_publisher(self, request: f.DeclarePublisher) -> None:
-        self._reply_or_refuse(request, lambda: self._publishers.declare(request))
+        try:
+            self._publishers.declare(request)
+        except HeadgateError as error:
+            self._refuse(request, error)
+        else:
+            self._connection.reply(request)
 
     def _delete_publisher(self, request: f.DeletePublisher) -> None:
         known = self._publishers.delete(request.publisher_id)
@@ -125,10 +124,13 @@ class Commands:
         if request.subscription_id in self._subscriptions:
             self._connection.reply(request, ResponseCode.SUBSCRIPTION_ID_EXISTS)
             return
-        begin: list[Callable[[], None]] = []
-        self._reply_or_refuse(request, lambda: begin.append(self._subscriptions.subscribe(request)))
-        for call in begin:
-            call()
+        try:
+            begin = self._subscriptions.subscribe(request)
+        except HeadgateError as error:
+            self._refuse(request, error)
+            return
+        self._connection.reply(request)
+        begin()
 
     def _unsubscribe(self, request: f.Unsubscribe) -> None:
         known = request.subscription_id in self._subscriptions
@@ -136,24 +138,13 @@ class Commands:
         self._connection.reply(request, ResponseCode.OK if known else ResponseCode.SUBSCRIPTION_ID_UNKNOWN)
         self._subscriptions.unsubscribe(request.subscription_id)
 
-    def _exchange_versions(self, request: f.ExchangeCommandVersions) -> None:
-        self._connection.send(f.ExchangeCommandVersionsReply(SERVER_VERSIONS, correlation_id=request.correlation_id))
-
     def _administer(self, request: f.Request) -> None:
         try:
             reply = self._administration.answer(request)
         except HeadgateError as error:
             self._refuse(request, error)
         else:
-            self._connection.send(_answering(reply, request))
-
-    def _reply_or_refuse(self, request: f.Request, command: Callable[[], None]) -> None:
-        try:
-            command()
-        except HeadgateError as error:
-            self._refuse(request, error)
-        else:
-            self._connection.reply(request)
+            self._connection.send(msgspec.structs.replace(reply, correlation_id=request.correlation_id))
 
     def _refuse(self, request: f.Request, error: HeadgateError) -> None:
         code = response_code(error)
@@ -180,7 +171,3 @@ class Commands:
         self._publishers.drop_stream(stream, only_ended=only_ended)
         self._subscriptions.drop_stream(stream, only_ended=only_ended)
         self._outlet.send(f.MetadataUpdate(ResponseCode.STREAM_NOT_AVAILABLE, stream))
-
-
-def _answering(reply: f.Reply | f.MetadataReply, request: f.Request) -> f.Reply | f.MetadataReply:
-    return msgspec.structs.replace(reply, correlation_id=request.correlation_id)

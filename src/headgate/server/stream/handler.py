@@ -189,7 +189,6 @@ class StreamHandler:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Something was answered later than in the turn that asked it."""
         self._handle(self._connection.go_on())
 
     def _violated(self, violation: ProtocolViolation) -> None:

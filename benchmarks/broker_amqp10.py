@@ -28,7 +28,6 @@ from headgate.message import AmqpType, AmqpValue, Body, EncodedMessages, FieldRe
 from headgate.protocols.amqp10 import Connection, ConnectionSettings
 from headgate.protocols.amqp10.events import (
     Deliveries,
-    Delivery,
     Event,
     HeadersExchanged,
     MechanismsOffered,
@@ -76,8 +75,6 @@ class Peer:
 
     def on(self, event: Event) -> None:
         match event:
-            case Delivery():
-                self.received += 1
             case Deliveries():
                 self.received += len(event)
             case StateChanged(received=True, first=first, last=last):

@@ -15,7 +15,6 @@ from headgate.protocols.amqp10 import Connection, ConnectionSettings
 from headgate.protocols.amqp10.events import (
     Closed,
     Deliveries,
-    Delivery,
     Detached,
     Ended,
     Event,
@@ -89,12 +88,9 @@ class Client:
                 self.connection.send_init(self.mechanism, self.response)
             case HeadersExchanged(is_sasl=False):
                 self.connection.open(Open("test", hostname=self.hostname, idle_time_out=self.idle_time_out))
-            case Delivery():
-                self.messages.append(Received(event.link.name, event.delivery_id, event.message))
-                return
             case Deliveries():
                 for delivery in event:
-                    self._on(delivery)
+                    self.messages.append(Received(event.link.name, delivery.delivery_id, delivery.message))
                 return
             case StateChanged(received=True, first=first, last=last, state=state):
                 self.outcomes.update(dict.fromkeys(range(first, last + 1), state))

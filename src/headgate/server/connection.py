@@ -270,7 +270,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._sender is not None and self._sender.is_busy
 
     def _may_send_in_thread(self) -> bool:
-        """Whether nothing waits in the transport, and it writes what it is given as it is."""
+        """Whether the transport has nothing left to write and does not encrypt."""
         if self._peer.is_encrypted or self._transport.get_write_buffer_size() or self._transport.is_closing():
             return False
         if self._sender is None:

@@ -113,13 +113,13 @@ class _HttpConnection(H11Protocol):
 
     @property
     def _is_ours_to_answer(self) -> bool:
-        """Whether all of a request is here, and its client takes what it is told."""
+        """Whether the whole request is here and its client takes the answer."""
         cycle = self.cycle
         # uvicorn has None for it until the first request.
         return cycle is not None and not cycle.more_body and not cycle.response_complete and not self.flow.write_paused
 
     def _expect(self) -> None:
-        """The client has the whole time from now on."""
+        """Start the time limit of the client again."""
         self._all_open.pop(self, None)
         self._all_open[self] = None
         self._limit = self.loop.call_later(self._limit_s, self._reached_limit)

@@ -42,18 +42,6 @@ class Outbox(Generic[T]):
     `tickets` stand for messages; they are hashable and different from each other.
     """
 
-    __slots__ = (
-        "_clock",
-        "_errors",
-        "_limits",
-        "_pending",
-        "_publishers",
-        "_routes",
-        "_session",
-        "_settled",
-        "_several",
-    )
-
     def __init__(self, clock: Clock, limits: Limits, settled: Settled[T]) -> None:
         self._clock = clock
         self._limits = limits

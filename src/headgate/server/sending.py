@@ -112,7 +112,7 @@ class Sender:
         return True
 
     def _next(self) -> list[Buffer]:
-        """What several turns of the loop gave, for one call: at the end of each the interpreter is waited for."""
+        """The buffers of several turns of the loop, for one call: each call ends by waiting for the interpreter."""
         buffers: list[Buffer] = []
         while self._queue and len(buffers) < _JOINED_BUFFERS:
             buffers += self._queue.popleft()

@@ -11,7 +11,6 @@ from headgate.protocols.amqp10.events import (
     Attached,
     Began,
     Deliveries,
-    Delivery,
     Event,
     HeadersExchanged,
     InitReceived,
@@ -40,9 +39,7 @@ class Side:
     def note(self, event: Event) -> None:
         if isinstance(event, Deliveries):
             for delivery in event:
-                self.note(delivery)
-        elif isinstance(event, Delivery):
-            self.messages.append((event.link.name, event.delivery_id, event.message, event.settled))
+                self.messages.append((event.link.name, delivery.delivery_id, delivery.message, delivery.settled))
         else:
             self.events.append(event)
 

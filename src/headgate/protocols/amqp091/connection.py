@@ -156,10 +156,10 @@ class ServerConnection:
     # what the client says
 
     def receive(self, data: bytes | memoryview) -> Iterator[Event]:
-        """Events of these bytes and what was left over, each while the frames after it are still to be read.
+        """The events of these bytes and of what was left over; the next frame is read when the next event is asked for.
 
-        So what is said in answer to an event goes out before the answer to the next. What the client may not send is
-        answered here and becomes an event too; nothing is raised.
+        So the answer to an event goes out before the answer to the next. A violation is answered here and becomes an
+        event, too; nothing is raised.
         """
         if self.state is not ConnectionState.FINISHED:
             self._buffer += data
@@ -435,7 +435,7 @@ class ServerConnection:
         self._output.append(HEARTBEAT)
 
     def refuse(self, channel: int, code: ReplyCode, reason: str, *, cause: m.Method | None = None) -> None:
-        """Answer what cannot be with an exception: of the channel where the code is one of channels, else of all.
+        """Close the channel with this code; the connection, if the code is not one of channels.
 
         Raises LocalProtocolError on a channel that is not open.
         """

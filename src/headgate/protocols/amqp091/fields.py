@@ -164,7 +164,7 @@ def _decode_field(data: bytes, position: int, stop: int, depth: int) -> tuple[Fi
 
 
 def _sized(data: bytes, position: int, stop: int, depth: int) -> tuple[int, int]:
-    """Where what a size of four bytes announces begins and ends."""
+    """Where the content after a size of four bytes begins and ends."""
     if depth > MAX_DEPTH:
         raise _syntax_error(f"tables and arrays nested deeper than {MAX_DEPTH}")
     begin = _within(position, _SIZE.size, stop)

@@ -86,7 +86,7 @@ def _decode_symbols(octets: bytes) -> tuple[str, ...]:
 
 
 def _encode_symbols(symbols: Sequence[str]) -> bytes:
-    """An array of symbols, whose form is always that of arrays: clients that look for one find it."""
+    """Symbols, always as an array: clients expect one, even for a single symbol."""
     contents = [symbol.encode("utf-8", "surrogateescape") for symbol in symbols]
     width = 4 if any(len(content) > 0xFF for content in contents) else 1
     elements = b"".join(len(content).to_bytes(width, "big") + content for content in contents)

@@ -88,23 +88,12 @@ class WindowOpened:
 
 
 class Delivery(msgspec.Struct):
-    """A whole message that the peer sent; where `settled` no outcome is expected."""
+    """One of `Deliveries`; where `settled` no outcome is expected."""
 
     link: Link
     message: bytes
     delivery_id: int
     settled: bool
-
-    def in_columns(self) -> Deliveries:
-        """The same as one of many."""
-        return Deliveries(
-            self.link,
-            np.frombuffer(self.message, dtype=np.uint8),
-            np.zeros(1, np.int64),
-            np.array([len(self.message)], np.int64),
-            np.array([self.delivery_id], np.int64),
-            np.array([self.settled]),
-        )
 
 
 class Deliveries(msgspec.Struct, eq=False):
@@ -188,7 +177,6 @@ Event = (
     | Attached
     | CreditChanged
     | WindowOpened
-    | Delivery
     | Deliveries
     | Aborted
     | StateChanged

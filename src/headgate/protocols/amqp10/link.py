@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from headgate.errors import LocalProtocolError
 from headgate.message import EncodedMessages
-from headgate.protocols.amqp10.events import Delivery
+from headgate.protocols.amqp10.events import Deliveries
 from headgate.protocols.amqp10.performatives import (
     RECEIVER,
     SENDER,
@@ -202,12 +204,13 @@ class Link:
         """How much of a message has arrived so far."""
         return len(self._partial) if self._partial is not None else 0
 
-    def take_partial(self) -> Delivery:
+    def take_partial(self) -> Deliveries:
         """The message that is complete now."""
         assert self._partial is not None
-        delivery = Delivery(self, bytes(self._partial), self._partial_id, self._partial_settled)
+        data = np.frombuffer(self._partial, dtype=np.uint8)
+        ids, settled = np.array([self._partial_id], np.int64), np.array([self._partial_settled])
         self.drop_partial()
-        return delivery
+        return Deliveries(self, data, np.zeros(1, np.int64), np.array([len(data)], np.int64), ids, settled)
 
     def drop_partial(self) -> None:
         """Forget what has arrived of a message."""

@@ -50,9 +50,9 @@ class ServerConnection:
         self._output: list[bytes] = []
 
     def receive(self, data: bytes | memoryview) -> Iterator[e.Event]:
-        """Events of these bytes and what was left over, each while the frames behind it are still to be read.
+        """The events of these bytes and of what was left over; the next frame is read when the next event is asked for.
 
-        What the client may not send is answered here and becomes an event too; nothing is raised.
+        A violation is answered here and becomes an event, too; nothing is raised.
         """
         if self.state is not ConnectionState.CLOSED:
             self._reader.add(data)

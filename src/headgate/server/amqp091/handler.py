@@ -313,7 +313,7 @@ class Amqp091Handler:
     # ends
 
     def _refuse(self, channel: int, error: HeadgateError, cause: m.Method | None) -> None:
-        """Answer what cannot be: the channel ends, or the connection with all of them."""
+        """Report an error: the channel ends, or the connection with all channels."""
         if isinstance(error, RemoteProtocolError):
             code, reason = ReplyCode(int(error.code)), error.reason
         else:
@@ -334,7 +334,7 @@ class Amqp091Handler:
             self._closing()
 
     def _closing(self) -> None:
-        """The end was said; the client has a while to agree."""
+        """Close was sent; the client has `linger_s` to answer."""
         self._end()
         self._conversation.only_listen()
         self._transport.call_later(self.settings.timeouts.linger_s, self._transport.close)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -45,7 +44,6 @@ from headgate.protocols.amqp10.events import (
     Closed,
     CreditChanged,
     Deliveries,
-    Delivery,
     Detached,
     Ended,
     Event,
@@ -105,15 +103,11 @@ class ManagementLink:
         if self._link.drain and self._link.is_attached:
             self._link.use_up_credit()
 
-    def take(self, delivery: Delivery) -> None:
-        """Do what a request asks for."""
-        self.take_all((delivery,))
-
     def aborted(self) -> None:
         """A request was given up: another may come."""
         self._send_responses()
 
-    def take_all(self, deliveries: Iterable[Delivery]) -> None:
+    def take(self, deliveries: Deliveries) -> None:
         """Do what requests ask for, in order."""
         for delivery in deliveries:
             try:
@@ -255,10 +249,6 @@ class Amqp10Handler:
     def _on(self, event: Event) -> None:
         match event:
             case Deliveries():
-                served = self._links.get(event.link)
-                if isinstance(served, (PublishingLink, ManagementLink)):
-                    served.take_all(event)
-            case Delivery():
                 served = self._links.get(event.link)
                 if isinstance(served, (PublishingLink, ManagementLink)):
                     served.take(event)

@@ -43,7 +43,7 @@ from headgate.protocols.amqp10 import (
     in_standard_order,
     store_messages,
 )
-from headgate.protocols.amqp10.events import Deliveries, Delivery
+from headgate.protocols.amqp10.events import Deliveries
 from headgate.server.amqp10.addresses import Route, parse_route
 
 if TYPE_CHECKING:
@@ -104,11 +104,7 @@ class PublishingLink:
             publisher.close()
         self._publishers.clear()
 
-    def take(self, delivery: Delivery) -> None:
-        """Publish a message that has arrived in several frames."""
-        self.take_all(delivery.in_columns())
-
-    def take_all(self, deliveries: Deliveries) -> None:
+    def take(self, deliveries: Deliveries) -> None:
         """Publish what has arrived."""
         messages = EncodedMessages(deliveries.data, deliveries.starts, deliveries.lengths)
         self._unanswered += len(deliveries.starts)

@@ -3,7 +3,7 @@
     console.html, console.css    the page
     console.mjs                  the page's program: login, views, tables of the document
     tables.mjs                   what the tables are made of, from the lists; knows no document, so tests run it
-    refresh.mjs                  when is asked again; knows no document either
+    refresh.mjs                  when lists are asked for again; knows no document either
     favicon.ico                  the icon, where browsers look for it
 
 The page asks for a login itself and keeps it in memory: a browser that kept it would send it along with requests that

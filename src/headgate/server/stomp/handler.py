@@ -253,7 +253,7 @@ class StompHandler:
             self._transport.close()
 
     def _not_kept(self, receipts: list[str], error: HeadgateError) -> None:
-        """Say so: once for each message that asks for a receipt, for others together."""
+        """Report messages that were not kept: once for each receipt asked for, once for all others."""
         if is_damage(error):
             for receipt in receipts or (None,):
                 self._refuse(error, receipt)

@@ -60,7 +60,7 @@ class Subscription:
         self._taken = frozenset(taken)
 
     def _line(self, name: str, value: str) -> bytes:
-        """A header that goes on, without the end of its line."""
+        """A header without the end of its line: the rest of its value follows."""
         return encode_headers([(name, value)], self._core.version).removesuffix(b"\n")
 
     def deliver(self, budget_bytes: int) -> int | None:

@@ -44,10 +44,7 @@ logger = logging.getLogger("headgate.server.stream")
 
 @dataclass(slots=True)
 class _Subscription:
-    """One subscription.
-
-    `end` is the offset up to which the client wants to be told that it was all; None when it was told, or did not ask.
-    """
+    """One subscription; when everything before `end` was examined the client is told, and it is None."""
 
     number: int
     consumer: ChunkConsumer

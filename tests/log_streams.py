@@ -85,19 +85,16 @@ class FailingFiles:
         return _FailingFile(path, self)
 
 
-class _FailingFile:
+class _FailingFile(DiskFile):
     def __init__(self, path: Path, owner: FailingFiles) -> None:
-        self._file = DiskFile(path)
+        super().__init__(path)
         self._owner = owner
-
-    def size(self) -> int:
-        return self._file.size()
 
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
         owner = self._owner
         room = len(data) if owner.budget is None else owner.budget - owner.written
         part = memoryview(data)[: max(0, room)]
-        self._file.write(part, position)
+        super().write(part, position)
         owner.written += len(part)
         if len(part) < len(data):
             owner.on_failure()
@@ -106,15 +103,12 @@ class _FailingFile:
     def truncate(self, size: int) -> None:
         if self._owner.fail_truncate:
             raise self._owner.error
-        self._file.truncate(size)
+        super().truncate(size)
 
     def sync(self) -> None:
         if self._owner.fail_sync:
             raise self._owner.error
-        self._file.sync()
-
-    def close(self) -> None:
-        self._file.close()
+        super().sync()
 
 
 def write_with_a_pair_given_up(stream: Stream, bodies: Sequence[bytes]) -> Iterator[int]:

@@ -62,8 +62,10 @@ class Follower:
             self.chunks += 1
         is_followed = self.stream.segments()[-1].first_chunk_id > self.segment.first_chunk_id
         if is_followed and len(self.reader.chunks(refresh=True)) == self.row:
-            following = self.stream.segment_after(self.segment, self.reader.next_chunk_id)
-            assert following is not None
+            following = next(
+                each for each in self.stream.segments() if each.first_chunk_id > self.segment.first_chunk_id
+            )
+            assert following.first_chunk_id == self.reader.next_chunk_id
             self.reader.close()
             self.segment, self.row = following, 0
             self.reader = following.open()

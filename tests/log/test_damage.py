@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.errors import CorruptChunkError, CorruptSidecarError, LogError, StorageFullError, StreamReadOnlyError
+from headgate.errors import CorruptChunkError, CorruptSidecarError, StorageFullError, StreamReadOnlyError
 from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer
 from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES, index_name, segment_name
 from headgate.log.inspect import Damage, stream_info, verify_stream
@@ -315,18 +315,6 @@ def test_the_filters_of_a_declared_source_are_computed_again(tmp_path: Path) -> 
 def damages(stream: Stream, values: dict[int, bytes]) -> list[Damage]:
     found = verify_stream(stream, filter_values=lambda header, _: [values[header.chunk_id]])
     return [each for each in found if isinstance(each, Damage)]
-
-
-def test_a_reader_that_follows_names_what_is_missing(tmp_path: Path) -> None:
-    stream = stream_of(tmp_path / "s", 8, chunks=4)
-    first, second = stream.segments()
-    with pytest.raises(CorruptChunkError, match="offsets 3 to 3 are missing") as caught:
-        stream.segment_after(first, 3)
-    assert caught.value.path == second.segment_path
-    for path in (first.index_path, first.segment_path):
-        path.unlink()
-    with pytest.raises(LogError, match="deleted before they were read"):
-        stream.segment_after(first, 3)
 
 
 def test_a_reader_goes_on_with_an_index_that_was_made_again(tmp_path: Path) -> None:

@@ -328,15 +328,6 @@ def test_streams_and_segments_survive_pickling(stream: Stream) -> None:
     assert pickle.loads(pickle.dumps(stream.segments())) == stream.segments()
 
 
-def test_the_segment_after_another(stream: Stream) -> None:
-    segments = stream.segments()
-    assert stream.segment_after(segments[0], 5) == segments[1]
-    assert stream.segment_after(segments[-1], 99) is None
-    with pytest.raises(CorruptChunkError, match="offsets 4 to 4 are missing") as caught:
-        stream.segment_after(segments[0], 4)
-    assert caught.value.path == segments[1].segment_path
-
-
 # making and finding
 
 
@@ -347,7 +338,7 @@ def test_a_segment_that_a_listing_missed_is_no_hole(stream: Stream, monkeypatch:
     complete = os.listdir(stream.path)
     listings = [[name for name in complete if name not in missed], complete]
     monkeypatch.setattr(os, "listdir", lambda _: listings.pop(0) if len(listings) > 1 else listings[0])
-    assert stream.segment_after(first, second.first_chunk_id) == second
+    assert stream.segments()[:2] == [first, second]
 
 
 def test_a_stream_is_made_once(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ class BloomMatcher:
 
     A chunk passes if one wanted value has both its bits set, at the positions of the chunk's own filter size; with
     `match_unfiltered` (or the wanted value "") also if bit 0 is set or there are no Bloom bytes. Bytes and text
-    (UTF-8) are the same value. Picklable.
+    (UTF-8) are the same value. Picklable. Raises ConfigError without a wanted value.
     """
 
     __slots__ = ("_pairs", "_tests", "match_unfiltered", "values")

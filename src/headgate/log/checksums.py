@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
+from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader
 
 _CRC_PIECE_BYTES = 1 << 20
 _KERNEL = "headgate.kernels.checksum"
@@ -58,9 +59,10 @@ def crcs_of_ranges(data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: ND
     return np.fromiter((zlib.crc32(view[start : start + size]) for start, size in ranges), np.int64, len(starts))
 
 
-def crc_of_range(descriptor: int, position: int, count: int) -> int:
-    """CRC-32 of a range of a file, read piece by piece; of fewer bytes if the file ends before."""
-    crc = 0
+def has_checksum(descriptor: int, position: int, header: ChunkHeader) -> bool:
+    """Whether the data of the chunk at `position` of a file has the CRC-32 of its header; read piece by piece."""
+    position += CHUNK_HEADER_BYTES + header.bloom_length
+    count, crc = header.data_length, 0
     while count > 0:
         piece = os.pread(descriptor, min(count, _CRC_PIECE_BYTES), position)
         if not piece:
@@ -68,4 +70,4 @@ def crc_of_range(descriptor: int, position: int, count: int) -> int:
         crc = zlib.crc32(piece, crc)
         position += len(piece)
         count -= len(piece)
-    return crc
+    return crc == header.crc

@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import threading
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +60,7 @@ class MessageCounts:
     def _look(self, stream: Stream, start: int) -> None:
         """Read new records in the index files of the segments that reach beyond `start`."""
         segments = stream.segments()
-        first = bisect.bisect_right(segments, start, key=_first_chunk_id) - 1
+        first = bisect.bisect_right(segments, start, key=attrgetter("first_chunk_id")) - 1
         indexes = {}
         for segment in segments[max(0, first) :]:
             known = self._indexes.get(segment.first_chunk_id)
@@ -70,10 +71,6 @@ class MessageCounts:
         self._indexes = indexes
         found = [index.tracking for index in indexes.values()]
         self._tracking = np.concatenate(found) if found else np.empty(0, dtype=np.int64)
-
-
-def _first_chunk_id(segment: Segment) -> int:
-    return segment.first_chunk_id
 
 
 def _read(segment: Segment, known: _Index | None) -> _Index:

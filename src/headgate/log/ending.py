@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.errors import CorruptChunkError
-from headgate.log.checksums import crc_of_range
+from headgate.log.checksums import has_checksum
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
     FILE_HEAD_BYTES,
@@ -123,7 +123,7 @@ def _chunk_of(pair: OpenPair, row: int, record: IndexRecord, zeros: _Zeros, *, i
         )
     if position + header.size_bytes > pair.segment_size:
         return None
-    if is_recovery and not _has_checksum(pair, position, header):
+    if is_recovery and not has_checksum(pair.segment_fd, position, header):
         raise CorruptChunkError(
             f"data of chunk {header.chunk_id} fails its CRC, and so do others; headgate stream repair FOLDER --cut "
             "gives up what lies behind it",
@@ -151,15 +151,10 @@ def _check_lost(pair: OpenPair, ending: Ending) -> None:
         return
     is_next = header.chunk_id == ending.next_chunk_id
     is_whole = ending.stop_position + header.size_bytes <= pair.segment_size
-    if is_next and is_whole and _has_checksum(pair, ending.stop_position, header):
+    if is_next and is_whole and has_checksum(pair.segment_fd, ending.stop_position, header):
         raise CorruptChunkError(
             f"index record {ending.num_chunks} does not name chunk {header.chunk_id}, which lies at byte "
             f"{ending.stop_position} of the segment; {HELP}",
             path=pair.index_path,
             position=FILE_HEAD_BYTES + ending.num_chunks * INDEX_RECORD_BYTES,
         )
-
-
-def _has_checksum(pair: OpenPair, position: int, header: ChunkHeader) -> bool:
-    start = position + CHUNK_HEADER_BYTES + header.bloom_length
-    return crc_of_range(pair.segment_fd, start, header.data_length) == header.crc

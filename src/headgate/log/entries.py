@@ -45,7 +45,7 @@ class SubBatch:
 
     @staticmethod
     def of(messages: Sequence[bytes], compression: f.Compression) -> SubBatch:
-        """Messages packed into one entry."""
+        """Messages packed into one entry. Raises ConfigError unless they are 1 to 65 535."""
         if not 1 <= len(messages) <= f.MAX_CHUNK_ENTRIES:
             raise ConfigError(f"a sub-batch of {len(messages)} messages; expected 1 to {f.MAX_CHUNK_ENTRIES}")
         content = b"".join(encode_entry(message) for message in messages)
@@ -99,7 +99,7 @@ Entry = SimpleEntry | SubBatch
 
 
 def encode_entry(message: bytes) -> bytes:
-    """A message as a simple entry; ConfigError beyond 2^31 − 1 bytes."""
+    """A message as a simple entry. Raises ConfigError beyond 2^31 − 1 bytes."""
     if len(message) > f.MAX_ENTRY_BYTES:
         raise ConfigError(f"a message of {len(message)} bytes; the limit is {f.MAX_ENTRY_BYTES}")
     return _U32.pack(len(message)) + message

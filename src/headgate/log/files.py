@@ -7,7 +7,6 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 from headgate.errors import LogError, StorageFullError, StreamReadOnlyError
 
@@ -29,31 +28,8 @@ def storage_error(error: OSError, path: str | Path) -> LogError:
     return LogError(f"writing failed ({error.strerror or error})", path=path)
 
 
-class WritableFile(Protocol):
-    """An open file as the writer uses it; tests replace it by one that fails."""
-
-    def size(self) -> int:
-        """Bytes in the file."""
-
-    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
-        """Write all of `data` at `position`. Raises OSError, possibly after a part of it."""
-
-    def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes."""
-
-    def sync(self) -> None:
-        """Flush data to the device."""
-
-    def close(self) -> None:
-        """Close the file."""
-
-
-OpenFile = Callable[[Path], WritableFile]
-"""Opens a file for writing, and creates it if it does not exist."""
-
-
 class DiskFile:
-    """A file of the operating system, written at given positions."""
+    """A file of the operating system, written at given positions; tests replace it by one that fails."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -85,6 +61,10 @@ class DiskFile:
         os.close(self._descriptor)
 
 
+OpenFile = Callable[[Path], DiskFile]
+"""Opens a file for writing, and creates it if it does not exist."""
+
+
 def file_size(path: str | Path) -> int:
     """Bytes of a file now; 0 of one that is not there, or not any more."""
     try:
@@ -95,7 +75,7 @@ def file_size(path: str | Path) -> int:
 
 @contextlib.contextmanager
 def opened(path: str | Path) -> Iterator[int]:
-    """A descriptor of a file, for reading."""
+    """A descriptor of a file or folder, for reading."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -115,11 +95,8 @@ def read_all(descriptor: int, count: int, position: int) -> bytes:
 
 def sync_folder(folder: Path) -> None:
     """Flush the entries of a folder to the device, so that new names survive a power loss."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(folder) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def replace_file(path: Path, content: bytes, *, flushed: bool = True) -> None:
@@ -138,9 +115,9 @@ def replace_file(path: Path, content: bytes, *, flushed: bool = True) -> None:
 
 
 def replace_by_start(path: Path, size: int) -> None:
-    """`replace_file` with the first bytes of the file itself: who has mapped it keeps all of the old one.
+    """Replace a file by its first `size` bytes: a process that has mapped the old file still sees all of it.
 
-    A mapping of a file that is truncated kills who reads behind the cut.
+    Truncating the file instead would kill a process that reads its mapping behind the cut. Raises as `replace_file`.
     """
 
     def write(descriptor: int) -> None:

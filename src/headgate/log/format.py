@@ -233,6 +233,19 @@ def _header_problem(magic: int, chunk_type: int, beyond_63_bits: bool) -> str | 
     return None
 
 
+class _Column:
+    """A field of all headers `(chunks,)`, in native byte order."""
+
+    def __init__(self, doc: str) -> None:
+        self.__doc__ = doc
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, headers: ChunkHeaders, owner: type) -> NDArray[np.int64]:
+        return headers.records[self._name].astype(np.int64)
+
+
 @dataclass(slots=True)
 class ChunkHeaders:
     """Many chunk headers as columns, with the positions of the Bloom bytes.
@@ -258,63 +271,21 @@ class ChunkHeaders:
         """Bytes of header and Bloom filter together."""
         return CHUNK_HEADER_BYTES + self.bloom_length
 
-    def _column(self, name: str) -> NDArray[np.int64]:
-        return self.records[name].astype(np.int64)
-
-    @property
-    def chunk_type(self) -> NDArray[np.int64]:
-        """ChunkType of each chunk."""
-        return self._column("chunk_type")
-
-    @property
-    def num_entries(self) -> NDArray[np.int64]:
-        """Entries per chunk, a sub-batch counted as one."""
-        return self._column("num_entries")
-
-    @property
-    def num_records(self) -> NDArray[np.int64]:
-        """Records per chunk = offsets it uses."""
-        return self._column("num_records")
-
-    @property
-    def timestamp_ms(self) -> NDArray[np.int64]:
-        """The writer's clock, milliseconds since 1970."""
-        return self._column("timestamp_ms")
-
-    @property
-    def epoch(self) -> NDArray[np.int64]:
-        """Term of the writer."""
-        return self._column("epoch")
-
-    @property
-    def chunk_id(self) -> NDArray[np.int64]:
-        """Offset of the first record."""
-        return self._column("chunk_id")
-
-    @property
-    def crc(self) -> NDArray[np.int64]:
-        """CRC-32 of the data part."""
-        return self._column("crc")
-
-    @property
-    def data_length(self) -> NDArray[np.int64]:
-        """Bytes of the data part."""
-        return self._column("data_length")
-
-    @property
-    def trailer_length(self) -> NDArray[np.int64]:
-        """Bytes of the trailer."""
-        return self._column("trailer_length")
-
-    @property
-    def bloom_length(self) -> NDArray[np.int64]:
-        """Bytes of the Bloom filter, 0 for none."""
-        return self._column("bloom_length")
+    chunk_type = _Column("ChunkType of each chunk.")
+    num_entries = _Column("Entries per chunk, a sub-batch counted as one.")
+    num_records = _Column("Records per chunk = offsets it uses.")
+    timestamp_ms = _Column("The writer's clock, milliseconds since 1970.")
+    epoch = _Column("Term of the writer.")
+    chunk_id = _Column("Offset of the first record.")
+    crc = _Column("CRC-32 of the data part.")
+    data_length = _Column("Bytes of the data part.")
+    trailer_length = _Column("Bytes of the trailer.")
+    bloom_length = _Column("Bytes of the Bloom filter, 0 for none.")
 
     @property
     def size_bytes(self) -> NDArray[np.int64]:
         """Whole chunks, header included."""
-        return CHUNK_HEADER_BYTES + self.bloom_length + self.data_length + self.trailer_length
+        return self.front_lengths + self.data_length + self.trailer_length
 
     def sound(self) -> NDArray[np.bool_]:
         """`(chunks,)`: which of them are chunk headers at all."""

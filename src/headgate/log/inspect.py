@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from headgate.errors import CorruptChunkError, CorruptSidecarError, LogError, OffsetOutOfRangeError
 from headgate.log import format as f
 from headgate.log.bloom import MIN_FILTER_SIZE_BYTES, bloom_bytes, fill_ratio
-from headgate.log.checksums import crc_of_range
+from headgate.log.checksums import has_checksum
 from headgate.log.compression import EXPANSION_LIMIT_BYTES
 from headgate.log.entries import SubBatch, entries_of
+from headgate.log.files import opened
 from headgate.log.seal import load_seal
 from headgate.log.segment import Segment
 from headgate.log.stream import Stream
@@ -316,8 +317,7 @@ def _walk_segment(segment: Segment, *, check_crc: bool) -> Iterator[ChunkDump | 
     """The chunks of a segment, and what is wrong with its two files. Raises FileNotFoundError."""
     path, index_path = segment.segment_path, segment.index_path
     raw = index_path.read_bytes()
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with opened(path) as descriptor:
         for found, head, file in (
             (raw[: f.FILE_HEAD_BYTES], f.INDEX_HEAD, index_path),
             (os.pread(descriptor, f.FILE_HEAD_BYTES, 0), f.SEGMENT_HEAD, path),
@@ -329,8 +329,6 @@ def _walk_segment(segment: Segment, *, check_crc: bool) -> Iterator[ChunkDump | 
         yield from _walk_chunks(descriptor, segment, index, check_crc)
         if named < len(raw) and not segment.is_newest:
             yield Damage(index_path, named, f"{len(raw) - named} bytes behind the last record that names a chunk")
-    finally:
-        os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,9 +395,7 @@ def _walk_chunks(descriptor: int, segment: Segment, index: _Index, check_crc: bo
         expected = header.next_chunk_id
         state = CrcState.UNCHECKED
         if check_crc and stop <= size:
-            data_position = position + f.CHUNK_HEADER_BYTES + header.bloom_length
-            is_good = crc_of_range(descriptor, data_position, header.data_length) == header.crc
-            state = CrcState.GOOD if is_good else CrcState.BAD
+            state = CrcState.GOOD if has_checksum(descriptor, position, header) else CrcState.BAD
         yield ChunkDump(path, position, header, fill_ratio(bloom), state, in_index, stop > size)
         position = stop
 
@@ -439,7 +435,7 @@ def _check_content(chunk: ChunkDump, filter_values: DeclaredValues | None) -> It
         data = file.read(header.data_length)
     yield from check_data(header, data, path=path, position=chunk.position, data_position=start)
     if filter_values is not None and header.chunk_type == f.ChunkType.USER:
-        yield from _check_filter(header, bloom, data, filter_values, path, chunk.position)
+        yield from _check_filter(chunk, bloom, data, filter_values, data_position=start)
     try:
         for _ in decode_records(trailer, in_snapshot=False, path=path, position=start + header.data_length):
             pass
@@ -448,21 +444,12 @@ def _check_content(chunk: ChunkDump, filter_values: DeclaredValues | None) -> It
 
 
 def _check_filter(
-    header: f.ChunkHeader,
-    bloom: bytes,
-    data: bytes,
-    filter_values: DeclaredValues,
-    path: Path,
-    position: int,
+    chunk: ChunkDump, bloom: bytes, data: bytes, filter_values: DeclaredValues, *, data_position: int
 ) -> Iterator[Damage]:
     """Check that the Bloom filter passes the chunk for each filter value of its messages."""
-    messages: list[bytes] = []
+    header, path = chunk.header, chunk.path
     try:
-        for entry in entries_of(data, header.num_entries, path=path, position=position):
-            if isinstance(entry, SubBatch):
-                messages += entry.messages(limit_bytes=EXPANSION_LIMIT_BYTES, path=path, position=position)
-            else:
-                messages.append(entry.body)
+        messages = list(_messages(header, data, path=path, data_position=data_position))
     except CorruptChunkError:
         # The check of the entries reports it.
         return
@@ -471,7 +458,18 @@ def _check_filter(
         return
     if bloom_bytes(values, max(len(bloom), MIN_FILTER_SIZE_BYTES)) != bloom:
         reason = f"the Bloom filter of chunk {header.chunk_id} is not that of its messages by their declared source"
-        yield Damage(path, position, reason)
+        yield Damage(path, chunk.position, reason)
+
+
+def _messages(header: f.ChunkHeader, data: bytes, *, path: Path, data_position: int) -> Iterator[bytes]:
+    """The messages of one chunk; its sub-batches expand to at most EXPANSION_LIMIT_BYTES together."""
+    room = EXPANSION_LIMIT_BYTES
+    for entry in entries_of(data, header.num_entries, path=path, position=data_position):
+        if isinstance(entry, SubBatch):
+            yield from entry.messages(limit_bytes=room, path=path, position=data_position + entry.position)
+            room -= entry.uncompressed_length
+        else:
+            yield entry.body
 
 
 def check_data(
@@ -483,14 +481,7 @@ def check_data(
     tracking chunks.
     """
     try:
-        records, room = 0, EXPANSION_LIMIT_BYTES
-        for entry in entries_of(data, header.num_entries, path=path, position=data_position):
-            if isinstance(entry, SubBatch):
-                for _ in entry.messages(limit_bytes=room, path=path, position=data_position + entry.position):
-                    records += 1
-                room -= entry.uncompressed_length
-            else:
-                records += 1
+        records = sum(1 for _ in _messages(header, data, path=path, data_position=data_position))
         if records != header.num_records:
             yield Damage(path, position, f"header says {header.num_records} records, found {records}")
         if header.chunk_type != f.ChunkType.USER:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headgate.errors import LogError
-from headgate.log.files import OpenFile, WritableFile, storage_error, sync_folder
+from headgate.log.files import DiskFile, OpenFile, storage_error, sync_folder
 from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES, index_name, segment_name
 from headgate.log.pairs import create_pair, delete_pair
 from headgate.log.recovery import Tail
@@ -41,7 +41,7 @@ class LastPair:
         self._folder = folder
         self._open_file = open_file
         self._is_durable = is_durable
-        self._files: tuple[WritableFile, WritableFile] | None = None
+        self._files: tuple[DiskFile, DiskFile] | None = None
         self._sync_failed = False
         self.first_chunk_id = tail.first_chunk_id
         self.segment_size = tail.segment_size
@@ -57,7 +57,7 @@ class LastPair:
     def open(self) -> None:
         """Open the existing files."""
         path = self._folder / segment_name(self.first_chunk_id)
-        opened: list[WritableFile] = []
+        opened: list[DiskFile] = []
         try:
             for each in (path, self._folder / index_name(self.first_chunk_id)):
                 opened.append(self._open_file(each))
@@ -141,7 +141,7 @@ class LastPair:
             self.is_broken = True
             raise storage_error(error, self._folder) from error
 
-    def _sync(self, file: WritableFile) -> None:
+    def _sync(self, file: DiskFile) -> None:
         self._sync_failed = True
         file.sync()
         self._sync_failed = False

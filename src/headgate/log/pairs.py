@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from headgate.errors import CorruptChunkError
-from headgate.log.files import NEW_SUFFIX, OpenFile, WritableFile, file_size
+from headgate.log.files import NEW_SUFFIX, DiskFile, OpenFile, file_size
 from headgate.log.format import FILE_HEAD_BYTES, INDEX_HEAD, SEGMENT_HEAD, index_name, segment_name
 
 MATCH_SUFFIX = ".match"
@@ -38,11 +38,11 @@ def ids_among(names: Iterable[str]) -> tuple[set[int], set[int]]:
     return indexes, segments
 
 
-def create_pair(folder: Path, first_chunk_id: int, open_file: OpenFile) -> tuple[WritableFile, WritableFile]:
+def create_pair(folder: Path, first_chunk_id: int, open_file: OpenFile) -> tuple[DiskFile, DiskFile]:
     """Create and open a new, empty pair: segment and index. After an OSError no reader has seen any of it."""
     segment_path, index_path = folder / segment_name(first_chunk_id), folder / index_name(first_chunk_id)
     new_index_path = index_path.with_name(f".{index_path.name}{NEW_SUFFIX}")
-    opened: list[WritableFile] = []
+    opened: list[DiskFile] = []
     try:
         for path, head in ((segment_path, SEGMENT_HEAD), (new_index_path, INDEX_HEAD)):
             file = open_file(path)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from headgate.errors import CorruptChunkError, CorruptSidecarError, StreamReadOnlyError
 from headgate.log import format as f
-from headgate.log.checksums import crc_of_range
+from headgate.log.checksums import has_checksum
 from headgate.log.files import file_size, opened, replace_by_start, replace_file
 from headgate.log.inspect import Damage
 from headgate.log.lock import StreamLock, Wait, no_wait
@@ -40,8 +40,8 @@ class Repair:
 def repair_stream(stream: Stream, *, now_ms: int, cut: bool = False, wait: Wait = no_wait) -> Iterator[Repair | Damage]:
     """Make missing or wrong indexes and seals of a stream again; holds its lock meanwhile.
 
-    Yields what was repaired, and a Damage for what cannot be. `cut` gives up what lies behind a damaged chunk of the
-    last segment, by a new file: else it is a Damage. Reads every chunk. Raises StreamLockedError,
+    Yields what was repaired, and a Damage for what cannot be. `cut` drops what lies behind a damaged chunk of the
+    last segment, in a new file; without it the chunk is a Damage. Reads every chunk. Raises StreamLockedError,
     StreamReadOnlyError for a foreign folder, StorageFullError and LogError.
     """
     if stream.is_foreign:
@@ -134,8 +134,7 @@ class _Chunks:
                 reason = f"chunk {header.chunk_id} up to byte {stop}, expected {expected}"
                 self._stop(Damage(path, position, reason), count)
                 return
-            start = position + f.CHUNK_HEADER_BYTES + header.bloom_length
-            if crc_of_range(descriptor, start, header.data_length) != header.crc:
+            if not has_checksum(descriptor, position, header):
                 damage = Damage(path, position, f"data of chunk {header.chunk_id} fails its CRC")
                 if segment.is_newest and (self._cuts or stop == size):
                     self._stop(damage, count)

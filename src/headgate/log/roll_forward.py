@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,32 +26,14 @@ from headgate.log.staging import StagedChunks
 from headgate.log.stream import Stream
 from headgate.log.tracking import read_tracking
 
+if TYPE_CHECKING:
+    from headgate.log.writer import Writer
+
 BLOCK_BYTES = 8 << 20
 """Bytes of whole chunks appended with one write; a larger chunk makes a larger block."""
 
 
-class Appender(Protocol):
-    """The interface of the writer that finishes a batch while it holds a stream's lock."""
-
-    @property
-    def stream(self) -> Stream:
-        """The stream it writes, with its settings as they are now."""
-
-    def last_sequence(self, reference: str | bytes) -> int | None:
-        """The highest publisher sequence of a reference in the log or in `stream.json`."""
-
-    def append_chunks(
-        self, data: Bytes, positions: Int64Array, *, now_ms: int, filter_source: str | None = None
-    ) -> object:
-        """Append whole chunks: fill in chunk ids, timestamp and epoch in place, and record their sequences."""
-
-    def record_sequence(
-        self, query: str, sequence: int, *, forgotten: Collection[str] = (), flushed: bool = True
-    ) -> None:
-        """Keep a sequence in `stream.json`, and drop those of finished queries."""
-
-
-def finish_pending(appender: Appender, commits: Commits, stream: str, *, committing: Manifest | None = None) -> None:
+def finish_pending(writer: Writer, commits: Commits, stream: str, *, committing: Manifest | None = None) -> None:
     """Append the missing chunks that manifests list for this stream; complete manifests that are then fully appended.
 
     `commits` are the commits of the stream, and `stream` is its name in them: see `Commits.of_stream`.
@@ -61,7 +43,7 @@ def finish_pending(appender: Appender, commits: Commits, stream: str, *, committ
     Raises LogError for a wrong or missing manifest or staged file, and the errors of appending; the next writer does
     the rest of the work.
     """
-    opened = appender.stream
+    opened = writer.stream
     pending = commits.pending()
     # Asked under the stream's lock: a query that the stream knows and that has no manifest any more is done.
     known = opened.settings.sequences if opened.settings else ()
@@ -75,7 +57,7 @@ def finish_pending(appender: Appender, commits: Commits, stream: str, *, committ
         # Chunks for a stream that was deleted since are not for a stream that was created again.
         if output.identity == opened.identity:
             keeps = not (is_own and _is_in_trailers(manifest))
-            _finish_output(appender, commits.root, manifest, output, forgotten, keeps_sequence=keeps)
+            _finish_output(writer, commits.root, manifest, output, forgotten, keeps_sequence=keeps)
         if not is_own and is_done(commits.root, manifest):
             reached(CommitStep.FINISHED)
             commits.complete(manifest)
@@ -110,7 +92,7 @@ def _is_in_trailers(manifest: Manifest) -> bool:
 
 
 def _finish_output(
-    appender: Appender,
+    writer: Writer,
     root: Path,
     manifest: Manifest,
     output: Output,
@@ -118,20 +100,20 @@ def _finish_output(
     *,
     keeps_sequence: bool,
 ) -> None:
-    last = appender.last_sequence(manifest.query)
+    last = writer.last_sequence(manifest.query)
     number = 0 if last is None else max(0, last + 1 - manifest.first_sequence)
     for block, positions in _blocks(root, output.staged, first_chunk=number):
         reached(CommitStep.APPENDING)
         first = manifest.first_sequence + number
         stamp_sequences(block, positions, np.arange(first, first + len(positions), dtype=np.uint64))
-        appender.append_chunks(block, positions, now_ms=manifest.timestamp_ms, filter_source=output.filter_source)
+        writer.append_chunks(block, positions, now_ms=manifest.timestamp_ms, filter_source=output.filter_source)
         number += len(positions)
     if manifest.durable:
-        _flush(appender.stream)
+        _flush(writer.stream)
     reached(CommitStep.APPENDED)
     if keeps_sequence:
         # A flush of a small file takes along all that the file system has not written yet.
-        appender.record_sequence(
+        writer.record_sequence(
             manifest.query, manifest.last_sequence(output), forgotten=forgotten, flushed=manifest.durable
         )
     reached(CommitStep.RECORDED)

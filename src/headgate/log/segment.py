@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError, LogError, OffsetOutOfRangeError
 from headgate.log import format as f
-from headgate.log.checksums import crc_of_range, crcs_of_ranges, first_mismatch
+from headgate.log.checksums import crcs_of_ranges, first_mismatch, has_checksum
 from headgate.log.ending import HELP, Ending, OpenPair, find_ending
 from headgate.log.files import file_size, read_all
 from headgate.log.seal import Seal, read_seal
@@ -91,7 +91,7 @@ class Segment:
 class SegmentReader:
     """Reads one segment, beside a writer in any process.
 
-    Without `allocate` (`Segment.open`) `read` reuses its buffer: then it is not for several threads at once.
+    Without `allocate` `read` reuses its buffer: then it is not for several threads at once. Raises as `Segment.open`.
     """
 
     def __init__(self, segment: Segment, *, allocate: Allocate | None = None) -> None:
@@ -174,9 +174,7 @@ class SegmentReader:
         table = self.chunks()
         if not len(table):
             return False
-        header = self.header(len(table) - 1)
-        start = int(table.position[-1]) + f.CHUNK_HEADER_BYTES + header.bloom_length
-        return crc_of_range(self._fd, start, header.data_length) == header.crc
+        return has_checksum(self._fd, int(table.position[-1]), self.header(len(table) - 1))
 
     def make_present(self, start: int, stop: int) -> None:
         """Load a part of a mapped file into memory now, so that later reads of it do not wait for the disk."""
@@ -373,23 +371,20 @@ class SegmentReader:
     # the segment
 
     def header(self, row: int) -> f.ChunkHeader:
-        """The header of one row of the table, checked against the table and the end of the file."""
+        """The header of one row. Raises CorruptChunkError if it contradicts the table or the size of the file."""
         table = self.chunks()
         position = int(table.position[row])
         path = self.path
-        header = f.ChunkHeader.decode(
-            os.pread(self._fd, f.CHUNK_HEADER_BYTES, position),
-            path=path,
-            position=position,
-        )
-        stop = int(table.position[row + 1]) if 0 <= row < len(table) - 1 else os.fstat(self._fd).st_size
-        exact = 0 <= row < len(table) - 1
+        raw = os.pread(self._fd, f.CHUNK_HEADER_BYTES, position)
+        header = f.ChunkHeader.decode(raw, path=path, position=position)
+        is_inner = 0 <= row < len(table) - 1
+        stop = int(table.position[row + 1]) if is_inner else os.fstat(self._fd).st_size
         size = header.size_bytes
         if header.chunk_id != table.chunk_id[row]:
             raise CorruptChunkError(
                 f"chunk id is {header.chunk_id}, the index says {table.chunk_id[row]}", path=path, position=position
             )
-        if position + size > stop or (exact and position + size != stop):
+        if position + size > stop or (is_inner and position + size != stop):
             raise CorruptChunkError(
                 f"chunk of {size} bytes does not end where the next one begins or the file ends (byte {stop})",
                 path=path,
@@ -455,20 +450,10 @@ class SegmentReader:
     def contradiction(self, headers: f.ChunkHeaders, table: ChunkTable, row: int, number: int) -> CorruptChunkError:
         """The error for the header with a number, of a row of the table, that `contradicted` marked."""
         record, position = headers.records[number], int(table.position[row])
-        said = f.IndexRecord(
-            int(table.chunk_id[row]),
-            int(table.timestamp_ms[row]),
-            int(table.epoch[row]),
-            position,
-            int(table.type[row]),
-        )
-        found = f.IndexRecord(
-            int(record["chunk_id"]),
-            int(record["timestamp_ms"]),
-            int(record["epoch"]),
-            position,
-            int(record["chunk_type"]),
-        )
+        said = table.record(row)
+        names = ("chunk_id", "timestamp_ms", "epoch", "chunk_type")
+        chunk_id, timestamp_ms, epoch, chunk_type = (int(record[name]) for name in names)
+        found = f.IndexRecord(chunk_id, timestamp_ms, epoch, position, chunk_type)
         if found != said:
             reason = f"the header of a chunk contradicts index record {row}: found {found}, the index says {said}"
         elif self._seal is not None:

@@ -95,22 +95,11 @@ class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(slots=True)
-class FilterColumn:
-    """A filter and its results while a sidecar is made: `bits` as in the file, uint8, None in the layout `bloom`."""
-
-    id: str
-    dialect: str
-    text_hash: str
-    evaluator: str
-    ranges: tuple[tuple[int, int], ...]
-    bits: NDArray[np.uint8] | None
-
-
-@dataclass(slots=True)
 class SidecarContent:
     """What is written: `headers` `(chunks,)` of HEADER_BYTES_DTYPE, `entries` `(offsets,)` of ENTRY_DTYPE.
 
-    `identity` is that of the stream. `arrays` is `(offsets, array bytes)` uint8 in the layout `bloom`, else None;
+    `identity` is that of the stream. `filters` have their results beside them, as in the file; None in the layout
+    `bloom`. `arrays` is `(offsets, array bytes)` uint8 in the layout `bloom`, else None;
     `parameters` names how they are made.
     """
 
@@ -118,7 +107,7 @@ class SidecarContent:
     start: int
     headers: NDArray[np.void]
     entries: NDArray[np.void]
-    filters: Sequence[FilterColumn]
+    filters: Sequence[tuple[IndexedFilter, NDArray[np.uint8] | None]]
     arrays: NDArray[np.uint8] | None = None
     parameters: str = ""
 
@@ -150,15 +139,8 @@ def encode_sidecar(content: SidecarContent) -> bytes:
     headers = areas.add(content.headers.tobytes())
     entries = areas.add(content.entries.tobytes())
     filters = tuple(
-        IndexedFilter(
-            column.id,
-            column.dialect,
-            column.text_hash,
-            column.evaluator,
-            column.ranges,
-            None if column.bits is None else areas.add(column.bits.tobytes()),
-        )
-        for column in content.filters
+        each if bits is None else msgspec.structs.replace(each, bits=areas.add(bits.tobytes()))
+        for each, bits in content.filters
     )
     arrays = None if content.arrays is None else areas.add(content.arrays.tobytes())
     directory = Directory(

@@ -34,7 +34,7 @@ from headgate.log.build import (
     build_chunks,
     chunk_boundaries,
 )
-from headgate.log.files import DiskFile, OpenFile, WritableFile, storage_error, sync_folder
+from headgate.log.files import DiskFile, OpenFile, storage_error, sync_folder
 from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES, Compression
 from headgate.log.tracking import MAX_REFERENCE_BYTES
 
@@ -156,7 +156,7 @@ class StagingFile:
         self.size_bytes = 0
         self._path = root / self.name
         self._open_file = open_file
-        self._file: WritableFile | None = None
+        self._file: DiskFile | None = None
 
     def write(self, data: Bytes) -> int:
         """Append bytes; returns their position."""
@@ -170,7 +170,7 @@ class StagingFile:
         self.size_bytes += len(data)
         return position
 
-    def _created(self) -> WritableFile:
+    def _created(self) -> DiskFile:
         try:
             return self._open_file(self._path)
         except FileNotFoundError:
@@ -241,10 +241,7 @@ class StagedFile:
     def add_chunks(self, built: BuiltChunks) -> None:
         """Add chunks built elsewhere, with the query as their publisher."""
         if len(built):
-            self._write(built.data, len(built), built.message_count)
-
-    def _write(self, data: Bytes, chunks: int, messages: int) -> None:
-        self._wrote(self._file.write(data), len(data), chunks, messages)
+            self._wrote(self._file.write(built.data), len(built.data), len(built), built.message_count)
 
     def _wrote(self, position: int, size: int, chunks: int, messages: int) -> None:
         if self._pieces and sum(self._pieces[-1]) == position:

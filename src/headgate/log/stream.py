@@ -13,9 +13,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from headgate.errors import CorruptChunkError, OffsetOutOfRangeError, StreamExistsError, StreamNotFoundError
+from headgate.errors import OffsetOutOfRangeError, StreamExistsError, StreamNotFoundError
 from headgate.log.bloom import DEFAULT_FILTER_SIZE_BYTES
-from headgate.log.ending import HELP
 from headgate.log.files import DiskFile, OpenFile, file_size, storage_error
 from headgate.log.format import (
     FILE_HEAD_BYTES,
@@ -235,25 +234,6 @@ class Stream:
             )
             for row, chunk_id in enumerate(ids)
         ]
-
-    def segment_after(self, segment: Segment, next_offset: int) -> Segment | None:
-        """The segment after one whose last chunk ends at `next_offset`; None if that one is still the newest.
-
-        Raises CorruptChunkError if the next one begins at another offset, OffsetOutOfRangeError if retention
-        deleted it.
-        """
-        segments = self.segments()
-        for other in segments:
-            if other.first_chunk_id <= segment.first_chunk_id:
-                continue
-            if other.first_chunk_id <= next_offset:
-                return other
-            is_kept = segments[0].first_chunk_id <= segment.first_chunk_id
-            gap = f"offsets {next_offset} to {other.first_chunk_id - 1}"
-            if is_kept:
-                raise CorruptChunkError(f"{gap} are missing before this segment; {HELP}", path=other.segment_path)
-            raise OffsetOutOfRangeError(f"{gap} were deleted before they were read", path=self.path)
-        return None
 
     def has_given_up(self, segment: Segment) -> bool:
         """Whether retention deleted a segment since it was listed: all that is left begins behind it."""

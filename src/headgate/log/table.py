@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError
 from headgate.log.ending import HELP
-from headgate.log.format import CHUNK_HEADER_BYTES, FILE_HEAD_BYTES, INDEX_RECORD_BYTES, ChunkType
+from headgate.log.format import CHUNK_HEADER_BYTES, FILE_HEAD_BYTES, INDEX_RECORD_BYTES, ChunkType, IndexRecord
 
 
 @dataclass(slots=True)
@@ -33,13 +33,14 @@ class ChunkTable:
     @staticmethod
     def of(records: NDArray[np.void]) -> ChunkTable:
         """The table of index records (INDEX_DTYPE)."""
-        return ChunkTable(
-            records["chunk_id"].astype(np.int64),
-            records["timestamp_ms"].astype(np.int64),
-            records["epoch"].astype(np.int64),
-            records["position"].astype(np.int64),
-            records["type"].copy(),
-        )
+        names = ("chunk_id", "timestamp_ms", "epoch", "position")
+        chunk_id, timestamp_ms, epoch, position = (records[name].astype(np.int64) for name in names)
+        return ChunkTable(chunk_id, timestamp_ms, epoch, position, records["type"].copy())
+
+    def record(self, row: int) -> IndexRecord:
+        """The index record of a row."""
+        columns = (self.chunk_id, self.timestamp_ms, self.epoch, self.position, self.type)
+        return IndexRecord(*(int(column[row]) for column in columns))
 
     def check(self, first_row: int, least_id: int, least_position: int, *, segment_size: int, path: Path) -> None:
         """Raise CorruptChunkError for records out of order, or after the end of the segment.

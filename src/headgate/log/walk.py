@@ -1,4 +1,4 @@
-"""Finding the messages of many chunks at once."""
+"""Finding the messages of many chunks at once (osiris_log.md section 3)."""
 
 from __future__ import annotations
 

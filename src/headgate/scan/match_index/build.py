@@ -27,7 +27,7 @@ from headgate.log import (
     HEADER_BYTES_DTYPE,
     MATCH_SUFFIX,
     ChunkType,
-    FilterColumn,
+    IndexedFilter,
     Segment,
     SegmentReader,
     Sidecar,
@@ -341,8 +341,11 @@ class _Building:
     def content(self) -> SidecarContent:
         """What is written."""
         columns = [
-            FilterColumn(
-                each.id, each.key.dialect, each.key.text_hash, each.key.evaluator, self._ranges(each.covered), each.bits
+            (
+                IndexedFilter(
+                    each.id, each.key.dialect, each.key.text_hash, each.key.evaluator, self._ranges(each.covered)
+                ),
+                each.bits,
             )
             for each in self._columns
         ]

@@ -220,12 +220,20 @@ def _encoded(value: AmqpValue, depth: int) -> bytes:
         described = _inside(value, depth)
         return b"\0" + _encoded(described.descriptor, depth + 1) + _encoded(described.value, depth + 1)
     if kind in _SIZED:
-        content = _sized(value, depth)
-        if content.count == 0 and kind is AmqpType.LIST:
-            return b"\x45"
-        return bytes([_SIZED[kind] + (_WIDE if content.is_wide else 0)]) + content.encoded(wide=content.is_wide)
+        return _with_head(kind, _sized(value, depth))
     constructor, data = _alike([value])
     return bytes([constructor]) + data
+
+
+def encode_compound(kind: AmqpType, elements: Sequence[bytes]) -> bytes:
+    """A list or map of encoded elements (keys and values in turn), in its smallest form."""
+    return _with_head(kind, _Sized(len(elements), b"".join(elements)))
+
+
+def _with_head(kind: AmqpType, sized: _Sized) -> bytes:
+    if sized.count == 0 and kind is AmqpType.LIST:
+        return b"\x45"
+    return bytes([_SIZED[kind] + (_WIDE if sized.is_wide else 0)]) + sized.encoded(wide=sized.is_wide)
 
 
 def _alike(values: Sequence[AmqpValue]) -> tuple[int, bytes]:

@@ -11,38 +11,12 @@ from typing import Any, TypeAlias
 from headgate.errors import ConfigError
 from headgate.message.codec import encode_value
 from headgate.message.constructors import AmqpType
-from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS, Section
+from headgate.message.fields import HEADER_TYPES, PROPERTIES_TYPES, Section
 from headgate.message.framing import LIST_SECTIONS
 from headgate.message.types import NULL, AmqpValue, amqp_value, timestamp_ms
 
 Entries: TypeAlias = Mapping[Any, object] | Iterable[tuple[object, object]]
 """What a map section is made of: a mapping, or pairs where order and equal keys matter."""
-
-HEADER_TYPES: tuple[AmqpType, ...] = (
-    AmqpType.BOOLEAN,
-    AmqpType.UBYTE,
-    AmqpType.UINT,
-    AmqpType.BOOLEAN,
-    AmqpType.UINT,
-)
-"""Type of each header field, by position."""
-
-PROPERTIES_TYPES: tuple[AmqpType | None, ...] = (
-    None,
-    AmqpType.BINARY,
-    AmqpType.STRING,
-    AmqpType.STRING,
-    AmqpType.STRING,
-    None,
-    AmqpType.SYMBOL,
-    AmqpType.SYMBOL,
-    AmqpType.TIMESTAMP,
-    AmqpType.TIMESTAMP,
-    AmqpType.STRING,
-    AmqpType.UINT,
-    AmqpType.STRING,
-)
-"""Type of each properties field, by position; None = an id: ulong, uuid, binary or string."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +97,18 @@ def list_section(section: Section, *given: Mapping[str, object] | None) -> AmqpV
 
     Plain values take the type of the field; an AmqpValue stays as it is, whatever the field's type. Raises ConfigError.
     """
-    names, types = (HEADER_FIELDS, HEADER_TYPES) if section is Section.HEADER else (PROPERTIES_FIELDS, PROPERTIES_TYPES)
+    types = HEADER_TYPES if section is Section.HEADER else PROPERTIES_TYPES
     values: dict[str, AmqpValue] = {}
     for name, plain in (item for fields in given if fields is not None for item in fields.items()):
         standard_name = name.replace("_", "-")
-        if standard_name not in names:
-            raise ConfigError(f"no field {name!r} in {section.name.lower()}; it has {', '.join(names)}")
+        if standard_name not in types:
+            raise ConfigError(f"no field {name!r} in {section.name.lower()}; it has {', '.join(types)}")
         if standard_name in values:
             raise ConfigError(f"{standard_name} is given twice")
-        values[standard_name] = _field_value(standard_name, types[names.index(standard_name)], plain)
+        values[standard_name] = _field_value(standard_name, types[standard_name], plain)
     if all(fields is None for fields in given):
         return None
-    return AmqpValue(AmqpType.LIST, tuple(values.get(name, NULL) for name in names))
+    return AmqpValue(AmqpType.LIST, tuple(values.get(name, NULL) for name in types))
 
 
 def map_section(section: Section, entries: Entries | None) -> AmqpValue | None:

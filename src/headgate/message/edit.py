@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headgate.errors import MessageError
-from headgate.message.codec import encode_value
+from headgate.message.codec import encode_compound, encode_value
 from headgate.message.constructors import CONSTRUCTOR_WIDTHS, CONSTRUCTORS, WIDTH_SIZE8, AmqpType
 from headgate.message.fields import FieldReference, Section, without_case
 from headgate.message.framing import LIST_SECTIONS, SectionSpan, skip_value
@@ -46,7 +46,8 @@ def changed_bytes(
             changed = _changed_list(elements, wanted) if section in LIST_SECTIONS else _changed_map(elements, wanted)
             if span is not None or changed:
                 before = data[position : span.position] if span is not None else bytes([0x00, 0x53, section])
-                pieces.append(before + _compound(section, changed))
+                kind = AmqpType.LIST if section in LIST_SECTIONS else AmqpType.MAP
+                pieces.append(before + encode_compound(kind, changed))
         position = position if span is None else span.stop
     pieces.append(data[body_position:])
     return b"".join(pieces)
@@ -112,15 +113,3 @@ def _text_of(key: bytes) -> bytes | None:
     if CONSTRUCTORS.get(key[0]) not in _TEXTS:
         return None
     return key[2:] if CONSTRUCTOR_WIDTHS[key[0]] == WIDTH_SIZE8 else key[5:]
-
-
-def _compound(section: Section, elements: Sequence[bytes]) -> bytes:
-    """The elements as the list or map of a section, in its smallest form."""
-    content = b"".join(elements)
-    is_list = section in LIST_SECTIONS
-    if is_list and not elements:
-        return b"\x45"
-    if max(len(elements), len(content) + 1) <= 0xFF:
-        return bytes([0xC0 if is_list else 0xC1, len(content) + 1, len(elements)]) + content
-    head = (len(content) + 4).to_bytes(4, "big") + len(elements).to_bytes(4, "big")
-    return bytes([0xD0 if is_list else 0xD1]) + head + content

@@ -30,9 +30,9 @@ class Section(enum.IntEnum):
 class FieldReference:
     """One field: by `position` in the header or properties list, or by `key` (UTF-8 bytes) in one of the map sections.
 
-    `default` is the value that an absent or null field has; None = unknown. With `only`, a value of any other type is
-    as good as none. `ignore_case`: a key counts in its exact spelling, else the first in the order of the message that
-    equals it without case. `path` leads into the value: bytes are the string or symbol key of a map, an integer is the
+    `default` is the value that an absent or null field has; None = unknown. With `only`, a value of any other type
+    counts as absent. `ignore_case`: the key in its exact spelling, else the first key of the message that equals it
+    without case. `path` leads into the value: bytes are the string or symbol key of a map, an integer is the
     number of an element of a list or array, from 0, or an integer key of a map.
     """
 
@@ -45,34 +45,44 @@ class FieldReference:
     path: tuple[bytes | int, ...] = ()
 
 
-HEADER_FIELDS: tuple[str, ...] = ("durable", "priority", "ttl", "first-acquirer", "delivery-count")
-"""Field names of the header section by position, as the standard spells them."""
+HEADER_TYPES: dict[str, AmqpType] = {
+    "durable": AmqpType.BOOLEAN,
+    "priority": AmqpType.UBYTE,
+    "ttl": AmqpType.UINT,
+    "first-acquirer": AmqpType.BOOLEAN,
+    "delivery-count": AmqpType.UINT,
+}
+"""Type of each header field, in the order of the list, as the standard spells the names."""
 
-PROPERTIES_FIELDS: tuple[str, ...] = (
-    "message-id",
-    "user-id",
-    "to",
-    "subject",
-    "reply-to",
-    "correlation-id",
-    "content-type",
-    "content-encoding",
-    "absolute-expiry-time",
-    "creation-time",
-    "group-id",
-    "group-sequence",
-    "reply-to-group-id",
-)
-"""Field names of the properties section by position, as the standard spells them."""
+PROPERTIES_TYPES: dict[str, AmqpType | None] = {
+    "message-id": None,
+    "user-id": AmqpType.BINARY,
+    "to": AmqpType.STRING,
+    "subject": AmqpType.STRING,
+    "reply-to": AmqpType.STRING,
+    "correlation-id": None,
+    "content-type": AmqpType.SYMBOL,
+    "content-encoding": AmqpType.SYMBOL,
+    "absolute-expiry-time": AmqpType.TIMESTAMP,
+    "creation-time": AmqpType.TIMESTAMP,
+    "group-id": AmqpType.STRING,
+    "group-sequence": AmqpType.UINT,
+    "reply-to-group-id": AmqpType.STRING,
+}
+"""Type of each properties field, as for the header; None = an id: ulong, uuid, binary or string."""
+
+HEADER_FIELDS, PROPERTIES_FIELDS = tuple(HEADER_TYPES), tuple(PROPERTIES_TYPES)
+"""Field names of both sections by position."""
 
 DEFAULT_PRIORITY = 4
 """Header priority of a message that states none."""
 
 
 def without_case(key: bytes) -> bytes:
-    """What keys that are equal without case have in common: letters as capitals, where that is one letter for one.
+    """The key with its letters as capitals: the same bytes for keys that are equal without case.
 
-    A letter outside ASCII never becomes one of ASCII. Of bytes that are not UTF-8 only ASCII letters change.
+    A letter stays as it is if its capital is more than one letter, or if only one of the two is ASCII. Of bytes that
+    are not UTF-8 only ASCII letters change.
     """
     if key.isascii():
         return key.upper()

@@ -126,7 +126,7 @@ class Message:
         properties are strings; of equal keys the first counts that filters can use (`is_usable`), else the first. Keys
         of annotations and footer are symbols and strings; the first counts. The body has no fields.
         """
-        position = self._field_position(reference)
+        position = self.field_position(reference)
         if position is None:
             return None
         located = follow(self._data, position, reference.path)
@@ -140,7 +140,7 @@ class Message:
 
     def whole_value(self, reference: FieldReference) -> AmqpValue | None:
         """As `value`, and a described value with what is described, if that decodes. Never raises."""
-        position = self._field_position(reference)
+        position = self.field_position(reference)
         if position is not None and not reference.path and self._data[position] == DESCRIBED:
             try:
                 return self._values().value(position, len(self._data))[0]
@@ -148,8 +148,8 @@ class Message:
                 return self.value(reference)
         return self.value(reference)
 
-    def _field_position(self, reference: FieldReference) -> int | None:
-        """Where the value of a field begins, references into it left aside."""
+    def field_position(self, reference: FieldReference) -> int | None:
+        """Where the value of a field begins, without the reference's path into it; None if absent."""
         section = reference.section
         if section not in self._positions:
             self._positions[section] = self._field_positions(section)

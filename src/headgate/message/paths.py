@@ -1,7 +1,7 @@
 """References into maps, lists and arrays, followed over the encoded bytes.
 
-Only values on the way are read. Where the framing breaks, values before the break count; there is nothing behind
-it. Source: amqp_extensions, section 3; docs/design/message-validity.md.
+Only values on the way are read. Where the framing breaks, only the values before the break exist. Source:
+amqp_extensions, section 3; docs/design/message-validity.md.
 """
 
 from __future__ import annotations

@@ -73,12 +73,13 @@ def plain_json(value: AmqpValue) -> Json:
                 return held
             return "NaN" if math.isnan(held) else "Infinity" if held > 0 else "-Infinity"
         case AmqpType.CHAR:
-            return chr(held) if held < 0xD800 or 0xE000 <= held <= 0x10FFFF else held
+            character = value.text()
+            return held if character is None else character
         case AmqpType.UUID:
             return str(held)
         case AmqpType.STRING | AmqpType.SYMBOL:
-            octets = value.octets() or b""
-            return held if _is_utf8(octets) else {"hex": octets.hex()}
+            text = value.text()
+            return {"hex": (value.octets() or b"").hex()} if text is None else text
         case AmqpType.BINARY | AmqpType.DECIMAL32 | AmqpType.DECIMAL64 | AmqpType.DECIMAL128:
             return {"hex": held.hex()}
         case AmqpType.LIST:
@@ -100,14 +101,6 @@ def _plain_map(pairs: tuple[tuple[AmqpValue, AmqpValue], ...]) -> Json:
     if all(isinstance(key, str) for key in keys) and len(set(keys)) == len(keys):
         return dict(zip(keys, values, strict=True))
     return [list(pair) for pair in zip(keys, values, strict=True)]
-
-
-def _is_utf8(octets: bytes) -> bool:
-    try:
-        octets.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def from_json(typed: Json) -> AmqpValue:

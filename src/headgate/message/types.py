@@ -94,6 +94,16 @@ class AmqpValue:
             return self.value.bytes
         return self.value if self.type is AmqpType.BINARY else None
 
+    def text(self) -> str | None:
+        """The text of a string, symbol or char; None for the other types, and for what is no Unicode text."""
+        if self.type is AmqpType.CHAR:
+            is_character = self.value <= 0x10FFFF and not 0xD800 <= self.value <= 0xDFFF
+            return chr(self.value) if is_character else None
+        try:
+            return (self.octets() or b"").decode() if isinstance(self.value, str) else None
+        except UnicodeDecodeError:
+            return None
+
 
 @dataclass(frozen=True, slots=True)
 class AmqpArray:

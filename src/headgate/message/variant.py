@@ -86,8 +86,8 @@ def key_text(key: AmqpValue) -> str:
         return bytes(key.value).hex()
     if octets is not None:
         return octets.decode("utf-8", "replace")
-    if key.type is AmqpType.CHAR and _is_character(key.value):
-        return chr(key.value)
+    if key.type is AmqpType.CHAR and (character := key.text()) is not None:
+        return character
     if key.type is AmqpType.BOOLEAN:
         return "true" if key.value else "false"
     return "null" if key.value is None else str(key.value)
@@ -177,10 +177,6 @@ def _text(octets: bytes) -> bytes:
     return _primitive(_STRING, len(octets).to_bytes(4, "little") + octets)
 
 
-def _is_character(code: int) -> bool:
-    return code <= 0x10FFFF and not 0xD800 <= code <= 0xDFFF
-
-
 def _value(typed: AmqpValue, ids: dict[bytes, int]) -> bytes:
     kind, value = typed.type, typed.value
     if kind is AmqpType.NULL:
@@ -194,8 +190,8 @@ def _value(typed: AmqpValue, ids: dict[bytes, int]) -> bytes:
         return _primitive(code, value.to_bytes(width, "little", signed=True))
     if kind is AmqpType.TIMESTAMP and abs(value) <= HIGHEST_MILLISECOND:
         return _primitive(_TIMESTAMP, (value * 1000).to_bytes(8, "little", signed=True))
-    if kind is AmqpType.CHAR and _is_character(value):
-        return _text(chr(value).encode())
+    if kind is AmqpType.CHAR and (character := typed.text()) is not None:
+        return _text(character.encode())
     if kind in (AmqpType.TIMESTAMP, AmqpType.CHAR):
         return _primitive(_INT64, value.to_bytes(8, "little", signed=True))
     if kind is AmqpType.FLOAT:

@@ -20,12 +20,13 @@ from __future__ import annotations
 import enum
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.errors import ConfigError
-from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS
+from headgate.message import fields
+from headgate.message.constructors import AmqpType
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,6 +42,8 @@ COLUMNS: tuple[str, ...] = (
     "message",
 )
 """Every column a message has, in the order in which they are shown."""
+
+_VARIANTS = ("application_properties", "message_annotations")
 
 
 class SparkType(enum.Enum):
@@ -69,24 +72,26 @@ INTEGER_RANGES: dict[SparkType, tuple[int, int]] = {
 }
 """Inclusive ranges of the integer kinds."""
 
-HEADER_TYPES: dict[str, SparkType] = dict(
-    zip(
-        (field.replace("-", "_") for field in HEADER_FIELDS),
-        (SparkType.BOOLEAN, SparkType.SMALLINT, SparkType.BIGINT, SparkType.BOOLEAN, SparkType.BIGINT),
-        strict=True,
-    )
-)
+_SPARK_TYPES = {
+    AmqpType.BOOLEAN: SparkType.BOOLEAN,
+    AmqpType.UBYTE: SparkType.SMALLINT,
+    AmqpType.UINT: SparkType.BIGINT,
+    AmqpType.BINARY: SparkType.BINARY,
+    AmqpType.TIMESTAMP: SparkType.TIMESTAMP,
+}
+
+
+def _spark_types(fields: Mapping[str, AmqpType | None]) -> dict[str, SparkType]:
+    return {
+        name.replace("-", "_"): SparkType.STRING if kind is None else _SPARK_TYPES.get(kind, SparkType.STRING)
+        for name, kind in fields.items()
+    }
+
+
+HEADER_TYPES = _spark_types(fields.HEADER_TYPES)
 """Fields of the `header` column, in the order of the section's list."""
 
-PROPERTIES_TYPES: dict[str, SparkType] = {
-    name: {
-        "user_id": SparkType.BINARY,
-        "absolute_expiry_time": SparkType.TIMESTAMP,
-        "creation_time": SparkType.TIMESTAMP,
-        "group_sequence": SparkType.BIGINT,
-    }.get(name, SparkType.STRING)
-    for name in (field.replace("-", "_") for field in PROPERTIES_FIELDS)
-}
+PROPERTIES_TYPES = _spark_types(fields.PROPERTIES_TYPES)
 """Fields of the `properties` column, in the order of the section's list."""
 
 
@@ -112,13 +117,13 @@ class Mismatches:
     first_row: int | None = None
 
     def add(self, row: int, count: int = 1) -> None:
-        """Note some from a row on; rows may come in any order."""
+        """Count some, the first of them in `row`; rows may come in any order."""
         if count:
             self.count += count
             self.first_row = row if self.first_row is None else min(row, self.first_row)
 
     def add_all(self, others: Mismatches, rows: Sequence[int] | NDArray[np.int64]) -> None:
-        """Note those of another table, whose row i is `rows[i]` here; `rows` rise."""
+        """Add those of another table, whose row i is `rows[i]` here; `rows` are ascending."""
         if others.first_row is not None:
             self.add(int(rows[others.first_row]), others.count)
 
@@ -203,6 +208,16 @@ def variant_type() -> pa.DataType:
     )
 
 
+def _struct_fields(column: str, properties: tuple[DeclaredProperty, ...] | None) -> tuple[DeclaredProperty, ...] | None:
+    """The fields of a column that is a struct, else None. Raises ConfigError for a name that is not a column."""
+    if column not in COLUMNS:
+        raise unknown_column(column)
+    if column == "application_properties":
+        return properties
+    kinds = {"header": HEADER_TYPES, "properties": PROPERTIES_TYPES}.get(column)
+    return None if kinds is None else tuple(DeclaredProperty(name, kind) for name, kind in kinds.items())
+
+
 def column_type(column: str, properties: tuple[DeclaredProperty, ...] | None = None) -> pa.DataType:
     """The Arrow type of one of `COLUMNS`; `properties` makes `application_properties` a struct.
 
@@ -210,17 +225,10 @@ def column_type(column: str, properties: tuple[DeclaredProperty, ...] | None = N
     """
     import pyarrow as pa
 
-    if column == "header":
-        return pa.struct([(name, arrow_kind(kind)) for name, kind in HEADER_TYPES.items()])
-    if column == "properties":
-        return pa.struct([(name, arrow_kind(kind)) for name, kind in PROPERTIES_TYPES.items()])
-    if column == "application_properties" and properties is not None:
-        return pa.struct([(declared.name, arrow_kind(declared.kind, declared.precision)) for declared in properties])
-    if column in ("application_properties", "message_annotations"):
-        return variant_type()
-    if column in ("body", "message"):
-        return pa.binary()
-    raise unknown_column(column)
+    members = _struct_fields(column, properties)
+    if members is not None:
+        return pa.struct([(member.name, arrow_kind(member.kind, member.precision)) for member in members])
+    return variant_type() if column in _VARIANTS else pa.binary()
 
 
 def column_ddl(column: str, properties: tuple[DeclaredProperty, ...] | None = None) -> str:
@@ -228,21 +236,10 @@ def column_ddl(column: str, properties: tuple[DeclaredProperty, ...] | None = No
 
     Raises ConfigError for a name that is not a column.
     """
-    if column == "header":
-        return _struct_ddl({name: kind.value for name, kind in HEADER_TYPES.items()})
-    if column == "properties":
-        return _struct_ddl({name: kind.value for name, kind in PROPERTIES_TYPES.items()})
-    if column == "application_properties" and properties is not None:
-        return _struct_ddl({declared.name: declared.ddl for declared in properties})
-    if column in ("application_properties", "message_annotations"):
-        return "variant"
-    if column in ("body", "message"):
-        return "binary"
-    raise unknown_column(column)
-
-
-def _struct_ddl(fields: dict[str, str]) -> str:
-    quoted = (f"`{name.replace('`', '``')}`: {kind}" for name, kind in fields.items())
+    members = _struct_fields(column, properties)
+    if members is None:
+        return "variant" if column in _VARIANTS else "binary"
+    quoted = (f"`{member.name.replace('`', '``')}`: {member.ddl}" for member in members)
     return f"struct<{', '.join(quoted)}>"
 
 

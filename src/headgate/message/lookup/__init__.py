@@ -12,8 +12,8 @@ from headgate.errors import MessageError
 from headgate.message.batch import EncodedMessages
 from headgate.message.constructors import CONSTRUCTOR_WIDTHS
 from headgate.message.fields import FieldReference, Section
-from headgate.message.framing import SectionSpan, is_usable, section_spans, skip_value
 from headgate.message.lookup.gather import MessageCollector
+from headgate.message.message import Message
 
 __all__ = ["MessageCollector", "locate_bytes"]
 
@@ -21,8 +21,6 @@ _NONE = (0, -1)
 _UNDECIDED = -2
 _TEXT_CONSTRUCTORS = {0xA0: 1, 0xA1: 1, 0xA3: 1, 0xB0: 4, 0xB1: 4, 0xB3: 4}
 _UUID_CONSTRUCTOR = 0x98
-_STRINGS = (0xA1, 0xB1)
-_STRINGS_AND_SYMBOLS = (*_STRINGS, 0xA3, 0xB3)
 
 
 def locate_bytes(batch: EncodedMessages, field: FieldReference) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -65,39 +63,13 @@ def _widths() -> NDArray[np.int64]:
 
 
 def _locate(data: bytes, field: FieldReference) -> tuple[int, int]:
-    """Where a field's bytes are in one message; a MessageError on the way says that it has none."""
+    """Where a field's bytes are in one message, found as `Message.value` finds a field; none in the footer."""
     try:
-        spans, _ = section_spans(data)
-        span = spans.get(field.section)
-        return _NONE if span is None else _locate_in(data, span, field)
+        position = Message.decode(data).field_position(field)
     except MessageError:
         return _NONE
-
-
-def _locate_in(data: bytes, span: SectionSpan, field: FieldReference) -> tuple[int, int]:
-    if field.position is not None:
-        if field.position >= span.count:
-            return _NONE
-        position = span.elements
-        for _ in range(field.position):
-            position = skip_value(data, position, span.stop)
-        skip_value(data, position, span.stop)
-        return _octets(data, position)
-    by_use = field.section is Section.APPLICATION_PROPERTIES
-    keys = _STRINGS if by_use else _STRINGS_AND_SYMBOLS
-    position = span.elements
-    for _ in range(span.count // 2):
-        value = skip_value(data, position, span.stop)
-        behind = skip_value(data, value, span.stop)
-        start, length = _octets(data, position)
-        is_key = data[position] in keys and data[start : start + length] == field.key
-        if is_key and (not by_use or is_usable(data, value)):
-            return _octets(data, value)
-        position = behind
-    return _NONE
-
-
-def _octets(data: bytes, position: int) -> tuple[int, int]:
+    if position is None or field.section is Section.FOOTER:
+        return _NONE
     constructor = data[position]
     if constructor == _UUID_CONSTRUCTOR:
         return position + 1, 16

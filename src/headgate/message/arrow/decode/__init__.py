@@ -121,9 +121,7 @@ class _Reader:
             self._batch.take(rows), column, self._properties, kind, cast=self._cast, mismatches=left
         )
         self._mismatches.add_all(left, rows)
-        positions = np.arange(self._rows)
-        positions[rows] = self._rows + np.arange(len(rows))
-        return pa.concat_arrays([array, decided]).take(pa.array(positions))
+        return _replaced(array, rows, decided)
 
     def _table(self) -> int:
         if self._sections is None:
@@ -172,7 +170,7 @@ class _Reader:
             address_of(valid),
             address_of(undecided),
         )
-        return fields.struct(column, kind, valid)
+        return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid)], children=fields.children(column, kind))
 
     def _list_target(self, name: str, kind: SparkType) -> int:
         kernel = self._kernel
@@ -253,10 +251,7 @@ class _Reader:
             return column
         taken = np.array([row for row, _ in found])
         places[taken] = 0
-        positions = np.arange(self._rows)
-        positions[taken] = self._rows + np.arange(len(taken))
-        made = pa.array([cell for _, cell in found], type=column.type)
-        return pa.concat_arrays([column, made]).take(pa.array(positions))
+        return _replaced(column, taken, pa.array([cell for _, cell in found], type=column.type))
 
     def _variants(self, column: str, kind: pa.DataType, undecided: NDArray[np.uint8]) -> pa.Array:
         kernel = self._variants_kernel
@@ -313,12 +308,8 @@ class _Fields:
         self.count = len(targets)
         self._float = {kernel.T_FLOAT, kernel.T_DOUBLE}
 
-    def struct(self, column: str, kind: pa.DataType, valid: NDArray[np.uint8]) -> pa.Array:
-        """The struct array of what the kernel stored; texts are copied now."""
-        return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid)], children=self.children(column, kind))
-
     def children(self, column: str, kind: pa.DataType) -> list[pa.Array]:
-        """The fields of that struct."""
+        """The fields of the struct that the kernel stored; texts are copied now."""
         return [
             self._child(f"{column}.{kind.field(field).name}", field, kind.field(field).type)
             for field in range(self.count)
@@ -354,6 +345,12 @@ class _Fields:
             if len(self._keys):
                 self.mismatched[field, beyond] = BEYOND_RANGE
         return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid), pa.py_buffer(narrow)])
+
+
+def _replaced(column: pa.Array, rows: NDArray[np.intp], values: pa.Array) -> pa.Array:
+    positions = np.arange(len(column))
+    positions[rows] = len(column) + np.arange(len(rows))
+    return pa.concat_arrays([column, values]).take(pa.array(positions))
 
 
 def _decimals(

@@ -14,8 +14,8 @@ pairs of types that are not in the table, it is not. Texts are strings, symbols 
 | timestamp | a text of date, time and zone as in `2026-01-01T00:00:00.000Z` or `2026-01-01 01:00:00+01:00` |
 
 The text of a number is `-12`, `+3.50` or `1e3`, without spaces. A decimal or a text is held by a double if that is the
-number exactly, or has it as its shortest notation: "0.1" is, "0.10000000000000001" is not. Numbers are no booleans and
-no times: what 1 would mean nothing says. Infinities and NaN are converted between float and double only.
+number exactly, or has it as its shortest notation: "0.1" is, "0.10000000000000001" is not. Numbers do not become
+booleans or times: nothing says what 1 would mean. Infinities and NaN are converted between float and double only.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def converted(typed: AmqpValue, declared: DeclaredProperty) -> Any:
     """The cell for a value of another type; None if the conversion is not exact."""
     kind = declared.kind
     if kind is SparkType.BOOLEAN:
-        return {"true": True, "false": False}.get((_text(typed) or "").lower())
+        return {"true": True, "false": False}.get((typed.text() or "").lower())
     if kind is SparkType.STRING:
         return _shown(typed)
     if kind is SparkType.BINARY:
-        text = _text(typed)
+        text = typed.text()
         return typed.value.bytes if isinstance(typed.value, uuid.UUID) else None if text is None else text.encode()
     if kind is SparkType.TIMESTAMP:
-        return _microseconds(_text(typed) or "")
+        return _microseconds(typed.text() or "")
     if kind in (SparkType.DOUBLE, SparkType.FLOAT):
         return _floating(typed, is_double=kind is SparkType.DOUBLE)
     number = _number(typed)
@@ -71,17 +71,6 @@ def converted(typed: AmqpValue, declared: DeclaredProperty) -> Any:
     return int(number) if low <= number <= high else None
 
 
-def _text(typed: AmqpValue) -> str | None:
-    """The text of a string, symbol or char, of which UTF-8 can be made."""
-    if typed.type in (AmqpType.STRING, AmqpType.SYMBOL):
-        text = str(typed.value)
-    elif typed.type is AmqpType.CHAR and typed.value <= 0x10FFFF:
-        text = chr(typed.value)
-    else:
-        return None
-    return None if any("\ud800" <= character <= "\udfff" for character in text) else text
-
-
 def _number(typed: AmqpValue) -> Fraction | float | None:
     """The number that a value is or shows, exactly; a float for infinities and NaN."""
     if typed.type in _INTEGERS:
@@ -90,7 +79,7 @@ def _number(typed: AmqpValue) -> Fraction | float | None:
         return Fraction(typed.value) if math.isfinite(typed.value) else float(typed.value)
     if typed.type in DECIMAL_SIZES:
         return decimal_value(typed)
-    text = _text(typed)
+    text = typed.text()
     if text is None or len(text) > _MOST_NUMBER_CHARACTERS or not _NUMBER.fullmatch(text):
         return None
     return Fraction(text)

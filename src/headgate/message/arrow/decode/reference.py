@@ -57,6 +57,24 @@ Cell = Any
 _IDS = ("message_id", "correlation_id")
 _INTEGERS = frozenset(AMQP_RANGES) - {AmqpType.CHAR, AmqpType.TIMESTAMP}
 
+_FIELD_TYPES: dict[SparkType, tuple[AmqpType, ...]] = {
+    SparkType.BOOLEAN: (AmqpType.BOOLEAN,),
+    SparkType.SMALLINT: (AmqpType.UBYTE,),
+    SparkType.BIGINT: (AmqpType.UINT,),
+    SparkType.TIMESTAMP: (AmqpType.TIMESTAMP,),
+    SparkType.BINARY: (AmqpType.BINARY,),
+    SparkType.STRING: (AmqpType.STRING, AmqpType.SYMBOL),
+}
+"""The types that a field of header or properties takes, but for ids."""
+
+_DECLARED_TYPES: dict[SparkType, tuple[AmqpType, ...]] = {
+    SparkType.BOOLEAN: (AmqpType.BOOLEAN,),
+    SparkType.TIMESTAMP: (AmqpType.TIMESTAMP,),
+    SparkType.BINARY: (AmqpType.BINARY,),
+    SparkType.STRING: (AmqpType.STRING, AmqpType.SYMBOL, AmqpType.CHAR),
+}
+"""The types that declared properties take, but for numbers."""
+
 
 def column_values(
     messages: Iterable[bytes],
@@ -121,44 +139,17 @@ def _fields(data: bytes, section: Section, kinds: dict[str, SparkType]) -> dict[
     if decoded is None:
         return None
     return {
-        name: _id_text(value) if name in _IDS else _field(value, kind)
+        name: _id_text(value) if name in _IDS else _plain(value, _FIELD_TYPES[kind])
         for (name, kind), value in zip(kinds.items(), decoded.value, strict=False)
     }
 
 
-def _field(typed: AmqpValue, kind: SparkType) -> Cell:
-    accepted = {
-        SparkType.BOOLEAN: (AmqpType.BOOLEAN,),
-        SparkType.SMALLINT: (AmqpType.UBYTE,),
-        SparkType.BIGINT: (AmqpType.UINT,),
-        SparkType.TIMESTAMP: (AmqpType.TIMESTAMP,),
-        SparkType.BINARY: (AmqpType.BINARY,),
-        SparkType.STRING: (AmqpType.STRING, AmqpType.SYMBOL),
-    }
-    if typed.type not in accepted[kind]:
-        return None
-    if kind is SparkType.STRING:
-        return _text(typed)
-    return _microseconds(typed) if kind is SparkType.TIMESTAMP else typed.value
-
-
 def _id_text(typed: AmqpValue) -> str | None:
     if typed.type is AmqpType.STRING:
-        return _text(typed)
+        return typed.text()
     if typed.type is AmqpType.BINARY:
         return bytes(typed.value).hex()
     return str(typed.value) if typed.type in (AmqpType.UUID, AmqpType.ULONG) else None
-
-
-def _text(typed: AmqpValue) -> str | None:
-    try:
-        return (typed.octets() or b"").decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def _microseconds(typed: AmqpValue) -> int | None:
-    return typed.value * 1000 if abs(typed.value) <= HIGHEST_MILLISECOND else None
 
 
 def _declared(
@@ -190,8 +181,8 @@ def _declared(
 
 def _taken(typed: AmqpValue, declared: DeclaredProperty) -> Cell:
     kind = declared.kind
-    if kind in (SparkType.STRING, SparkType.BINARY, SparkType.BOOLEAN, SparkType.TIMESTAMP):
-        return _plain(typed, kind)
+    if kind in _DECLARED_TYPES:
+        return _plain(typed, _DECLARED_TYPES[kind])
     if kind in (SparkType.DOUBLE, SparkType.FLOAT):
         is_float = typed.type is AmqpType.FLOAT or (typed.type is AmqpType.DOUBLE and kind is SparkType.DOUBLE)
         if not is_float and (
@@ -207,14 +198,9 @@ def _taken(typed: AmqpValue, declared: DeclaredProperty) -> Cell:
     return typed.value if low <= typed.value <= high else None
 
 
-def _plain(typed: AmqpValue, kind: SparkType) -> Cell:
-    if kind is SparkType.BINARY:
-        return typed.value if typed.type is AmqpType.BINARY else None
-    if kind is SparkType.BOOLEAN:
-        return typed.value if typed.type is AmqpType.BOOLEAN else None
-    if kind is SparkType.TIMESTAMP:
-        return _microseconds(typed) if typed.type is AmqpType.TIMESTAMP else None
-    if typed.type in (AmqpType.STRING, AmqpType.SYMBOL):
-        return _text(typed)
-    is_character = typed.type is AmqpType.CHAR and typed.value <= 0x10FFFF and not 0xD800 <= typed.value <= 0xDFFF
-    return chr(typed.value) if is_character else None
+def _plain(typed: AmqpValue, accepted: tuple[AmqpType, ...]) -> Cell:
+    if typed.type not in accepted:
+        return None
+    if typed.type is AmqpType.TIMESTAMP:
+        return typed.value * 1000 if abs(typed.value) <= HIGHEST_MILLISECOND else None
+    return typed.text() if typed.type in _DECLARED_TYPES[SparkType.STRING] else typed.value

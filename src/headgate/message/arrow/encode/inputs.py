@@ -262,14 +262,9 @@ def _fields_input(name: str, section: Section, kinds: dict[str, SparkType], colu
 def _field(path: str, name: str, kind: SparkType, column: pa.Array) -> Values:
     found = column.type
     if pa.types.is_null(found):
-        column = column.cast(pa.binary() if kind in (SparkType.STRING, SparkType.BINARY) else pa.int64())
-        found = column.type
-        kind = SparkType.BINARY if pa.types.is_binary(found) else SparkType.BIGINT
-        return (
-            _octets(path, column, Form.BINARY)
-            if kind is SparkType.BINARY
-            else _ranged(path, column, Form.UINT, 2**32 - 1)
-        )
+        if kind in (SparkType.STRING, SparkType.BINARY):
+            return _octets(path, column, Form.BINARY)
+        return _ranged(path, column.cast(pa.int64()), Form.UINT, 2**32 - 1)
     if name in ("message_id", "correlation_id"):
         return _octets(path, column, Form.BINARY if pa.types.is_binary(found) else Form.STRING)
     if name in ("content_type", "content_encoding"):

@@ -205,11 +205,11 @@ import threading
 from headgate.kernels import load, load_in_background
 from headgate.kernels import loading
 may_go_on = threading.Event()
-real = loading._self_test
-def waiting_self_test():
+real = loading._load
+def waiting_load(module):
     may_go_on.wait(60)
-    real()
-loading._self_test = waiting_self_test
+    return real(module)
+loading._load = waiting_load
 loader = load_in_background(["headgate.kernels.checksum", "headgate.message.lookup.kernel"])
 print(load("headgate.kernels.checksum"), load("headgate.message.lookup.kernel"))
 may_go_on.set()

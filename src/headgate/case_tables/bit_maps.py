@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from headgate.case_tables.rabbitmq import Disagreement, WrongLine, field, hex_bytes
+from headgate.case_tables.rabbitmq import Disagreement, Line, WrongLine, compare, field, hex_bytes
 from headgate.errors import ConfigError
 from headgate.scan.match_index import BitMapParameters, bit_array, has_positions, low_hash
-
-Line = dict[str, Any]
 
 KINDS = ("params", "params_error", "hash", "pos", "bits", "bitsarray")
 
@@ -16,7 +12,7 @@ _MOST_BITS = 1 << 24
 
 
 class BitMapCases:
-    """The cases of one file: strings of `pos` lines are what later `bits` lines with the same parameters are asked."""
+    """The cases of one file. A `bits` line is asked for the strings of the `pos` lines before it, of its parameters."""
 
     def __init__(self) -> None:
         self._strings: dict[tuple[int, int], list[str]] = {}
@@ -26,15 +22,15 @@ class BitMapCases:
         match content["kind"]:
             case "params":
                 parameters = _parameters(content)
-                _compare(content, {"k": parameters.positions_per_id, "m": parameters.bit_length})
+                compare(content, {"k": parameters.positions_per_id, "m": parameters.bit_length})
             case "params_error":
                 _check_refusal(content)
             case "hash":
-                _compare(content, {"murmur3_128_low64_hex": f"{low_hash(field(content, 's', str)):016x}"})
+                compare(content, {"murmur3_128_low64_hex": f"{low_hash(field(content, 's', str)):016x}"})
             case "pos":
                 text = field(content, "s", str)
                 self._strings.setdefault(_key(content), []).append(text)
-                _compare(content, {"pos": list(_parameters(content).positions(text))})
+                compare(content, {"pos": list(_parameters(content).positions(text))})
             case "bits":
                 self._check_bits(content)
             case _:
@@ -43,7 +39,7 @@ class BitMapCases:
                     raise WrongLine(f"key 'bit_length': found {bit_length}, expected 0 to {_MOST_BITS}")
                 positions = _numbers_below(content, "set", bit_length)
                 array = bit_array(bit_length, positions)
-                _compare(content, {"byte_length": len(array), "bytes_hex": array.hex()})
+                compare(content, {"byte_length": len(array), "bytes_hex": array.hex()})
 
     def _check_bits(self, content: Line) -> None:
         import numpy as np
@@ -59,7 +55,7 @@ class BitMapCases:
         array = bit_array(parameters.bit_length, positions)
         strings = self._strings.get(_key(content), [])
         hits = [text for text in strings if has_positions(asked[None, :], parameters.positions(text))[0]]
-        _compare(content, {"bytes_hex": array.hex(), "hits": hits})
+        compare(content, {"bytes_hex": array.hex(), "hits": hits})
 
 
 def _key(content: Line) -> tuple[int, int]:
@@ -86,9 +82,3 @@ def _numbers_below(content: Line, key: str, limit: int) -> list[int]:
     if not all(type(number) is int and 0 <= number < limit for number in numbers):
         raise WrongLine(f"key {key!r}: found {numbers!r}, expected numbers from 0 to below {limit}")
     return numbers
-
-
-def _compare(content: Line, got: dict[str, object]) -> None:
-    expected = {key: content.get(key) for key in got}
-    if got != expected:
-        raise Disagreement(expected, got)

@@ -35,11 +35,11 @@ class WrongLine(Exception):  # noqa: N818 - ends up as a TableFailure
 
 
 class MissingMessages(Exception):  # noqa: N818 - ends up as a TableFailure
-    """A case that decides messages, and there are none."""
+    """A case that needs messages, while there are none."""
 
 
 class Disagreement(Exception):  # noqa: N818 - ends up as a TableFailure
-    """A case that came out otherwise than the table says."""
+    """A case whose result is not the one in the table."""
 
     def __init__(self, expected: object, got: object, engine: str = "") -> None:
         super().__init__(f"expected {expected}, got {got}")
@@ -67,6 +67,13 @@ def hex_bytes(text: str) -> bytes:
         return bytes.fromhex(text)
     except ValueError:
         raise WrongLine(f"found {text[:40]!r}, expected bytes in hexadecimal") from None
+
+
+def compare(content: Line, got: dict[str, object]) -> None:
+    """Raise Disagreement unless the line has these values for these keys."""
+    expected = {key: content.get(key) for key in got}
+    if got != expected:
+        raise Disagreement(expected, got)
 
 
 def _numbers(content: Line, key: str) -> list[int]:
@@ -108,7 +115,8 @@ def check_sql(
 ) -> int:
     """A case with `sql`: whether the filter is accepted, and which messages match. Gives 1, or 0 for no case.
 
-    `dialect` None is the one that the line names. What that refuses may have a meaning in another: then it is no case.
+    `dialect` None is the one that the line names. Another dialect may accept a text that this one refuses; for it the
+    line is not a case.
     """
     text, accepted, own_dialect = field(content, "sql", str), _accepted(content), _dialect(content)
     expected = _numbers(content, "matches") if accepted else None
@@ -316,6 +324,4 @@ def check_hash(content: Line) -> None:
             if not size.isdecimal() or not 1 <= int(size) <= 255:
                 raise WrongLine(f"key {key!r}: expected bits and a filter size up to 255")
             found[key] = list(bit_positions(value, int(size)))
-    expected = {key: content[key] for key in found}
-    if found != expected:
-        raise Disagreement(expected, found)
+    compare(content, found)

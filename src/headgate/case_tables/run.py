@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from headgate.case_tables import rabbitmq
 from headgate.case_tables.bit_maps import KINDS as BIT_MAP_KINDS
@@ -129,9 +129,6 @@ def _read_messages(file: Path, *, optional: bool = False) -> rabbitmq.MessageTab
     return rabbitmq.MessageTable(tuple(found), EncodedMessages.of(found.values()))
 
 
-Line: TypeAlias = dict[str, Any]
-
-
 class _Run:
     """One file: the chunk layout and messages that its lines build up, and the case that each line is."""
 
@@ -167,7 +164,7 @@ class _Run:
         except (ValueError, HeadgateError) as error:
             return TableFailure(self.file, number, case_id, text, "a line that can be read", str(error))
 
-    def _run(self, content: Line) -> int:
+    def _run(self, content: rabbitmq.Line) -> int:
         keys = content.keys()
         match content.get("kind"):
             case "meta":
@@ -208,7 +205,7 @@ class _Run:
             return 1
         raise rabbitmq.WrongLine(f"no kind of case has the keys {', '.join(sorted(map(str, keys))) or '(none)'}")
 
-    def _run_service_bus(self, content: Line) -> bool:
+    def _run_service_bus(self, content: rabbitmq.Line) -> bool:
         """Run a case of Service Bus; False if the line is none."""
         if "expression" in content:
             check_sql_filter(content, self.engines, self.now_ms)

@@ -85,8 +85,7 @@ def check_action(content: Line, now_ms: int) -> None:
         return
     if expected == "error":
         raise Disagreement("an error", "a copy")
-    wrong = next(_differences(content, copy), None)
-    if wrong is not None:
+    for wrong in _differences(content, copy):
         raise Disagreement(*wrong)
 
 
@@ -116,8 +115,7 @@ def check_copies(content: Line, now_ms: int) -> None:
         copy = next((copy for copy in left if _rule_name(copy.message) == name), None)
         if copy is None:
             raise Disagreement(f"a copy of rule {name}", f"copies of {', '.join(str(copy.rule) for copy in left)}")
-        wrong = next(_differences(wanted, copy.message), None)
-        if wrong is not None:
+        for wrong in _differences(wanted, copy.message):
             raise Disagreement(f"copy of rule {name}: {wrong[0]}", wrong[1])
         left.remove(copy)
 

@@ -195,15 +195,15 @@ class _Lines:
         ]
 
     def total_cents(self) -> NDArray[np.int64]:
-        total = np.zeros(BLOCK_EVENTS, dtype=np.int64)
-        for line in range(_MOST_LINES):
-            total += np.where(self.count > line, self.cents[line] * self.quantity[line], 0)
-        return total
+        return self._total([cents * quantity for cents, quantity in zip(self.cents, self.quantity, strict=True)])
 
     def total_quantity(self) -> NDArray[np.int64]:
-        total = np.zeros(BLOCK_EVENTS, dtype=np.int64)
-        for line in range(_MOST_LINES):
-            total += np.where(self.count > line, self.quantity[line], 0)
+        return self._total(self.quantity)
+
+    def _total(self, lines: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+        total: NDArray[np.int64] = np.sum(
+            [np.where(self.count > line, values, 0) for line, values in enumerate(lines)], axis=0
+        )
         return total
 
     def json(self, line: int, rows: NDArray[np.intp]) -> pa.Array:

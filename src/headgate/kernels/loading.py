@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import importlib
 import os
 import threading
@@ -92,8 +91,8 @@ def _load(module: str) -> ModuleType | None:
     if precompile.is_switched_off():
         return None
     try:
-        _self_test()
         compiler = importlib.import_module("headgate.kernels.compiler")
+        compiler.self_test()
         count = compiler.count_to_compile(precompile.source_of(module))
         if count:
             precompile.tell_progress(0, count)
@@ -104,11 +103,6 @@ def _load(module: str) -> ModuleType | None:
         _warn(f"{type(error).__name__}: {error}")
         return None
     return found
-
-
-@functools.cache
-def _self_test() -> None:
-    importlib.import_module("headgate.kernels.compiler").self_test()
 
 
 _warned: list[str] = []

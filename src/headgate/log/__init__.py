@@ -92,7 +92,6 @@ if TYPE_CHECKING:
     from headgate.log.sidecar import (
         ENTRY_DTYPE,
         HEADER_BYTES_DTYPE,
-        FilterColumn,
         IndexedFilter,
         Sidecar,
         SidecarContent,

@@ -135,8 +135,8 @@ def joined(runs: Sequence[CopyRun]) -> CopyRun:
 class Copies:
     """The copies of one batch: `(copies,)` arrays, sorted by subscription, row of the message in the batch, rule.
 
-    `subscriptions` are places in `topic.subscriptions`, `rules` numbers, 0 for plain copies. The plain ones are over
-    the buffer of the batch: use them before it is.
+    `subscriptions` are places in `topic.subscriptions`, `rules` numbers, 0 for plain copies. Plain copies lie in the
+    buffer of the batch: use them before that is reused.
     """
 
     def __init__(

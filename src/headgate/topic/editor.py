@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 
@@ -44,7 +44,7 @@ from headgate.topic.limits import DEFAULT_LIMITS, TopicLimits
 from headgate.topic.rule import Rule
 
 _REWRITE_AFTER = 1000
-"""With so many changes after the head of a journal, and more than the topic has rules, it gets a new head."""
+"""After more changes than this, and more than the topic has rules, a journal gets a new head."""
 
 
 class TopicEditor:
@@ -115,7 +115,7 @@ class TopicEditor:
 
     def change_subscription(self, subscription: model.Subscription, *, now_ms: int) -> int:
         """Give a subscription other properties; its rules stay, whatever `subscription` says of them."""
-        return self.apply([_properties(subscription, r.ChangeSubscription)], now_ms=now_ms)
+        return self.apply([r.ChangeSubscription(subscription.name, **_properties(subscription))], now_ms=now_ms)
 
     def remove_subscription(self, name: str, *, now_ms: int) -> int:
         """Remove a subscription and its rules."""
@@ -167,8 +167,7 @@ class TopicEditor:
         """Make changes that are in force together; the offset from which they are.
 
         `in_force_from`, an earlier offset, is for the first change of a topic only: nothing was decided before it.
-        Raises RuleError and its kinds, and nothing is changed; so it is after StorageFullError and LogError.
-        Raises ConfigError.
+        Raises RuleError and its kinds, ConfigError, StorageFullError, LogError; then nothing is changed.
         """
         offset = self._writer.next_offset
         if in_force_from is not None:
@@ -225,9 +224,7 @@ class TopicEditor:
             case r.RemoveRule():
                 history.rule(change.subscription, change.rule)
 
-    def _check_subscription(
-        self, change: r.CreateSubscription | r.ChangeSubscription, planned: Mapping[str, model.Topic]
-    ) -> None:
+    def _check_subscription(self, change: r.SubscriptionProperties, planned: Mapping[str, model.Topic]) -> None:
         history, topic = self._history, self._history.topic_name
         rules: tuple[Rule, ...] = ()
         if isinstance(change, r.ChangeSubscription):
@@ -237,7 +234,7 @@ class TopicEditor:
             )
         elif history.has_subscription(change.name):
             raise model.already_exists(change.name, history.subscription(change.name).name, topic, None)
-        wanted = _subscription(change, rules)
+        wanted = model.Subscription(change.name, rules, **_properties(change))
         model.check_subscription(wanted, topic, history.limits)
         first = next(
             (
@@ -361,31 +358,13 @@ def _topic_of(root: Path, name: str) -> model.Topic | None:
     return None if history is None else history.current
 
 
-def _subscription(change: r.CreateSubscription | r.ChangeSubscription, rules: tuple[Rule, ...]) -> model.Subscription:
-    return model.Subscription(
-        change.name,
-        rules,
-        fall_through=change.fall_through,
-        dead_letter_on_errors=change.dead_letter_on_errors,
-        forward_to=change.forward_to,
-    )
-
-
-_Properties = TypeVar("_Properties", r.CreateSubscription, r.ChangeSubscription)
-
-
-def _properties(subscription: model.Subscription, kind: type[_Properties]) -> _Properties:
-    return kind(
-        subscription.name,
-        fall_through=subscription.fall_through,
-        dead_letter_on_errors=subscription.dead_letter_on_errors,
-        forward_to=subscription.forward_to,
-    )
+def _properties(of: model.Subscription | r.SubscriptionProperties | r.SubscriptionVersion) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in ("fall_through", "dead_letter_on_errors", "forward_to")}
 
 
 def _creation(subscription: model.Subscription) -> list[r.Change]:
     rules = (r.AddRule(subscription.name, rule.definition) for rule in subscription.rules)
-    return [_properties(subscription, r.CreateSubscription), *rules]
+    return [r.CreateSubscription(subscription.name, **_properties(subscription)), *rules]
 
 
 def _differences(history: RuleHistory, wanted: model.Topic) -> Iterator[r.Change]:
@@ -404,11 +383,9 @@ def _differences(history: RuleHistory, wanted: model.Topic) -> Iterator[r.Change
                 yield r.RemoveRule(subscription.name, rule.rule.name)
     # The fall-through is handed over: it is given up before another subscription takes it.
     for subscription in sorted(existing, key=lambda each: each.fall_through):
-        change = _properties(subscription, r.ChangeSubscription)
+        change = r.ChangeSubscription(subscription.name, **_properties(subscription))
         version = history.subscription(subscription.name)
-        if change != r.ChangeSubscription(
-            version.name, version.fall_through, version.dead_letter_on_errors, version.forward_to
-        ):
+        if change != r.ChangeSubscription(version.name, **_properties(version)):
             yield change
     for subscription in existing:
         there = {model.folded(version.rule.name): version.rule for version in history.rules(subscription.name)}

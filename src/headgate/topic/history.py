@@ -125,16 +125,16 @@ class RuleHistory:
     def head(self, *, pruned_below: int) -> r.Head:
         """This history as one line, without versions that ended at or below an offset."""
         below = max(pruned_below, self.pruned_below)
-        versions = [*self._closed_subscriptions, *(opened.version for opened in self._open.values())]
-        rules = [*self._closed_rules, *(rule for opened in self._open.values() for rule in opened.rules.values())]
         return r.Head(
             topic=self.topic_name,
             created_ms=self.created_ms,
             limits=self.limits,
             pruned_below=below,
             next_subscription=self.next_subscription,
-            subscriptions=[version for version in versions if version.to_offset is None or version.to_offset > below],
-            rules=[version for version in rules if version.to_offset is None or version.to_offset > below],
+            subscriptions=[
+                each for each in self._every_subscription() if each.to_offset is None or each.to_offset > below
+            ],
+            rules=[each for each in self._every_rule() if each.to_offset is None or each.to_offset > below],
             earlier_limits=[each for each in self._earlier_limits if each.to_offset > below],
         )
 
@@ -181,21 +181,13 @@ class RuleHistory:
 
     def _at(self, offset: int) -> Topic:
         limits = next((each.limits for each in self._earlier_limits if offset < each.to_offset), self.limits)
-        subscriptions = [
-            version
-            for version in (*self._closed_subscriptions, *(opened.version for opened in self._open.values()))
-            if _in_force(version, offset)
-        ]
+        subscriptions = [version for version in self._every_subscription() if _in_force(version, offset)]
         content = limits.content
         compiled = self._compiled.setdefault(content, {})
         rules: dict[int, list[r.RuleVersion]] = {version.number: [] for version in subscriptions}
-        for closed in self._closed_rules:
-            if _in_force(closed, offset):
-                rules[closed.subscription].append(closed)
-        for opened in self._open.values():
-            for version in opened.rules.values():
-                if _in_force(version, offset):
-                    rules[version.subscription].append(version)
+        for rule in self._every_rule():
+            if _in_force(rule, offset):
+                rules[rule.subscription].append(rule)
         return Topic(
             self.topic_name,
             tuple(
@@ -249,13 +241,20 @@ class RuleHistory:
 
         In order of the offset from which they are in force.
         """
-        known = [*self._closed_subscriptions, *self.subscriptions()]
-        names = {version.number: version.name for version in known}
-        opened = (rule for each in self._open.values() for rule in each.rules.values())
-        found = [(names[rule.subscription], rule) for rule in (*self._closed_rules, *opened)]
+        names = {version.number: version.name for version in self._every_subscription()}
+        found = [(names[rule.subscription], rule) for rule in self._every_rule()]
         if subscription is not None:
             found = [(name, rule) for name, rule in found if folded(name) == folded(subscription)]
         return sorted(found, key=lambda each: (each[1].from_offset, each[1].subscription, each[1].number))
+
+    def _every_subscription(self) -> Iterator[r.SubscriptionVersion]:
+        yield from self._closed_subscriptions
+        yield from self.subscriptions()
+
+    def _every_rule(self) -> Iterator[r.RuleVersion]:
+        yield from self._closed_rules
+        for opened in self._open.values():
+            yield from opened.rules.values()
 
     def _opened(self, name: str) -> _OpenSubscription:
         opened = self._open.get(folded(name))
@@ -280,7 +279,7 @@ class RuleHistory:
         """Take over one step of a change that is in force from `offset` on."""
         match change:
             case r.ChangeLimits():
-                # Limits that no message was ever decided under are none.
+                # Limits under which no message was decided are forgotten.
                 if offset > (self._earlier_limits[-1].to_offset if self._earlier_limits else 0):
                     self._earlier_limits.append(r.EarlierLimits(offset, self.limits))
                 self.limits = change.limits
@@ -314,7 +313,7 @@ class RuleHistory:
 
     def _open_subscription(
         self,
-        change: r.CreateSubscription | r.ChangeSubscription,
+        change: r.SubscriptionProperties,
         number: int,
         next_rule: int,
         rules: dict[str, r.RuleVersion],

@@ -9,8 +9,8 @@ CRC-32 of the line before. So a line counts only behind the lines that it was wr
 or taken out is damage. A change is one write and a flush, and it counts when its line is whole: a last line without its
 end, or with zero bytes in it (what a power loss leaves), was never confirmed and is not there.
 
-Behind the flush the mark is written, in place and without a flush of its own. It may be older than the last changes,
-and says that much less; it is never ahead of what is on the device. A file whose whole lines end before the mark has
+After the flush the mark is written, in place and without a flush of its own. It may be older than the last changes; it
+is never ahead of what is on the device. A file whose whole lines end before the mark has
 lost confirmed changes: an error, because older rules would be in force silently. A mark that is damaged
 was being written when the power failed, and says nothing.
 

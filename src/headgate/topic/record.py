@@ -65,22 +65,21 @@ class _Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     """One step of a change."""
 
 
-class CreateSubscription(_Change, frozen=True, tag="create subscription"):
+class SubscriptionProperties(_Change, frozen=True):
+    """The properties that a change gives a subscription."""
+
+    name: str
+    fall_through: bool = False
+    dead_letter_on_errors: bool = False
+    forward_to: str | None = None
+
+
+class CreateSubscription(SubscriptionProperties, frozen=True, tag="create subscription"):
     """A new subscription, without rules."""
 
-    name: str
-    fall_through: bool = False
-    dead_letter_on_errors: bool = False
-    forward_to: str | None = None
 
-
-class ChangeSubscription(_Change, frozen=True, tag="change subscription"):
+class ChangeSubscription(SubscriptionProperties, frozen=True, tag="change subscription"):
     """A subscription gets these properties; its rules stay."""
-
-    name: str
-    fall_through: bool = False
-    dead_letter_on_errors: bool = False
-    forward_to: str | None = None
 
 
 class RemoveSubscription(_Change, frozen=True, tag="remove subscription"):

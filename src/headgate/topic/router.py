@@ -28,7 +28,7 @@ from headgate.topic.model import Topic
 from headgate.topic.rule import Rule
 
 _MOST_ADDED = 200
-"""Limit: new rules that a router adds to itself. With more, or as many removed rules, it is built again."""
+"""At most this many new rules are added to a router. With more, or as many removed rules, it is built again."""
 
 
 def copy_identity(stream: str, offset: int, subscription: int, rule: int) -> bytes:

@@ -131,10 +131,10 @@ class Rule:
     """One rule: a filter and an optional action. Immutable; may be pickled.
 
     `Rule("red", "color = 'red'", action="SET quantity = quantity / 2")`. `number` is what the history gave it: counted
-    from 1 in its subscription, in order of creation, never used again; 0 before.
+    from 1 in its subscription, in order of creation, never used again; 0 before. `limits` are those of its topic.
     """
 
-    __slots__ = ("_action", "_filter", "_limits", "definition", "number")
+    __slots__ = ("_action", "_filter", "definition", "limits", "number")
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class Rule:
     def of(cls, definition: RuleDefinition, *, number: int = 0, limits: Limits = DEFAULT_LIMITS) -> Rule:
         """The rule of a definition; filter and action are compiled at first use, or checked by `check`.
 
-        Of the `limits` those count that messages have to keep which the action makes.
+        Of the `limits` only those on the messages that the action makes apply.
         """
         rule = cls.__new__(cls)
         rule._open(definition, number=number, limits=limits)
@@ -189,7 +189,7 @@ class Rule:
     def _open(self, definition: RuleDefinition, *, number: int, limits: Limits) -> None:
         self.definition = definition
         self.number = number
-        self._limits = limits
+        self.limits = limits
         self._filter: Filter | None = None
         self._action: Action | None = None
 
@@ -202,14 +202,14 @@ class Rule:
     def filter(self) -> Filter:
         """What selects messages. Raises RuleError if it cannot be compiled."""
         if self._filter is None:
-            self._filter = self._compiled(RuleDefinition.compile_filter, _any_length(self._limits))
+            self._filter = self._compiled(RuleDefinition.compile_filter, _any_length(self.limits))
         return self._filter
 
     @property
     def action(self) -> Action | None:
         """What changes the copy; None: the rule asks for the message as it is. Raises RuleError."""
         if self._action is None and self.definition.action is not None:
-            self._action = self._compiled(RuleDefinition.compile_action, _any_length(self._limits))
+            self._action = self._compiled(RuleDefinition.compile_action, _any_length(self.limits))
         return self._action
 
     @property
@@ -231,7 +231,7 @@ class Rule:
             raise RuleError(str(error), rule=self.name) from error
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rule_of, (self.definition, self.number, self._limits)
+        return _rule_of, (self.definition, self.number, self.limits)
 
     def __eq__(self, other: object) -> bool:
         return self.definition == other.definition if isinstance(other, Rule) else NotImplemented
@@ -249,12 +249,12 @@ def _rule_of(definition: RuleDefinition, number: int, limits: Limits) -> Rule:
 
 @functools.lru_cache(maxsize=8)
 def _any_length(limits: Limits) -> Limits:
-    """The limits without those that count when a rule is made: a rule that is in force stays when they are lowered."""
+    """The limits without those on the rule itself: a rule in force stays valid when they are lowered."""
     return replace(limits, filter_characters=_NO_LIMIT, action_characters=_NO_LIMIT, action_expressions=_NO_LIMIT)
 
 
 def default_rule() -> Rule:
-    """The true rule that a subscription gets which is made without rules."""
+    """The true rule of a subscription that is made without rules."""
     return Rule.of(RuleDefinition(DEFAULT_RULE_NAME, sql=TRUE_FILTER))
 
 

@@ -19,10 +19,10 @@ from headgate.message import Message
 Int64Array = NDArray[np.int64]
 
 MOST_PAIRS = 100_000
-"""So many pairs of rules that select the same message are told apart; `Overlaps.complete` says if there were more."""
+"""At most this many pairs of rules are counted; `Overlaps.complete` is false if there were more."""
 
 MOST_SAMPLES_KEPT = 10_000
-"""So many samples are kept in all, however many rules there are."""
+"""At most this many samples are kept in all, however many rules there are."""
 
 _PAIRS_AT_ONCE = 1 << 20
 _SHOWN_TEXT_CHARACTERS = 200

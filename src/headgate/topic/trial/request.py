@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import msgspec
 
 from headgate.errors import ConfigError
-from headgate.topic.limits import TopicLimits
+from headgate.language.servicebus.limits import Limits
 from headgate.topic.model import Subscription, Topic, folded
 from headgate.topic.rule import Rule, RuleDefinition
 
 MOST_SAMPLES = 100
-"""So many samples of each kind may be asked for."""
+"""At most this many samples of each kind may be asked for."""
 
 
 @dataclass(frozen=True)
@@ -75,30 +76,12 @@ class TrialRequest:
 
     def encode(self) -> str:
         """This request as JSON."""
-        written = _Request(
-            _written(self.topic),
-            None if self.against is None else _written(self.against),
-            self.stream,
-            self.as_of_ms,
-            self.samples,
-            self.clauses,
-            self.exact,
-        )
-        return msgspec.json.encode(written).decode()
+        return msgspec.json.encode(self, enc_hook=_plain).decode()
 
     @staticmethod
     def decode(text: str) -> TrialRequest:
         """The request that `encode` wrote."""
-        written = msgspec.json.decode(text, type=_Request)
-        return TrialRequest(
-            _topic(written.topic),
-            written.stream,
-            None if written.against is None else _topic(written.against),
-            written.as_of_ms,
-            written.samples,
-            written.clauses,
-            written.exact,
-        )
+        return msgspec.json.decode(text, type=TrialRequest, dec_hook=_rule)
 
 
 def _numbered_as(topic: Topic, other: Topic) -> Topic:
@@ -132,68 +115,12 @@ def _behind(numbers: Iterable[int]) -> Iterator[int]:
         yield last
 
 
-class _Rule(msgspec.Struct, array_like=True):
-    number: int
-    rule: RuleDefinition
+def _plain(rule: Any) -> object:
+    """What a rule is made of, which JSON has."""
+    assert isinstance(rule, Rule)
+    return rule.definition, rule.number, rule.limits
 
 
-class _Subscription(msgspec.Struct, array_like=True):
-    number: int
-    name: str
-    fall_through: bool
-    dead_letter_on_errors: bool
-    forward_to: str | None
-    rules: list[_Rule]
-
-
-class _Topic(msgspec.Struct, array_like=True):
-    name: str
-    limits: TopicLimits
-    subscriptions: list[_Subscription]
-
-
-class _Request(msgspec.Struct, array_like=True):
-    topic: _Topic
-    against: _Topic | None
-    stream: str
-    as_of_ms: int | None
-    samples: int
-    clauses: bool
-    exact: bool
-
-
-def _written(topic: Topic) -> _Topic:
-    return _Topic(
-        topic.name,
-        topic.limits,
-        [
-            _Subscription(
-                each.number,
-                each.name,
-                each.fall_through,
-                each.dead_letter_on_errors,
-                each.forward_to,
-                [_Rule(rule.number, rule.definition) for rule in each.rules],
-            )
-            for each in topic.subscriptions
-        ],
-    )
-
-
-def _topic(written: _Topic) -> Topic:
-    limits = written.limits.content
-    return Topic(
-        written.name,
-        tuple(
-            Subscription(
-                each.name,
-                tuple(Rule.of(rule.rule, number=rule.number, limits=limits) for rule in each.rules),
-                fall_through=each.fall_through,
-                dead_letter_on_errors=each.dead_letter_on_errors,
-                forward_to=each.forward_to,
-                number=each.number,
-            )
-            for each in written.subscriptions
-        ),
-        written.limits,
-    )
+def _rule(_: type, written: object) -> Rule:
+    definition, number, limits = msgspec.convert(written, tuple[RuleDefinition, int, Limits])
+    return Rule.of(definition, number=number, limits=limits)

@@ -56,7 +56,7 @@ class Trial:
 
     @property
     def most_messages(self) -> int:
-        """So many messages may be tried at once: rules that are evaluated alone hold their answers side by side."""
+        """At most this many messages may be tried at once: rules evaluated alone hold all answers in memory."""
         if not self._request.exact:
             return _MOST_MESSAGES
         return max(256, min(_MOST_MESSAGES, _MOST_PAIRS // (len(self._slot_rules) + 1)))
@@ -234,7 +234,7 @@ class _Samples:
 
 
 def _without_dead_letters(topic: Topic) -> Topic:
-    """The topic without what only costs time here: errors are counted and shown otherwise."""
+    """The topic without dead letters: a trial counts and shows errors itself."""
     return replace(
         topic, subscriptions=tuple(replace(each, dead_letter_on_errors=False) for each in topic.subscriptions)
     )

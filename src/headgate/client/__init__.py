@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.client.address import DEFAULT_USER, ServerAddress, Tls
-    from headgate.client.client import Client, StreamStatistics
+    from headgate.client.client import Client
+    from headgate.client.connection import StreamStatistics
     from headgate.client.consumer import Consumer
     from headgate.client.inspect import DeliveredChunk, delivered_chunks, extent, header_at, verify_delivered
     from headgate.client.management import Management

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from headgate.client.address import ServerAddress, Tls
-from headgate.client.connection import Connection
+from headgate.client.connection import Connection, StreamStatistics
 from headgate.client.consumer import Consumer
 from headgate.client.kept import KEPT, KeptConnections
 from headgate.client.places import resolve_by_reading
@@ -33,19 +32,6 @@ from headgate.protocols.stream import ResponseCode
 from headgate.protocols.stream import frames as f
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class StreamStatistics:
-    """Ids of the first chunk, the last one, and the last one that is safe; None while the stream is empty.
-
-    `identity` tells a stream from others of its name, before and after; only a Headgate says it, else None.
-    """
-
-    first_chunk_id: int | None
-    last_chunk_id: int | None
-    committed_chunk_id: int | None
-    identity: str | None = None
 
 
 class Client:
@@ -194,17 +180,7 @@ class Client:
 
     def statistics(self, stream: str) -> StreamStatistics:
         """Which chunks a stream has."""
-        reply = self._do(lambda connection: connection.request(f.StreamStats(stream), stream))
-        assert isinstance(reply, f.StreamStatsReply)
-        found = dict(reply.statistics)
-        first, last, committed = (
-            None if found.get(name, -1) < 0 else found[name]
-            for name in ("first_chunk_id", "last_chunk_id", "committed_chunk_id")
-        )
-        identities = [
-            name.removeprefix(f.IDENTITY_STATISTIC) for name in found if name.startswith(f.IDENTITY_STATISTIC)
-        ]
-        return StreamStatistics(first, last, committed, identities[0] if identities else None)
+        return self._do(lambda connection: connection.statistics(stream))
 
     def resolve_offset(self, stream: str, place: OffsetSpecification) -> int:
         """The offset that a place is now: `next` is the one that the next message gets, an offset is itself.

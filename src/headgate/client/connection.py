@@ -7,6 +7,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -42,6 +43,19 @@ _HANDSHAKE_CODES = {
     ResponseCode.LOOPBACK_ONLY,
     ResponseCode.VIRTUAL_HOST_ACCESS_FAILURE,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatistics:
+    """Ids of the first chunk, the last one, and the last one that is safe; None while the stream is empty.
+
+    `identity` tells a stream from others of its name, before and after; only a Headgate says it, else None.
+    """
+
+    first_chunk_id: int | None
+    last_chunk_id: int | None
+    committed_chunk_id: int | None
+    identity: str | None = None
 
 
 class Connection:
@@ -141,7 +155,7 @@ class Connection:
 
     def request(self, frame: f.Request, subject: str) -> f.Reply:
         """The reply to a request; `subject` is what it is about. Raises the error that a refusal stands for."""
-        reply = self._answer_to(self._ask(frame))
+        reply = self._answer_to(self.ask(frame))
         assert isinstance(reply, f.Reply)
         if reply.code != ResponseCode.OK:
             raise refusal(reply.code, subject, server=self.server)
@@ -149,7 +163,10 @@ class Connection:
 
     def ask(self, frame: f.Request) -> int:
         """Send a request without waiting; its reply is among the events, with the correlation id given here."""
-        return self._ask(frame)
+        self._check()
+        correlation_id = self._core.request(frame)
+        self._write(self._core.take_output())
+        return correlation_id
 
     def send(self, frame: f.Frame) -> None:
         """Send a frame that has no reply."""
@@ -200,7 +217,7 @@ class Connection:
 
     def metadata(self, *streams: str) -> f.MetadataReply:
         """Which servers have some streams; without a name a Headgate tells all that the user may read."""
-        reply = self._answer_to(self._ask(f.Metadata(streams)))
+        reply = self._answer_to(self.ask(f.Metadata(streams)))
         assert isinstance(reply, f.MetadataReply)
         return reply
 
@@ -211,16 +228,22 @@ class Connection:
             raise RemoteProtocolError(f"{self.server} resolves an offset without saying one")
         return reply.offset.value
 
-    def first_chunk_id(self, stream: str) -> int | None:
-        """The first chunk that a stream still has; None while it is empty."""
+    def statistics(self, stream: str) -> StreamStatistics:
+        """Which chunks a stream has."""
         reply = self.request(f.StreamStats(stream), stream)
         assert isinstance(reply, f.StreamStatsReply)
-        found = dict(reply.statistics).get("first_chunk_id", -1)
-        return None if found < 0 else found
+        found = dict(reply.statistics)
+        first, last, committed = (
+            None if found.get(name, -1) < 0 else found[name]
+            for name in ("first_chunk_id", "last_chunk_id", "committed_chunk_id")
+        )
+        prefix = f.IDENTITY_STATISTIC
+        identity = next((name.removeprefix(prefix) for name in found if name.startswith(prefix)), None)
+        return StreamStatistics(first, last, committed, identity)
 
     def stored_offset(self, name: str, stream: str) -> int | None:
         """The bookmark of a name; None if there is none."""
-        reply = self._answer_to(self._ask(f.QueryOffset(name, stream)))
+        reply = self._answer_to(self.ask(f.QueryOffset(name, stream)))
         assert isinstance(reply, f.QueryOffsetReply)
         if reply.code == ResponseCode.NO_OFFSET:
             return None
@@ -269,12 +292,6 @@ class Connection:
         finally:
             self._broken = ConnectionLostError("the connection was closed on this side", server=self.server)
             self._socket.close()
-
-    def _ask(self, frame: f.Request) -> int:
-        self._check()
-        correlation_id = self._core.request(frame)
-        self._write(self._core.take_output())
-        return correlation_id
 
     def _answer_to(self, correlation_id: int) -> f.Frame:
         until = time.monotonic() + self._timeout_s

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from headgate.client.connection import Connection
 
 MOST_KEPT = 8
-"""Limit: idle connections of a process; the one idle for longest is closed for another."""
+"""At most this many idle connections per process; the one idle for longest is closed for another."""
 
 IDLE_S = 30.0
-"""After so long without use a connection is closed."""
+"""A connection is closed after this time without use."""
 
 
 class KeptConnections:
@@ -68,7 +68,7 @@ class KeptConnections:
             connection.close()
 
     def _watch(self) -> None:
-        """Have those closed that wait too long; the lock is held."""
+        """Close connections that are idle too long, by a timer; the caller holds the lock."""
         if self._timer is None and self._idle:
             due_s = self._idle[0][2] + self._idle_s - time.monotonic()
             self._timer = threading.Timer(max(0.0, due_s), self._close_old)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headgate.client.retry import Retry
 
 MOST_UNCONFIRMED = 20_000
-"""More messages than this are not on their way at once: then sending waits for confirms."""
+"""At most this many messages are unconfirmed; then sending waits for confirms."""
 
 _MESSAGES_AT_ONCE = 4096
 _PUBLISHER_ID = 0
@@ -252,7 +252,7 @@ class Publisher:
         return _Block(ids[np.cumsum(built.num_records) - 1], entries, None, built.num_records, count, count)
 
     def _sub_batch_bytes(self) -> int:
-        """Bytes that are packed together: what does not become smaller by it still fits a frame of the server."""
+        """At most this many bytes are packed together: they fit a frame of the server even if packing saves nothing."""
         frame_bytes = self._open_connection().frame_max
         return min(MAX_BYTES, max(1, frame_bytes * 15 // 16 - 128)) if frame_bytes else MAX_BYTES
 

@@ -35,9 +35,9 @@ class Retry:
 
 
 class Losses:
-    """Connections that break one after the other although each could be made: what `Retry` is for one that cannot.
+    """Limits how long connections may break one after the other, as `Retry` does for one that cannot be made.
 
-    A server that closes whenever it comes to the same damaged place would be asked again and again without it.
+    Otherwise a server that always closes at the same damaged chunk would be asked for ever.
     """
 
     def __init__(self, retry: Retry) -> None:

@@ -45,9 +45,9 @@ class SubscriptionOptions:
     """What is read of one stream.
 
     `start` is where to begin, `stop` the offset to end before (None: never); `stop_is_written` says that the stream
-    reaches up to it already. The server skips chunks by
-    `filter_values` and `match_unfiltered` (stage 1) and messages by `served` (stage 2); `request` has what this side
-    does: the checking of checksums, and a filter that is evaluated here.
+    reaches it already. The server skips chunks by `filter_values` and `match_unfiltered` (stage 1) and messages by
+    `served` (stage 2); `request` is what this side does: checksums, and a filter that is evaluated here. Raises
+    ConfigError.
     """
 
     stream: str
@@ -71,11 +71,6 @@ class SubscriptionOptions:
             raise ConfigError("a single active consumer needs a name: that of its group")
         if not 1 <= self.credit <= 32_767:
             raise ConfigError(f"credit is {self.credit}; expected 1 to 32767")
-
-    @property
-    def is_filtered(self) -> bool:
-        """Whether the server leaves anything out."""
-        return bool(self.filter_values) or self.served is not None
 
 
 class Subscription:
@@ -237,7 +232,7 @@ class Subscription:
         connection.uses += 1
         connection.request(f.Subscribe(self._id, options.stream, start, options.credit, properties), options.stream)
         if options.stop is not None and self._reader.position is None:
-            self.first_chunk_id = connection.first_chunk_id(options.stream)
+            self.first_chunk_id = connection.statistics(options.stream).first_chunk_id
 
     def _properties(self, connection: Connection) -> dict[str, str]:
         options = self.options
@@ -302,13 +297,12 @@ class Subscription:
             self._connection = self._retry.run(self._open)
 
     def _ask_for_end(self, connection: Connection) -> None:
-        """No server says of itself that nothing more will come; RabbitMQ can be asked.
+        """Ask RabbitMQ whether everything before the stop was examined; it does not say so by itself.
 
-        A chunk may end at the stop that is not delivered: the filter leaves it out, or it has no messages.
-
-        It handles one command after another, and each Credit by sending chunks until the credit or the stream is at
-        its end (rabbit_stream_reader). So when all credit was given back before a question, and no chunk comes before
-        its answer, everything was examined.
+        The last chunk before the stop may not be delivered: the filter leaves it out, or it has no messages. RabbitMQ
+        handles one command after another, and each Credit by sending chunks until the credit or the stream ends
+        (rabbit_stream_reader). So if all credit was given back before a question, and no chunk comes before its
+        answer, everything was examined.
         """
         options = self.options
         if options.stop is None or not options.stop_is_written or connection.is_headgate or self._question is not None:

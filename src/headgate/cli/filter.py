@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import msgspec
 from cyclopts import App, Parameter
 
 from headgate.cli.options import (
@@ -18,6 +17,7 @@ from headgate.cli.options import (
     Parameters,
     Root,
     chosen,
+    json_of,
     parameters_of,
 )
 from headgate.cli.output import write_json, write_line, write_note
@@ -132,7 +132,6 @@ def convert(
 
 
 def _given_filter(text: str, source: str, parameter: list[str] | None) -> Filter:
-    """The filter that is to be converted."""
     from headgate.evaluate import Filter
     from headgate.message import from_plain_or_typed
 
@@ -142,10 +141,7 @@ def _given_filter(text: str, source: str, parameter: list[str] | None) -> Filter
         raise ConfigError(f"found parameters, {source} has none")
     if source == "tags":
         return Filter.from_tags(text)
-    try:
-        maps = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise ConfigError(f"--from {source}: {error}") from error
+    maps = json_of(text, f"--from {source}")
     if not isinstance(maps, dict):
         raise ConfigError(f"--from {source}: found {text}, expected a JSON object")
     values = {
@@ -262,10 +258,7 @@ class _Subject:
 
 
 def _given_message(text: str) -> _Subject:
-    try:
-        description = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise ConfigError(f"--message: {error}") from error
+    description = json_of(text, "--message")
     if not isinstance(description, dict):
         raise ConfigError("--message: expected an object")
     value = taken_filter_value(description)

@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from headgate.cli.options import DEFAULT_ROOT, AsJson, Dialect, Root, StreamText, chosen, naming_option, places_of
+from headgate.cli.options import (
+    DEFAULT_ROOT,
+    AsJson,
+    Dialect,
+    FilterText,
+    IsTags,
+    Master,
+    Root,
+    Start,
+    StreamText,
+    Until,
+    chosen,
+    naming_option,
+    places_of,
+)
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_rows
 from headgate.cli.units import counted, shown_count, shown_share, shown_size, shown_time
 from headgate.clock import now_ms
@@ -28,9 +42,9 @@ def register(
     filter_id: Annotated[str, Parameter(name="ID", help="Name of the filter; `group#topic` for a consumer group.")],
     /,
     *,
-    filter_text: Annotated[str, Parameter(name="--filter", help="The filter.", allow_leading_hyphen=True)],
+    filter_text: FilterText,
     dialect: Dialect = None,
-    tags: Annotated[bool, Parameter(negative=(), help="The filter is a tag expression of RocketMQ.")] = False,
+    tags: IsTags = False,
     version: Annotated[
         int | None,
         Parameter(help="Version of this text; older ones than the registered are ignored. Default: now, ms."),
@@ -164,7 +178,7 @@ def build(
     *streams: Annotated[str, Parameter(help="Names or folders of streams; by default all with registered filters.")],
     full: Annotated[bool, Parameter(negative=(), help="Calculate everything anew, not only what is new.")] = False,
     here: Annotated[bool, Parameter(negative=(), help="In this process, on one core, without Spark.")] = False,
-    master: Annotated[str | None, Parameter(help="Spark master; by default `local[*]` in this process.")] = None,
+    master: Master = None,
     as_json: AsJson = False,
     root: Root = DEFAULT_ROOT,
 ) -> int:
@@ -222,13 +236,11 @@ def count(
     stream: StreamText,
     /,
     *,
-    filter_text: Annotated[str, Parameter(name="--filter", help="The filter.", allow_leading_hyphen=True)],
+    filter_text: FilterText,
     dialect: Dialect = None,
-    tags: Annotated[bool, Parameter(negative=(), help="The filter is a tag expression of RocketMQ.")] = False,
-    start: Annotated[
-        str, Parameter(name="--from", help="first, last, next, an offset, an interval (10m) or an ISO time.")
-    ] = "first",
-    until: Annotated[str | None, Parameter(help="Where to stop, exclusive, in the same forms.")] = None,
+    tags: IsTags = False,
+    start: Start = "first",
+    until: Until = None,
     as_json: AsJson = False,
     root: Root = DEFAULT_ROOT,
 ) -> int:

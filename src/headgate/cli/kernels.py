@@ -5,7 +5,7 @@ from __future__ import annotations
 from cyclopts import App
 
 from headgate.cli.options import AsJson
-from headgate.cli.output import write_json, write_line, write_table
+from headgate.cli.output import write_line, write_rows
 from headgate.cli.units import counted
 from headgate.errors import HeadgateError
 
@@ -37,10 +37,5 @@ def ls(*, as_json: AsJson = False) -> int:
     """The modules with kernels, whether they are compiled, and where that is kept."""
     from headgate import kernels
 
-    rows = [each._asdict() for each in kernels.cache_entries()]
-    if as_json:
-        for row in rows:
-            write_json(row)
-    else:
-        write_table(_COLUMNS, [tuple(row[column] for column in _COLUMNS) for row in rows])
+    write_rows([each._asdict() for each in kernels.cache_entries()], _COLUMNS, as_json=as_json)
     return 0

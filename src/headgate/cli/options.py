@@ -24,10 +24,19 @@ AsJson: TypeAlias = Annotated[bool, Parameter(name="--json", negative=(), help="
 StreamText: TypeAlias = Annotated[str, Parameter(help="Name of a stream under --root, or the folder of any stream.")]
 TopicName: TypeAlias = Annotated[str, Parameter(help="Name of the topic.")]
 SubscriptionName: TypeAlias = Annotated[str, Parameter(help="Name of the subscription.")]
+RuleName: TypeAlias = Annotated[str, Parameter(help="Name of the rule.")]
 LockTimeout: TypeAlias = Annotated[float, Parameter(help="Seconds to wait for another writer.")]
 Dialect: TypeAlias = Annotated[
     str | None, Parameter(name="--dialect", help="Language of the filter; the default is `amqp`.")
 ]
+FilterText: TypeAlias = Annotated[str, Parameter(name="--filter", help="The filter.", allow_leading_hyphen=True)]
+IsTags: TypeAlias = Annotated[bool, Parameter(negative=(), help="The filter is a tag expression of RocketMQ.")]
+Start: TypeAlias = Annotated[
+    str, Parameter(name="--from", help="first, last, next, an offset, an interval (10m) or an ISO time.")
+]
+Until: TypeAlias = Annotated[str | None, Parameter(help="Where to stop, exclusive, in the same forms.")]
+Master: TypeAlias = Annotated[str | None, Parameter(help="Spark master; by default `local[*]` in this process.")]
+SegmentSize: TypeAlias = Annotated[str | None, Parameter(help="Size at which a new segment begins, such as 500MB.")]
 FilterValues: TypeAlias = Annotated[
     list[str] | None,
     Parameter(
@@ -81,6 +90,14 @@ def chosen(dialect: str | None) -> str:
     from headgate.language import DEFAULT_DIALECT
 
     return DEFAULT_DIALECT if dialect is None else dialect
+
+
+def json_of(text: str, option: str) -> Any:
+    """What a JSON text says. Raises ConfigError that names the option."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{option}: {error}") from error
 
 
 def parameters_of(given: Iterable[str] | None) -> dict[str, Any] | None:

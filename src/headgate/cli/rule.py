@@ -14,20 +14,21 @@ from headgate.cli.options import (
     LockTimeout,
     Parameters,
     Root,
+    RuleName,
     SubscriptionName,
     TopicName,
+    json_of,
     parameters_of,
 )
-from headgate.cli.output import write_facts, write_json, write_note, write_rows, write_table
+from headgate.cli.output import write_facts, write_json, write_rows, write_table
 from headgate.cli.rule_test import rule_test
+from headgate.cli.topic import changing, told
 from headgate.cli.units import shown_time
-from headgate.clock import now_ms, patient
+from headgate.clock import now_ms
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from headgate.topic import Rule, RuleDefinition, RuleVersion, TopicEditor
+    from headgate.topic import Rule, RuleDefinition, RuleVersion
 
 commands = App(
     name="rule",
@@ -80,17 +81,11 @@ class RuleOptions:
 _NO_OPTIONS = RuleOptions()
 
 
-def _editor(topic: str, lock_timeout_s: float, root: Path) -> TopicEditor:
-    from headgate.topic import TopicEditor, topic_stream
-
-    return TopicEditor.open(topic_stream(root, topic), now_ms=now_ms(), wait=patient(lock_timeout_s))
-
-
 @commands.command
 def add(
     topic: TopicName,
     subscription: SubscriptionName,
-    name: Annotated[str, Parameter(help="Name of the rule.")],
+    name: RuleName,
     /,
     *,
     options: RuleOptions = _NO_OPTIONS,
@@ -99,17 +94,15 @@ def add(
 ) -> int:
     """Add a rule; it decides the messages that are published from then on."""
     rule = options.rule(name)
-    with _editor(topic, lock_timeout, root) as editor:
-        offset = editor.add_rule(subscription, rule, now_ms=now_ms())
-    write_note(f"in force from offset {offset}")
-    return 0
+    with changing(topic, lock_timeout, root) as editor:
+        return told(editor.add_rule(subscription, rule, now_ms=now_ms()))
 
 
 @commands.command
 def replace(
     topic: TopicName,
     subscription: SubscriptionName,
-    name: Annotated[str, Parameter(help="Name of the rule.")],
+    name: RuleName,
     /,
     *,
     options: RuleOptions = _NO_OPTIONS,
@@ -118,27 +111,23 @@ def replace(
 ) -> int:
     """Replace filter and action of a rule; each message meets the old rule or the new one, none both."""
     rule = options.rule(name)
-    with _editor(topic, lock_timeout, root) as editor:
-        offset = editor.replace_rule(subscription, rule, now_ms=now_ms())
-    write_note(f"in force from offset {offset}")
-    return 0
+    with changing(topic, lock_timeout, root) as editor:
+        return told(editor.replace_rule(subscription, rule, now_ms=now_ms()))
 
 
 @commands.command
 def rm(
     topic: TopicName,
     subscription: SubscriptionName,
-    name: Annotated[str, Parameter(help="Name of the rule.")],
+    name: RuleName,
     /,
     *,
     lock_timeout: LockTimeout = 5.0,
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Remove a rule."""
-    with _editor(topic, lock_timeout, root) as editor:
-        offset = editor.remove_rule(subscription, name, now_ms=now_ms())
-    write_note(f"gone from offset {offset} on")
-    return 0
+    with changing(topic, lock_timeout, root) as editor:
+        return told(editor.remove_rule(subscription, name, now_ms=now_ms()), is_gone=True)
 
 
 @commands.command
@@ -160,7 +149,7 @@ def ls(
 def show(
     topic: TopicName,
     subscription: SubscriptionName,
-    name: Annotated[str, Parameter(help="Name of the rule.")],
+    name: RuleName,
     /,
     *,
     as_json: AsJson = False,
@@ -194,13 +183,12 @@ def history(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Show every version of every rule, with the offsets of the messages that it decides."""
-    from headgate.topic import RuleHistory, TopicEditor, topic_stream
+    from headgate.topic import RuleHistory, topic_stream
 
-    stream = topic_stream(root, topic)
     if prune_below is not None:
-        with TopicEditor.open(stream, now_ms=now_ms(), wait=patient(lock_timeout)) as editor:
+        with changing(topic, lock_timeout, root) as editor:
             editor.prune(prune_below)
-    versions = RuleHistory.load(stream).versions(subscription)
+    versions = RuleHistory.load(topic_stream(root, topic)).versions(subscription)
     if as_json:
         for name, version in versions:
             write_json({"subscription": name, **_row(version)})
@@ -264,10 +252,7 @@ def _row(version: RuleVersion) -> dict[str, Any]:
 def _object(text: str | None, option: str) -> dict[str, Any] | None:
     if text is None:
         return None
-    try:
-        value = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise ConfigError(f"{option}: {error}") from error
+    value = json_of(text, option)
     if not isinstance(value, dict):
         raise ConfigError(f"{option}: found {text!r}, expected a JSON object")
     return value

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import Parameter
 
-from headgate.cli.options import AsJson, naming_option, places_of
+from headgate.cli.options import AsJson, Master, Start, Until, naming_option, places_of
 from headgate.cli.output import write_json, write_line, write_note, write_table
 from headgate.cli.units import counted, shown_count, shown_share, shown_time
 from headgate.clock import now_ms
@@ -61,14 +61,12 @@ def rule_test(
     stream: Annotated[
         str | None, Parameter(help="Stream of the messages, name or folder; by default the topic's own.")
     ] = None,
-    start: Annotated[
-        str, Parameter(name="--from", help="first, last, next, an offset, an interval (10m) or an ISO time.")
-    ] = "first",
-    until: Annotated[str | None, Parameter(help="Where to stop, exclusive, in the same forms.")] = None,
+    start: Start = "first",
+    until: Until = None,
     as_of: Annotated[
         str | None, Parameter(help="What UTC() gives, an ISO time; by default when each message arrived.")
     ] = None,
-    master: Annotated[str | None, Parameter(help="Spark master; by default `local[*]` in this process.")] = None,
+    master: Master = None,
     as_json: AsJson = False,
     root: Annotated[
         Path | None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter, validators
 
-from headgate.cli.options import AsJson, StreamText, naming_option
+from headgate.cli.options import AsJson, SegmentSize, StreamText, naming_option
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_rows, write_table
 from headgate.cli.remote import (
     DEFAULT_PLACE,
@@ -39,9 +39,7 @@ def create(
     /,
     *,
     filter_size: Annotated[int | None, Parameter(help="Bytes of the Bloom filter of a chunk, 16 to 255.")] = None,
-    max_segment_size: Annotated[
-        str | None, Parameter(help="Size at which a new segment begins, such as 500MB.")
-    ] = None,
+    max_segment_size: SegmentSize = None,
     max_length: Annotated[
         str | None, Parameter(help="Keep about this much, such as 20GB; the rest is deleted.")
     ] = None,
@@ -253,9 +251,7 @@ def adopt(
     /,
     *,
     name: Annotated[str | None, Parameter(help="Name of the stream; by default that of the folder.")] = None,
-    max_segment_size: Annotated[
-        str | None, Parameter(help="Size at which a new segment begins, such as 500MB.")
-    ] = None,
+    max_segment_size: SegmentSize = None,
     place: Place = DEFAULT_PLACE,
 ) -> int:
     """Take over a folder that RabbitMQ wrote: from then on it can be written to, and no broker may use it any more.

@@ -244,7 +244,6 @@ class _Checked:
         self.records = 0
 
     def add(self, header: ChunkHeader, size_bytes: int) -> None:
-        """Count a chunk."""
         self._chunks += 1
         self.records += header.num_records
         self._size_bytes += size_bytes

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
-import msgspec
 from cyclopts import App, Parameter
 
-from headgate.cli.options import DEFAULT_ROOT, AsJson, LockTimeout, Root, SubscriptionName, TopicName
-from headgate.cli.output import write_note
-from headgate.cli.topic import write_subscriptions
-from headgate.clock import now_ms, patient
+from headgate.cli.options import DEFAULT_ROOT, AsJson, LockTimeout, Root, SubscriptionName, TopicName, json_of
+from headgate.cli.topic import changing, told, write_subscriptions
+from headgate.clock import now_ms
 from headgate.errors import ConfigError
 
 commands = App(name="subscription", help="Create and remove the subscriptions of a topic.")
@@ -48,20 +46,18 @@ def create(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Create a subscription; without --rule and --no-rules it gets every message, by the rule $Default."""
-    from headgate.topic import DEFAULT_RULES, Rule, RuleDefinition, Subscription, TopicEditor, topic_stream
+    from headgate.topic import DEFAULT_RULES, Rule, RuleDefinition, Subscription
 
     if no_rules and rule:
         raise ConfigError("--no-rules and --rule: found both, expected one of them")
     rules = DEFAULT_RULES
     if rule or no_rules:
-        rules = tuple(Rule.of(RuleDefinition.of(_json(text))) for text in rule or ())
+        rules = tuple(Rule.of(RuleDefinition.of(json_of(text, "--rule"))) for text in rule or ())
     made = Subscription(
         name, rules, fall_through=fall_through, dead_letter_on_errors=dead_letter_on_errors, forward_to=forward_to
     )
-    with TopicEditor.open(topic_stream(root, topic), now_ms=now_ms(), wait=patient(lock_timeout)) as editor:
-        offset = editor.create_subscription(made, now_ms=now_ms())
-    write_note(f"in force from offset {offset}")
-    return 0
+    with changing(topic, lock_timeout, root) as editor:
+        return told(editor.create_subscription(made, now_ms=now_ms()))
 
 
 @commands.command
@@ -77,15 +73,13 @@ def change(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Give a subscription these properties and no others; its rules stay."""
-    from headgate.topic import Subscription, TopicEditor, topic_stream
+    from headgate.topic import Subscription
 
     wanted = Subscription(
         name, (), fall_through=fall_through, dead_letter_on_errors=dead_letter_on_errors, forward_to=forward_to
     )
-    with TopicEditor.open(topic_stream(root, topic), now_ms=now_ms(), wait=patient(lock_timeout)) as editor:
-        offset = editor.change_subscription(wanted, now_ms=now_ms())
-    write_note(f"in force from offset {offset}")
-    return 0
+    with changing(topic, lock_timeout, root) as editor:
+        return told(editor.change_subscription(wanted, now_ms=now_ms()))
 
 
 @commands.command
@@ -102,16 +96,5 @@ def rm(
     topic: TopicName, name: SubscriptionName, /, *, lock_timeout: LockTimeout = 5.0, root: Root = DEFAULT_ROOT
 ) -> int:
     """Remove a subscription and its rules."""
-    from headgate.topic import TopicEditor, topic_stream
-
-    with TopicEditor.open(topic_stream(root, topic), now_ms=now_ms(), wait=patient(lock_timeout)) as editor:
-        offset = editor.remove_subscription(name, now_ms=now_ms())
-    write_note(f"gone from offset {offset} on")
-    return 0
-
-
-def _json(text: str) -> object:
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise ConfigError(f"--rule: {error}") from error
+    with changing(topic, lock_timeout, root) as editor:
+        return told(editor.remove_subscription(name, now_ms=now_ms()), is_gone=True)

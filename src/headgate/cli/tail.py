@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias
 
 import msgspec
 from cyclopts import Parameter, validators
@@ -15,6 +17,7 @@ from headgate.cli.options import (
     Dialect,
     FilterValues,
     MatchUnfiltered,
+    Start,
     StreamText,
     chosen,
     naming_option,
@@ -46,9 +49,7 @@ def tail(
     dialect: Dialect = None,
     filter_values: FilterValues = None,
     match_unfiltered: MatchUnfiltered = False,
-    start: Annotated[
-        str, Parameter(name="--from", help="first, last, next, an offset, an interval (10m) or an ISO time.")
-    ] = "first",
+    start: Start = "first",
     until: Annotated[
         str | None, Parameter(help="Where to stop, exclusive, in the same forms; by default what is there now.")
     ] = None,
@@ -93,13 +94,13 @@ def tail(
         on_corrupt=OnCorrupt.SKIP if skip_corrupt else OnCorrupt.FAIL,
     )
     begin, end = places_of(start, until, now_ms=now)
-    writer: _Writer = _LineWriter()
+    write: _Write = _write_lines
     if offsets:
-        writer = _OffsetWriter()
+        write = _write_offsets
     elif as_table:
-        writer = _TableWriter()
+        write = _write_table
     elif as_json:
-        writer = _JsonWriter(typed=typed)
+        write = partial(_write_json, typed=typed)
     with contextlib.ExitStack() as opened:
         cursor: _Cursor
         if not place.is_server:
@@ -111,7 +112,7 @@ def tail(
             cursor = open_cursor(client, stream, request, start=begin, end=end, follow=follow)
         opened.callback(cursor.close)
         try:
-            _copy(cursor, writer, count=count, follow=follow)
+            _copy(cursor, write, count=count, follow=follow)
         finally:
             if counters or (sys.stderr.isatty() and not follow):
                 _write_counters(cursor.counters, as_json=as_json, is_remote=place.is_server)
@@ -187,7 +188,7 @@ def _stop_offset(stream: Stream, end: OffsetSpecification | None, *, now: int, f
     return stream.offset_of(end, now_ms=now)
 
 
-def _copy(cursor: _Cursor, writer: _Writer, *, count: int | None, follow: bool) -> None:
+def _copy(cursor: _Cursor, write: _Write, *, count: int | None, follow: bool) -> None:
     left = count
     while True:
         batch = cursor.read(now_ms())
@@ -198,75 +199,61 @@ def _copy(cursor: _Cursor, writer: _Writer, *, count: int | None, follow: bool) 
             cursor.wait()
             continue
         rows = len(batch) if left is None else min(left, len(batch))
-        writer.write(batch, rows)
+        write(batch, rows)
         if left is not None:
             left -= rows
             if left == 0:
                 return
 
 
-class _Writer(Protocol):
-    """One way to show messages."""
-
-    def write(self, batch: ScanBatch, rows: int) -> None:
-        """Write the first `rows` messages of a batch."""
+_Write: TypeAlias = "Callable[[ScanBatch, int], None]"
+"""Writes the first messages of a batch."""
 
 
-class _TableWriter:
-    def write(self, batch: ScanBatch, rows: int) -> None:
-        for row in range(rows):
-            write_json({"idx": int(batch.offsets[row]), "encoded_hex": batch.messages.message(row).hex()})
+def _write_table(batch: ScanBatch, rows: int) -> None:
+    for row in range(rows):
+        write_json({"idx": int(batch.offsets[row]), "encoded_hex": batch.messages.message(row).hex()})
 
 
-class _OffsetWriter:
-    def write(self, batch: ScanBatch, rows: int) -> None:
-        if rows:
-            write_line("\n".join(map(str, batch.offsets[:rows].tolist())))
+def _write_offsets(batch: ScanBatch, rows: int) -> None:
+    if rows:
+        write_line("\n".join(map(str, batch.offsets[:rows].tolist())))
 
 
-class _JsonWriter:
-    def __init__(self, *, typed: bool) -> None:
-        self._typed = typed
+def _write_json(batch: ScanBatch, rows: int, *, typed: bool) -> None:
+    from headgate.message import Message
 
-    def write(self, batch: ScanBatch, rows: int) -> None:
-        from headgate.message import Message
-
-        for row in range(rows):
-            encoded = batch.messages.message(row)
-            shown: dict[str, object] = {
-                "offset": int(batch.offsets[row]),
-                "timestamp": shown_time(int(batch.timestamps_ms[row])),
-            }
-            try:
-                shown |= Message.decode(encoded).describe(typed=self._typed)
-            except MessageError as error:
-                shown |= {"malformed": str(error), "encoded_hex": encoded.hex()}
-            write_json(shown)
+    for row in range(rows):
+        encoded = batch.messages.message(row)
+        shown: dict[str, object] = {
+            "offset": int(batch.offsets[row]),
+            "timestamp": shown_time(int(batch.timestamps_ms[row])),
+        }
+        try:
+            shown |= Message.decode(encoded).describe(typed=typed)
+        except MessageError as error:
+            shown |= {"malformed": str(error), "encoded_hex": encoded.hex()}
+        write_json(shown)
 
 
-class _LineWriter:
-    def write(self, batch: ScanBatch, rows: int) -> None:
-        from headgate.message import Message
+def _write_lines(batch: ScanBatch, rows: int) -> None:
+    from headgate.message import Message
 
-        for row in range(rows):
-            encoded = batch.messages.message(row)
-            try:
-                shown = Message.decode(encoded).describe(typed=False)
-            except MessageError as error:
-                shown = {"body": str(error)}
-            properties = shown.get("properties") or {}
-            subject = properties.get("subject", "") if isinstance(properties, dict) else ""
-            write_line(
-                "\t".join(
-                    (
-                        str(int(batch.offsets[row])),
-                        shown_time(int(batch.timestamps_ms[row])),
-                        _one_line(subject),
-                        _one_line(shown.get("application_properties", "")),
-                        _one_line(shown.get("body", ""))[:_SHOWN_BODY_CHARACTERS],
-                    )
-                )
-            )
+    for row in range(rows):
+        encoded = batch.messages.message(row)
+        try:
+            shown = Message.decode(encoded).describe(typed=False)
+        except MessageError as error:
+            shown = {"body": str(error)}
+        properties = shown.get("properties") or {}
+        cells = (
+            str(int(batch.offsets[row])),
+            shown_time(int(batch.timestamps_ms[row])),
+            _one_line(properties.get("subject", "") if isinstance(properties, dict) else ""),
+            _one_line(shown.get("application_properties", "")),
+            _one_line(shown.get("body", ""))[:_SHOWN_BODY_CHARACTERS],
+        )
+        write_line("\t".join(cells))
 
 
 def _one_line(value: object) -> str:

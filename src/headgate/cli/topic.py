@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from headgate.cli.options import DEFAULT_ROOT, AsJson, LockTimeout, Root, TopicName
-from headgate.cli.output import write_facts, write_json, write_line, write_rows
+from headgate.cli.output import write_facts, write_json, write_line, write_note, write_rows
 from headgate.clock import now_ms, patient
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headgate.topic import RuleHistory, TopicLimits
+    from pathlib import Path
+
+    from headgate.topic import RuleHistory, TopicEditor, TopicLimits
 
 commands = App(name="topic", help="Make topics of streams, and look into them.")
 
@@ -86,6 +88,19 @@ def rm(topic: TopicName, /, *, lock_timeout: LockTimeout = 5.0, root: Root = DEF
     from headgate.topic import remove_topic
 
     remove_topic(root, topic, now_ms=now_ms(), wait=patient(lock_timeout))
+    return 0
+
+
+def changing(topic: str, lock_timeout_s: float, root: Path) -> TopicEditor:
+    """An editor of a topic under a root, for one block. Raises RuleNotFoundError, StreamLockedError, LogError."""
+    from headgate.topic import TopicEditor, topic_stream
+
+    return TopicEditor.open(topic_stream(root, topic), now_ms=now_ms(), wait=patient(lock_timeout_s))
+
+
+def told(offset: int, *, is_gone: bool = False) -> int:
+    """Note from which offset on a change holds; gives the exit status."""
+    write_note(f"gone from offset {offset} on" if is_gone else f"in force from offset {offset}")
     return 0
 
 

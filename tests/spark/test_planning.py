@@ -35,7 +35,7 @@ def partitions_of(chosen: SourceOptions, ranges: dict[str, OffsetRange] | None =
     found = []
     for partition in planned:
         chunk_ids: list[int] = []
-        for chunks in partition.ranges:
+        for chunks, _ in partition.pieces:
             with chunks.segment.open() as reader:
                 chunk_ids.extend(reader.chunks().chunk_id[chunks.rows].tolist())
         found.append(chunk_ids)

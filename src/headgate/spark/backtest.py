@@ -12,16 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from headgate import clock
 from headgate.log import Stream
-from headgate.message.lookup import MessageCollector
 from headgate.scan import OffsetRange, ScanCounters, read_range
+from headgate.spark.kept_messages import KeptMessages
 from headgate.spark.options import SourceOptions
 from headgate.spark.planning import FolderPlace, ScanPartition, batch_ranges, find_streams
 from headgate.spark.schema import batch_of_bytes
@@ -29,8 +27,6 @@ from headgate.topic.trial import Findings, Trial, TrialReport, TrialRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Int64Array = NDArray[np.int64]
 
 NAME = "headgate_backtest"
 _REQUEST = "backtest_request"
@@ -124,30 +120,19 @@ def _tried(trial: Trial, partition: ScanPartition) -> Findings:
     """The findings of a partition. Memory: one window of chunks and one batch, whatever the number of rules."""
     # An attempt that failed half-way in this worker may have left something.
     trial.take()
-    collector = MessageCollector()
-    offsets: list[Int64Array] = []
-    timestamps_ms: list[Int64Array] = []
-    count = 0
+    kept = KeptMessages()
 
     def add() -> None:
-        messages, joined, times = collector.take(), np.concatenate(offsets), np.concatenate(timestamps_ms)
-        offsets.clear()
-        timestamps_ms.clear()
+        messages, offsets, timestamps_ms = kept.take()
         for first in range(0, len(messages), trial.most_messages):
             part = slice(first, first + trial.most_messages)
-            trial.add(messages.take(part), joined[part], times[part])
+            trial.add(messages.take(part), offsets[part], timestamps_ms[part])
 
-    for chunks in partition.ranges:
+    for chunks, _ in partition.pieces:
         for batch in read_range(chunks, partition.request, ScanCounters()):
-            if not len(batch):
-                continue
-            collector.add(batch.messages)
-            offsets.append(np.array(batch.offsets))
-            timestamps_ms.append(np.array(batch.timestamps_ms))
-            count += len(batch)
-            if count >= trial.most_messages or collector.size_bytes >= _MOST_BYTES:
+            kept.add(batch)
+            if kept.reaches(trial.most_messages, _MOST_BYTES):
                 add()
-                count = 0
-    if count:
+    if len(kept):
         add()
     return trial.take()

@@ -15,8 +15,9 @@ import os
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from headgate.spark.declarations import default_root
 
@@ -30,11 +31,7 @@ def counters(token: str, *, root: str | Path | None = None) -> dict[str, int]:
     `root` is the query's option `root`, or its default.
     """
     folder = _folder(default_root() if root is None else Path(root), token)
-    sums, folded = _read_folded(folder)
-    for path in _files(folder):
-        if path.name not in folded:
-            sums.update(_read(path))
-    return dict(sums)
+    return dict(_sums(folder, _files(folder)))
 
 
 def forget_counters(token: str, *, root: str | Path | None = None) -> None:
@@ -55,11 +52,7 @@ def fold_counters(root: Path, token: str) -> None:
     files = _files(folder)
     if len(files) < _FOLD_FROM:
         return
-    sums, folded = _read_folded(folder)
-    for path in files:
-        if path.name not in folded:
-            sums.update(_read(path))
-    _replace(folder / _FOLDED, {"sums": sums, "folded": [path.name for path in files]})
+    _replace(folder / _FOLDED, {"sums": _sums(folder, files), "folded": [path.name for path in files]})
     for path in files:
         path.unlink(missing_ok=True)
 
@@ -72,19 +65,21 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.json") if path.name != _FOLDED)
 
 
-def _read(path: Path) -> dict[str, int]:
+def _read(path: Path) -> dict[str, Any]:
     with contextlib.suppress(FileNotFoundError):
-        values: dict[str, int] = json.loads(path.read_bytes())
+        values: dict[str, Any] = json.loads(path.read_bytes())
         return values
     return {}
 
 
-def _read_folded(folder: Path) -> tuple[Counter[str], frozenset[str]]:
-    try:
-        content = json.loads((folder / _FOLDED).read_bytes())
-    except FileNotFoundError:
-        return Counter(), frozenset()
-    return Counter(content["sums"]), frozenset(content["folded"])
+def _sums(folder: Path, files: Iterable[Path]) -> Counter[str]:
+    """What was folded, and what the files count that were not."""
+    folded = _read(folder / _FOLDED) or {"sums": {}, "folded": []}
+    sums = Counter[str](folded["sums"])
+    for path in files:
+        if path.name not in folded["folded"]:
+            sums.update(_read(path))
+    return sums
 
 
 def _replace(path: Path, content: object) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,14 +73,14 @@ class HeadgateIndex(DataSource):
         return IndexReader(self.options)
 
 
+@dataclass
 class IndexPartition(InputPartition):
     """One segment and what is registered for its stream."""
 
-    def __init__(self, number: int, stream: Path, segment: Segment, registration: Registration) -> None:
-        super().__init__(number)
-        self.stream = stream
-        self.segment = segment
-        self.registration = registration
+    value: int
+    stream: Path
+    segment: Segment
+    registration: Registration
 
 
 class IndexReader(DataSourceReader):

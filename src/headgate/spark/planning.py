@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from pyspark.sql.datasource import InputPartition
@@ -45,6 +45,9 @@ _PARTITIONS_PER_CORE = 2
 NO_SCAN = Scan()
 NOTHING_PUSHED = Pushed()
 
+Piece: TypeAlias = tuple[ChunkRange, str | None]
+"""Chunks, and the field from which the filter values of their stream come."""
+
 START = "headgate source option start"
 """What an error of `check_start` is about, unless the caller has another name for it."""
 
@@ -61,52 +64,35 @@ class Counting:
         record_counters(self.root, self.token, name, values)
 
 
+@dataclass
 class ReadPartition(InputPartition):
     """What one task reads, and the request for it, which carries the time of planning."""
 
-    def __init__(self, label: str, number: int, request: ScanRequest, counting: Counting | None, scan: Scan) -> None:
-        super().__init__(f"{label}-{number}")
-        self.number = number
-        self.request = request
-        self.counting = counting
-        self.scan = scan
+    label: str
+    number: int
+    request: ScanRequest
+    counting: Counting | None
+    scan: Scan
+
+    def __post_init__(self) -> None:
+        super().__init__(f"{self.label}-{self.number}")
 
     @abstractmethod
     def batches(self, rows: Rows, counted: ScanCounters, *, skip_lost: bool) -> Iterator[pa.RecordBatch]:
         """Read into `rows`, and give what is enough of them at a time; see `reader.record_batches`."""
 
 
+@dataclass
 class ScanPartition(ReadPartition):
-    """Ranges of chunks, in stream order.
+    """Ranges of chunks, in stream order, each with the field that its stream's filter values come from, or None."""
 
-    `filter_sources` has, per range, the field from which its stream's filter values come, or None.
-    """
-
-    def __init__(
-        self,
-        label: str,
-        number: int,
-        ranges: tuple[ChunkRange, ...],
-        filter_sources: tuple[str | None, ...],
-        request: ScanRequest,
-        counting: Counting | None,
-        scan: Scan,
-    ) -> None:
-        super().__init__(label, number, request, counting, scan)
-        self.ranges = ranges
-        self.filter_sources = filter_sources
+    pieces: tuple[Piece, ...]
 
     def batches(self, rows: Rows, counted: ScanCounters, *, skip_lost: bool) -> Iterator[pa.RecordBatch]:
         """From files."""
         from headgate.spark.reader import batches_of_chunks
 
         return batches_of_chunks(self, rows, counted, skip_lost=skip_lost)
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    range: ChunkRange
-    filter_source: str | None
 
 
 def now_ms(options: SourceOptions) -> int:
@@ -232,7 +218,7 @@ class FolderPlace(Place[Stream]):
         """Ranges of chunks; segments know themselves which stream they are of."""
         options, counting = self.options, self.counting
         request = replace(scan_request(options, now_ms=now_ms), known_values=tuple(pushed.values))
-        pieces: list[_Piece] = []
+        pieces: list[Piece] = []
         counted = ScanCounters()
         range_bytes = _range_bytes((streams[key] for key in ranges), options.partitions)
         for key, within in ranges.items():
@@ -240,22 +226,14 @@ class FolderPlace(Place[Stream]):
             planned = plan(stream, request, within, range_bytes=range_bytes)
             source = None if stream.settings is None else stream.settings.filter_source
             found = map(pushed.chunks_in_time, planned.ranges)
-            pieces.extend(_Piece(chunks, source) for chunks in found if len(chunks.rows))
+            pieces.extend((chunks, source) for chunks in found if len(chunks.rows))
             counted.add(planned.counters)
         if counting is not None:
             counting.record(f"{label}-planning", counted.as_dict())
         bundles = _bundled(pieces, options.partitions)
         scan.record(f"{label}-planning", counted.as_dict(), partitions=len(bundles))
         return [
-            ScanPartition(
-                label,
-                number,
-                tuple(piece.range for piece in bundle),
-                tuple(piece.filter_source for piece in bundle),
-                request,
-                counting,
-                scan,
-            )
+            ScanPartition(label, number, request, counting, scan, tuple(bundle))
             for number, bundle in enumerate(bundles)
         ]
 
@@ -263,7 +241,7 @@ class FolderPlace(Place[Stream]):
 def find_streams(options: SourceOptions) -> dict[str, Stream]:
     """The streams of the options in their order, by a key that stays the same: the name, or the path as it was given.
 
-    A pattern may match none now and some later only if another entry names a stream; StreamNotFoundError otherwise.
+    A pattern may match no stream if another entry finds one. Raises StreamNotFoundError otherwise.
     """
     found: dict[str, Stream] = {}
     for text in options.streams:
@@ -339,7 +317,7 @@ class StreamReplacedWarning(UserWarning):
 def begins_anew(stream: str, read: str | None, there: str | None, *, path: str | Path, fails: bool) -> bool:
     """Whether a query that read the stream with the identity `read` finds another one; None: not known.
 
-    Then StreamReplacedError if that `fails`, else a StreamReplacedWarning.
+    Raises StreamReplacedError for another one if `fails`, else gives a StreamReplacedWarning.
     """
     if read is None or there is None or read == there:
         return False
@@ -357,19 +335,19 @@ def begins_anew(stream: str, read: str | None, there: str | None, *, path: str |
     return True
 
 
-def _bundled(pieces: list[_Piece], partitions: int | None) -> list[list[_Piece]]:
+def _bundled(pieces: list[Piece], partitions: int | None) -> list[list[Piece]]:
     """Neighbouring pieces together, so that there are `partitions` of about the same size, or fewer."""
-    total = sum(piece.range.size_bytes for piece in pieces)
+    total = sum(chunks.size_bytes for chunks, _ in pieces)
     if partitions is None:
         wanted = total // (_PARTITIONS_PER_CORE * (os.cpu_count() or 1))
         size = min(max(wanted, _SMALLEST_PARTITION_BYTES), _LARGEST_PARTITION_BYTES)
         partitions = max(1, -(-total // size))
-    bundles: dict[int, list[_Piece]] = {}
+    bundles: dict[int, list[Piece]] = {}
     before = 0
     for piece in pieces:
-        middle = before + piece.range.size_bytes // 2
+        middle = before + piece[0].size_bytes // 2
         bundles.setdefault(middle * partitions // total, []).append(piece)
-        before += piece.range.size_bytes
+        before += piece[0].size_bytes
     return list(bundles.values())
 
 

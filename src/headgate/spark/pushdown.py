@@ -24,21 +24,13 @@ from pyspark.sql.datasource import (
 from headgate.message import FieldReference, parse_field
 from headgate.scan import ChunkRange, OffsetRange
 
-_COMPARISONS: dict[type[Filter], Callable[[Any, Any], Any]] = {
-    EqualTo: operator.eq,
-    EqualNullSafe: operator.eq,
-    GreaterThan: operator.gt,
-    GreaterThanOrEqual: operator.ge,
-    LessThan: operator.lt,
-    LessThanOrEqual: operator.le,
-}
-_SIGNS: dict[type[Filter], str] = {
-    EqualTo: "=",
-    EqualNullSafe: "=",
-    GreaterThan: ">",
-    GreaterThanOrEqual: ">=",
-    LessThan: "<",
-    LessThanOrEqual: "<=",
+_COMPARISONS: dict[type[Filter], tuple[str, Callable[[Any, Any], Any]]] = {
+    EqualTo: ("=", operator.eq),
+    EqualNullSafe: ("=", operator.eq),
+    GreaterThan: (">", operator.gt),
+    GreaterThanOrEqual: (">=", operator.ge),
+    LessThan: ("<", operator.lt),
+    LessThanOrEqual: ("<=", operator.le),
 }
 _TEXT_PROPERTIES = ("to", "subject", "reply_to", "content_type", "content_encoding", "group_id", "reply_to_group_id")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -76,13 +68,12 @@ class Pushed:
             return False
         if attribute == ("offset",) and type(value) is int:
             self.offsets.append((type(pushed), value))
-            self._describe(attribute, pushed, value)
-            return True
-        if attribute == ("timestamp",) and isinstance(value, datetime) and value.tzinfo is not None:
+        elif attribute == ("timestamp",) and isinstance(value, datetime) and value.tzinfo is not None:
             self.times_us.append((type(pushed), (value - _EPOCH) // timedelta(microseconds=1)))
-            self._describe(attribute, pushed, value)
-            return True
-        return False
+        else:
+            return False
+        self.descriptions.append(f"{attribute[0]} {_COMPARISONS[type(pushed)][0]} {value}")
+        return True
 
     def _note_values(self, attribute: tuple[str, ...], pushed: Filter) -> None:
         wanted: object = None
@@ -94,9 +85,6 @@ class Pushed:
             source = None if attribute == ("filter_value",) else parse_field(".".join(attribute))
             self.values.append((source, frozenset(str(value).encode() for value in wanted)))
             self.descriptions.append(f"{'.'.join(attribute)} IN ({', '.join(map(repr, wanted))})")
-
-    def _describe(self, attribute: tuple[str, ...], pushed: Filter, value: object) -> None:
-        self.descriptions.append(f"{'.'.join(attribute)} {_SIGNS[type(pushed)]} {value}")
 
     def narrowed(self, within: OffsetRange) -> OffsetRange:
         """The offsets of a range for which all comparisons hold."""
@@ -120,7 +108,7 @@ class Pushed:
             times_us = reader.chunks().timestamp_ms[chunks.rows] * 1000
         fits = np.ones(len(times_us), dtype=np.bool_)
         for kind, value in self.times_us:
-            fits &= _COMPARISONS[kind](times_us, value)
+            fits &= _COMPARISONS[kind][1](times_us, value)
         return replace(chunks, rows=chunks.rows[fits])
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark.sql.types import StructType
 
 from headgate.errors import OffsetOutOfRangeError, StreamNotFoundError
 from headgate.message import FieldReference, parse_field
 from headgate.message.arrow import COLUMNS as MESSAGE_COLUMNS
 from headgate.message.arrow import DeclaredProperty
-from headgate.message.lookup import MessageCollector
 from headgate.scan import ScanBatch, ScanCounters, read_range
+from headgate.spark.kept_messages import KeptMessages
 from headgate.spark.mismatches import PropertyReader
 from headgate.spark.options import OnMismatch
 from headgate.spark.planning import ReadPartition, ScanPartition
@@ -58,7 +56,7 @@ def batches_of_chunks(
     partition: ScanPartition, rows: Rows, counted: ScanCounters, *, skip_lost: bool
 ) -> Iterator[pa.RecordBatch]:
     """Read the ranges of a partition from files; see `record_batches`."""
-    for chunks, filter_source in zip(partition.ranges, partition.filter_sources, strict=True):
+    for chunks, filter_source in partition.pieces:
         yield from rows.of_field(ANNOTATION if filter_source is None else parse_field(filter_source))
         rows.of_stream(chunks.segment.folder.name)
         try:
@@ -78,10 +76,7 @@ class Rows:
         self._message_columns = [name for name in self._schema.names if name in MESSAGE_COLUMNS]
         self._needs_messages = bool(self._message_columns) or "filter_value" in self._schema.names
         self._field: FieldReference = ANNOTATION
-        self._messages = MessageCollector()
-        self._offsets: list[NDArray[np.int64]] = []
-        self._timestamps_ms: list[NDArray[np.int64]] = []
-        self._count = 0
+        self._kept = KeptMessages()
         self._streams: list[tuple[int, str]] = []
 
     @property
@@ -90,48 +85,42 @@ class Rows:
         return self._properties.counters
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._kept)
 
     def of_field(self, field: FieldReference) -> Iterator[pa.RecordBatch]:
         """From now on filter values come from `field`; gives the rows for which they come from another."""
-        if field != self._field and self._count:
+        if field != self._field and len(self):
             yield self.take()
         self._field = field
 
     def of_stream(self, name: str) -> None:
         """From now on rows are of that stream; errors name it."""
-        self._streams.append((self._count, name))
+        self._streams.append((len(self), name))
 
     def add(self, batch: ScanBatch) -> Iterator[pa.RecordBatch]:
         """Copy the messages of a batch behind those that are there; gives them when they are enough to hand on."""
-        if not len(batch):
-            return
-        if self._needs_messages:
-            self._messages.add(batch.messages)
-        self._offsets.append(np.array(batch.offsets))
-        self._timestamps_ms.append(np.array(batch.timestamps_ms))
-        self._count += len(batch)
-        if self._count >= MOST_ROWS or self._messages.size_bytes >= MOST_BYTES:
+        self._kept.add(batch, with_bytes=self._needs_messages)
+        if self._kept.reaches(MOST_ROWS, MOST_BYTES):
             yield self.take()
 
     def take(self) -> pa.RecordBatch:
         """The rows added since the last call."""
-        messages = self._messages.take()
+        messages, offsets, timestamps_ms = self._kept.take()
+
+        def place_of(row: int) -> tuple[str, int]:
+            stream = next((name for first, name in reversed(self._streams) if first <= row), "")
+            return stream, int(offsets[row])
+
         arrays: dict[str, pa.Array] = {}
         if self._message_columns:
-            arrays = self._properties.columns(messages, self._message_columns, self._place_of)
+            arrays = self._properties.columns(messages, self._message_columns, place_of)
         if "offset" in self._schema.names:
-            arrays["offset"] = pa.array(np.concatenate(self._offsets))
+            arrays["offset"] = pa.array(offsets)
         if "timestamp" in self._schema.names:
-            microseconds = np.concatenate(self._timestamps_ms) * 1000
-            arrays["timestamp"] = pa.array(microseconds).cast(pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC"))
+            arrays["timestamp"] = (
+                pa.array(timestamps_ms * 1000).cast(pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC"))
+            )
         if "filter_value" in self._schema.names:
             arrays["filter_value"] = values_column(field_values(messages, self._field))
-        self._offsets, self._timestamps_ms, self._count = [], [], 0
         self._streams = [(0, name) for _, name in self._streams[-1:]]
         return pa.RecordBatch.from_arrays([arrays[name] for name in self._schema.names], schema=self._schema)
-
-    def _place_of(self, row: int) -> tuple[str, int]:
-        """Stream and offset of a row."""
-        stream = next((name for first, name in reversed(self._streams) if first <= row), "")
-        return stream, int(np.concatenate(self._offsets)[row])

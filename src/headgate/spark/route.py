@@ -25,6 +25,7 @@ from headgate.log import ChunkLimits, FilterValues, Stream, stream_folder
 from headgate.message import EncodedMessages, FieldReference
 from headgate.message.lookup import MessageCollector
 from headgate.scan import WINDOW_BYTES, ScanBatch
+from headgate.spark.kept_messages import KeptMessages
 from headgate.spark.options import SinkOptions
 from headgate.spark.planning import ScanPartition
 from headgate.spark.target import WAIT, Target, open_target
@@ -47,10 +48,10 @@ NAME = "headgate_route"
 
 _MOST_MESSAGES = 1 << 19
 _MOST_BYTES = 96 << 20
-"""So much is decided at once: what an output costs for each batch is shared by many messages."""
+"""Messages are decided together up to these limits, because each output has a cost per batch."""
 
 _FLUSHING_THREADS = 8
-"""Streams that are made at the same time where each is flushed: waiting for the device together costs once."""
+"""At most this many streams are made at the same time where each is flushed: one wait for the device serves all."""
 
 Int64Array = NDArray[np.int64]
 
@@ -230,34 +231,24 @@ class _Routing:
     def __init__(self, stream: Path, outputs: list[tuple[_Output, Outlet]]) -> None:
         self._rules = _Rules.of(stream)
         self._outputs = outputs
-        self._messages = MessageCollector(room_bytes=_MOST_BYTES + WINDOW_BYTES)
-        self._offsets: list[Int64Array] = []
-        self._timestamps_ms: list[Int64Array] = []
-        self._count = 0
+        self._kept = KeptMessages(room_bytes=_MOST_BYTES + WINDOW_BYTES)
         self._declared: FieldReference | None = None
         self._counted: dict[Router, tuple[Counters, Int64Array]] = {}
         self._letters: Counter[str] = Counter()
 
     def add(self, batch: ScanBatch, declared: FieldReference | None) -> None:
         self._declared = declared
-        if not len(batch):
-            return
-        self._messages.add(batch.messages)
-        self._offsets.append(np.array(batch.offsets))
-        self._timestamps_ms.append(np.array(batch.timestamps_ms))
-        self._count += len(batch)
-        if self._count >= _MOST_MESSAGES or self._messages.size_bytes >= _MOST_BYTES:
+        self._kept.add(batch)
+        if self._kept.reaches(_MOST_MESSAGES, _MOST_BYTES):
             self._route()
 
     def finish(self) -> Mapping[str, int]:
-        if self._count:
+        if len(self._kept):
             self._route()
         return self._counters()
 
     def _route(self) -> None:
-        messages, offsets = self._messages.take(), np.concatenate(self._offsets)
-        timestamps_ms = np.concatenate(self._timestamps_ms)
-        self._offsets, self._timestamps_ms, self._count = [], [], 0
+        messages, offsets, timestamps_ms = self._kept.take()
         collected = messages
         for stop_offset, router in self._rules.routers(int(offsets[0]), int(offsets[-1]) + 1):
             stop = int(np.searchsorted(offsets, stop_offset))
@@ -269,7 +260,7 @@ class _Routing:
                 self._count_copies(router, copies)
             rest = slice(stop, len(offsets))
             messages, offsets, timestamps_ms = messages.take(rest), offsets[rest], timestamps_ms[rest]
-        self._messages.reuse(collected)
+        self._kept.reuse(collected)
 
     def _write(self, copies: Copies, batch: EncodedMessages) -> None:
         values = _ValuesOfBatch(batch)

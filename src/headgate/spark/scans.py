@@ -35,7 +35,7 @@ SCANS = "spark.headgate.scans"
 """The setting with the folder of the session's reads."""
 
 _MOST_READS = 32
-"""Limit: reads kept per session."""
+"""At most this many reads are kept per session."""
 
 _PARTITIONS = "partitions"
 _PARTITIONS_READ = "partitions_read"
@@ -110,7 +110,7 @@ class Scan:
 
     @contextlib.contextmanager
     def _recording(self) -> Iterator[Path | None]:
-        """The folder where there is one. What cannot be recorded is not: a read is more than what is told of it."""
+        """The folder, or None. Errors of recording are dropped: a read must not fail because of them."""
         folder = None if self.folder is None else Path(self.folder)
         with contextlib.suppress(OSError, LogError):
             yield folder if folder is not None and folder.is_dir() else None

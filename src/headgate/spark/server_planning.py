@@ -11,15 +11,14 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from headgate.client import Client, ServerAddress
 from headgate.errors import ConfigError, ResourceNotFoundError
 from headgate.log import OffsetSpecification
-from headgate.scan import OffsetRange, ScanCounters, ScanRequest
+from headgate.scan import OffsetRange, ScanCounters
 from headgate.spark.options import SourceOptions
-from headgate.spark.planning import NO_SCAN, NOTHING_PUSHED, Counting, Place, ReadPartition, scan_request
+from headgate.spark.planning import Place, ReadPartition, scan_request
 from headgate.spark.pushdown import Pushed
 from headgate.spark.scans import Scan
 
@@ -42,25 +41,15 @@ class ServerRange:
     identity: str | None = None
 
 
+@dataclass
 class ServerPartition(ReadPartition):
     """Ranges of offsets, in the order of streams and offsets.
 
     The filter of `request` is evaluated by the server where it can, `filter_values` are always the server's.
     """
 
-    def __init__(
-        self,
-        label: str,
-        number: int,
-        address: ServerAddress,
-        ranges: tuple[ServerRange, ...],
-        request: ScanRequest,
-        counting: Counting | None,
-        scan: Scan,
-    ) -> None:
-        super().__init__(label, number, request, counting, scan)
-        self.address = address
-        self.ranges = ranges
+    address: ServerAddress
+    ranges: tuple[ServerRange, ...]
 
     def batches(self, rows: Rows, counted: ScanCounters, *, skip_lost: bool) -> Iterator[pa.RecordBatch]:
         """Over the stream protocol."""
@@ -71,7 +60,7 @@ class ServerPartition(ReadPartition):
 
 @dataclass(frozen=True)
 class ServerStream:
-    """A stream of a server as it is when it is first asked for each thing."""
+    """A stream of a server; each fact is asked for once, when it is first needed."""
 
     client: Client
     name: str
@@ -135,9 +124,9 @@ class ServerPlace(Place[ServerStream]):
         *,
         now_ms: int,
         label: str,
-        scan: Scan = NO_SCAN,
-        pushed: Pushed = NOTHING_PUSHED,
-        identities: Mapping[str, str | None] = MappingProxyType({}),
+        scan: Scan,
+        pushed: Pushed,
+        identities: Mapping[str, str | None],
     ) -> list[ServerPartition]:
         """Ranges of offsets; those that were deleted before are left out."""
         kept = {}
@@ -149,7 +138,7 @@ class ServerPlace(Place[ServerStream]):
         scan.record(f"{label}-planning", {}, partitions=len(bundles))
         request = scan_request(self.options, now_ms=now_ms)
         return [
-            ServerPartition(label, number, self._address, tuple(bundle), request, self.counting, scan)
+            ServerPartition(label, number, request, self.counting, scan, self._address, tuple(bundle))
             for number, bundle in enumerate(bundles)
         ]
 

@@ -17,7 +17,7 @@ from headgate.spark.reader import Rows
 from headgate.spark.server_planning import ServerPartition, ServerRange, ServerStream
 
 _PATIENCE_S = 120.0
-"""A server that says nothing for so long in the middle of a read does not come back."""
+"""A read fails after this time without a word from the server."""
 
 
 def batches_of_server(

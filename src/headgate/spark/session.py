@@ -95,11 +95,9 @@ def register(spark: SparkSession) -> None:
     pushes = (spark.conf.get(PUSHDOWN, "false") or "false").lower() == "true"
     with this_interpreter(spark):
         source = HeadgateSourceWithPushdown if pushes else HeadgateSource
-        spark.dataSource.register(source.recording(scans_folder(spark)))
-        spark.dataSource.register(HeadgateCopy)
-        spark.dataSource.register(HeadgateIndex)
-        spark.dataSource.register(HeadgateRoute)
-        spark.dataSource.register(HeadgateBackTest)
+        recording = source.recording(scans_folder(spark))
+        for each in (recording, HeadgateCopy, HeadgateIndex, HeadgateRoute, HeadgateBackTest):
+            spark.dataSource.register(each)
     register_match(spark)
 
 

@@ -28,7 +28,6 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from headgate.errors import ConfigError, OffsetOutOfRangeError
-from headgate.message.arrow import DeclaredProperty
 from headgate.scan import OffsetRange
 from headgate.spark.counters import fold_counters
 from headgate.spark.options import SourceOptions
@@ -62,7 +61,7 @@ class HeadgateSource(DataSource):
 
     @classmethod
     def recording(cls, scans: str) -> type[HeadgateSource]:
-        """The same for one session: a class that no module has goes to planning with what it holds."""
+        """This source for one session. Spark pickles a class that is in no module by value, with its folder."""
         return type(cls.__name__, (cls,), {"scans": scans, "__module__": __name__})
 
     @classmethod
@@ -106,18 +105,45 @@ class HeadgateSourceWithPushdown(HeadgateSource):
         return PushdownReader(schema, self.options or options_in(schema), Scan(self.scans))
 
 
-class BatchReader(DataSourceReader):
-    """One batch read, planned once. The time of planning is that at which the reader was made."""
+class _Reader:
+    """What a batch read and a streaming read have in common. Raises ConfigError, FilterError."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str], scan: Scan | None = None) -> None:
         self._options = SourceOptions.parse(options)
         self._scan = scan or Scan()
         self._place = place_of(self._options)
-        refuse_streaming_options(self._options)
+        self._refuse_options()
         self._schema = schema
         self._properties = check_schema(schema, self._options.properties)
+
+    def _refuse_options(self) -> None:
+        raise NotImplementedError
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition; called once per attempt of a task."""
+        from headgate.spark.reader import record_batches
+
+        # Spark makes a partition of nothing out of an empty plan.
+        if isinstance(partition, ReadPartition):
+            yield from record_batches(
+                partition,
+                self._schema,
+                self._properties,
+                skip_lost=not self._options.fail_on_data_loss,
+                on_mismatch=self._options.on_mismatch,
+            )
+
+
+class BatchReader(_Reader, DataSourceReader):
+    """One batch read, planned once. The time of planning is that at which the reader was made."""
+
+    def __init__(self, schema: StructType, options: Mapping[str, str], scan: Scan | None = None) -> None:
+        super().__init__(schema, options, scan)
         self._now_ms = now_ms(self._options)
         self._pushed = Pushed()
+
+    def _refuse_options(self) -> None:
+        refuse_streaming_options(self._options)
 
     def partitions(self) -> Sequence[InputPartition]:
         """What tasks read; called once, while the query is planned."""
@@ -139,10 +165,6 @@ class BatchReader(DataSourceReader):
                 identities=identities,
             )
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition; called once per attempt of a task."""
-        return _rows_of(partition, self._schema, self._properties, self._options)
-
 
 class PushdownReader(BatchReader):
     """A batch read that narrows its offsets and times by what Spark pushes down."""
@@ -159,21 +181,19 @@ class PushdownReader(BatchReader):
                 yield from self._pushed.take([pushed])
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One streaming read. Offsets of a query are `{"now_ms": time of planning, "next": {stream: next offset}}`.
 
     And `"identity": {stream: identity}`: which stream it was that was read so far, as far as that is known.
     """
 
     def __init__(self, schema: StructType, options: Mapping[str, str], scan: Scan | None = None) -> None:
-        self._options = SourceOptions.parse(options)
-        self._scan = scan or Scan()
-        self._place = place_of(self._options)
+        super().__init__(schema, options, scan)
+        self._target: dict[str, int] | None = None
+
+    def _refuse_options(self) -> None:
         if self._options.end is not None:
             raise ConfigError("headgate source option end: a streaming read has no end; use a trigger, or a batch read")
-        self._schema = schema
-        self._properties = check_schema(schema, self._options.properties)
-        self._target: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins: the option `start`, by default the first message kept."""
@@ -277,10 +297,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 identities=end["identity"],
             )
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition; called once per attempt of a task."""
-        return _rows_of(partition, self._schema, self._properties, self._options)
-
     def commit(self, end: dict[str, Any]) -> None:
         """Batches up to `end` are done: their counters can be summed up."""
         if self._options.counters is not None:
@@ -301,22 +317,3 @@ def _cut_back(key: str, stream: ReadableStream, begin: int, stop: int, *, is_kno
         "again at its first message, set the option fail_on_data_loss to false",
         path=stream.path,
     )
-
-
-def _rows_of(
-    partition: InputPartition,
-    schema: StructType,
-    properties: tuple[DeclaredProperty, ...],
-    options: SourceOptions,
-) -> Iterator[pa.RecordBatch]:
-    from headgate.spark.reader import record_batches
-
-    # Spark makes a partition of nothing out of an empty plan.
-    if isinstance(partition, ReadPartition):
-        yield from record_batches(
-            partition,
-            schema,
-            properties,
-            skip_lost=not options.fail_on_data_loss,
-            on_mismatch=options.on_mismatch,
-        )

@@ -364,7 +364,7 @@ def _staged(partition: InputPartition, transfer: Transfer, query: str, *, skip_l
     counted = ScanCounters()
     try:
         work = transfer.begin(outlets, partition)
-        for chunks, declared in zip(partition.ranges, partition.filter_sources, strict=True):
+        for chunks, declared in partition.pieces:
             source = None if declared is None else parse_field(declared)
             try:
                 for batch in read_range(chunks, partition.request, counted):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import BooleanType, StructType
 
 from headgate.errors import ConfigError
 from headgate.evaluate import Filter
 from headgate.language import DEFAULT_DIALECT
-from headgate.spark.columns.function import boolean_function
 from headgate.spark.columns.layout import layout_of, reached
 from headgate.spark.columns.prefilter import prefilter
 from headgate.spark.columns.rows import RowFilter
@@ -44,6 +45,16 @@ def column(
     beforehand = None if parsed.has_own_rules else prefilter(parsed.tree, inputs)
     # Null and false is false, and the exact one is false wherever the other is null: together they are never null.
     return exact if beforehand is None else beforehand & exact
+
+
+def boolean_function(function: Callable[..., Any]) -> Callable[..., Column]:
+    """A function of Arrow arrays, annotated with `pa.Array` throughout, as a function of Columns that gives a boolean.
+
+    It runs under the Python that the session has at this moment (`spark.interpreter`).
+    """
+    # PySpark's stubs want a second, deprecated way of saying that it is a scalar function.
+    made: Callable[..., Column] = arrow_udf(function, BooleanType())  # type: ignore[call-overload]
+    return made
 
 
 def _parsed(filter: Filter | str, dialect: str | None) -> Filter:

@@ -80,7 +80,8 @@ class _Layout:
         for node in walk(filter.tree):
             if isinstance(node, MessageSize | PropertyOf):
                 what = "the size of the message" if isinstance(node, MessageSize) else "a property of a computed name"
-                raise ConfigError(f"the filter reads {what}, which rows do not have: {_text_of(filter, node.span)}")
+                text = filter.text[slice(*node.span)]
+                raise ConfigError(f"the filter reads {what}, which rows do not have: {text}")
         self._filter = filter
         self._schema = schema
         self._given = {parse_field(text): self._found_path(text, column) for text, column in columns.items()}
@@ -226,13 +227,21 @@ def _carried(kind: types.DataType) -> frozenset[ValueKind] | None:
         isinstance(kind, types.DecimalType) and kind.scale == 0
     ):
         return frozenset({ValueKind.NUMBER})
-    if isinstance(kind, types.StringType):
-        return frozenset({ValueKind.TEXT})
-    if isinstance(kind, types.BinaryType):
+    if isinstance(kind, types.StringType | types.BinaryType):
         return frozenset({ValueKind.TEXT})
     if isinstance(kind, types.TimestampType | types.TimestampNTZType):
         return frozenset({ValueKind.NUMBER, ValueKind.TIME})
     return frozenset() if isinstance(kind, types.NullType) else None
+
+
+_INTEGERS: tuple[tuple[type[types.DataType], ...], str] = (types.IntegralType,), "an integer type"
+_TAKEN: Mapping[SparkType, tuple[tuple[type[types.DataType], ...], str]] = {
+    SparkType.BINARY: ((types.StringType, types.BinaryType), "string or binary"),
+    SparkType.STRING: ((types.StringType,), "string"),
+    SparkType.TIMESTAMP: ((types.TimestampType, types.TimestampNTZType), "timestamp"),
+    SparkType.BOOLEAN: ((types.BooleanType,), "boolean"),
+}
+"""The types of column that a field of header or properties takes; of other kinds `_INTEGERS`."""
 
 
 def _check_cell(cell: Cell) -> None:
@@ -243,18 +252,8 @@ def _check_cell(cell: Cell) -> None:
         if _carried(cell.type) is None:
             raise _cannot(cell, f"a filter can read {_SCALARS}; cast it")
         return
-    kind = fields[cell.name]
-    if cell.name in _IDS or kind is SparkType.BINARY:
-        fits, expected = isinstance(cell.type, types.StringType | types.BinaryType), "string or binary"
-    elif kind is SparkType.STRING:
-        fits, expected = isinstance(cell.type, types.StringType), "string"
-    elif kind is SparkType.TIMESTAMP:
-        fits, expected = isinstance(cell.type, types.TimestampType | types.TimestampNTZType), "timestamp"
-    elif kind is SparkType.BOOLEAN:
-        fits, expected = isinstance(cell.type, types.BooleanType), "boolean"
-    else:
-        fits, expected = isinstance(cell.type, types.IntegralType), "an integer type"
-    if not fits:
+    taken, expected = _TAKEN.get(SparkType.BINARY if cell.name in _IDS else fields[cell.name], _INTEGERS)
+    if not isinstance(cell.type, taken):
         raise _cannot(cell, f"the field {cell.name} is {expected}; cast it")
 
 
@@ -285,10 +284,6 @@ def _named(section: Section, name: str) -> FieldReference:
         known = list(_FIELD_KINDS[section])
         return FieldReference(section, position=known.index(name) if name in known else -1)
     return FieldReference(section, key=name.encode("utf-8", "surrogateescape"))
-
-
-def _text_of(filter: Filter, span: tuple[int, int]) -> str:
-    return filter.text[span[0] : span[1]]
 
 
 def names_same(reference: FieldReference, named: FieldReference) -> bool:

@@ -29,7 +29,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from headgate.errors import ConfigError
 from headgate.evaluate import Filter
 from headgate.language import DEFAULT_DIALECT
-from headgate.spark.columns.function import boolean_function
+from headgate.spark.columns.column import boolean_function
 from headgate.spark.columns.layout import layout_of
 from headgate.spark.columns.rows import RowFilter
 from headgate.spark.interpreter import this_interpreter

@@ -11,6 +11,7 @@ as soon as its input is written. Which sink gives which guarantee: `sinks`.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import os
 import re
@@ -297,12 +298,12 @@ def check(content: Mapping[str, object]) -> Pipeline:
         raise ConfigError(f"sinks_at_once is {parsed.sinks_at_once}; expected 1 or more")
     _check_names(parsed)
     for source in parsed.source:
-        with _naming("source", source.name):
+        with naming(f"source {source.name!r}"):
             _check_place(source, ReadStream.__struct_fields__)
             if source.format == HEADGATE:
                 SourceOptions.parse(pipeline.source_options(source))
     for sink in parsed.sink:
-        with _naming("sink", sink.name):
+        with naming(f"sink {sink.name!r}"):
             _check_place(sink, WrittenStream.__struct_fields__)
             _check_own_query(sink)
             if sink.format == HEADGATE:
@@ -312,18 +313,13 @@ def check(content: Mapping[str, object]) -> Pipeline:
     return replace(pipeline, jobs=_in_order(pipeline))
 
 
-class _naming:  # noqa: N801 - reads as the statement it is
-    """Put the entry's kind and name in front of the errors of a block."""
-
-    def __init__(self, kind: str, name: str) -> None:
-        self._entry = f"{kind} {name!r}"
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        if isinstance(error, HeadgateError):
-            raise ConfigError(f"{self._entry}: {error}") from error
+@contextlib.contextmanager
+def naming(prefix: str) -> Iterator[None]:
+    """Put `prefix` in front of the errors of a block, which become ConfigErrors."""
+    try:
+        yield
+    except HeadgateError as error:
+        raise ConfigError(f"{prefix}: {error}") from error
 
 
 def _check_names(parsed: PipelineFile) -> None:
@@ -370,10 +366,8 @@ def _check_own_query(sink: Sink) -> None:
     if sink.stall_timeout is not None:
         if sink.format == HEADGATE:
             raise ConfigError("stall_timeout: is for sinks that are no streams")
-        try:
+        with naming("stall_timeout"):
             interval_ms(sink.stall_timeout)
-        except ConfigError as error:
-            raise ConfigError(f"stall_timeout: {error}") from error
     if sink.format.lower() == JDBC:
         if sink.path is not None:
             raise ConfigError("path: a jdbc sink is named by url and dbtable in options")

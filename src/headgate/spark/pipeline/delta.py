@@ -45,6 +45,7 @@ from headgate.spark.pipeline.delta_schema import (
     stored_schema,
     table_schema,
 )
+from headgate.spark.pipeline.sinks import TAKEN_OVER
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -55,7 +56,6 @@ _ATTEMPTS = "_headgate"
 _ATTEMPT = re.compile("[0-9]+-[0-9a-f]{16}")
 _TRIES = 5
 """How often a commit is tried against others that change the table itself; appends of others do not count."""
-_TAKEN_OVER = "another run writes this sink now; this one ends without writing its batch"
 
 SaveMode = Literal["append", "overwrite"]
 
@@ -143,7 +143,7 @@ class DeltaSink:
             table.update_incremental()
             self._end(left, self._recorded(table))
             return run + 1
-        raise SinkError(_TAKEN_OVER)
+        raise SinkError(TAKEN_OVER)
 
     def _end(self, attempts: Iterable[str], recorded: int) -> None:
         for name in attempts:
@@ -228,7 +228,7 @@ class DeltaSink:
             table = self._table(rows)
             recorded = self._recorded(table)
             if self._recorded_run(table) != self._run or (mode == "overwrite" and recorded >= batch):
-                raise SinkError(_TAKEN_OVER)
+                raise SinkError(TAKEN_OVER)
             if recorded >= batch:
                 return failed is not None
             if self._checked(table, rows)[0] != partition_by:

@@ -137,7 +137,6 @@ class _File:
         self._waiting_size_bytes = 0
 
     def finish(self, plan: FilePlan) -> AddedFile:
-        """End the file, and describe it."""
         if self._waiting:
             self._write_row_group()
         self.writer.close()
@@ -154,7 +153,7 @@ class _File:
 def partition_runs(
     rows: pa.RecordBatch, partition_by: Sequence[str]
 ) -> Iterator[tuple[tuple[str | None, ...], pa.RecordBatch]]:
-    """Rows that follow each other in one partition, without its columns, behind the values of the partition."""
+    """The values of a partition, and the rows that follow each other in it, without its columns."""
     import pyarrow.compute as pc
 
     if not partition_by:

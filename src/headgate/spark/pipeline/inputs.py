@@ -16,15 +16,14 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-from headgate import clock
 from headgate.errors import ConfigError, HeadgateError, StreamNotFoundError, did_you_mean
 from headgate.log import stream_folder, stream_names
 from headgate.spark.options import SinkOptions, SourceOptions
-from headgate.spark.pipeline.configuration import Mode, Pipeline, Sink, Source, Step
+from headgate.spark.pipeline.configuration import Mode, Pipeline, Sink, Source, Step, naming
 from headgate.spark.pipeline.sinks import HEADGATE, check_format
 from headgate.spark.pipeline.statements import columns_of_statement
 from headgate.spark.pipeline.topics import RoutedTopic
-from headgate.spark.planning import check_start, find_streams
+from headgate.spark.planning import check_start, find_streams, now_ms
 from headgate.spark.route import stream_exists
 
 _PARQUET = "parquet"
@@ -60,7 +59,8 @@ def check_inputs(pipeline: Pipeline, *, is_new_session: bool, local_paths: bool)
         for step in pipeline.steps_of(sink.input) if is_new_session else ():
             _check_statement(step, known)
         if is_new_session:
-            _check_format(pipeline, sink)
+            with naming(f"sink {sink.name!r}"):
+                check_format(sink.format, pipeline.spark)
     for topic in pipeline.topics:
         _check_topic(pipeline, topic)
 
@@ -179,13 +179,10 @@ def _check_streams(source: Source, options: SourceOptions, made: _Made) -> None:
 def _check_start(pipeline: Pipeline, source: Source, made: _Made) -> None:
     """Refuse a `start` behind the end: a run reads what is there, and waits for nothing."""
     options = SourceOptions.parse(pipeline.source_options(source))
-    if options.start is None or any(made.has_stream(text, options.root) for text in options.streams):
+    if any(made.has_stream(text, options.root) for text in options.streams):
         return
-    now_ms = clock.now_ms() if options.as_of_ms is None else options.as_of_ms
-    try:
-        check_start(options, find_streams(options).values(), now_ms=now_ms, subject="key start")
-    except HeadgateError as error:
-        raise ConfigError(f"source {source.name!r}: {error}") from error
+    with naming(f"source {source.name!r}"):
+        check_start(options, find_streams(options).values(), now_ms=now_ms(options), subject="key start")
 
 
 def _goes_on(pipeline: Pipeline, sink: Sink) -> bool:
@@ -234,13 +231,6 @@ def _check_statement(step: Step, known: Mapping[str, _Columns]) -> None:
     if source in step.inputs and source in known:
         for column in columns:
             known[source].check(f"step {step.name!r}", "sql", column)
-
-
-def _check_format(pipeline: Pipeline, sink: Sink) -> None:
-    try:
-        check_format(sink.format, pipeline.spark)
-    except ConfigError as error:
-        raise ConfigError(f"sink {sink.name!r}: {error}") from error
 
 
 def _check_topic(pipeline: Pipeline, topic: RoutedTopic) -> None:

@@ -33,14 +33,13 @@ from pyspark.sql.functions import monotonically_increasing_id
 
 from headgate.errors import SinkError
 from headgate.log import CommitStep, reached
-from headgate.spark.pipeline.sinks import JDBC
+from headgate.spark.pipeline.sinks import JDBC, TAKEN_OVER
 
 BATCHES = "headgate_batches"
 _STAGING = "headgate_staging_"
 _ROW = "headgate_row"
 _FROM_DRIVER = -1
 """The partition number for which Spark's dialects connect from the driver."""
-_TAKEN_OVER = "another run writes this sink now; this one ends without writing its batch"
 
 
 @dataclass(slots=True)
@@ -110,7 +109,7 @@ class JdbcTable:
             try:
                 database.execute(f"CREATE TABLE IF NOT EXISTS {BATCHES} ({columns})")
             except Py4JJavaError:
-                database.rollback()
+                database.connection.rollback()
                 database.value(f"SELECT count(*) FROM {BATCHES}")
 
     def _recorded(self, staging: str) -> int:
@@ -118,14 +117,14 @@ class JdbcTable:
         with self._transaction() as database:
             batch = database.value(query, self.query_id(), staging)
         if batch is None:
-            raise SinkError(_TAKEN_OVER)
+            raise SinkError(TAKEN_OVER)
         return int(batch)
 
     def _commit(self, columns: Sequence[str], batch: int, staging: str) -> None:
         with self._transaction() as database:
             raised = f"UPDATE {BATCHES} SET batch = ? WHERE query = ? AND staging = ? AND batch < ?"
             if not database.execute(raised, batch, self.query_id(), staging, batch):
-                raise SinkError(_TAKEN_OVER)
+                raise SinkError(TAKEN_OVER)
             names = database.columns_of(self._table, columns)
             keys = database.columns_of(self._table, self.keys)
             database.execute(_insertion(self._table, staging, list(names.values()), list(keys.values())))
@@ -194,10 +193,6 @@ class _Database:
             if column is None:
                 raise SinkError(f"table {table} has no column {name!r}; it has {', '.join(there)}")
         return {name: self.dialect.quoteIdentifier(column) for name, column in found.items()}
-
-    def rollback(self) -> None:
-        """Undo what this transaction did so far."""
-        self.connection.rollback()
 
     def _prepared(self, sql: str, values: Sequence[str | int]) -> Any:
         statement = self.connection.prepareStatement(sql)

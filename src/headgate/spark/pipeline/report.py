@@ -11,6 +11,7 @@ from rich.table import Table
 
 from headgate.scan import ScanCounters
 from headgate.spark.pipeline.sinks import Guarantee
+from headgate.spark.route import RuleResult
 
 
 @dataclass(slots=True)
@@ -48,21 +49,6 @@ class SinkReport:
 
 
 @dataclass(slots=True)
-class RuleReport:
-    """One rule of a run; `rule` is empty for a fall-through and for dead letters.
-
-    `matched` messages, `copies` that they gave (rules without an action give one copy together, counted with the first
-    that matched), `errors`: messages that the rule could not be evaluated for, or its action could not be applied to.
-    """
-
-    subscription: str
-    rule: str
-    matched: int
-    copies: int
-    errors: int
-
-
-@dataclass(slots=True)
 class TopicReport:
     """One topic of a run; `written` per stream, `rules` in the order of subscriptions and rules."""
 
@@ -73,7 +59,7 @@ class TopicReport:
     seconds: float
     counters: ScanCounters
     written: dict[str, int]
-    rules: list[RuleReport]
+    rules: list[RuleResult]
 
     def as_dict(self) -> dict[str, object]:
         """The report as JSON-able values."""

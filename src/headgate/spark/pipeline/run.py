@@ -34,6 +34,7 @@ from headgate.spark.pipeline.configuration import (
     Pipeline,
     Sink,
     Source,
+    Step,
     Watermark,
     called,
     load,
@@ -42,7 +43,7 @@ from headgate.spark.pipeline.configuration import (
 from headgate.spark.pipeline.delta import DeltaSink, query_id
 from headgate.spark.pipeline.inputs import check_inputs, paths_are_local
 from headgate.spark.pipeline.jdbc import JdbcTable
-from headgate.spark.pipeline.report import Failure, Report, RuleReport, SinkReport, TopicReport, sum_counters
+from headgate.spark.pipeline.report import Failure, Report, SinkReport, TopicReport, sum_counters
 from headgate.spark.pipeline.sinks import DELTA, HEADGATE, JDBC, guarantee_of, local_folder
 from headgate.spark.pipeline.topics import RoutedTopic
 from headgate.spark.route import declare_topic, route_topic, stream_exists
@@ -206,9 +207,7 @@ class _Runner:
         continued = (checkpoint / "commits").is_dir()
         self._tell(lambda watcher: watcher.sink_started(routed.name, continued=continued))
         began = time.monotonic()
-        limits = (
-            {} if routed.max_messages_per_batch is None else {"max_messages_per_batch": routed.max_messages_per_batch}
-        )
+        most = routed.max_messages_per_batch
         self._declare(routed)
         with _naming(routed):
             done = route_topic(
@@ -218,7 +217,7 @@ class _Runner:
                 routed.outputs,
                 start=routed.start,
                 checkpoint=checkpoint,
-                options={name: str(value) for name, value in limits.items()},
+                options={} if most is None else {"max_messages_per_batch": str(most)},
             )
         return TopicReport(
             name=routed.name,
@@ -228,9 +227,7 @@ class _Runner:
             seconds=time.monotonic() - began,
             counters=sum_counters([done.counters]) or ScanCounters(),
             written=done.written,
-            rules=[
-                RuleReport(each.subscription, each.rule, each.matched, each.copies, each.errors) for each in done.rules
-            ],
+            rules=done.rules,
         )
 
     def run_sink(self, sink: Sink) -> SinkReport:
@@ -413,20 +410,18 @@ class _Runner:
         return stream.schema(reader.load(source.path).schema).load(_streamable(source.path))
 
 
-class _naming:  # noqa: N801 - reads as the statement it is
-    """Turn what Spark raises in a block into a PipelineError that names the entry."""
-
-    def __init__(self, entry: object) -> None:
-        self._entry = f"{type(entry).__name__.lower()} {getattr(entry, 'name')!r}"  # noqa: B009 - any kind of entry
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        if isinstance(error, PySparkException | Py4JJavaError):
-            raise PipelineError(f"{self._entry}: {_cause(error)}") from error
-        if isinstance(error, HeadgateError) and not isinstance(error, PipelineError):
-            raise PipelineError(f"{self._entry}: {error}") from error
+@contextmanager
+def _naming(entry: Sink | Step | RoutedTopic) -> Iterator[None]:
+    """Turn the errors of a block into PipelineErrors that name the entry."""
+    named = f"{type(entry).__name__.lower()} {entry.name!r}"
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise PipelineError(f"{named}: {_cause(error)}") from error
+    except PipelineError:
+        raise
+    except HeadgateError as error:
+        raise PipelineError(f"{named}: {error}") from error
 
 
 def _stop(query: StreamingQuery) -> None:

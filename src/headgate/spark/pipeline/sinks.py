@@ -117,6 +117,9 @@ def check_jdbc_options(options: Mapping[str, str], keys: Sequence[str]) -> None:
         raise ConfigError(f"key is {list(keys)}; expected names of columns, each once")
 
 
+TAKEN_OVER = "another run writes this sink now; this one ends without writing its batch"
+"""Why a run ends that a later run of the same sink has fenced off."""
+
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 

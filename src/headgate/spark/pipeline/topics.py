@@ -118,11 +118,12 @@ def check_topics(entries: Sequence[TopicEntry], root: Path) -> tuple[RoutedTopic
     routed = []
     for topic in forward_order(declared.values()):
         entry = by_name[topic.name]
+        _check(entry)
         routed.append(
             RoutedTopic(
                 name=entry.name,
-                start=_start(entry),
-                max_messages_per_batch=_batch(entry),
+                start=entry.start,
+                max_messages_per_batch=entry.max_messages_per_batch,
                 topic=topic if entry.subscription else None,
                 outputs=outputs[entry.name],
             )
@@ -144,18 +145,13 @@ def _topic(entry: TopicEntry, root: Path) -> Topic:
     return history.current
 
 
-def _start(entry: TopicEntry) -> str:
+def _check(entry: TopicEntry) -> None:
     if entry.start not in ("first", "next"):
         raise ConfigError(f"topic {entry.name!r}: start is {entry.start!r}; expected first or next")
-    return entry.start
-
-
-def _batch(entry: TopicEntry) -> int | None:
     if entry.max_messages_per_batch is not None and entry.max_messages_per_batch < 1:
         raise ConfigError(
             f"topic {entry.name!r}: max_messages_per_batch is {entry.max_messages_per_batch}; expected 1 or more"
         )
-    return entry.max_messages_per_batch
 
 
 def _outputs(entry: TopicEntry, topic: Topic, root: Path) -> dict[str, dict[str, str]]:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from headgate.errors import ConfigError
-from headgate.language.servicebus.limits import Limits
+from headgate.language.servicebus import Limits
 from headgate.topic.model import Subscription, Topic, folded
 from headgate.topic.rule import Rule, RuleDefinition
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -198,16 +197,16 @@ def explain(
     source = None if stream is None else resolve_stream(stream, root)
     declared = None if source is None or source.settings is None else source.settings.filter_source
     if source is not None and offset is not None:
-        subject = _Subject(_message_at(source, offset), None)
+        encoded, filter_value = _message_at(source, offset), None
     else:
-        subject = _given_message(str(message))
+        encoded, filter_value = _given_message(str(message))
     explanation = explain_message(
         request.filter,
-        subject.encoded,
+        encoded,
         now_ms=now,
         filter_values=wanted,
         match_unfiltered=match_unfiltered,
-        filter_value=subject.filter_value,
+        filter_value=filter_value,
         declared_source=None if declared is None else parse_field(declared),
     )
     stage = explanation.stage.value
@@ -249,20 +248,13 @@ def run_cases(
     return 1 if result.failed else 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Subject:
-    """A message to explain; `filter_value` as it travelled beside the bytes, if that is known."""
-
-    encoded: bytes
-    filter_value: bytes | None
-
-
-def _given_message(text: str) -> _Subject:
+def _given_message(text: str) -> tuple[bytes, bytes | None]:
+    """The encoded message of `--message`, and the filter value that it says beside."""
     description = json_of(text, "--message")
     if not isinstance(description, dict):
         raise ConfigError("--message: expected an object")
     value = taken_filter_value(description)
-    return _Subject(message_of_json(description).encode(), None if value is None else value.encode())
+    return message_of_json(description).encode(), None if value is None else value.encode()
 
 
 def _message_at(stream: Stream, offset: int) -> bytes:

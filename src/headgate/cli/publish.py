@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from cyclopts import Parameter
@@ -21,6 +21,7 @@ from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
     from headgate.client import Client
+    from headgate.log import Writer
     from headgate.message import FieldReference, Message
 
 _READ_BYTES = 1 << 20
@@ -55,9 +56,12 @@ def publish(
     with contextlib.ExitStack() as opened:
         # Before the stream: a file that is not there has to be the one error, without a count of what was published.
         descriptor = opened.enter_context(_opened(file))
-        target: _Target
+        target: _FolderTarget | _ServerTarget
         if not place.is_server:
-            target = opened.enter_context(_folder_target(stream, place.root, publisher, compression, lock_timeout))
+            from headgate.log import Writer, resolve_stream
+
+            writer = Writer.open(resolve_stream(stream, place.root), now_ms=now_ms(), wait=patient(lock_timeout))
+            target = _FolderTarget(opened.enter_context(writer), publisher, compression)
         else:
             client = opened.enter_context(place.client())
             target = opened.enter_context(_ServerTarget(client, stream, publisher, compression))
@@ -65,27 +69,11 @@ def publish(
     return 0
 
 
-class _Target(Protocol):
-    """Where messages go; `declared` is the field that filter values come from, if the stream declares one.
-
-    Without `takes_values` a message with a filter value cannot be published.
-    """
-
-    declared: str | None
-    takes_values: bool
-
-    def append(self, messages: list[_Numbered]) -> int:
-        """Publish messages; gives how many of them were there already."""
-
-    def next_offset(self) -> int:
-        """The offset after everything published."""
-
-
 _Numbered = tuple[int, bytes, bytes | None]
 """Number of the line, encoded message, filter value."""
 
 
-def _publish_lines(parts: Iterator[list[bytes]], target: _Target) -> None:
+def _publish_lines(parts: Iterator[list[bytes]], target: _FolderTarget | _ServerTarget) -> None:
     from headgate.message import FieldReference, Section, parse_field
 
     source = (
@@ -120,41 +108,41 @@ def _publish_lines(parts: Iterator[list[bytes]], target: _Target) -> None:
         write_note(f"{counted(published, 'message')} published{left_out}; next offset {target.next_offset()}")
 
 
-@contextlib.contextmanager
-def _folder_target(
-    stream: str, root: Path, publisher: str | None, compression: str, lock_timeout: float
-) -> Iterator[_Target]:
-    from headgate.log import Writer, parse_compression, resolve_stream
+class _FolderTarget:
+    """A stream under a root; `declared` is the field that it declares as the source of its filter values."""
 
-    codec = parse_compression(compression)
+    takes_values = True
 
-    class FolderTarget:
-        takes_values = True
+    def __init__(self, writer: Writer, publisher: str | None, compression: str) -> None:
+        from headgate.log import parse_compression
 
-        def __init__(self, writer: Writer) -> None:
-            self._writer = writer
-            self.declared = writer.settings.filter_source
+        self._writer = writer
+        self._publisher = publisher
+        self._codec = parse_compression(compression)
+        self.declared = writer.settings.filter_source
 
-        def append(self, messages: list[_Numbered]) -> int:
-            appended = self._writer.append(
-                [(encoded, value) for _, encoded, value in messages],
-                now_ms=now_ms(),
-                publisher=publisher,
-                sequences=None if publisher is None else [number for number, _, _ in messages],
-                filter_source=self.declared,
-                compression=codec,
-            )
-            return appended.num_duplicates
+    def append(self, messages: list[_Numbered]) -> int:
+        """Publish messages; gives how many of them were there already."""
+        appended = self._writer.append(
+            [(encoded, value) for _, encoded, value in messages],
+            now_ms=now_ms(),
+            publisher=self._publisher,
+            sequences=None if self._publisher is None else [number for number, _, _ in messages],
+            filter_source=self.declared,
+            compression=self._codec,
+        )
+        return appended.num_duplicates
 
-        def next_offset(self) -> int:
-            return self._writer.next_offset
-
-    with Writer.open(resolve_stream(stream, root), now_ms=now_ms(), wait=patient(lock_timeout)) as writer:
-        yield FolderTarget(writer)
+    def next_offset(self) -> int:
+        """The offset after everything published."""
+        return self._writer.next_offset
 
 
 class _ServerTarget:
-    """A stream of a server. What its filter values come from is the server's to know, and to check."""
+    """A stream of a server, which knows and checks where its filter values come from.
+
+    Without `takes_values` a message with a filter value cannot be published.
+    """
 
     declared: str | None = None
 

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 from cyclopts import Parameter, validators
@@ -32,8 +32,9 @@ from headgate.errors import ConfigError, MessageError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from headgate.cli.remote import ServerCursor
     from headgate.log import OffsetSpecification, Stream
-    from headgate.scan import ScanBatch, ScanCounters, ScanRequest
+    from headgate.scan import Cursor, ScanBatch, ScanCounters, ScanRequest
 
 _POLL_S = 0.05
 _SHOWN_BODY_CHARACTERS = 80
@@ -102,7 +103,8 @@ def tail(
     elif as_json:
         write = partial(_write_json, typed=typed)
     with contextlib.ExitStack() as opened:
-        cursor: _Cursor
+        cursor: Cursor | ServerCursor
+        wait: Callable[[], None] = partial(time.sleep, _POLL_S)
         if not place.is_server:
             _prepare_kernels(with_filter=request.filter is not None)
             cursor = _open_folder(stream, place.root, request, start=begin, end=end, follow=follow)
@@ -110,9 +112,10 @@ def tail(
             client = opened.enter_context(place.client())
             _prepare_kernels(with_filter=request.filter is not None and not client.is_headgate)
             cursor = open_cursor(client, stream, request, start=begin, end=end, follow=follow)
+            wait = cursor.wait
         opened.callback(cursor.close)
         try:
-            _copy(cursor, write, count=count, follow=follow)
+            _copy(cursor, write, count=count, wait=wait if follow else None)
         finally:
             if counters or (sys.stderr.isatty() and not follow):
                 _write_counters(cursor.counters, as_json=as_json, is_remote=place.is_server)
@@ -128,27 +131,6 @@ def _prepare_kernels(*, with_filter: bool) -> None:
         kernels.load_in_background(wanted)
 
 
-class _Cursor(Protocol):
-    """A read of a stream, wherever it is."""
-
-    @property
-    def counters(self) -> ScanCounters:
-        """What was examined, skipped and kept."""
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether everything before the end was read."""
-
-    def read(self, now_ms: int) -> ScanBatch | None:
-        """The next batch; None when nothing more is there now."""
-
-    def wait(self) -> None:
-        """Return when something may have come."""
-
-    def close(self) -> None:
-        """End the read."""
-
-
 def _open_folder(
     stream: str,
     root: Path,
@@ -157,13 +139,9 @@ def _open_folder(
     start: OffsetSpecification,
     end: OffsetSpecification | None,
     follow: bool,
-) -> _Cursor:
+) -> Cursor:
     from headgate.log import resolve_stream
     from headgate.scan import Cursor, check_start
-
-    class FolderCursor(Cursor):
-        def wait(self) -> None:
-            time.sleep(_POLL_S)
 
     source = resolve_stream(stream, root)
     if follow:
@@ -172,7 +150,7 @@ def _open_folder(
         with naming_option("--from", advice=FOLLOW_ADVICE):
             check_start(source, start, now_ms=request.now_ms)
     stop_offset = _stop_offset(source, end, now=request.now_ms, follow=follow)
-    return FolderCursor(source, request, start=start, now_ms=request.now_ms, stop_offset=stop_offset)
+    return Cursor(source, request, start=start, now_ms=request.now_ms, stop_offset=stop_offset)
 
 
 def _stop_offset(stream: Stream, end: OffsetSpecification | None, *, now: int, follow: bool) -> int | None:
@@ -188,15 +166,16 @@ def _stop_offset(stream: Stream, end: OffsetSpecification | None, *, now: int, f
     return stream.offset_of(end, now_ms=now)
 
 
-def _copy(cursor: _Cursor, write: _Write, *, count: int | None, follow: bool) -> None:
+def _copy(cursor: Cursor | ServerCursor, write: _Write, *, count: int | None, wait: Callable[[], None] | None) -> None:
+    """Write what a cursor reads; at the end `wait` for more, if given."""
     left = count
     while True:
         batch = cursor.read(now_ms())
         if batch is None:
-            if not follow or cursor.is_finished:
+            if wait is None or cursor.is_finished:
                 return
             sys.stdout.flush()
-            cursor.wait()
+            wait()
             continue
         rows = len(batch) if left is None else min(left, len(batch))
         write(batch, rows)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -16,6 +16,9 @@ from headgate.cli.options import AsJson
 from headgate.cli.output import write_rows
 from headgate.cli.remote import DEFAULT_PLACE, Place
 from headgate.errors import ConfigError
+
+if TYPE_CHECKING:
+    from headgate.client import Management
 
 commands = App(name="user", help="Users of a server: passwords, tags, permissions.")
 
@@ -101,18 +104,8 @@ def permit(
     return 0
 
 
-class _Users(Protocol):
-    """Users in a file or of a server; `headgate.client.management` has the latter."""
-
-    def users(self) -> list[dict[str, Any]]: ...
-
-    def put_user(self, name: str, change: Mapping[str, object], /) -> None: ...
-
-    def delete_user(self, name: str, /) -> None: ...
-
-
 class _FileUsers:
-    """Users in a file; one that is not there is made with the default user, as the server does."""
+    """What `Management` does for a server, on a file; a missing one gets the default user, as the server does."""
 
     def __init__(self, path: Path) -> None:
         from headgate.broker import Users
@@ -136,7 +129,7 @@ class _FileUsers:
         self._users.remove(name)
 
 
-def _users(place: Place, users_file: Path | None) -> _Users:
+def _users(place: Place, users_file: Path | None) -> _FileUsers | Management:
     if not place.is_server:
         from headgate.log import PRIVATE_FOLDER
 
@@ -146,7 +139,7 @@ def _users(place: Place, users_file: Path | None) -> _Users:
     return place.management()
 
 
-def _row(users: _Users, name: str) -> dict[str, Any]:
+def _row(users: _FileUsers | Management, name: str) -> dict[str, Any]:
     from headgate.errors import ResourceNotFoundError
 
     for row in users.users():

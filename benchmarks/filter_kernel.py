@@ -102,9 +102,9 @@ def across_languages() -> list[Measurement]:
         for shape, text in SHAPES.items():
             for dialect in LANGUAGES:
                 program = compiled(text.format(ten="10.0" if dialect == "rocketmq" else "10"), dialect)
-                for mode, run in (("select", program.select), ("exact", program.verdicts)):
+                for mode, exact in (("select", False), ("exact", True)):
                     title = f"{shape}, {kind}, {dialect}, {mode}"
-                    measurements.append(measure(title, partial(run, batch, 0), len(batch)))
+                    measurements.append(measure(title, partial(program.verdicts, batch, 0, exact=exact), len(batch)))
         program = compiled("price > 10", "rocketmq")
         title = f"price > 10, {kind}, rocketmq, exact"
         measurements.append(measure(title, partial(program.verdicts, batch, 0), len(batch)))
@@ -118,7 +118,7 @@ def attach_seconds() -> list[float]:
     for number in range(50):
         text = COMPLEX.replace("99.99", f"{number}.5")
         start = time.perf_counter()
-        compiled(text).select(batch, 0)
+        compiled(text).verdicts(batch, 0, exact=False)
         seconds.append(time.perf_counter() - start)
     return seconds[1:]
 
@@ -127,18 +127,17 @@ def main() -> None:
     batch = event_batch(MESSAGES)
     size = int(batch.lengths.sum())
     baseline, expected = one_by_one(batch)
-    found = compiled(COMPLEX).select(batch, 0)[:DECODED_ONE_BY_ONE] == Verdict.TRUE
+    found = compiled(COMPLEX).verdicts(batch, 0, exact=False)[:DECODED_ONE_BY_ONE] == Verdict.TRUE
     if found.tolist() != expected:
         raise SystemExit("the kernel and the decoder do not agree")
     measurements = [baseline]
     for name, text in FILTERS.items():
         program = compiled(text)
-        share = float(np.mean(program.select(batch, 0) == Verdict.TRUE))
-        for mode, run in (("select", program.select), ("exact", program.verdicts)):
+        share = float(np.mean(program.verdicts(batch, 0, exact=False) == Verdict.TRUE))
+        for mode, exact in (("select", False), ("exact", True)):
             title = f"{name}, {mode}, {100 * share:.1f} % match"
-            measurements.append(
-                measure(title, lambda run=run: run(batch, 0), len(batch), work_bytes=size)  # type: ignore[misc]
-            )
+            run = partial(program.verdicts, batch, 0, exact=exact)
+            measurements.append(measure(title, run, len(batch), work_bytes=size))
     measurements += across_languages()
     seconds = attach_seconds()
     measurements.append(Measurement("attach: text to first verdicts", 1, seconds, "filters"))

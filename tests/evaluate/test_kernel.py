@@ -65,7 +65,7 @@ def assert_agrees_with_the_oracle(text: str, messages: list[bytes]) -> int:
     program = compiled(text)
     batch = EncodedMessages.of(messages)
     exact = program.verdicts(batch, NOW_MS)
-    select = program.select(batch, NOW_MS)
+    select = program.verdicts(batch, NOW_MS, exact=False)
     for message, of_exact, of_select in zip(messages, exact, select, strict=True):
         expected = verdict_of_bytes(tree, message, NOW_MS)
         if of_exact != UNDECIDED:
@@ -114,7 +114,7 @@ def test_the_kernel_gives_the_recorded_deliveries_of_every_accepted_filter() -> 
     for row in recorded_filters():
         text = str(row["sql"])
         undecided += assert_agrees_with_the_oracle(text, messages)
-        selected = compiled(text).select(batch, NOW_MS)
+        selected = compiled(text).verdicts(batch, NOW_MS, exact=False)
         open_rows = np.flatnonzero(selected == UNDECIDED)
         delivered = {int(index) for index in np.flatnonzero(selected == Verdict.TRUE)}
         delivered |= {
@@ -274,7 +274,7 @@ def test_symbolic_descriptors_are_left_to_the_oracle() -> None:
     symbolic = b"\x00\xa3\x10amqp:header:list\x45"
     batch = EncodedMessages.of([symbolic])
     assert compiled("h.priority = 4").verdicts(batch, 0).tolist() == [UNDECIDED]
-    assert compiled("h.priority = 4").select(batch, 0).tolist() == [UNDECIDED]
+    assert compiled("h.priority = 4").verdicts(batch, 0, exact=False).tolist() == [UNDECIDED]
 
 
 @pytest.mark.parametrize("text", ["n = 5", "TRUE", "h.priority = 4"])
@@ -287,7 +287,7 @@ def test_a_matching_message_that_is_malformed_behind_what_is_wanted_is_not_selec
 ) -> None:
     whole = application_message(n=b"\x54\x05", s=string(b"abc"))[: -len(BODY)]
     batch = EncodedMessages.of([whole, damage(whole)])
-    assert compiled(text).select(batch, 0).tolist() == [Verdict.TRUE, Verdict.ERROR]
+    assert compiled(text).verdicts(batch, 0, exact=False).tolist() == [Verdict.TRUE, Verdict.ERROR]
     assert compiled(text).verdicts(batch, 0).tolist() == [Verdict.TRUE, Verdict.ERROR]
 
 
@@ -303,7 +303,7 @@ def test_rows_outside_the_buffer_are_refused_by_name() -> None:
     for starts, lengths in (([0, 4], [3, 3]), ([0, -1], [3, 3]), ([0, 3], [3, -1]), ([0, 2**62], [3, 2**62])):
         bad = EncodedMessages(batch.data, np.array(starts), np.array(lengths))
         with pytest.raises(ValueError, match="message 1 "):
-            compiled("n = 5").select(bad, 0)
+            compiled("n = 5").verdicts(bad, 0, exact=False)
 
 
 def test_more_keys_and_members_than_a_message_has() -> None:

@@ -25,7 +25,7 @@ from headgate.message.batch import EncodedMessages
 program = compile_program(bind(parse("n = 5"), "rabbitmq", "n = 5"))
 batch = EncodedMessages.of([bytes.fromhex("005374c10602a1016e5105005375a00130")] * 2)
 for _ in range(2):
-    print(program.select(batch, 0).tolist())
+    print(program.verdicts(batch, 0, exact=False).tolist())
 """
 needs_kernels = pytest.mark.skipif(load("headgate.evaluate.kernel") is None, reason="kernels cannot be compiled here")
 
@@ -176,7 +176,7 @@ def test_the_filter_kernel_releases_the_interpreter_lock(monkeypatch: pytest.Mon
         return row
 
     monkeypatch.setattr(module, "evaluate", watched)
-    worker = threading.Thread(target=program.select, args=(many, 0))
+    worker = threading.Thread(target=program.verdicts, args=(many, 0))
     interval = sys.getswitchinterval()
     # No switch by time: this thread runs only when the other gives the lock away.
     sys.setswitchinterval(1_000)

@@ -17,14 +17,21 @@ from headgate.language import Value
 from headgate.language.servicebus import ValueKind, kind_of, ticks_of
 from headgate.language.tree import ValueRules
 from headgate.message import FieldReference, Section
-from headgate.message.constructors import CONSTRUCTOR_WIDTHS, WIDTH_DESCRIBED, WIDTH_INVALID, WIDTH_SIZE8, AmqpType
+from headgate.message.constructors import (
+    CONSTRUCTOR_WIDTHS,
+    WIDTH_DESCRIBED,
+    WIDTH_INVALID,
+    WIDTH_SIZE8,
+    WIDTH_SIZE32,
+    AmqpType,
+)
 
 MOST_FIELDS = 1024
 """A filter that reads more fields is left to the reference evaluator."""
 
 _BYTE_VALUES = 256
 _LETTER_MASK = 0xDF
-_INTEGER_MIN, _INTEGER_LIMIT, _LARGE_LIMIT = -(2**63), 2**63, 2**64
+_LARGE_LIMIT = 2**64
 _KEYED_SECTIONS = (
     Section.DELIVERY_ANNOTATIONS,
     Section.MESSAGE_ANNOTATIONS,
@@ -34,19 +41,13 @@ _KEYED_SECTIONS = (
 _LIST_SECTIONS = (Section.HEADER, Section.PROPERTIES)
 
 
-def _constructor_width(width: int) -> int:
-    if width >= 0:
-        return 1 + width
-    if width == WIDTH_SIZE8:
-        return layout.WIDTH_SIZE8
-    if width == WIDTH_DESCRIBED:
-        return layout.WIDTH_DESCRIBED
-    if width == WIDTH_INVALID:
-        return layout.WIDTH_INVALID
-    return layout.WIDTH_SIZE32
-
-
-_WIDTHS = struct.pack(f"={_BYTE_VALUES}H", *(_constructor_width(width) for width in CONSTRUCTOR_WIDTHS))
+_OTHER_WIDTHS = {
+    WIDTH_SIZE8: layout.WIDTH_SIZE8,
+    WIDTH_SIZE32: layout.WIDTH_SIZE32,
+    WIDTH_DESCRIBED: layout.WIDTH_DESCRIBED,
+    WIDTH_INVALID: layout.WIDTH_INVALID,
+}
+_WIDTHS = struct.pack(f"={_BYTE_VALUES}H", *(_OTHER_WIDTHS.get(width, 1 + width) for width in CONSTRUCTOR_WIDTHS))
 
 
 class NotCompiledError(Exception):
@@ -110,9 +111,8 @@ class Assembler:
 
     def scratch(self, registers: int) -> int:
         """Room for what an operation writes, in this many registers; its place in bytes."""
-        place = self.register(layout.ABSENT, 0)
-        for _ in range(registers - 1):
-            self.register(layout.ABSENT, 0)
+        place = len(self.registers) * layout.REGISTER_BYTES
+        self.registers += [(layout.ABSENT, 0, 0)] * registers
         return place
 
     def constant(self, value: Value) -> int:
@@ -259,9 +259,9 @@ class Assembler:
 
 
 def _integer_register(value: int) -> tuple[int, int, int]:
-    if _INTEGER_MIN <= value < _INTEGER_LIMIT:
+    if fits_64_bits(value):
         return layout.INTEGER, value, 0
-    if _INTEGER_LIMIT <= value < _LARGE_LIMIT:
+    if 0 < value < _LARGE_LIMIT:
         return layout.LARGE, value - _LARGE_LIMIT, 0
     try:
         below = float(value)
@@ -270,6 +270,11 @@ def _integer_register(value: int) -> tuple[int, int, int]:
     if below > value:
         below = math.nextafter(below, -math.inf)
     return layout.BEYOND, float_bits(below), int(below == value)
+
+
+def fits_64_bits(value: int) -> bool:
+    """Whether a register holds the integer, with its sign."""
+    return -(2**63) <= value < 2**63
 
 
 def finite_bits(value: float) -> int:

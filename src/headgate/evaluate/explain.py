@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from headgate.errors import MessageError
@@ -11,7 +11,7 @@ from headgate.evaluate.filter import Filter
 from headgate.evaluate.prune import wanted_values
 from headgate.evaluate.reference import evaluate
 from headgate.evaluate.verdict import EvaluationFailed, Verdict
-from headgate.language import Value, constant_text, field_text, is_number
+from headgate.language import Value, constant_text, field_text, is_number, is_utf8
 from headgate.language import tree as t
 from headgate.message import AmqpType, AmqpValue, FieldReference, Message, Section
 
@@ -142,7 +142,7 @@ class _Explainer:
             note = ", ".join(dict.fromkeys(self._described(below, exact=below in exact) for below in fields))
             self._warn(node)
         try:
-            verdict = _verdict(evaluate(node, self.message, self.now_ms))
+            verdict = Verdict.of(evaluate(node, self.message, self.now_ms))
         except EvaluationFailed as failed:
             verdict = Verdict.ERROR
             note = "; ".join(part for part in (note, str(failed)) if part and not operands)
@@ -214,36 +214,34 @@ class _Explainer:
                     if value is not None and known and all(_kind(value) != _kind(member) for member in known):
                         self._trap(subject, value, f"`{self._text(below)}` lists values of other kinds, none is equal")
                 case t.Like(subject=subject):
-                    value = self._value(subject)
-                    if value is not None and not isinstance(value, bytes):
-                        self._trap(subject, value, f"`{self._text(below)}` is unknown")
+                    self._warn_of_operands(below, (subject,), _is_text)
                 case t.Arithmetic() | t.Sign():
-                    for operand in t.children(below):
-                        value = self._value(operand)
-                        if value is not None and not is_number(value):
-                            self._trap(operand, value, f"`{self._text(below)}` is unknown")
-                case t.Concatenate(left, right):
-                    for operand in (left, right):
-                        value = self._value(operand)
-                        if value is not None and not isinstance(value, bytes):
-                            self._trap(operand, value, f"`{self._text(below)}` is unknown")
+                    self._warn_of_operands(below, t.children(below), is_number)
+                case t.Concatenate():
+                    self._warn_of_operands(below, t.children(below), _is_text)
                 case t.Call(arguments=arguments) if self._value(below) is None:
                     for operand, takes_text in zip(arguments, (True, False, False), strict=False):
                         self._warn_of_argument(below, operand, takes_text=takes_text)
                 case t.CompareSpecial(operand=operand):
                     value = self._value(operand)
                     if value is not None and not is_number(value):
-                        result = _verdict(self._value(below)).name.lower()
+                        result = Verdict.of(self._value(below)).name.lower()
                         self._trap(operand, value, f"`{self._text(below)}` asks for a number and is {result}")
                 case _:
                     continue
+
+    def _warn_of_operands(self, node: t.Node, operands: Sequence[t.Node], fits: Callable[[Value], bool]) -> None:
+        for operand in operands:
+            value = self._value(operand)
+            if value is not None and not fits(value):
+                self._trap(operand, value, f"`{self._text(node)}` is unknown")
 
     def _warn_of_argument(self, call: t.Node, operand: t.Node, *, takes_text: bool) -> None:
         value = self._value(operand)
         if value is None:
             return
         if takes_text and isinstance(value, bytes):
-            if not _is_utf8(value):
+            if not is_utf8(value):
                 self.warnings.append(f"`{self._text(operand)}` is not UTF-8 here; `{self._text(call)}` is unknown")
         elif takes_text or not is_number(value):
             self._trap(operand, value, f"`{self._text(call)}` is unknown")
@@ -254,24 +252,20 @@ class _Explainer:
         first, second = self._value(left), self._value(right)
         if first is None or second is None:
             return
-        result = _verdict(self._value(node)).name.lower()
+        result = Verdict.of(self._value(node)).name.lower()
         if _kind(first) != _kind(second):
             if isinstance(left, t.Constant):
                 left, first, second = right, second, first
             self._trap(left, first, f"`{self._text(node)}` compares it with {_kind(second)} and is {result}")
-        elif isinstance(first, bool) and operator not in (t.CompareOperator.EQUAL, t.CompareOperator.NOT_EQUAL):
+        elif isinstance(first, bool) and not operator.is_equality:
             self._trap(left, first, f"`{self._text(node)}` asks for an order of booleans and is {result}")
 
     def _trap(self, operand: t.Node, value: Value, consequence: str) -> None:
         self.warnings.append(f"`{self._text(operand)}` is {_kind(value)} here; {consequence}")
 
 
-def _is_utf8(octets: bytes) -> bool:
-    try:
-        octets.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+def _is_text(value: Value) -> bool:
+    return isinstance(value, bytes)
 
 
 def _kind(value: Value) -> str:
@@ -280,25 +274,15 @@ def _kind(value: Value) -> str:
     return "a string" if isinstance(value, bytes) else "a number"
 
 
-def _verdict(value: Value) -> Verdict:
-    if isinstance(value, bool):
-        return Verdict.TRUE if value else Verdict.FALSE
-    return Verdict.UNKNOWN
-
-
 def _reasons(clause: Clause, wanted: Verdict) -> Iterator[str]:
     """The conditions that keep a clause from being `wanted`, in the order of the text."""
     if clause.verdict is wanted:
         return
     if clause.operands:
         is_negation = len(clause.operands) == 1
-        below = _opposite(wanted) if is_negation else wanted
+        below = Verdict(not wanted) if is_negation else wanted
         for operand in clause.operands:
             yield from _reasons(operand, below)
         return
     note = f" ({clause.note})" if clause.note else ""
     yield f"`{clause.text}` is {clause.verdict.name.lower()}{note}"
-
-
-def _opposite(verdict: Verdict) -> Verdict:
-    return Verdict.FALSE if verdict is Verdict.TRUE else Verdict.TRUE

@@ -196,8 +196,9 @@ class Filter:
         """
         program, time_ms = self.program if engine is Engine.KERNEL else None, self._time_ms(now_ms)
         if program is None:
-            return self._by_reference(batch, time_ms)
-        found = program.verdicts(batch, time_ms) if exact else program.select(batch, time_ms)
+            found = np.full(len(batch), UNDECIDED, dtype=np.uint8)
+        else:
+            found = program.verdicts(batch, time_ms, exact=exact)
         self.settle(found, batch, time_ms)
         return found
 
@@ -237,11 +238,6 @@ class Filter:
         if self.uses_time:
             raise ConfigError(f"the filter asks for the time: give now_ms, which is what UTC() is in {self.text!r}")
         return 0
-
-    def _by_reference(self, batch: EncodedMessages, now_ms: int) -> NDArray[np.uint8]:
-        found = np.full(len(batch), UNDECIDED, dtype=np.uint8)
-        self.settle(found, batch, now_ms)
-        return found
 
     def settle(self, found: NDArray[np.uint8], batch: EncodedMessages, now_ms: int) -> None:
         """Put the verdict of the reference evaluator wherever a kernel left a row UNDECIDED."""

@@ -8,19 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headgate.evaluate import layout
-from headgate.language.servicebus import SystemType, system_type
+from headgate.language.servicebus import INTEGERS, SystemType, system_type
 from headgate.language.tree import Rules, ValueRules
-from headgate.message import FieldReference, Section
+from headgate.message import DECIMAL_SIZES, INTEGER_RANGES, FieldReference, Section
 from headgate.message.constructors import CONSTRUCTORS, DESCRIBED, AmqpType
 
-_INTEGERS = (
-    AmqpType.UBYTE, AmqpType.USHORT, AmqpType.UINT, AmqpType.ULONG, AmqpType.BYTE, AmqpType.SHORT, AmqpType.INT,
-    AmqpType.LONG,
-)  # fmt: skip
-_DECIMALS = (AmqpType.DECIMAL32, AmqpType.DECIMAL64, AmqpType.DECIMAL128)
-
 _RABBITMQ = {
-    **dict.fromkeys((*_INTEGERS, AmqpType.TIMESTAMP, AmqpType.CHAR), layout.INTEGER),
+    **dict.fromkeys(INTEGER_RANGES, layout.INTEGER),
     **dict.fromkeys((AmqpType.FLOAT, AmqpType.DOUBLE), layout.FLOAT),
     **dict.fromkeys((AmqpType.STRING, AmqpType.SYMBOL, AmqpType.BINARY, AmqpType.UUID), layout.BYTES),
     AmqpType.BOOLEAN: layout.BOOLEAN,
@@ -29,8 +23,7 @@ _RABBITMQ = {
 
 # What is no value there is NULL if other languages see one in it: of equal keys that is the one that counts.
 _ROCKETMQ = {
-    **dict.fromkeys(_INTEGERS, layout.NULL),
-    **dict.fromkeys((AmqpType.TIMESTAMP, AmqpType.CHAR), layout.NULL),
+    **dict.fromkeys(INTEGER_RANGES, layout.NULL),
     **dict.fromkeys((AmqpType.SYMBOL, AmqpType.BINARY, AmqpType.UUID), layout.NULL),
     **dict.fromkeys((AmqpType.BYTE, AmqpType.SHORT, AmqpType.FLOAT), layout.ODD),
     AmqpType.INT: layout.INT32,
@@ -42,9 +35,9 @@ _ROCKETMQ = {
 }
 
 _SERVICE_BUS = {
-    **dict.fromkeys(_INTEGERS, layout.INTEGER),
+    **dict.fromkeys(INTEGERS, layout.INTEGER),
     **dict.fromkeys((AmqpType.FLOAT, AmqpType.DOUBLE), layout.FLOAT),
-    **dict.fromkeys((*_DECIMALS, AmqpType.DESCRIBED, AmqpType.LIST, AmqpType.MAP, AmqpType.ARRAY), layout.OPEN),
+    **dict.fromkeys((*DECIMAL_SIZES, AmqpType.DESCRIBED, AmqpType.LIST, AmqpType.MAP, AmqpType.ARRAY), layout.OPEN),
     **dict.fromkeys((AmqpType.STRING, AmqpType.SYMBOL), layout.BYTES),
     AmqpType.TIMESTAMP: layout.TIMESTAMP,
     AmqpType.CHAR: layout.ODD,

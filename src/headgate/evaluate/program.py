@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.evaluate import layout
-from headgate.evaluate.assembler import MOST_FIELDS, NotCompiledError, Words
+from headgate.evaluate.assembler import MOST_FIELDS, NotCompiledError, Words, fits_64_bits
 from headgate.evaluate.compiler import Compiler
 from headgate.kernels import address_of, load
 from headgate.language.tree import And, Node
@@ -22,8 +22,6 @@ from headgate.message import SLACK_BYTES, EncodedMessages, FieldReference
 __all__ = ["KERNEL_MODULE", "MOST_FIELDS", "Predicates", "Program", "compile_predicates", "compile_program"]
 
 KERNEL_MODULE = "headgate.evaluate.kernel"
-
-_INTEGER_MIN, _INTEGER_LIMIT = -(2**63), 2**63
 
 
 @dataclass(slots=True, frozen=True)
@@ -40,36 +38,11 @@ class Program:
     registers: NDArray[np.int64]
     now_register: int
 
-    def select(self, batch: EncodedMessages, now_ms: int) -> NDArray[np.uint8]:
-        """1 for each message of which the filter is true, 4 where the kernel leaves it open, else any of 0, 2 and 3.
+    def verdicts(self, batch: EncodedMessages, now_ms: int, *, exact: bool = True) -> NDArray[np.uint8]:
+        """The `Verdict` of each message, `(messages,)`; 4 where the kernel leaves it open. UTC() is `now_ms`.
 
-        Stops reading a message as soon as it cannot match. `(messages,)`; UTC() is `now_ms` for all of them.
+        Not `exact` only TRUE and 4 are to be relied on: reading stops as soon as a message cannot match.
         """
-        return self._run(batch, now_ms, exact=False)
-
-    def verdicts(self, batch: EncodedMessages, now_ms: int) -> NDArray[np.uint8]:
-        """The `Verdict` of each message: 0 false, 1 true, 2 unknown, 3 no AMQP message; 4: the kernel leaves it open.
-
-        `(messages,)`; UTC() is `now_ms` for all of them.
-        """
-        return self._run(batch, now_ms, exact=True)
-
-    @staticmethod
-    def takes(now_ms: int) -> bool:
-        """Whether the time fits a register; the reference takes any."""
-        return _INTEGER_MIN <= now_ms < _INTEGER_LIMIT
-
-    def registers_at(self, now_ms: int) -> NDArray[np.int64]:
-        """The registers that one run begins with and writes to; they point into `pool`."""
-        registers = self.registers.copy()
-        tags = registers[:, 0]
-        in_pool = (tags == layout.BYTES) | (tags == layout.UUID) | (tags == layout.BINARY)
-        registers[in_pool, 1] += address_of(self.pool)
-        if self.now_register >= 0:
-            registers[self.now_register, 1] = now_ms
-        return registers
-
-    def _run(self, batch: EncodedMessages, now_ms: int, *, exact: bool) -> NDArray[np.uint8]:
         kernel = load(KERNEL_MODULE)
         messages = len(batch.starts)
         if kernel is None or not self.takes(now_ms):
@@ -100,6 +73,21 @@ class Program:
                 f"the buffer has {len(data)} with {SLACK_BYTES} of slack"
             )
         return verdicts
+
+    @staticmethod
+    def takes(now_ms: int) -> bool:
+        """Whether the time fits a register; the reference takes any."""
+        return fits_64_bits(now_ms)
+
+    def registers_at(self, now_ms: int) -> NDArray[np.int64]:
+        """The registers that one run begins with and writes to; they point into `pool`."""
+        registers = self.registers.copy()
+        tags = registers[:, 0]
+        in_pool = (tags == layout.BYTES) | (tags == layout.UUID) | (tags == layout.BINARY)
+        registers[in_pool, 1] += address_of(self.pool)
+        if self.now_register >= 0:
+            registers[self.now_register, 1] = now_ms
+        return registers
 
 
 def compile_program(tree: Node) -> Program | None:

@@ -22,41 +22,25 @@ def wanted_values(tree: t.Node, source: FieldReference) -> frozenset[bytes] | No
     None means that the expression says nothing (maybe for every chunk); an empty set that only messages without a
     filter value can match. Values are the field's bytes. Cost: one walk over the tree.
     """
-    return None if t.own_rules(tree) is not None else _when_true(tree, source)
+    return None if t.own_rules(tree) is not None else _wanted(tree, source, True)
 
 
-def _when_true(node: t.Node, source: FieldReference) -> frozenset[bytes] | None:
+def _wanted(node: t.Node, source: FieldReference, truth: bool) -> frozenset[bytes] | None:
+    """The values of `source` outside which the truth of `node` is never `truth`."""
     match node:
-        case t.And(operands=operands):
-            return _intersection([_when_true(operand, source) for operand in operands])
-        case t.Or(operands=operands):
-            return _union([_when_true(operand, source) for operand in operands])
-        case t.Not(operand=operand):
-            return _when_false(operand, source)
-        case t.Constant(value=False):
+        case t.And(operands) | t.Or(operands):
+            found = [_wanted(operand, source, truth) for operand in operands]
+            return _intersection(found) if isinstance(node, t.And) is truth else _union(found)
+        case t.Not(operand):
+            return _wanted(operand, source, not truth)
+        case t.Constant(bool() as value) if value is not truth:
             return frozenset()
-        case t.Compare(operator=t.CompareOperator.EQUAL, left=left, right=right):
-            if _is_source(left, source):
-                return _constants((right,))
-            if _is_source(right, source):
-                return _constants((left,))
-            return None
-        case t.In(subject=subject, members=members, negated=False) if _is_source(subject, source):
+        case t.Compare(t.CompareOperator.EQUAL, left, right) if truth and _is_source(left, source):
+            return _constants((right,))
+        case t.Compare(t.CompareOperator.EQUAL, left, right) if truth and _is_source(right, source):
+            return _constants((left,))
+        case t.In(subject, members, negated=False) if truth and _is_source(subject, source):
             return _constants(members)
-        case _:
-            return None
-
-
-def _when_false(node: t.Node, source: FieldReference) -> frozenset[bytes] | None:
-    match node:
-        case t.And(operands=operands):
-            return _union([_when_false(operand, source) for operand in operands])
-        case t.Or(operands=operands):
-            return _intersection([_when_false(operand, source) for operand in operands])
-        case t.Not(operand=operand):
-            return _when_true(operand, source)
-        case t.Constant(value=True):
-            return frozenset()
         case _:
             return None
 
@@ -79,26 +63,16 @@ def _is_read_as_text(field: t.Field) -> bool:
 
 
 def _constants(members: tuple[t.Node, ...]) -> frozenset[bytes] | None:
-    values = {member.value for member in members if isinstance(member, t.Constant) and isinstance(member.value, bytes)}
-    return frozenset(values) if all(_is_byte_constant(member) for member in members) else None
-
-
-def _is_byte_constant(node: t.Node) -> bool:
-    return isinstance(node, t.Constant) and isinstance(node.value, bytes)
+    values = {member.value if isinstance(member, t.Constant) else None for member in members}
+    texts = frozenset(value for value in values if isinstance(value, bytes))
+    return texts if len(texts) == len(values) else None
 
 
 def _union(sets: list[frozenset[bytes] | None]) -> frozenset[bytes] | None:
-    united: frozenset[bytes] = frozenset()
-    for values in sets:
-        if values is None:
-            return None
-        united |= values
-    return united
+    known = [values for values in sets if values is not None]
+    return frozenset().union(*known) if len(known) == len(sets) else None
 
 
 def _intersection(sets: list[frozenset[bytes] | None]) -> frozenset[bytes] | None:
-    common: frozenset[bytes] | None = None
-    for values in sets:
-        if values is not None:
-            common = values if common is None else common & values
-    return common
+    known = [values for values in sets if values is not None]
+    return known[0].intersection(*known) if known else None

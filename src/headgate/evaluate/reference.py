@@ -10,25 +10,19 @@ from collections.abc import Iterator
 
 from headgate.errors import MessageError
 from headgate.evaluate.semantics import rabbitmq, semantics_of, servicebus
-from headgate.evaluate.semantics.rabbitmq import value_of
 from headgate.evaluate.verdict import EvaluationFailed, Verdict
-from headgate.language import Value, called, concatenated
+from headgate.language import Value, called, concatenated, value_of
 from headgate.language import tree as t
 from headgate.language.servicebus import new_id
 from headgate.message import AmqpType, FieldReference, Message
-
-_EQUALITIES = (t.CompareOperator.EQUAL, t.CompareOperator.NOT_EQUAL)
 
 
 def verdict(tree: t.Node, message: Message, now_ms: int) -> Verdict:
     """The verdict of a bound tree; `now_ms` is what UTC() gives. Never raises."""
     try:
-        result = evaluate(tree, message, now_ms)
+        return Verdict.of(evaluate(tree, message, now_ms))
     except EvaluationFailed:
         return Verdict.ERROR
-    if isinstance(result, bool):
-        return Verdict.TRUE if result else Verdict.FALSE
-    return Verdict.UNKNOWN
 
 
 def verdict_of_bytes(tree: t.Node, data: bytes | memoryview, now_ms: int) -> Verdict:
@@ -57,7 +51,7 @@ def evaluate(node: t.Node, message: Message, now_ms: int) -> Value:
             return _negated(evaluate(node.operand, message, now_ms))
         case t.Compare():
             left = evaluate(node.left, message, now_ms)
-            if left is None and node.rules is t.ValueRules.ROCKETMQ and node.operator not in _EQUALITIES:
+            if left is None and node.rules is t.ValueRules.ROCKETMQ and not node.operator.is_equality:
                 return None
             return semantics_of(node.rules).compare(node.operator, left, evaluate(node.right, message, now_ms))
         case t.CompareSpecial():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from headgate.language import EvaluationFailed
+from headgate.language import EvaluationFailed, Value
 
 __all__ = ["EvaluationFailed", "UNDECIDED", "Verdict"]
 
@@ -19,6 +19,11 @@ class Verdict(enum.IntEnum):
     TRUE = 1
     UNKNOWN = 2
     ERROR = 3
+
+    @staticmethod
+    def of(value: Value) -> Verdict:
+        """What the value of a tree is as a truth: anything but a boolean is unknown."""
+        return Verdict(value) if isinstance(value, bool) else Verdict.UNKNOWN
 
 
 UNDECIDED = 4

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from headgate.language.convert import Assumption, Conversion
     from headgate.language.convert import convert as convert_tree
     from headgate.language.functions import called, concatenated
-    from headgate.language.like import LikeRefused, compile_any_like, elements_of
+    from headgate.language.like import LikeRefused, compile_any_like
     from headgate.language.printer import constant_text, field_text
-    from headgate.language.values import EvaluationFailed, Value, arithmetic, is_number, signed
+    from headgate.language.values import EvaluationFailed, Value, arithmetic, is_number, is_utf8, signed, value_of
 else:
     from headgate.faces import lazy
 
@@ -97,11 +97,12 @@ __all__ = [
     "convert_tree",
     "dialect_named",
     "dialect_names",
-    "elements_of",
     "field_text",
     "is_number",
+    "is_utf8",
     "parse",
     "signed",
     "spelled",
+    "value_of",
     "warnings_of",
 ]

@@ -15,6 +15,7 @@ from headgate.language import tree as t
 from headgate.language.dialect import Dialect, NameRefused
 from headgate.language.functions import called, concatenated
 from headgate.language.like import LikeRefused
+from headgate.language.values import EvaluationFailed, Value
 from headgate.message import FieldReference, Section, without_case
 
 
@@ -58,44 +59,18 @@ class Binder:
                 return self._like_value(node)
             case t.LikeText():
                 return self._like(node)
-            case t.And(operands, span):
-                return t.And(tuple(map(bind, operands)), span)
-            case t.Or(operands, span):
-                return t.Or(tuple(map(bind, operands)), span)
-            case t.Not(operand, span):
-                return t.Not(bind(operand), span)
-            case t.Compare(operator, left, right, rules, span):
-                return self._fold_comparison(t.Compare(operator, bind(left), bind(right), rules, span))
-            case t.CompareSpecial(operator, operand, number, span):
-                return t.CompareSpecial(operator, bind(operand), number, span)
             case t.Special(number, span):
                 reason = f"{number.value} stands only on one side of a comparison whose other side is a name"
                 raise self._error(reason, span, FilterSyntaxError)
-            case t.In(subject, members, negated, rules, span):
-                return t.In(bind(subject), tuple(map(bind, members)), negated, rules, span)
-            case t.TextTest():
-                return dataclasses.replace(node, subject=bind(node.subject))
-            case t.BooleanCast(operand, span):
-                return t.BooleanCast(bind(operand), span)
             case t.IsNull(operand, negated, span):
                 bound = bind(operand)
                 if isinstance(operand, t.Name) and isinstance(bound, t.Constant):
                     return t.Constant((bound.value is None) is not negated, span)
                 return t.IsNull(bound, negated, span)
-            case t.Exists(operand, span):
-                return t.Exists(bind(operand), span)
-            case t.HasSimple(operand, span):
-                return t.HasSimple(bind(operand), span)
-            case t.Arithmetic():
-                return self._fold_arithmetic(dataclasses.replace(node, left=bind(node.left), right=bind(node.right)))
-            case t.Sign():
-                return self._fold_sign(dataclasses.replace(node, operand=bind(node.operand)))
             case t.Call():
                 return self._call(node)
-            case t.Concatenate(left, right, span):
-                return _fold_concatenation(t.Concatenate(bind(left), bind(right), span))
             case _:
-                return node
+                return self._folded(t.with_operands(node, bind))
 
     def _field(self, name: t.Name) -> t.Field:
         reference = self._reference(name)
@@ -190,35 +165,27 @@ class Binder:
             raise self._error(str(refused), part.span, FilterSyntaxError) from None
         return t.Like(subject, compiled, node.negated, node.rules, node.span)
 
-    def _fold_arithmetic(self, node: t.Arithmetic) -> t.Node:
-        """A constant where both operands are and the result is known: an overflow is left to evaluate to unknown."""
-        if isinstance(node.left, t.Constant) and isinstance(node.right, t.Constant):
-            value = self.dialect.arithmetic(node.operator, node.left.value, node.right.value)
-            if value is not None:
-                return t.Constant(value, node.span)
-        return node
-
-    def _fold_comparison(self, node: t.Compare) -> t.Node:
-        if isinstance(node.left, t.Constant) and isinstance(node.right, t.Constant):
-            value = self.dialect.compare(node.operator, node.left.value, node.right.value)
-            if value is not None:
-                return t.Constant(value, node.span)
-        return node
-
-    def _fold_sign(self, node: t.Sign) -> t.Node:
-        if isinstance(node.operand, t.Constant):
-            value = self.dialect.signed(node.negative, node.operand.value)
-            if value is not None:
-                return t.Constant(value, node.span)
-        return node
+    def _folded(self, node: t.Node) -> t.Node:
+        """A constant where all operands are and the result is known: an overflow is left to evaluate to unknown."""
+        operands = t.children(node)
+        values = [operand.value for operand in operands if isinstance(operand, t.Constant)]
+        if not values or len(values) < len(operands):
+            return node
+        try:
+            match node:
+                case t.Compare():
+                    value: Value = self.dialect.compare(node.operator, *values)
+                case t.Arithmetic():
+                    value = self.dialect.arithmetic(node.operator, *values)
+                case t.Sign():
+                    value = self.dialect.signed(node.negative, *values)
+                case t.Concatenate():
+                    value = concatenated(*values)
+                case _:
+                    return node
+        except EvaluationFailed:
+            return node
+        return node if value is None else t.Constant(value, node.span)
 
     def _error(self, reason: str, span: t.Span, kind: type[FilterError] = FilterTypeError) -> FilterError:
         return kind(reason, dialect=self.dialect.name, text=self.text, span=span)
-
-
-def _fold_concatenation(node: t.Concatenate) -> t.Node:
-    if isinstance(node.left, t.Constant) and isinstance(node.right, t.Constant):
-        value = concatenated(node.left.value, node.right.value)
-        if value is not None:
-            return t.Constant(value, node.span)
-    return node

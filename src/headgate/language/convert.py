@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from headgate.errors import FilterConversionError, FilterError
 from headgate.language import tree as t
 from headgate.language.bind import bind
 from headgate.language.dialect import Dialect, Unspellable
-from headgate.language.like import elements_of
 from headgate.language.parser import parse
 from headgate.language.printer import print_tree
 from headgate.language.translation import Refused, Translation, is_safe_number, translated
@@ -169,26 +168,6 @@ def _is_spellable(node: t.Node, target: Dialect) -> bool:
 def _has_tree(text: str, tree: t.Node, target: Dialect) -> bool:
     """Whether the target takes the text for a filter of that tree."""
     try:
-        return _key(bind(parse(text, target), target, text)) == _key(tree)
+        return t.identity(bind(parse(text, target), target, text)) == t.identity(tree)
     except FilterError:
         return False
-
-
-def _key(tree: t.Node) -> list[tuple[object, ...]]:
-    """What two trees have in common that differ in places of the text only. Cost: one walk, without recursion."""
-    return [(type(node).__name__, len(t.children(node)), *_own_values(node)) for node in t.walk(tree)]
-
-
-def _own_values(node: t.Node) -> list[object]:
-    """The values of a node besides its operands; Python takes 1, 1.0 and TRUE for equal, so types belong to them."""
-    values: list[object] = []
-    for field in fields(node):
-        value = getattr(node, field.name)
-        is_operands = isinstance(value, tuple) and bool(value) and isinstance(value[0], t.Node)
-        if field.name == "span" or isinstance(value, t.Node) or is_operands:
-            continue
-        if isinstance(value, t.LikePattern):
-            values.append((value.shape is t.LikeShape.GENERAL, elements_of(value)))
-        else:
-            values.append((type(value).__name__, repr(value)))
-    return values

@@ -149,11 +149,14 @@ class Dialect:
     complete: Callable[[Parser, Node], Node] = lambda _parser, tree: tree
     """Makes the filter of the outermost expression, or refuses it."""
     signed: Callable[[bool, Value], Value] = signed
-    """Unary minus (true) or plus of a constant, done when the filter is bound; None leaves it to the evaluators."""
+    """Unary minus (true) or plus of a constant, done when the filter is bound.
+
+    Here and below: None or `EvaluationFailed` leaves it to the evaluators.
+    """
     arithmetic: Callable[[ArithmeticOperator, Value, Value], Value] = arithmetic
-    """Arithmetic of two constants, done when the filter is bound; None leaves it to the evaluators."""
+    """Arithmetic of two constants, done when the filter is bound."""
     compare: Callable[[CompareOperator, Value, Value], bool | None] = lambda _operator, _left, _right: None
-    """A comparison of two constants, done when the filter is bound; None leaves it to the evaluators."""
+    """A comparison of two constants, done when the filter is bound."""
     functions: Mapping[str, PrefixForm] = field(default_factory=dict)
     """Names that are functions directly before a parenthesis, and names elsewhere; in the case of `fold_keywords`."""
     resolve: Callable[[Name], Node] | None = None

@@ -80,26 +80,9 @@ def _elements(pattern: str, escape: str | None, *, any_character: bool) -> tuple
 _ESCAPES = "!\\#$^~|" + "".join(map(chr, range(0x21, 0x7F)))
 
 
-def elements_of(pattern: LikePattern) -> tuple[bytes | LikeWildcard, ...]:
-    """A pattern of any shape as literals and wildcards."""
-    any_of = LikeWildcard.ANY
-    match pattern.shape:
-        case LikeShape.GENERAL:
-            return pattern.elements
-        case LikeShape.EXACT:
-            parts: tuple[bytes | LikeWildcard, ...] = (pattern.prefix,)
-        case LikeShape.PREFIX:
-            parts = (pattern.prefix, any_of)
-        case LikeShape.SUFFIX:
-            parts = (any_of, pattern.suffix)
-        case LikeShape.PREFIX_SUFFIX:
-            parts = (pattern.prefix, any_of, pattern.suffix)
-    return tuple(part for part in parts if part != b"")
-
-
 def like_text(pattern: LikePattern) -> tuple[str, str | None]:
     """A pattern and an escape (None where none is needed) that compile to `pattern`."""
-    elements = elements_of(pattern)
+    elements = pattern.parts
     literals = b"".join(element for element in elements if isinstance(element, bytes)).decode(errors="replace")
     if not ("%" in literals or "_" in literals):
         return "".join(e.value if isinstance(e, LikeWildcard) else e.decode(errors="replace") for e in elements), None

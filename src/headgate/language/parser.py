@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from headgate.errors import FilterError, FilterLimitError
+from headgate.errors import FilterError, FilterLimitError, FilterSyntaxError
 from headgate.language import tree as t
 from headgate.language.dialect import Dialect, Infix, InfixForm, Level, PrefixForm, TokenKind
 from headgate.language.lexer import Lexer, Token
@@ -46,9 +46,9 @@ class Parser:
             self._next = self._lexer.next()
         return self._next
 
-    def error(self, reason: str, span: t.Span, kind: type[FilterError] | None = None) -> FilterError:
+    def error(self, reason: str, span: t.Span, kind: type[FilterError] = FilterSyntaxError) -> FilterError:
         """An error about a part of the text."""
-        return self._lexer.error(reason, span) if kind is None else self._lexer.error(reason, span, kind)
+        return self._lexer.error(reason, span, kind)
 
     def unexpected(self, expected: str) -> FilterError:
         """The error that the next token is not what the grammar wants."""

@@ -28,28 +28,60 @@ _REGULAR = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 def print_tree(node: t.Node) -> str:
     """The text of a tree."""
-    return _Printer().text(node, Level.OR)
+    return Printer().text(node, Level.OR)
 
 
-class _Printer:
+class Printer:
+    """Spells trees by the levels of operators; a language overrides the levels and words in which it differs."""
+
+    negation = Level.NOT
+    """The level of NOT and of its operand."""
+    signed = Level.PRIMARY
+    """The level of what a sign takes; likewise the next two."""
+    nullable = Level.NAME
+    searched = Level.SUM
+
+    def comparison(self, _operator: t.CompareOperator) -> tuple[Level, Level, Level]:
+        """The level of a comparison, and those of its operands."""
+        return Level.COMPARISON, Level.SUM, Level.SUM
+
+    def condition(self, node: t.Node, minimum: Level) -> str:
+        """A filter, or an operand of AND, OR and NOT, in parentheses unless it has at least a level."""
+        return self.text(node, minimum)
+
     def text(self, node: t.Node, minimum: Level) -> str:
-        level, text = self._spelled(node)
+        """Any other operand, in parentheses unless it has at least a level."""
+        level, text = self.spelled(node)
         return text if level >= minimum else f"({text})"
 
-    def _spelled(self, node: t.Node) -> tuple[Level, str]:
+    def constant(self, value: Value) -> tuple[Level, str]:
+        """A constant and its level."""
+        return level_of(constant_text(value))
+
+    def name(self, node: t.Name | t.Parameter) -> str:
+        """A name as a text has it."""
+        if isinstance(node, t.Parameter):
+            return f"@{node.name}"
+        return name_text(node.section, node.name) + path_text(node.path)
+
+    def field(self, reference: FieldReference) -> str:
+        """The name of a field."""
+        return field_text(reference)
+
+    def spelled(self, node: t.Node) -> tuple[Level, str]:
+        """The text of a tree and its level."""
         text = self.text
         match node:
             case t.Constant(value):
-                spelled = constant_text(value)
-                return (Level.SIGN if spelled.startswith("-") else Level.PRIMARY), spelled
-            case t.Name(section, name, path=path):
-                return Level.NAME, name_text(section, name) + path_text(path)
+                return self.constant(value)
+            case t.Name():
+                return Level.NAME, self.name(node)
             case t.Special(number):
                 return Level.SIGN if number is t.SpecialNumber.NEGATIVE_INFINITY else Level.NAME, number.value
             case t.Field(reference):
-                return Level.NAME, field_text(reference)
-            case t.Parameter(name):
-                return Level.PRIMARY, f"@{name}"
+                return Level.NAME, self.field(reference)
+            case t.Parameter():
+                return Level.PRIMARY, self.name(node)
             case t.PropertyOf(name):
                 return Level.PRIMARY, f"property({text(name, Level.SUM)})"
             case t.NewId():
@@ -59,13 +91,14 @@ class _Printer:
             case t.Now():
                 return Level.PRIMARY, "UTC()"
             case t.And(operands):
-                return Level.AND, " AND ".join(text(operand, Level.NOT) for operand in operands)
+                return Level.AND, " AND ".join(self.condition(operand, Level.NOT) for operand in operands)
             case t.Or(operands):
-                return Level.OR, " OR ".join(text(operand, Level.AND) for operand in operands)
+                return Level.OR, " OR ".join(self.condition(operand, Level.AND) for operand in operands)
             case t.Not(operand):
-                return Level.NOT, f"NOT {text(operand, Level.NOT)}"
+                return self.negation, f"NOT {self.condition(operand, self.negation)}"
             case t.Compare(operator, left, right):
-                return Level.COMPARISON, f"{text(left, Level.SUM)} {operator.value} {text(right, Level.SUM)}"
+                level, first, second = self.comparison(operator)
+                return level, f"{text(left, first)} {operator.value} {text(right, second)}"
             case t.CompareSpecial(operator, operand, number):
                 return Level.COMPARISON, f"{text(operand, Level.NAME)} {operator.value} {number.value}"
             case t.In(subject, members, negated):
@@ -80,12 +113,14 @@ class _Printer:
                 spelled = f"{_not(negated)}LIKE {text(wanted, Level.SUM)}{behind}"
                 return Level.COMPARISON, f"{text(subject, Level.SUM)} {spelled}"
             case t.TextTest(kind, subject, searched, negated):
-                quoted = constant_text(searched)
-                return Level.COMPARISON, f"{text(subject, Level.SUM)} {_not(negated)}{kind.value} {quoted}"
+                wanted_text = self.constant(searched)[1]
+                return Level.COMPARISON, f"{text(subject, self.searched)} {_not(negated)}{kind.value} {wanted_text}"
             case t.BooleanCast(operand):
-                return self._spelled(operand)
+                return self.spelled(operand)
             case t.IsNull(operand, negated):
-                return Level.COMPARISON, f"{text(operand, Level.NAME)} IS {_not(negated)}NULL"
+                return self.comparison(t.CompareOperator.EQUAL)[
+                    0
+                ], f"{text(operand, self.nullable)} IS {_not(negated)}NULL"
             case t.Exists(operand) | t.HasSimple(operand):
                 return Level.PRIMARY, f"EXISTS({text(operand, Level.NAME)})"
             case t.Arithmetic(operator, left, right):
@@ -97,7 +132,15 @@ class _Printer:
                 listed = ", ".join(text(argument, Level.SUM) for argument in arguments)
                 return Level.PRIMARY, f"{function.value}({listed})"
             case t.Sign(negative, operand):
-                return Level.SIGN, ("-" if negative else "+") + text(operand, Level.PRIMARY)
+                spelled = text(operand, self.signed)
+                # Two minuses side by side begin a comment in some languages.
+                blank = " " if spelled.startswith(("-", "+")) else ""
+                return Level.SIGN, f"{'-' if negative else '+'}{blank}{spelled}"
+
+
+def level_of(constant: str) -> tuple[Level, str]:
+    """The level of the text of a constant, and the text."""
+    return (Level.SIGN if constant.startswith("-") else Level.PRIMARY), constant
 
 
 def _not(negated: bool) -> str:
@@ -105,10 +148,11 @@ def _not(negated: bool) -> str:
 
 
 def _like(pattern: str, escape: str | None) -> str:
-    return f"LIKE {_quoted(pattern)}" + (f" ESCAPE {_quoted(escape)}" if escape is not None else "")
+    return f"LIKE {quoted(pattern)}" + (f" ESCAPE {quoted(escape)}" if escape is not None else "")
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """A string constant in single quotes."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -123,7 +167,7 @@ def constant_text(value: Value) -> str:
             return f"{value.type.value} {value.value}"
         case bytes():
             try:
-                return _quoted(value.decode())
+                return quoted(value.decode())
             except UnicodeDecodeError:
                 return "0x" + value.hex().upper()
         case float():
@@ -143,7 +187,7 @@ def name_text(section: str | None, name: str) -> str:
 
 def path_text(path: tuple[bytes | int, ...]) -> str:
     """The references after a name."""
-    steps = (str(step) if isinstance(step, int) else _quoted(step.decode(errors="replace")) for step in path)
+    steps = (str(step) if isinstance(step, int) else quoted(step.decode(errors="replace")) for step in path)
     return "".join(f"[{step}]" for step in steps)
 
 

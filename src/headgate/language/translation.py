@@ -22,12 +22,10 @@ from headgate.language import printer, servicebus
 from headgate.language import tree as t
 from headgate.language.dialect import Dialect
 from headgate.language.servicebus import SystemType, system_name, system_type
-from headgate.language.values import Value, is_number
-from headgate.message import SYSTEM_PROPERTIES, FieldReference, Section, without_case
-from headgate.message.constructors import AmqpType
+from headgate.language.values import Value, is_number, is_utf8
+from headgate.message import SYSTEM_PROPERTIES, AmqpType, FieldReference, Section, without_case
 
 _EXACT_NUMBERS = 2**53
-_EQUALITIES = (t.CompareOperator.EQUAL, t.CompareOperator.NOT_EQUAL)
 _OPPOSITE = {
     t.CompareOperator.EQUAL: t.CompareOperator.NOT_EQUAL,
     t.CompareOperator.NOT_EQUAL: t.CompareOperator.EQUAL,
@@ -220,7 +218,7 @@ class _Translator:
                 if not is_safe_number(value):
                     raise self._refused("servicebus rounds an integer beside a double, from 2^53 on", constant.span)
                 kinds.add(FieldKind.NUMBER)
-            elif isinstance(value, bytes) and _is_utf8(value):
+            elif isinstance(value, bytes) and is_utf8(value):
                 kinds.add(FieldKind.TEXT)
             elif isinstance(value, bytes) or value is None:
                 raise self._refused("found a constant that is no text, number or boolean", constant.span)
@@ -232,7 +230,7 @@ class _Translator:
 
     def _comparison(self, operator: t.CompareOperator, named: t.Field, constant: t.Constant, span: t.Span) -> t.Node:
         kind = self._kind([constant], span)
-        if operator not in _EQUALITIES and kind is not FieldKind.NUMBER:
+        if not operator.is_equality and kind is not FieldKind.NUMBER:
             raise self._refused(f"the order of a {kind.value} is another in each language", span)
         return self._compare(operator, self._field(named, kind), constant, span)
 
@@ -309,11 +307,3 @@ class _Translator:
         subject = self._field(node.subject, FieldKind.TEXT)
         found = t.Like(subject, pattern, node.negated is not negated, self.target, node.span)
         return self._or_null(node.subject, found, node.span) if negated else found
-
-
-def _is_utf8(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -1,4 +1,4 @@
-"""Arithmetic on values, exact and without exceptions: shared by constant folding and the reference evaluator.
+"""Values as RabbitMQ sees them, and exact arithmetic without exceptions, for folding and the reference evaluator.
 
 Source: rabbitmq_filters, section 2.5. Numbers are Python ints (unbounded) and finite floats; None is unknown.
 """
@@ -9,7 +9,8 @@ import math
 from typing import TypeAlias
 
 from headgate.language.tree import ArithmeticOperator
-from headgate.message import AmqpValue
+from headgate.message import INTEGER_RANGES, AmqpValue
+from headgate.message.constructors import AmqpType
 
 Value: TypeAlias = bool | int | float | bytes | AmqpValue | None
 """A value while evaluating: AmqpValue where a language asks for the exact type; None is unknown."""
@@ -25,6 +26,26 @@ _NO_NUMBERS = bool | bytes | AmqpValue | None
 def is_number(value: Value) -> bool:
     """Whether the value is of the kind number (booleans are not)."""
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_utf8(octets: bytes) -> bool:
+    """Whether the bytes are UTF-8."""
+    try:
+        octets.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def value_of(typed: AmqpValue) -> bool | int | float | bytes | None:
+    """The value of a field that is there; None for NaN, infinities and types that have none."""
+    if typed.type is AmqpType.BOOLEAN or typed.type in INTEGER_RANGES:
+        number: bool | int = typed.value
+        return number
+    if typed.type in (AmqpType.FLOAT, AmqpType.DOUBLE):
+        double: float = typed.value
+        return double if math.isfinite(double) else None
+    return typed.octets()
 
 
 def arithmetic(operator: ArithmeticOperator, left: Value, right: Value) -> int | float | None:

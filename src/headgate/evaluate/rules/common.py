@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from headgate.evaluate.filter import Filter
-from headgate.evaluate.rules.normal import identity
-from headgate.language.tree import And, Node
+from headgate.language.tree import And, Node, conjuncts, identity
 
 
 def common_filter(filters: Sequence[Filter]) -> Filter | None:
@@ -32,12 +31,4 @@ def common_filter(filters: Sequence[Filter]) -> Filter | None:
 
 def _demands(tree: Node) -> dict[Hashable, Node]:
     """What must be true for a tree to be true, from left to right."""
-    found: dict[Hashable, Node] = {}
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, And):
-            waiting.extend(reversed(node.operands))
-        else:
-            found[identity(node)] = node
-    return found
+    return {identity(node): node for node in conjuncts(tree)}

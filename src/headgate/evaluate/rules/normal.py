@@ -7,38 +7,37 @@ decides the OR of the negations.
 
 from __future__ import annotations
 
-import functools
-import struct
-from collections.abc import Hashable
-from dataclasses import dataclass, fields, is_dataclass
-from typing import TypeAlias, cast
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
 
 from headgate.language.tree import And, Node, Not, Or
-from headgate.message import AmqpValue
 
 DEEPEST = 100
 """Trees with more levels of AND, OR and NOT are one predicate, which the reference evaluator decides."""
 
-_PLACES = frozenset({"span", "pattern_span", "escape_span"})
+
+P = TypeVar("P")
+"""A predicate: a tree, or its number in `Predicates`."""
 
 
 @dataclass(slots=True, frozen=True)
-class Literal:
+class Literal(Generic[P]):
     """A predicate, or its negation."""
 
-    predicate: Node
+    predicate: P
     negated: bool
 
 
 @dataclass(slots=True, frozen=True)
-class Junction:
+class Junction(Generic[P]):
     """Two or more parts, from left to right; none is a junction of the same kind."""
 
     all_of: bool
-    parts: tuple[Normal, ...]
+    parts: tuple[Literal[P] | Junction[P], ...]
 
 
-Normal: TypeAlias = Literal | Junction
+Normal: TypeAlias = Literal[Node] | Junction[Node]
+Numbered: TypeAlias = Literal[int] | Junction[int]
 
 
 def normal_form(tree: Node) -> Normal:
@@ -79,32 +78,6 @@ def _normal(node: Node, negated: bool) -> Normal:
 def conjuncts(node: Normal) -> tuple[Normal, ...]:
     """What must all be true for the whole to be true."""
     return node.parts if isinstance(node, Junction) and node.all_of else (node,)
-
-
-def identity(node: object) -> Hashable:
-    """Equal for trees that differ in nothing but the places of their nodes in a text.
-
-    TRUE, 1 and 1.0 differ, and so do the two zeros: a predicate tells them apart.
-    """
-    if isinstance(node, bool | int | str | bytes) or node is None:
-        return type(node), node
-    if isinstance(node, float):
-        return float, struct.pack("<d", node)
-    if isinstance(node, tuple):
-        return tuple(map(identity, node))
-    if isinstance(node, AmqpValue):
-        return repr(node)
-    kind = cast(Hashable, type(node))
-    names = _parts_of(kind)
-    return (kind, *(identity(getattr(node, name)) for name in names)) if names else (kind, node)
-
-
-@functools.cache
-def _parts_of(kind: Hashable) -> tuple[str, ...]:
-    """Names of what a node is made of; none for what is compared as it is: enumerations, references to fields."""
-    if not isinstance(kind, type) or kind.__module__ != And.__module__ or not is_dataclass(kind):
-        return ()
-    return tuple(field.name for field in fields(kind) if field.name not in _PLACES)
 
 
 def nodes_of(node: Normal) -> list[Node]:

@@ -17,13 +17,10 @@ from headgate.evaluate import program as programs
 from headgate.evaluate.program import Program
 from headgate.evaluate.rules import layout
 from headgate.evaluate.rules.access import EQUALITIES, Access, Accesses, Key
-from headgate.evaluate.rules.normal import DEEPEST, Junction, Normal, conjuncts, normal_form
+from headgate.evaluate.rules.normal import DEEPEST, Junction, Literal, Normal, Numbered, conjuncts, normal_form
 from headgate.evaluate.rules.parts import Member
 from headgate.evaluate.rules.predicates import (
     Column,
-    NumberedJunction,
-    NumberedLiteral,
-    NumberedNormal,
     Predicates,
     float_bounds,
     in_columns,
@@ -195,11 +192,11 @@ class _Planner:
         return position
 
     def _filter(
-        self, node: NumberedNormal, places: Mapping[int, int], groups: Sequence[int], rest: tuple[int, int, int]
+        self, node: Numbered, places: Mapping[int, int], groups: Sequence[int], rest: tuple[int, int, int]
     ) -> Sequence[int]:
         code: list[int] = []
-        if isinstance(node, NumberedJunction) and node.all_of and len(node.parts) > _LOOKED_AT:
-            columns = _lower(NumberedJunction(True, node.parts[:_LOOKED_AT]), 0, places, groups, code)
+        if isinstance(node, Junction) and node.all_of and len(node.parts) > _LOOKED_AT:
+            columns = _lower(Junction(True, node.parts[:_LOOKED_AT]), 0, places, groups, code)
             head = len(code)
             columns |= _followed(node.parts[_LOOKED_AT:], layout.AND, 0, places, groups, code)
         else:
@@ -304,9 +301,9 @@ def _indexed(member: Member, normal: Normal, access: Access, options: Sequence[A
     return _Indexed(member, access.keys, [key for keys in checks.values() for key in keys], residual)
 
 
-def _merged(shared: Iterable[tuple[Member, NumberedNormal]]) -> list[tuple[NumberedNormal, bool, list[int]]]:
+def _merged(shared: Iterable[tuple[Member, Numbered]]) -> list[tuple[Numbered, bool, list[int]]]:
     """Filters that are the same, with all their numbers."""
-    merged: dict[tuple[NumberedNormal, bool], list[int]] = {}
+    merged: dict[tuple[Numbered, bool], list[int]] = {}
     for member, node in shared:
         merged.setdefault((node, member.exact_errors), []).append(member.number)
     return [(node, exact, numbers) for (node, exact), numbers in merged.items()]
@@ -317,9 +314,9 @@ def _group(column: int) -> int:
     return layout.LOOSE_GROUP if column < 0 else column % layout.LOOSE_GROUP
 
 
-def _lower(node: NumberedNormal, depth: int, places: Mapping[int, int], groups: Sequence[int], code: list[int]) -> int:
+def _lower(node: Numbered, depth: int, places: Mapping[int, int], groups: Sequence[int], code: list[int]) -> int:
     """Append the instructions that find the truth of `node` behind `depth` places; gives the columns it examines."""
-    if isinstance(node, NumberedLiteral):
+    if isinstance(node, Literal):
         code.append(_instruction(layout.TAKE, node, places))
         return 1 << groups[node.predicate]
     operation = layout.AND if node.all_of else layout.OR
@@ -328,7 +325,7 @@ def _lower(node: NumberedNormal, depth: int, places: Mapping[int, int], groups: 
 
 
 def _followed(
-    parts: Sequence[NumberedNormal],
+    parts: Sequence[Numbered],
     operation: int,
     depth: int,
     places: Mapping[int, int],
@@ -338,7 +335,7 @@ def _followed(
     """Append the instructions that join further operands of an AND or OR; gives the columns they look at."""
     columns = 0
     for part in parts:
-        if isinstance(part, NumberedJunction):
+        if isinstance(part, Junction):
             place = depth + 1
             first = len(code)
             columns |= _lower(part, place, places, groups, code)
@@ -354,7 +351,7 @@ def _followed(
     return columns
 
 
-def _instruction(operation: int, literal: NumberedLiteral, places: Mapping[int, int]) -> int:
+def _instruction(operation: int, literal: Literal[int], places: Mapping[int, int]) -> int:
     source = places[literal.predicate] * layout.TRIPLE_BYTES
     if literal.negated:
         operation |= layout.NEGATED

@@ -7,11 +7,9 @@ import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headgate.evaluate.rules.normal import Junction, Literal, Normal, identity
+from headgate.evaluate.rules.normal import Junction, Literal, Normal, Numbered
 from headgate.language import tree as t
 from headgate.message import FieldReference
-
-_EQUALITY = (t.CompareOperator.EQUAL, t.CompareOperator.NOT_EQUAL)
 
 NUMBERS_BELOW: Mapping[t.Rules, float] = {
     t.ValueRules.RABBITMQ: math.inf,
@@ -52,14 +50,14 @@ class Predicates:
 
     _places: dict[tuple[FieldReference, bool], int] = field(default_factory=dict)
 
-    def add(self, node: Normal) -> NumberedNormal:
+    def add(self, node: Normal) -> Numbered:
         """The same with numbers instead of predicates."""
         if isinstance(node, Junction):
-            return NumberedJunction(node.all_of, tuple(self.add(part) for part in node.parts))
-        return NumberedLiteral(self._number(node), node.negated)
+            return Junction(node.all_of, tuple(self.add(part) for part in node.parts))
+        return Literal(self._number(node), node.negated)
 
-    def _number(self, literal: Literal) -> int:
-        key = identity(literal.predicate)
+    def _number(self, literal: Literal[t.Node]) -> int:
+        key = t.identity(literal.predicate)
         number = self.numbers.get(key)
         if number is None:
             number = self.numbers[key] = len(self.trees)
@@ -90,25 +88,6 @@ class Predicates:
         return place
 
 
-@dataclass(slots=True, frozen=True)
-class NumberedLiteral:
-    """A predicate by number, or its negation."""
-
-    predicate: int
-    negated: bool
-
-
-@dataclass(slots=True, frozen=True)
-class NumberedJunction:
-    """AND or OR of two or more parts."""
-
-    all_of: bool
-    parts: tuple[NumberedNormal, ...]
-
-
-NumberedNormal = NumberedLiteral | NumberedJunction
-
-
 def _only_field(predicate: t.Node) -> FieldReference | None:
     """The one field that decides a predicate, if nothing else has a say in it."""
     references = set()
@@ -133,7 +112,7 @@ def _separated(predicate: t.Node) -> list[bytes | int | float] | None:
             t.Compare(left=t.Field(), right=t.Constant() as constant)
             | t.Compare(left=t.Constant() as constant, right=t.Field())
         ):
-            return _constants((constant,), predicate.rules, predicate.operator in _EQUALITY)
+            return _constants((constant,), predicate.rules, predicate.operator.is_equality)
         case t.In(subject=t.Field(), members=members):
             return _constants(members, predicate.rules, True)
         case _:

@@ -5,22 +5,14 @@ Source: rabbitmq_filters, sections 2.4 and 2.5.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from headgate.evaluate.semantics.wildcards import wildcard_match
-from headgate.language import Value, arithmetic, is_number, signed
+from headgate.language import Value, arithmetic, is_number, is_utf8, signed, value_of
 from headgate.language.tree import CompareOperator, LikePattern, LikeShape, SpecialNumber
-from headgate.message import AmqpType, AmqpValue, FieldReference, Message
+from headgate.message import AmqpType, FieldReference, Message
 
 __all__ = ["among", "arithmetic", "compare", "field", "like", "signed"]
-
-_INTEGERS = frozenset(
-    {AmqpType.UBYTE, AmqpType.USHORT, AmqpType.UINT, AmqpType.ULONG, AmqpType.BYTE, AmqpType.SHORT, AmqpType.INT}
-    | {AmqpType.LONG, AmqpType.TIMESTAMP, AmqpType.CHAR}
-)
-_FLOATS = frozenset({AmqpType.FLOAT, AmqpType.DOUBLE})
-_BYTES = frozenset({AmqpType.STRING, AmqpType.SYMBOL, AmqpType.BINARY, AmqpType.UUID})
 
 
 def field(message: Message, reference: FieldReference) -> Value:
@@ -29,17 +21,6 @@ def field(message: Message, reference: FieldReference) -> Value:
     if typed is None or typed.type is AmqpType.NULL or reference.only not in (None, typed.type):
         return reference.default
     return value_of(typed)
-
-
-def value_of(typed: AmqpValue) -> Value:
-    """The value of a field that is there; None for NaN, infinities and types that have none."""
-    if typed.type is AmqpType.BOOLEAN or typed.type in _INTEGERS:
-        number: bool | int = typed.value
-        return number
-    if typed.type in _FLOATS:
-        double: float = typed.value
-        return double if math.isfinite(double) else None
-    return typed.octets() if typed.type in _BYTES else None
 
 
 def compare(operator: CompareOperator, left: Value, right: Value) -> bool | None:
@@ -97,11 +78,9 @@ def like(pattern: LikePattern, subject: Value) -> bool | None:
 
 
 def _general_like(pattern: LikePattern, subject: bytes) -> bool | None:
-    try:
-        text = subject.decode()
-    except UnicodeDecodeError:
+    if not is_utf8(subject):
         return None
-    text = text.removesuffix("\n")
+    text = subject.decode().removesuffix("\n")
     # No pattern holds a line feed as text and no wildcard matches one, so a line feed anywhere else is no match.
     if "\n" in text:
         return False

@@ -7,12 +7,11 @@ LIKE nor arithmetic. Source: rocketmq_filters, sections 6 and 13.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NoReturn
 
+from headgate.evaluate.semantics.lacking import lacking
 from headgate.language import Value
 from headgate.language.rocketmq import NUMBERS, signed
 from headgate.language.rocketmq import compared as compare
-from headgate.language.tree import ArithmeticOperator, LikePattern
 from headgate.message import AmqpType, AmqpValue, FieldReference, Message
 
 __all__ = ["among", "arithmetic", "compare", "field", "like", "property_value", "signed"]
@@ -41,11 +40,4 @@ def among(subject: Value, members: Iterator[Value]) -> bool | None:
     return any(subject == member for member in members) if isinstance(subject, bytes) else None
 
 
-def like(_pattern: LikePattern, _subject: Value) -> NoReturn:
-    """Not in this language."""
-    raise TypeError("no LIKE in this language")
-
-
-def arithmetic(_operator: ArithmeticOperator, _left: Value, _right: Value) -> NoReturn:
-    """Not in this language."""
-    raise TypeError("no arithmetic in this language")
+like = arithmetic = lacking

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from headgate.language import elements_of
 from headgate.language.tree import LikePattern, LikeWildcard
 
 
 def wildcard_match(pattern: LikePattern, text: str) -> bool:
     """Whether the whole text matches; wildcards take any character. Cost: at most text × pattern steps."""
     steps: list[str | LikeWildcard] = []
-    for element in elements_of(pattern):
+    for element in pattern.parts:
         steps.extend([element] if isinstance(element, LikeWildcard) else element.decode("utf-8", "surrogateescape"))
     return _matches(steps, text)
 

@@ -20,7 +20,7 @@ from headgate.language.amqp.properties import (
     properties_filter,
 )
 from headgate.language.tree import Node
-from headgate.message import AmqpType, AmqpValue
+from headgate.message import INTEGER_RANGES, AmqpType, AmqpValue
 
 PRECONDITION_FAILED = "amqp:precondition-failed"
 """Error condition of an attach that is refused because of its offset specification."""
@@ -100,10 +100,6 @@ _PROPERTIES = ("amqp:properties-filter", 0x173)
 _APPLICATION_PROPERTIES = ("amqp:application-properties-filter", 0x174)
 _INTERVAL = re.compile(r"([0-9]+)([YMDhms])")
 _UNIT_MS = {"Y": 365 * 86_400_000, "M": 30 * 86_400_000, "D": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000}
-_INTEGERS = frozenset(
-    {AmqpType.UBYTE, AmqpType.USHORT, AmqpType.UINT, AmqpType.ULONG}
-    | {AmqpType.BYTE, AmqpType.SHORT, AmqpType.INT, AmqpType.LONG, AmqpType.CHAR}
-)
 
 
 def read_filter_set(
@@ -232,10 +228,10 @@ def _filter_values(value: AmqpValue) -> tuple[bytes, ...]:
 
 
 def _offset(value: AmqpValue) -> OffsetRequest:
-    if value.type in _INTEGERS and value.value >= 0:
-        return OffsetRequest(OffsetRequestKind.OFFSET, value.value)
     if value.type is AmqpType.TIMESTAMP:
         return OffsetRequest(OffsetRequestKind.TIMESTAMP, value.value // 1000 * 1000)
+    if value.type in INTEGER_RANGES and value.value >= 0:
+        return OffsetRequest(OffsetRequestKind.OFFSET, value.value)
     if value.type not in (AmqpType.STRING, AmqpType.SYMBOL):
         raise _LeftOut(f"an offset is a word, a number ≥ 0, a timestamp or an interval, found {value.type.value}")
     text: str = value.value

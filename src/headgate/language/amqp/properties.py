@@ -6,7 +6,6 @@ dialect `rabbitmq`; an affix test compares bytes, and a null asks for the key al
 
 from __future__ import annotations
 
-import math
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import TypeAlias
 
 from headgate.errors import ConfigError, FilterError, FilterLimitError, FilterTypeError
 from headgate.language import tree as t
+from headgate.language.values import value_of
 from headgate.message import PROPERTIES_FIELDS, AmqpType, AmqpValue, FieldReference, Section, amqp_value, timestamp_ms
 
 MAX_ENTRIES = 16
@@ -40,10 +40,6 @@ _FIELD_TYPES: dict[str, tuple[AmqpType, ...]] = {
     "group-sequence": (AmqpType.UINT,),
     "reply-to-group-id": _TEXT,
 }
-_NUMBERS = frozenset(
-    {AmqpType.UBYTE, AmqpType.USHORT, AmqpType.UINT, AmqpType.ULONG, AmqpType.BYTE, AmqpType.SHORT, AmqpType.INT}
-    | {AmqpType.LONG, AmqpType.TIMESTAMP, AmqpType.CHAR}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +169,7 @@ def _application_property_test(map_text: _MapText, index: int) -> t.Node:
 def _test(map_text: _MapText, index: int, reference: FieldReference, value: AmqpValue) -> t.Node:
     span = map_text.spans[index]
     field = t.Field(reference, span=span)
-    wanted = _constant(value)
+    wanted = value_of(value)
     if wanted is None:
         return t.Constant(False, span)
     if value.type is AmqpType.STRING and isinstance(wanted, bytes) and wanted.startswith(b"&"):
@@ -185,17 +181,6 @@ def _test(map_text: _MapText, index: int, reference: FieldReference, value: Amqp
             raise map_text.error(index, f"found {value.value!r}, expected &p:…, &s:… or && behind a leading &")
         wanted = wanted[1:]
     return t.Compare(t.CompareOperator.EQUAL, field, t.Constant(wanted, span), span=span)
-
-
-def _constant(value: AmqpValue) -> bool | int | float | bytes | None:
-    """The value as filters compare it; None for what never matches: NaN, infinities, decimals, compounds."""
-    if value.type is AmqpType.BOOLEAN or value.type in _NUMBERS:
-        number: bool | int = value.value
-        return number
-    if value.type in (AmqpType.FLOAT, AmqpType.DOUBLE):
-        double: float = value.value
-        return double if math.isfinite(double) else None
-    return value.octets()
 
 
 def _listed(types: tuple[AmqpType, ...]) -> str:

@@ -240,7 +240,7 @@ ROCKETMQ: Dialect = Dialect(
         **{
             operator.value: Infix(Level.COMPARISON, Level.COMPARISON, _order(operator))
             for operator in t.CompareOperator
-            if operator not in (t.CompareOperator.EQUAL, t.CompareOperator.NOT_EQUAL)
+            if not operator.is_equality
         },
         "BETWEEN": Infix(Level.COMPARISON, Level.COMPARISON, _between, negatable=True),
         "IN": Infix(Level.COMPARISON, Level.COMPARISON, _in, negatable=True),

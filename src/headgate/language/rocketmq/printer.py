@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+from headgate.language import printer
 from headgate.language import tree as t
 from headgate.language.dialect import Level, Unspellable
+from headgate.language.printer import Printer, level_of, quoted
 from headgate.language.rocketmq.java import double_text
 from headgate.language.values import Value
 from headgate.message import SYSTEM_PROPERTIES, AmqpValue, FieldReference, Section
@@ -20,66 +22,50 @@ _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _SYSTEM_NAMES = {reference: name for name, reference in SYSTEM_PROPERTIES.items()}
 
 
+_NODES = (
+    *(t.And, t.Or, t.Not, t.Compare, t.IsNull, t.In, t.TextTest),
+    *(t.Constant, t.Name, t.Field, t.BooleanCast, t.Sign),
+)
+
+
 def print_tree(node: t.Node) -> str:
     """The text of a tree. Raises Unspellable for nodes, names and constants of other languages."""
-    return _text(node, Level.OR)
+    return _Printer().text(node, Level.OR)
 
 
-def _text(node: t.Node, minimum: Level) -> str:
-    level, text = _spelled(node)
-    return text if level >= minimum else f"({text})"
+class _Printer(Printer):
+    negation = signed = Level.SIGN
+    nullable = Level.EQUALITY
+    searched = Level.COMPARISON
 
+    def comparison(self, operator: t.CompareOperator) -> tuple[Level, Level, Level]:
+        if operator.is_equality:
+            return Level.EQUALITY, Level.EQUALITY, Level.COMPARISON
+        return Level.COMPARISON, Level.COMPARISON, Level.SIGN
 
-def _spelled(node: t.Node) -> tuple[Level, str]:
-    match node:
-        case t.Constant(value):
-            text = constant_text(value)
-            return (Level.SIGN if text.startswith("-") else Level.PRIMARY), text
-        case t.Name(None, name):
-            return Level.NAME, _name(name)
-        case t.Field(reference):
-            return Level.NAME, field_text(reference)
-        case t.BooleanCast(operand):
-            return _spelled(operand)
-        case t.And(operands):
-            return Level.AND, " AND ".join(_text(operand, Level.NOT) for operand in operands)
-        case t.Or(operands):
-            return Level.OR, " OR ".join(_text(operand, Level.AND) for operand in operands)
-        case t.Not(operand):
-            return Level.SIGN, f"NOT {_text(operand, Level.SIGN)}"
-        case t.Sign(True, operand):
-            text = _text(operand, Level.SIGN)
-            return Level.SIGN, f"- {text}" if text.startswith("-") else f"-{text}"
-        case t.Compare(t.CompareOperator.EQUAL | t.CompareOperator.NOT_EQUAL as operator, left, right):
-            return Level.EQUALITY, f"{_text(left, Level.EQUALITY)} {operator.value} {_text(right, Level.COMPARISON)}"
-        case t.Compare(operator, left, right):
-            return Level.COMPARISON, f"{_text(left, Level.COMPARISON)} {operator.value} {_text(right, Level.SIGN)}"
-        case t.IsNull(operand, negated):
-            return Level.EQUALITY, f"{_text(operand, Level.EQUALITY)} IS {_not(negated)}NULL"
-        case t.In(subject, members, negated):
-            listed = ", ".join(_text(member, Level.PRIMARY) for member in members)
-            return Level.COMPARISON, f"{_text(subject, Level.COMPARISON)} {_not(negated)}IN ({listed})"
-        case t.TextTest(kind, subject, searched, negated):
-            quoted = constant_text(searched)
-            return Level.COMPARISON, f"{_text(subject, Level.COMPARISON)} {_not(negated)}{kind.value} {quoted}"
-        case _:
+    def constant(self, value: Value) -> tuple[Level, str]:
+        return level_of(constant_text(value))
+
+    def name(self, node: t.Name | t.Parameter) -> str:
+        return _name(node.name)
+
+    def field(self, reference: FieldReference) -> str:
+        return field_text(reference)
+
+    def spelled(self, node: t.Node) -> tuple[Level, str]:
+        if not isinstance(node, _NODES) or (isinstance(node, t.Sign) and not node.negative):
             raise Unspellable(f"{type(node).__name__} has no spelling in the language of RocketMQ")
-
-
-def _not(negated: bool) -> str:
-    return "NOT " if negated else ""
+        return super().spelled(node)
 
 
 def constant_text(value: Value) -> str:
     """A constant as the language writes it. Raises Unspellable."""
     match value:
-        case None:
-            return "NULL"
-        case bool():
-            return "TRUE" if value else "FALSE"
+        case None | bool():
+            return printer.constant_text(value)
         case bytes():
             try:
-                return "'" + value.decode().replace("'", "''") + "'"
+                return quoted(value.decode())
             except UnicodeDecodeError:
                 raise Unspellable("a string here is UTF-8") from None
         case AmqpValue(AmqpType.INT | AmqpType.LONG, number):

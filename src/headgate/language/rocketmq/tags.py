@@ -1,7 +1,7 @@
 """RocketMQ's tag expressions: `TagA || TagB`, or `*` for every message.
 
-A message has at most one tag. A reader checks twice: by the hash of the tag, which stands in an index and costs no
-reading of messages, and then by the tag itself, since tags may share a hash. Source: rocketmq_filters, section 7.
+A message has at most one tag. The indexes of RocketMQ hold the hash of the tag; several tags may share one.
+Source: rocketmq_filters, section 7.
 """
 
 from __future__ import annotations
@@ -41,15 +41,8 @@ class TagExpression:
         """The hashes of the tags, each once, ascending."""
         return tuple(sorted(set(map(tag_hash, self.tags))))
 
-    def may_match(self, code: int | None) -> bool:
-        """The first check: whether a message with this code of its tag may match; None is a code that is not known.
-
-        Of a code of 64 bits the low 32 count.
-        """
-        return self.takes_everything or code is None or _low_32_bits(code) in self.codes
-
     def matches(self, tag: str | None) -> bool:
-        """The second check: whether a message with this tag (None and empty: without one) matches."""
+        """Whether a message with this tag (None and empty: without one) matches."""
         return self.takes_everything or tag in self.tags
 
     def tree(self) -> Node:
@@ -59,10 +52,6 @@ class TagExpression:
             return Constant(self.takes_everything, span)
         members = tuple(Constant(tag.encode(), span) for tag in self.tags)
         return In(Field(TAG, ValueRules.ROCKETMQ, span), members, False, ValueRules.ROCKETMQ, span)
-
-
-def _low_32_bits(code: int) -> int:
-    return (code + 2**31) % 2**32 - 2**31
 
 
 def parse_tags(text: str | None) -> TagExpression:

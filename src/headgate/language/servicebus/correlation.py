@@ -73,15 +73,10 @@ def _property_conditions(given: object) -> Iterable[tuple[str, FieldReference, V
         if not isinstance(key, str):
             raise ConfigError(f"the name of a property is a string, found {key!r}")
         name = property_text(key)
-        reference = FieldReference(Section.APPLICATION_PROPERTIES, key=_key(key), ignore_case=True)
+        reference = FieldReference(Section.APPLICATION_PROPERTIES, key=amqp_value(key).octets(), ignore_case=True)
         value = constant_value(plain)
         if value is None or (isinstance(value, float) and math.isnan(value)):
             text = f"{name} = {constant_text(value)}"
             reason = "null and NaN equal nothing, this condition is never fulfilled"
             raise FilterTypeError(reason, dialect=_NAME, text=text, span=(0, len(text)))
         yield name, reference, value
-
-
-def _key(name: str) -> bytes:
-    """The key as bytes. Raises ConfigError for an invalid key."""
-    return amqp_value(name).octets() or b""

@@ -13,7 +13,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 
-from headgate.errors import ConfigError, FilterError
+from headgate.errors import ConfigError
 from headgate.language import tree as t
 from headgate.language.amqp import COMPARISONS, quoted_text
 from headgate.language.bind import parameter_key
@@ -50,7 +50,7 @@ from headgate.language.servicebus.values import arithmetic as calculated
 from headgate.language.servicebus.values import compare as compared
 from headgate.language.servicebus.values import signed as with_sign
 from headgate.language.servicebus.warnings import warnings
-from headgate.language.values import EvaluationFailed, Value
+from headgate.language.values import Value
 from headgate.message import AmqpValue, FieldReference, Section, amqp_value
 
 _CONDITIONS = (t.And, t.Or, t.Not, t.Compare, t.In, t.LikeValue, t.IsNull, t.Exists)
@@ -203,27 +203,6 @@ def _resolve(name: t.Name) -> t.Node:
     return found.node(name.span)
 
 
-def _folded_arithmetic(operator: t.ArithmeticOperator, left: Value, right: Value) -> Value:
-    try:
-        return calculated(operator, left, right)
-    except EvaluationFailed:
-        return None
-
-
-def _folded_sign(negative: bool, value: Value) -> Value:
-    try:
-        return with_sign(negative, value)
-    except EvaluationFailed:
-        return None
-
-
-def _folded_comparison(operator: t.CompareOperator, left: Value, right: Value) -> bool | None:
-    try:
-        return compared(operator, left, right)
-    except EvaluationFailed:
-        return None
-
-
 SERVICE_BUS: Dialect = Dialect(
     name="servicebus",
     tokens=lexical_rules(KEYWORDS),
@@ -269,9 +248,9 @@ SERVICE_BUS: Dialect = Dialect(
     compile_like=compile_any_like,
     rules=t.ValueRules.SERVICE_BUS,
     complete=_filter,
-    arithmetic=_folded_arithmetic,
-    signed=_folded_sign,
-    compare=_folded_comparison,
+    arithmetic=calculated,
+    signed=with_sign,
+    compare=compared,
     takes_parameters=True,
     print_tree=print_tree,
     warnings=warnings,
@@ -313,12 +292,3 @@ def _seen(typed: AmqpValue) -> Value:
     if isinstance(value, AmqpValue) and kind_of(value) is ValueKind.OTHER:
         raise ConfigError(f"a {value.type.value} is no value of Service Bus")
     return value
-
-
-def parsing_error_text(error: FilterError) -> str:
-    """What Service Bus answers to a filter or an action that it cannot parse (section 6)."""
-    return (
-        "There was an error parsing the SQL expression. "
-        f"[Token line={error.line}, column={error.column}, Token in error={error.token}, "
-        f"Additional details= {error.reason}]"
-    )

@@ -5,107 +5,57 @@ from __future__ import annotations
 import math
 import re
 
+from headgate.language import printer
 from headgate.language import tree as t
 from headgate.language.dialect import Level, Unspellable
-from headgate.language.like import like_text
+from headgate.language.printer import Printer, level_of, quoted
 from headgate.language.servicebus.system_properties import system_name
 from headgate.language.servicebus.values import INTEGER_LIMIT, INTEGER_MIN, kind_of, text_of
 from headgate.language.values import EvaluationFailed, Value
-from headgate.message import FieldReference, Section
+from headgate.message import AmqpValue, FieldReference, Section
 
 KEYWORDS = frozenset({"AND", "OR", "NOT", "LIKE", "ESCAPE", "IN", "IS", "NULL", "EXISTS", "TRUE", "FALSE"})
 """Reserved words, in any letter case."""
 
 _ACTION_KEYWORDS = KEYWORDS | {"SET", "REMOVE"}
 _REGULAR = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_LEVELS = {
-    t.ArithmeticOperator.ADD: Level.SUM,
-    t.ArithmeticOperator.SUBTRACT: Level.SUM,
-    t.ArithmeticOperator.MULTIPLY: Level.PRODUCT,
-    t.ArithmeticOperator.DIVIDE: Level.PRODUCT,
-    t.ArithmeticOperator.MODULO: Level.PRODUCT,
-}
+_CONDITIONS = (t.And, t.Or, t.Not, t.Compare, t.In, t.Like, t.LikeValue, t.IsNull, t.Exists)
+_VALUES = (
+    *(t.Constant, t.Name, t.Parameter, t.Field, t.MessageSize, t.PropertyOf, t.NewId),
+    *(t.Arithmetic, t.Sign),
+)
 
 
 def print_tree(node: t.Node) -> str:
     """The text of a filter. Raises Unspellable for nodes, fields and constants that the language cannot write."""
-    return _condition(node, Level.OR)
+    return _Printer().condition(node, Level.OR)
 
 
-def _condition(node: t.Node, minimum: Level) -> str:
-    level, text = _spelled_condition(node)
-    return text if level >= minimum else f"({text})"
+class _Printer(Printer):
+    signed = Level.SIGN
 
-
-def _value(node: t.Node, minimum: Level) -> str:
-    level, text = _spelled_value(node)
-    return text if level >= minimum else f"({text})"
-
-
-def _spelled_condition(node: t.Node) -> tuple[Level, str]:
-    match node:
-        case t.And(operands):
-            return Level.AND, " AND ".join(_condition(operand, Level.NOT) for operand in operands)
-        case t.Or(operands):
-            return Level.OR, " OR ".join(_condition(operand, Level.AND) for operand in operands)
-        case t.Not(operand):
-            return Level.NOT, f"NOT {_condition(operand, Level.NOT)}"
-        case t.Constant(bool() as value):
-            return Level.COMPARISON, "1 = 1" if value else "1 = 0"
-        case t.Compare(operator, left, right):
-            return Level.COMPARISON, f"{_value(left, Level.SUM)} {operator.value} {_value(right, Level.SUM)}"
-        case t.In(subject, members, negated):
-            listed = ", ".join(_value(member, Level.SUM) for member in members)
-            return Level.COMPARISON, f"{_value(subject, Level.SUM)} {_not(negated)}IN ({listed})"
-        case t.Like(subject, compiled, negated):
-            pattern, escape = like_text(compiled)
-            behind = "" if escape is None else f" ESCAPE {_quoted(escape)}"
-            return Level.COMPARISON, f"{_value(subject, Level.SUM)} {_not(negated)}LIKE {_quoted(pattern)}{behind}"
-        case t.LikeValue(subject, wanted, wanted_escape, negated):
-            behind = "" if wanted_escape is None else f" ESCAPE {_value(wanted_escape, Level.SUM)}"
-            spelled = f"{_not(negated)}LIKE {_value(wanted, Level.SUM)}{behind}"
-            return Level.COMPARISON, f"{_value(subject, Level.SUM)} {spelled}"
-        case t.IsNull(operand, negated):
-            return Level.COMPARISON, f"{_value(operand, Level.NAME)} IS {_not(negated)}NULL"
-        case t.Exists(operand):
-            return Level.COMPARISON, f"EXISTS({_value(operand, Level.NAME)})"
-        case _:
+    def condition(self, node: t.Node, minimum: Level) -> str:
+        if isinstance(node, t.Constant) and isinstance(node.value, bool):
+            return "1 = 1" if node.value else "1 = 0"
+        if not isinstance(node, _CONDITIONS):
             raise Unspellable(f"no condition of Service Bus is a {type(node).__name__}")
+        return super().text(node, minimum)
 
-
-def _spelled_value(node: t.Node) -> tuple[Level, str]:
-    match node:
-        case t.Constant(value):
-            return _spelled_constant(value)
-        case t.Name(section, name):
-            return Level.NAME, ("" if section is None else f"{section}.") + property_text(name)
-        case t.Parameter(name):
-            return Level.PRIMARY, "@" + (name if re.fullmatch(r"\w+", name) else property_text(name))
-        case t.Field(reference):
-            return Level.NAME, field_text(reference)
-        case t.MessageSize():
-            return Level.NAME, "sys.Size"
-        case t.PropertyOf(name):
-            return Level.PRIMARY, f"property({_value(name, Level.SUM)})"
-        case t.NewId():
-            return Level.PRIMARY, "newid()"
-        case t.Arithmetic(operator, left, right):
-            level = _LEVELS[operator]
-            return level, f"{_value(left, level)} {operator.value} {_value(right, Level(level + 1))}"
-        case t.Sign(negative, operand):
-            spelled = _value(operand, Level.SIGN)
-            # Two minuses side by side begin a comment elsewhere.
-            return Level.SIGN, ("-" if negative else "+") + (" " if spelled.startswith(("-", "+")) else "") + spelled
-        case _:
+    def text(self, node: t.Node, minimum: Level) -> str:
+        if not isinstance(node, _VALUES):
             raise Unspellable(f"no value of Service Bus is a {type(node).__name__}")
+        return super().text(node, minimum)
 
+    def constant(self, value: Value) -> tuple[Level, str]:
+        return _spelled_constant(value)
 
-def _not(negated: bool) -> str:
-    return "NOT " if negated else ""
+    def name(self, node: t.Name | t.Parameter) -> str:
+        if isinstance(node, t.Parameter):
+            return "@" + (node.name if re.fullmatch(r"\w+", node.name) else property_text(node.name))
+        return ("" if node.section is None else f"{node.section}.") + property_text(node.name)
 
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+    def field(self, reference: FieldReference) -> str:
+        return field_text(reference)
 
 
 def field_text(reference: FieldReference) -> str:
@@ -140,8 +90,7 @@ def _spelled_constant(value: Value) -> tuple[Level, str]:
         case int() if not INTEGER_MIN <= value < INTEGER_LIMIT:
             raise Unspellable(f"no constant of Service Bus is {value}")
         case None | bool() | int() | float() | bytes():
-            text = constant_text(value)
-            return (Level.SIGN if text.startswith("-") else Level.PRIMARY), text
+            return level_of(constant_text(value))
         case _:
             raise Unspellable(f"Service Bus has no constant that is a {kind_of(value).value}")
 
@@ -149,19 +98,14 @@ def _spelled_constant(value: Value) -> tuple[Level, str]:
 def constant_text(value: Value) -> str:
     """A value for showing: as the language has it, else its kind and text."""
     match value:
-        case None:
-            return "NULL"
-        case bool():
-            return "TRUE" if value else "FALSE"
-        case float() if math.isfinite(value):
-            mantissa, exponent, power = repr(value).partition("e")
-            return mantissa + ("" if "." in mantissa else ".0") + ("E" + power if exponent else "")
-        case int() | float():
+        case float() if not math.isfinite(value):
             return str(value)
         case bytes():
-            return _quoted(value.decode(errors="replace"))
-        case _:
+            return quoted(value.decode(errors="replace"))
+        case AmqpValue():
             try:
                 return f"{kind_of(value).value} {text_of(value).decode(errors='replace')}"
             except EvaluationFailed:
                 return kind_of(value).value
+        case _:
+            return printer.constant_text(value)

@@ -26,7 +26,7 @@ from typing import TypeAlias
 
 from headgate.language.tree import ArithmeticOperator, CompareOperator
 from headgate.language.values import EvaluationFailed, Value
-from headgate.message import DECIMAL_SIZES, AmqpValue, Described, decimal_value
+from headgate.message import DECIMAL_SIZES, INTEGER_RANGES, AmqpValue, Described, decimal_value
 from headgate.message.constructors import AmqpType
 
 INTEGER_MIN, INTEGER_LIMIT = -(2**63), 2**63
@@ -45,10 +45,7 @@ LAST_TICKS = 3_155_378_975_999_999_999
 TIME_SPAN, DATE_TIME_OFFSET, URI = (f"com.microsoft:{name}" for name in ("timespan", "datetime-offset", "uri"))
 
 _SYMBOLS = {name: AmqpValue(AmqpType.SYMBOL, name) for name in (TIME_SPAN, DATE_TIME_OFFSET)}
-INTEGERS = frozenset(
-    {AmqpType.UBYTE, AmqpType.USHORT, AmqpType.UINT, AmqpType.ULONG}
-    | {AmqpType.BYTE, AmqpType.SHORT, AmqpType.INT, AmqpType.LONG}
-)
+INTEGERS = frozenset(INTEGER_RANGES) - {AmqpType.CHAR, AmqpType.TIMESTAMP}
 """The types that hold an integer."""
 
 

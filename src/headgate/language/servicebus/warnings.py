@@ -46,19 +46,11 @@ def correlation_conditions(tree: t.Node) -> tuple[str, ...] | None:
     That is a filter of nothing but `=` between a property that correlation filters have and a constant, under AND, each
     property once: a correlation filter has one condition for it.
     """
-    found = tuple(map(_condition, _conjuncts(tree)))
+    found = tuple(map(_condition, t.conjuncts(tree)))
     conditions = tuple(condition for condition in found if condition is not None)
     if len(conditions) < len(found) or len({name.casefold() for name, _ in conditions}) < len(conditions):
         return None
     return tuple(f"{name} = {value}" for name, value in conditions)
-
-
-def _conjuncts(tree: t.Node) -> Iterator[t.Node]:
-    if not isinstance(tree, t.And):
-        yield tree
-        return
-    for operand in tree.operands:
-        yield from _conjuncts(operand)
 
 
 _EXACT_LIMIT = 2**53

@@ -8,59 +8,16 @@ from dataclasses import dataclass, fields
 from headgate import __version__
 from headgate.errors import ConfigError, FilterError, FilterTypeError
 from headgate.evaluate import EVALUATOR_REVISION, Filter
-from headgate.language.tree import (
-    And,
-    Arithmetic,
-    BooleanCast,
-    Call,
-    Compare,
-    CompareSpecial,
-    Concatenate,
-    Constant,
-    Exists,
-    Field,
-    HasSimple,
-    In,
-    IsNull,
-    Like,
-    LikeValue,
-    MessageSize,
-    Node,
-    Not,
-    Or,
-    PropertyOf,
-    Sign,
-    TextTest,
-    children,
-    walk,
-)
+from headgate.language import tree as t
 from headgate.message import HEADER_FIELDS, FieldReference, Section
 
 EVALUATOR = f"{__version__}/{EVALUATOR_REVISION}"
 """The state of the evaluators."""
 
-_OF_THE_MESSAGE: tuple[type, ...] = (
-    And,
-    Arithmetic,
-    BooleanCast,
-    Call,
-    Compare,
-    CompareSpecial,
-    Concatenate,
-    Constant,
-    Exists,
-    Field,
-    HasSimple,
-    In,
-    IsNull,
-    Like,
-    LikeValue,
-    MessageSize,
-    Not,
-    Or,
-    PropertyOf,
-    Sign,
-    TextTest,
+_OF_THE_MESSAGE = (
+    *(t.And, t.Or, t.Not, t.Compare, t.CompareSpecial, t.In, t.Like, t.LikeValue, t.TextTest, t.BooleanCast),
+    *(t.IsNull, t.Exists, t.HasSimple, t.Arithmetic, t.Sign, t.Call, t.Concatenate),
+    *(t.Constant, t.Field, t.PropertyOf, t.MessageSize),
 )
 """Nodes whose value follows from their operands and the stored message alone. Others are refused until listed here."""
 
@@ -109,11 +66,11 @@ def text_hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).hexdigest()
 
 
-def _digest(tree: Node) -> str:
+def _digest(tree: t.Node) -> str:
     """A name of what a tree says, node by node: trees may be deeper than Python compares or prints."""
     found = hashlib.sha256()
-    for node in walk(tree):
-        operands = {id(operand) for operand in children(node)}
+    for node in t.walk(tree):
+        operands = {id(operand) for operand in t.children(node)}
         own = [type(node).__name__, len(operands)]
         for each in fields(node):
             value = getattr(node, each.name)
@@ -142,14 +99,14 @@ def check_registrable(expression: Filter) -> None:
         )
 
 
-def _volatile_node(expression: Filter) -> Node | None:
+def _volatile_node(expression: Filter) -> t.Node | None:
     if expression.has_own_rules:
         # Nothing says when the operators of a language from outside change.
         return expression.tree
-    for node in walk(expression.tree):
+    for node in t.walk(expression.tree):
         if not isinstance(node, _OF_THE_MESSAGE):
             return node
-        if isinstance(node, Field) and _is_of_the_delivery(node.reference):
+        if isinstance(node, t.Field) and _is_of_the_delivery(node.reference):
             return node
     return None
 

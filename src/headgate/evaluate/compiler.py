@@ -5,19 +5,27 @@ An instruction's semantics are those of its node: its operation, and the family 
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 from headgate.evaluate import layout
-from headgate.evaluate.assembler import Assembler, NotCompiledError, Words, finite_bits, first_mask, first_word
+from headgate.evaluate.assembler import (
+    Assembler,
+    NotCompiledError,
+    Words,
+    finite_bits,
+    first_mask,
+    first_word,
+    fits_64_bits,
+)
 from headgate.evaluate.kinds import FAMILIES, KINDS
-from headgate.language import Value
+from headgate.language import Value, is_utf8
 from headgate.language import tree as t
 from headgate.message import AmqpType, AmqpValue, FieldReference, Section
 
 _DEEPEST = 250
-_INTEGER_MIN, _INTEGER_LIMIT = -(2**63), 2**63
 
 _ORDERS = {
     t.CompareOperator.EQUAL: layout.EQUAL,
@@ -26,41 +34,12 @@ _ORDERS = {
     t.CompareOperator.GREATER: layout.GREATER,
     t.CompareOperator.GREATER_OR_EQUAL: layout.GREATER | layout.EQUAL,
 }
-_MIRRORED = {
-    layout.EQUAL: layout.EQUAL,
-    layout.LESS: layout.GREATER,
-    layout.GREATER: layout.LESS,
-    layout.LESS | layout.EQUAL: layout.GREATER | layout.EQUAL,
-    layout.GREATER | layout.EQUAL: layout.LESS | layout.EQUAL,
+_OPERATIONS: dict[enum.Enum, int] = {
+    operator: getattr(layout, operator.name)
+    for kind in (t.ArithmeticOperator, t.Function, t.SpecialNumber, t.TextTestKind)
+    for operator in kind
 }
-_ARITHMETIC = {
-    t.ArithmeticOperator.ADD: layout.ADD,
-    t.ArithmeticOperator.SUBTRACT: layout.SUBTRACT,
-    t.ArithmeticOperator.MULTIPLY: layout.MULTIPLY,
-    t.ArithmeticOperator.DIVIDE: layout.DIVIDE,
-    t.ArithmeticOperator.MODULO: layout.MODULO,
-}
-
-
-_FUNCTIONS = {
-    t.Function.LOWER: layout.LOWER,
-    t.Function.UPPER: layout.UPPER,
-    t.Function.LEFT: layout.LEFT,
-    t.Function.RIGHT: layout.RIGHT,
-    t.Function.SUBSTRING: layout.SUBSTRING,
-    t.Function.DATE: layout.DATE,
-}
-_SPECIAL_NUMBERS = {
-    t.SpecialNumber.INFINITY: layout.INFINITY,
-    t.SpecialNumber.NEGATIVE_INFINITY: layout.NEGATIVE_INFINITY,
-    t.SpecialNumber.NAN: layout.NOT_A_NUMBER,
-}
-_TEXT_TESTS = {
-    t.TextTestKind.CONTAINS: layout.CONTAINS,
-    t.TextTestKind.STARTS_WITH: layout.STARTS_WITH,
-    t.TextTestKind.ENDS_WITH: layout.ENDS_WITH,
-}
-_EQUALITIES = (t.CompareOperator.EQUAL, t.CompareOperator.NOT_EQUAL)
+"""`layout.py` names operations as the tree does."""
 _WITHOUT_ERRORS = (t.ValueRules.RABBITMQ, t.ValueRules.CORRELATION)
 _Outcome: TypeAlias = tuple[int, int, int]
 """What is wanted, and where to go on if it is found, and if not."""
@@ -133,13 +112,13 @@ class Compiler(Assembler):
 
         A mispredicted jump then costs more (8 ns) than the check of the messages that do not match (1 ns).
         """
-        return isinstance(self.tree, t.Compare) and self.tree.operator not in _EQUALITIES
+        return isinstance(self.tree, t.Compare) and not self.tree.operator.is_equality
 
     def _select_code(self) -> int:
         """Conjuncts that need no application properties come first: any that is not true decides."""
         early: list[t.Node] = []
         late: list[t.Node] = []
-        for conjunct in _conjuncts(self.tree):
+        for conjunct in t.conjuncts(self.tree):
             needs = any(
                 isinstance(node, t.Field) and _needs_application_properties(node.reference) for node in t.walk(conjunct)
             )
@@ -244,7 +223,7 @@ class Compiler(Assembler):
                 return self._predicate(t.Constant(False), *outcome)
             case t.TextTest(kind=kind, subject=subject, text=text, negated=negated):
                 operands = (self.text(text), len(text), int(negated))
-                return self._unary(_TEXT_TESTS[kind], subject, outcome, *operands, family=layout.RULES_ROCKETMQ)
+                return self._unary(_OPERATIONS[kind], subject, outcome, *operands, family=layout.RULES_ROCKETMQ)
             case t.BooleanCast(operand=operand):
                 return self._unary(layout.CAST_BOOLEAN, operand, outcome, family=layout.RULES_ROCKETMQ)
             case t.IsNull(operand=operand):
@@ -254,7 +233,7 @@ class Compiler(Assembler):
                     return self._unary(layout.IS_PRESENT, node.operand, outcome)
                 return self.emit(layout.IS_PRESENT, *outcome, self.slots[self._stored(reference)])
             case t.CompareSpecial(operator=operator, operand=operand, number=number):
-                asked_for = (_SPECIAL_NUMBERS[number], _ORDERS[operator])
+                asked_for = (_OPERATIONS[number], _ORDERS[operator])
                 return self._unary(layout.COMPARE_SPECIAL, operand, outcome, *asked_for, family=layout.RULES_AMQP)
             case t.HasSimple(operand=t.Field(reference=reference)) if reference.key is not None:
                 return self._unary(layout.IS_SIMPLE, node.operand, outcome)
@@ -271,10 +250,11 @@ class Compiler(Assembler):
         return self.value(operand, register, entry)
 
     def _comparison(self, node: t.Compare, outcome: _Outcome) -> int:
-        left, right, orders, family = node.left, node.right, _ORDERS[node.operator], FAMILIES[node.rules]
+        left, right, operator, family = node.left, node.right, node.operator, FAMILIES[node.rules]
         # RocketMQ asks which side is NULL.
         if isinstance(left, t.Constant) and not isinstance(right, t.Constant) and family != layout.RULES_ROCKETMQ:
-            left, right, orders = right, left, _MIRRORED[orders]
+            left, right, operator = right, left, operator.mirrored
+        orders = _ORDERS[operator]
         register = self.register_for(left)
         if isinstance(right, t.Constant) and (operands := self._constant_operands(right.value, orders)) is not None:
             entry = self.emit(operands[0], *outcome, register, *operands[1:], family=family)
@@ -292,8 +272,7 @@ class Compiler(Assembler):
             kind = layout.INT32 if value.type is AmqpType.INT else layout.INTEGER
             return layout.COMPARE_INTEGER, value.value, orders, kind
         if isinstance(value, int):
-            fits = _INTEGER_MIN <= value < _INTEGER_LIMIT
-            return (layout.COMPARE_INTEGER, value, orders, layout.INTEGER) if fits else None
+            return (layout.COMPARE_INTEGER, value, orders, layout.INTEGER) if fits_64_bits(value) else None
         if isinstance(value, AmqpValue) and value.type is AmqpType.DOUBLE and value.value != 0:
             # Zero has two signs, which only the slow way tells apart.
             return layout.COMPARE_FLOAT, finite_bits(value.value), orders
@@ -336,7 +315,7 @@ class Compiler(Assembler):
                     case t.LikeWildcard.ONE:
                         rows += (layout.ONE_CHARACTER, 0)
                     case _:
-                        if not _is_utf8(element):
+                        if not is_utf8(element):
                             raise NotCompiledError
                         rows += (len(element), self.text(element))
             operands = (register, self.table(rows), len(pattern.elements))
@@ -427,14 +406,14 @@ class Compiler(Assembler):
             operands = [sources[0], 0, 0, self.scratch(layout.SCRATCH_REGISTERS)]
         else:
             operands = [*sources, -1] if len(sources) < 3 else sources
-        entry = self.emit(_FUNCTIONS[node.function], 0, then, register, *operands, family=layout.RULES_AMQP)
+        entry = self.emit(_OPERATIONS[node.function], 0, then, register, *operands, family=layout.RULES_AMQP)
         for argument, source in zip(reversed(node.arguments), reversed(sources), strict=True):
             entry = self.value(argument, source, entry)
         return entry
 
     def _binary(self, node: t.Arithmetic, register: int, then: int) -> int:
         first, second = self.register_for(node.left), self.register_for(node.right)
-        operation, family = _ARITHMETIC[node.operator], FAMILIES[node.rules]
+        operation, family = _OPERATIONS[node.operator], FAMILIES[node.rules]
         entry = self.emit(operation, 0, then, register, first, second, family=family)
         return self.value(node.left, first, self.value(node.right, second, entry))
 
@@ -455,19 +434,6 @@ def _asked_with_default(tree: t.Node) -> set[FieldReference]:
     """Fields with a default whose existence matters: their slots must tell it from the default."""
     asked = (node.operand for node in t.walk(tree) if isinstance(node, t.Exists))
     return {field.reference for field in asked if isinstance(field, t.Field) and field.reference.default is not None}
-
-
-def _conjuncts(node: t.Node) -> list[t.Node]:
-    """The operands of the AND at the top, those of ANDs among them included."""
-    conjuncts: list[t.Node] = []
-    stack = [node]
-    while stack:
-        current = stack.pop()
-        if isinstance(current, t.And):
-            stack.extend(reversed(current.operands))
-        else:
-            conjuncts.append(current)
-    return conjuncts
 
 
 def _positive(node: t.Node) -> tuple[t.Node, bool]:
@@ -494,14 +460,6 @@ def _may_fail(node: t.Node) -> bool:
         isinstance(part, t.Compare | t.In | t.Like | t.Arithmetic | t.Sign) and part.rules not in _WITHOUT_ERRORS
         for part in t.walk(node)
     )
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _needs_application_properties(field: FieldReference) -> bool:

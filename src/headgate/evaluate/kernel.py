@@ -104,7 +104,7 @@ def _value(operation: int, at: int, register: int, registers: int) -> int:
 
 @helper
 def _foreign(operation: int, at: int, register: int, program: int, registers: int, pool: int) -> int:
-    """As `_other`, by the rules of other languages than RabbitMQ's."""
+    """As `_other`, by the rules of the other languages than RabbitMQ's."""
     kept_apart()
     family = load_i64(at + layout.RULES)
     if operation >= layout.FIRST_VALUE_OPERATION:
@@ -127,9 +127,9 @@ def _foreign(operation: int, at: int, register: int, program: int, registers: in
 
 @helper
 def _other(operation: int, at: int, register: int, program: int, registers: int, pool: int) -> int:
-    """What has no short way in `interpret` or does not fit it: a truth; for value operations TRUE when done, or ERROR.
+    """Decide what `interpret` has no short way for: a truth; for value operations TRUE when done, ERROR or UNDECIDED.
 
-    One call for all of it: each call there costs every message something, whether it is made or not.
+    It is one function, since each call in `interpret` costs time for every message, whether it is made or not.
     """
     kept_apart()
     if load_i64(at + layout.RULES) != layout.RULES_RABBITMQ:
@@ -141,7 +141,7 @@ def _other(operation: int, at: int, register: int, program: int, registers: int,
 
 @helper
 def _keep(truth: int, wanted: int, at: int, registers: int) -> int:
-    """End with the truth that a predicate found, store it or collect it; where to go on."""
+    """End with the truth of a predicate, store it or collect it; gives the next position."""
     kept_apart()
     if wanted == layout.END:
         return -1 - truth
@@ -205,9 +205,7 @@ def interpret(program: int, position: int, registers: int, pool: int, late: int,
                 truth = (load_i64(at + layout.C) >> (order_of(load_i64(register + 8), load_i64(at + layout.B)) + 1)) & 1
         elif operation == layout.COMPARE_FLOAT:
             if kind == layout.FLOAT:
-                value = float_of_bits(load_i64(register + 8))
-                other = float_of_bits(load_i64(at + layout.B))
-                order = (1 if value > other else 0) - (1 if value < other else 0)
+                order = order_of(float_of_bits(load_i64(register + 8)), float_of_bits(load_i64(at + layout.B)))
                 truth = (load_i64(at + layout.C) >> (order + 1)) & 1
         elif operation == layout.EQUAL_BOOLEAN:
             if kind == layout.BOOLEAN:
@@ -285,8 +283,8 @@ def evaluate(
 ) -> int:
     """Write one verdict byte per message; -1, or the first row whose bytes are not within `data_bytes`.
 
-    All but `data_bytes`, `messages` and `code_word` (CODE_SELECT or CODE_EXACT) are addresses; behind `data_bytes`
-    there is the slack.
+    All but `data_bytes`, `messages` and `code_word` (CODE_SELECT or CODE_EXACT) are addresses; the slack follows the
+    `data_bytes`.
     """
     code = load_i64(program + code_word)
     last_ahead = messages - PREFETCH_MESSAGES

@@ -64,7 +64,7 @@ COLLECT_SHIFT = 8
 INSTRUCTION_WORDS = 10
 OPERATION = 0
 WANTED = 8
-ON_WANTED = 16  # position of the next instruction, or or an END; for steps and value operations: the next
+ON_WANTED = 16  # position of the next instruction, or an END; for steps and value operations: the next
 OTHERWISE = 24  # the same; for STORE and value operations: the register that takes the result
 A = 32
 B = 40
@@ -133,7 +133,7 @@ CONCATENATE = 146  # A, B texts, D scratch
 # Numbers of COMPARE_SPECIAL.
 INFINITY = 0
 NEGATIVE_INFINITY = 1
-NOT_A_NUMBER = 2
+NAN = 2
 
 # Registers that an operation writes texts of its own to, the slack behind them included; longer ones are undecided.
 SCRATCH_REGISTERS = 24

@@ -12,6 +12,7 @@ from headgate.evaluate.rules.columns.kernel import class_row, expect, make_room,
 from headgate.evaluate.rules.combine.kernel import where_true, where_what
 from headgate.evaluate.rules.index.kernel import GROUP as LOOK_UP_ROWS
 from headgate.evaluate.rules.index.kernel import keep, look_up
+from headgate.evaluate.rules.texts.kernel import clear, mark
 from headgate.evaluate.walk.kernel import check_rest, gather_early, gather_late
 from headgate.kernels.compiler import helper, inlined, kernel
 from headgate.kernels.memory import load_i64, prefetch, store_i64, store_u8, trailing_zeros
@@ -39,12 +40,6 @@ def _fill_slots(start: int, end: int, program: int, registers: int, pool: int) -
 
 
 @helper
-def _mark(bitmap: int, row: int) -> None:
-    word = bitmap + ((row >> 6) << 3)
-    store_i64(word, load_i64(word) | (1 << (row & 63)))
-
-
-@helper
 def _ask_loose(head: int, row: int, program: int, registers: int, pool: int) -> int:
     """Ask the predicates that belong to no column; gives flags of columns that have other bits."""
     at = load_i64(head + layout.LOOSE)
@@ -57,14 +52,14 @@ def _ask_loose(head: int, row: int, program: int, registers: int, pool: int) -> 
         if verdict == UNKNOWN:
             continue
         if verdict == TRUE:
-            _mark(triple, row)
+            mark(triple, row)
         elif verdict == FALSE:
-            _mark(triple + layout.IS_FALSE, row)
+            mark(triple + layout.IS_FALSE, row)
         else:
-            _mark(triple + layout.IS_OTHER, row)
+            mark(triple + layout.IS_OTHER, row)
             others = 1 << layout.LOOSE_GROUP
             if verdict == UNDECIDED:
-                _mark(load_i64(head + layout.UNSURE), row)
+                mark(load_i64(head + layout.UNSURE), row)
     return others
 
 
@@ -73,23 +68,14 @@ def _begin_block(head: int) -> None:
     columns = load_i64(head + layout.COLUMNS)
     for number in range(load_i64(head + layout.COLUMN_COUNT)):
         make_room(columns + number * (8 * layout.COLUMN_WORDS))
-    for word in range(0, BITMAP_BYTES, 8):
-        store_i64(load_i64(head + layout.UNSURE) + word, 0)
+    clear(load_i64(head + layout.UNSURE), BITMAP_BYTES)
     at = load_i64(head + layout.LOOSE)
     for _ in range(load_i64(head + layout.LOOSE_COUNT)):
-        triple = load_i64(head + layout.BITS) + load_i64(at + 8) * layout.TRIPLE_BYTES
-        for word in range(0, layout.TRIPLE_BYTES, 8):
-            store_i64(triple + word, 0)
+        clear(load_i64(head + layout.BITS) + load_i64(at + 8) * layout.TRIPLE_BYTES, layout.TRIPLE_BYTES)
         at += 16
-    _forget_hits(head)
-
-
-@helper
-def _forget_hits(head: int) -> None:
     for hit in range(load_i64(head + layout.HIT_COUNT)):
-        bitmap = load_i64(head + layout.HITS) + load_i64(load_i64(head + layout.HIT_FILTERS) + 8 * hit) * BITMAP_BYTES
-        for word in range(0, BITMAP_BYTES, 8):
-            store_i64(bitmap + word, 0)
+        number = load_i64(load_i64(head + layout.HIT_FILTERS) + 8 * hit)
+        clear(load_i64(head + layout.HITS) + number * BITMAP_BYTES, BITMAP_BYTES)
     store_i64(head + layout.HIT_COUNT, 0)
 
 
@@ -116,7 +102,7 @@ def _classify(head: int, row: int, program: int, registers: int, pool: int) -> N
         if flags != 0:
             store_i64(column + layout.BITS_SEEN, 1)
             if flags & layout.HAS_UNDECIDED != 0:
-                _mark(load_i64(head + layout.UNSURE), row)
+                mark(load_i64(head + layout.UNSURE), row)
 
 
 @helper

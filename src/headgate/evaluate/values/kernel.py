@@ -1,7 +1,7 @@
 """What the kernel knows of values: registers, text, numbers, arithmetic, three-valued logic, and LIKE.
 
 A value is a register, the address of (kind, payload, length) as `layout.py` says. Text is read eight bytes at a time:
-behind every text there are at least eight readable bytes.
+at least eight readable bytes follow every text.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def equal_text(left: int, right: int, length: int) -> bool:
 
 @helper
 def _text_order(left: int, left_length: int, right: int, right_length: int) -> int:
-    """-1, 0 or 1 as `left` sorts before, with or behind `right`, bytewise."""
+    """-1, 0 or 1 as `left` sorts before, with or after `right`, bytewise."""
     kept_apart()
     shorter = min(left_length, right_length)
     offset = 0
@@ -83,9 +83,15 @@ def _text_order(left: int, left_length: int, right: int, right_length: int) -> i
 
 
 @inlined
-def order_of(first: int, second: int) -> int:
-    """-1, 0 or 1 as the first integer is less than, equal to or greater than the second."""
+def order_of(first: float, second: float) -> int:
+    """-1, 0 or 1 as the first integer or double is less than, equal to or greater than the second."""
     return (1 if first > second else 0) - (1 if first < second else 0)
+
+
+@inlined
+def same_text(left: int, left_length: int, right: int, right_length: int) -> int:
+    """TRUE if two texts are equal, else FALSE."""
+    return layout.TRUE if left_length == right_length and equal_text(left, right, left_length) else layout.FALSE
 
 
 # -- registers ---------------------------------------------------------------------------------------------------------
@@ -108,11 +114,16 @@ def set_float(register: int, value: float, otherwise: int) -> None:
 
 
 @inlined
-def set_bytes(register: int, address: int, length: int) -> None:
-    """Write a text, which stays where it is."""
-    store_i64(register, layout.BYTES)
-    store_i64(register + 8, address)
+def set_text(register: int, kind: int, address: int, length: int) -> None:
+    """Write a value of bytes, which stay where they are."""
+    set_register(register, kind, address)
     store_i64(register + 16, length)
+
+
+@inlined
+def set_bytes(register: int, address: int, length: int) -> None:
+    """Write a string, which stays where it is."""
+    set_text(register, layout.BYTES, address, length)
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
@@ -160,8 +171,7 @@ def order_numbers(left_kind: int, left: int, right_kind: int, right: int) -> int
     if left_kind == layout.FLOAT:
         value = float_of_bits(left)
         if right_kind == layout.FLOAT:
-            other = float_of_bits(right)
-            return (1 if value > other else 0) - (1 if value < other else 0)
+            return order_of(value, float_of_bits(right))
         if right_kind == layout.INTEGER:
             return -_order_integer_float(right, value)
         return -_order_large_float(right, value)
@@ -209,9 +219,7 @@ def compare(left: int, right_kind: int, right_payload: int, right_length: int, a
     if kind == layout.BYTES:
         length = load_i64(left + 16)
         if accepted == layout.EQUAL:
-            return (
-                layout.TRUE if length == right_length and equal_text(payload, right_payload, length) else layout.FALSE
-            )
+            return same_text(payload, length, right_payload, right_length)
         return (accepted >> (_text_order(payload, length, right_payload, right_length) + 1)) & 1
     return layout.TRUE if accepted == layout.EQUAL and payload == right_payload else layout.FALSE
 
@@ -235,29 +243,21 @@ def among(subject: int, others: int, count: int, registers: int) -> int:
 
 
 @helper
-def _integer_arithmetic(operation: int, first: int, second: int, result: int) -> bool:
-    """Integer arithmetic but division into a register that is VALUELESS before; False on overflow."""
+def integer_result(operation: int, first: int, second: int) -> tuple[bool, int]:
+    """Whether 64 bits hold a sum, difference, product or remainder, and that number; no remainder by zero."""
     if operation == layout.ADD:
-        if add_overflows(first, second) != 0:
-            return False
-        set_register(result, layout.INTEGER, first + second)
-    elif operation == layout.SUBTRACT:
-        if subtract_overflows(first, second) != 0:
-            return False
-        set_register(result, layout.INTEGER, first - second)
-    elif operation == layout.MULTIPLY:
-        if multiply_overflows(first, second) != 0:
-            return False
-        set_register(result, layout.INTEGER, first * second)
-    elif second == 1 or second == -1:
+        return add_overflows(first, second) == 0, first + second
+    if operation == layout.SUBTRACT:
+        return subtract_overflows(first, second) == 0, first - second
+    if operation == layout.MULTIPLY:
+        return multiply_overflows(first, second) == 0, first * second
+    if second == -1:
         # The machine traps on the least integer modulo -1.
-        set_register(result, layout.INTEGER, 0)
-    elif second != 0:
-        remainder = first % second
-        if remainder != 0 and (first < 0) != (second < 0):
-            remainder -= second
-        set_register(result, layout.INTEGER, remainder)
-    return True
+        return True, 0
+    remainder = first % second
+    if remainder != 0 and (first < 0) != (second < 0):
+        remainder -= second
+    return True, remainder
 
 
 @inlined
@@ -289,7 +289,12 @@ def arithmetic(operation: int, left: int, right: int, result: int) -> bool:
     if left_kind != layout.FLOAT and right_kind != layout.FLOAT and operation != layout.DIVIDE:
         if left_kind == layout.LARGE or right_kind == layout.LARGE:
             return False
-        return _integer_arithmetic(operation, first, second, result)
+        if operation == layout.MODULO and second == 0:
+            return True
+        fits, number = integer_result(operation, first, second)
+        if fits:
+            set_register(result, layout.INTEGER, number)
+        return fits
     value = as_float(left_kind, first)
     other = as_float(right_kind, second)
     if operation == layout.ADD:
@@ -357,7 +362,7 @@ def like_bytes(operation: int, at: int, text: int, length: int, pool: int) -> in
     prefix = pool + load_i64(at + layout.B)
     size = load_i64(at + layout.C)
     if operation == layout.LIKE_EXACT:
-        return layout.TRUE if length == size and equal_text(text, prefix, length) else layout.FALSE
+        return same_text(text, length, prefix, size)
     suffix = load_i64(at + layout.E)
     if (
         length >= size + suffix
@@ -370,7 +375,7 @@ def like_bytes(operation: int, at: int, text: int, length: int, pool: int) -> in
 
 @helper
 def character_end(position: int, end: int) -> int:
-    """Behind the UTF-8 character at `position`; 0 if there is none (Unicode, table 3-7)."""
+    """The address after the UTF-8 character at `position`; 0 if there is none (Unicode, table 3-7)."""
     lead = load_u8(position)
     if lead < 0x80:
         return position + 1
@@ -412,7 +417,7 @@ def text_state(position: int, end: int) -> int:
 
 @inlined
 def _behind_character(position: int, end: int) -> int:
-    """Behind a character; a byte that is not UTF-8 is one."""
+    """The address after a character; a byte that is not UTF-8 counts as one."""
     behind = character_end(position, end)
     return behind if behind != 0 else position + 1
 

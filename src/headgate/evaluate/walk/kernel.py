@@ -4,7 +4,7 @@ Two rules keep every read inside a message and the slack behind it (`SLACK_BYTES
 four bytes or a first word of eight may be read at any address up to the end of what is walked, since it lies within the
 slack; anything longer is read only after its end was checked. The walk follows docs/design/message-validity.md.
 
-Functions that walk return an address to go on at; an address behind the given `stop` means that the bytes do not fit.
+Functions that walk return an address to go on at; an address above the given `stop` means that the bytes do not fit.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ APPLICATION_PROPERTIES_HEAD = 0x745300
 
 @inlined
 def _settle(value: int, register: int, pool: int, by_use: bool) -> int:
-    """Decode the value of a key whose slot is not settled: 1 if it counts, 0 if a later equal key may still.
+    """Decode the value of a wanted key into its slot: 1 if it counts, 0 if a later equal key may still replace it.
 
-    Where it goes by use, the first that filters can use counts, else the first; otherwise the first.
+    With `by_use` the first value that filters can use counts, or the first if there is none; otherwise the first.
     """
     known = load_i64(register)
     address = load_i64(register + 8)

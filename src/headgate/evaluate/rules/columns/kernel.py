@@ -9,11 +9,11 @@ from __future__ import annotations
 from headgate.evaluate.kernel import interpret
 from headgate.evaluate.layout import BOOLEAN, BYTES, FALSE, FLOAT, INTEGER, TRUE, UNDECIDED, UNKNOWN, VALUELESS
 from headgate.evaluate.rules import layout
-from headgate.evaluate.rules.texts.kernel import first_word, text_number, value_hash
+from headgate.evaluate.rules.texts.kernel import clear, first_word, text_number, value_hash
 from headgate.evaluate.values.kernel import equal_text
 from headgate.kernels.compiler import helper, inlined
 from headgate.kernels.memory import copy_bytes, float_of_bits, kept_apart, load_i64, prefetch, store_i64
-from headgate.kernels.vectors import transpose
+from headgate.kernels.vectors import BITMAP_BYTES, transpose
 
 
 @helper
@@ -98,8 +98,7 @@ def _new_row(column: int, program: int, registers: int, pool: int) -> int:
 def _fill_row(row: int, column: int, program: int, registers: int, pool: int) -> None:
     kept_apart()
     words = load_i64(column + layout.ROW_WORDS)
-    for word in range(1 + 3 * words):
-        store_i64(row + 8 * word, 0)
+    clear(row, 8 + 24 * words)
     flags = 0
     entries = load_i64(column + layout.ENTRIES)
     for predicate in range(load_i64(column + layout.PREDICATES)):
@@ -123,7 +122,7 @@ def _is_remembered(kind: int) -> bool:
 
 @inlined
 def expect(column: int, registers: int) -> None:
-    """Ask for the place where the class row of a value is looked for, where values are told apart one by one."""
+    """Prefetch the place of a value's class row, in columns that keep a row for each value."""
     if load_i64(column + layout.TEXTS) == 0:
         register = registers + load_i64(column + layout.SLOT)
         if _is_remembered(load_i64(register)):
@@ -207,9 +206,7 @@ def make_room(column: int) -> None:
     store_i64(column + layout.ROWS_USED, 1)
     store_i64(column + layout.MEMO_USED, 0)
     store_i64(column + layout.ARENA_USED, 0)
-    cells = load_i64(column + layout.CELLS)
-    for cell in range(load_i64(column + layout.CELL_COUNT)):
-        store_i64(cells + 8 * cell, 0)
+    clear(load_i64(column + layout.CELLS), 8 * load_i64(column + layout.CELL_COUNT))
     for place in range(places):
         store_i64(_place(column, place), 0)
 
@@ -251,14 +248,8 @@ def spread(column: int, bits: int, square: int, others: bool) -> None:
         _spread_bits(column, 2, bits + layout.IS_OTHER, square)
         store_i64(column + layout.OTHERS_DIRTY, 1)
     elif load_i64(column + layout.OTHERS_DIRTY) != 0:
-        _clear_others(column, bits)
+        at = bits + load_i64(column + layout.FIRST_PREDICATE) * layout.TRIPLE_BYTES + layout.IS_OTHER
+        for _ in range(load_i64(column + layout.PREDICATES)):
+            clear(at, BITMAP_BYTES)
+            at += layout.TRIPLE_BYTES
         store_i64(column + layout.OTHERS_DIRTY, 0)
-
-
-@helper
-def _clear_others(column: int, bits: int) -> None:
-    at = bits + load_i64(column + layout.FIRST_PREDICATE) * layout.TRIPLE_BYTES + layout.IS_OTHER
-    for _ in range(load_i64(column + layout.PREDICATES)):
-        for word in range(layout.BLOCK >> 6):
-            store_i64(at + 8 * word, 0)
-        at += layout.TRIPLE_BYTES

@@ -1,14 +1,14 @@
 """The hash index: from the values of a message's fields to the filters that demand one of them.
 
-Fields of 64 messages are kept before they are looked up, so that the places in the table are on their way to the
-cache meanwhile. Whatever a hash suggests is compared byte for byte.
+The fields of 64 messages are kept before they are looked up, so that the processor can load their places in the table
+meanwhile. Whatever a hash suggests is compared byte for byte.
 """
 
 from __future__ import annotations
 
 from headgate.evaluate.layout import BOOLEAN, BYTES, FLOAT, INTEGER, UNDECIDED
 from headgate.evaluate.rules import layout
-from headgate.evaluate.rules.texts.kernel import in_field, value_hash
+from headgate.evaluate.rules.texts.kernel import in_field, mark, value_hash
 from headgate.evaluate.values.kernel import equal_text
 from headgate.kernels.compiler import helper, inlined
 from headgate.kernels.memory import float_of_bits, load_i64, load_u8, prefetch, store_i64
@@ -20,7 +20,7 @@ GROUP = 64
 
 @inlined
 def keep(head: int, row: int, registers: int) -> int:
-    """Keep the indexed fields of the message at hand for `look_up`; UNDECIDED if only the reference can tell them."""
+    """Keep the indexed fields of the message at hand for `look_up`; UNDECIDED if only the reference can."""
     fields = load_i64(head + layout.FIELDS)
     count = load_i64(head + layout.FIELD_COUNT)
     mask = load_i64(head + layout.BUCKET_MASK)
@@ -146,5 +146,4 @@ def _note(head: int, residual: int, row: int) -> None:
         count = load_i64(head + layout.HIT_COUNT)
         store_i64(load_i64(head + layout.HIT_FILTERS) + 8 * count, residual)
         store_i64(head + layout.HIT_COUNT, count + 1)
-    word = hits + ((row >> 6) << 3)
-    store_i64(word, load_i64(word) | (1 << (row & 63)))
+    mark(hits, row)

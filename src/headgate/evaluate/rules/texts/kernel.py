@@ -1,4 +1,7 @@
-"""Hashes and tables of values: open addressing, the next place if one is taken; equal hashes are followed by bytes."""
+"""Memory of a run: bitmaps, hashes, and tables of values.
+
+Tables use open addressing: the next place if one is taken; where hashes are equal, bytes are compared.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,20 @@ from headgate.kernels.memory import load_i64, store_i64
 FIRST_FACTOR = -7046029254386353131
 SECOND_FACTOR = -4658895280553007687
 SPREAD = 32
+
+
+@helper
+def clear(address: int, size_bytes: int) -> None:
+    """Make zero of so many bytes, a multiple of eight."""
+    for offset in range(0, size_bytes, 8):
+        store_i64(address + offset, 0)
+
+
+@helper
+def mark(bitmap: int, row: int) -> None:
+    """Set the bit of a row."""
+    word = bitmap + ((row >> 6) << 3)
+    store_i64(word, load_i64(word) | (1 << (row & 63)))
 
 
 @inlined

@@ -24,12 +24,8 @@ from headgate.kernels.memory import (
     float_of_bits,
     kept_apart,
     load_be_f32,
-    load_be_i16,
-    load_be_i32,
     load_be_i64,
-    load_be_u16,
     load_be_u32,
-    load_i8,
     load_i64,
     load_u8,
     load_u16,
@@ -60,7 +56,7 @@ def amqp_predicate(at: int, register: int) -> int:
         return _compare_not_finite(load_i64(register + 8), number, accepted)
     if kind < layout.FIRST_KNOWN:
         return layout.UNKNOWN
-    if kind not in (layout.INTEGER, layout.FLOAT, layout.LARGE) or number == layout.NOT_A_NUMBER:
+    if kind not in (layout.INTEGER, layout.FLOAT, layout.LARGE) or number == layout.NAN:
         return layout.FALSE
     order = -1 if number == layout.INFINITY else 1
     return (accepted >> (order + 1)) & 1
@@ -68,7 +64,7 @@ def amqp_predicate(at: int, register: int) -> int:
 
 @helper
 def _compare_not_finite(position: int, number: int, accepted: int) -> int:
-    """The same for a value that is not finite, or is no number; 0 for no address."""
+    """As `amqp_predicate`, for an infinity, NaN or another value at `position`; 0: there is none."""
     if position == 0:
         return layout.UNKNOWN
     constructor = load_u8(position)
@@ -79,8 +75,8 @@ def _compare_not_finite(position: int, number: int, accepted: int) -> int:
     else:
         return layout.UNKNOWN
     if value != value:
-        return layout.TRUE if number == layout.NOT_A_NUMBER and accepted == layout.EQUAL else layout.FALSE
-    if number == layout.NOT_A_NUMBER:
+        return layout.TRUE if number == layout.NAN and accepted == layout.EQUAL else layout.FALSE
+    if number == layout.NAN:
         return layout.FALSE
     order = (1 if value > 0.0 else 0) - (1 if number == layout.INFINITY else 0)
     return (accepted >> (order + 1)) & 1
@@ -90,8 +86,8 @@ def _compare_not_finite(position: int, number: int, accepted: int) -> int:
 
 
 @helper
-def _is_key(position: int, stop: int, steps: int, pool: int) -> bool:
-    """Whether the key from `position` to `stop` is the one that a step asks for."""
+def _is_key(position: int, stop: int, steps: int, scratch: int, pool: int) -> bool:
+    """Whether the key from `position` to `stop` is the one that a step asks for; decodes into the `scratch`."""
     constructor = load_u8(position)
     number = load_i64(steps)
     if number < 0:
@@ -103,26 +99,15 @@ def _is_key(position: int, stop: int, steps: int, pool: int) -> bool:
             return False
         length = load_i64(steps + 8)
         return stop - text == length and equal_text(text, pool + load_i64(steps + 16), length)
-    if constructor == 0x43 or constructor == 0x44:
-        return number == 0
-    if constructor == 0x50 or constructor == 0x52 or constructor == 0x53:
-        return number == load_u8(position + 1)
-    if constructor == 0x51 or constructor == 0x54 or constructor == 0x55:
-        return number == load_i8(position + 1)
-    if constructor == 0x60:
-        return number == load_be_u16(position + 1)
-    if constructor == 0x61:
-        return number == load_be_i16(position + 1)
-    if constructor == 0x70:
-        return number == load_be_u32(position + 1)
-    if constructor == 0x71:
-        return number == load_be_i32(position + 1)
-    # As a signed integer, what is too large for one is no number of a step.
-    return (constructor == 0x80 or constructor == 0x81) and number == load_be_i64(position + 1)
+    if constructor == 0x73 or constructor == 0x83:
+        # A char and a timestamp are integers to filters, but no numbers of a step.
+        return False
+    decode(position, scratch, pool)
+    return load_i64(scratch) == layout.INTEGER and load_i64(scratch + 8) == number
 
 
 @helper
-def _entry(position: int, stop: int, pairs: int, step: int, pool: int) -> int:
+def _entry(position: int, stop: int, pairs: int, step: int, scratch: int, pool: int) -> int:
     """The address of the value of the first entry with the key of a step; 0 if there is none."""
     while pairs > 0:
         value = skip_rare(position, stop, pool)
@@ -131,7 +116,7 @@ def _entry(position: int, stop: int, pairs: int, step: int, pool: int) -> int:
         behind = skip_rare(value, stop, pool)
         if behind > stop:
             return 0
-        if _is_key(position, value, step, pool):
+        if _is_key(position, value, step, scratch, pool):
             return value
         position = behind
         pairs -= 1
@@ -202,7 +187,7 @@ def _follow(base: int, steps: int, count: int, result: int, scratch: int, pool: 
         number = load_i64(steps)
         behind = 0
         if constructor == 0xC1 or constructor == 0xD1:
-            position = _entry(elements, stop, held >> 1, steps, pool)
+            position = _entry(elements, stop, held >> 1, steps, scratch, pool)
             if position == 0:
                 return
         elif number < 0 or number >= held:
@@ -296,7 +281,7 @@ def _concatenate(first: int, second: int, scratch: int, result: int) -> int:
 
 @helper
 def _forward(position: int, end: int, characters: int) -> int:
-    """Behind so many characters of UTF-8, or its end."""
+    """The address after so many characters of UTF-8, at most `end`."""
     while characters > 0 and position < end:
         position = character_end(position, end)
         characters -= 1
@@ -362,7 +347,7 @@ def _part_of_register(operation: int, at: int, first: int, second: int, register
 
 @helper
 def _digits(position: int, count: int) -> int:
-    """The number that so many digits are; a negative one if there is anything else among them."""
+    """The number of so many digits; below zero if anything else is among them."""
     number = 0
     wrong = 0
     while count > 0:

@@ -8,7 +8,7 @@ texts that lie within a hair of what they are compared with. Source: rocketmq_fi
 from __future__ import annotations
 
 from headgate.evaluate import layout
-from headgate.evaluate.values.kernel import equal_text, order_of, set_register
+from headgate.evaluate.values.kernel import equal_text, order_of, same_text, set_register
 from headgate.kernels.compiler import helper, inlined
 from headgate.kernels.memory import (
     add_overflows,
@@ -274,7 +274,7 @@ def _compare(
         return layout.UNDECIDED
     if left_kind == layout.BYTES and right_kind == layout.BYTES:
         if accepted == layout.EQUAL:
-            return layout.TRUE if left_length == right_length and equal_text(left, right, left_length) else layout.FALSE
+            return same_text(left, left_length, right, right_length)
         left_status, one = _parse_double(left, left_length)
         right_status, other = _parse_double(right, right_length)
         status, order = _order_doubles(left_status, one, right_status, other)

@@ -10,25 +10,18 @@ from headgate.evaluate import layout
 from headgate.evaluate.values.kernel import (
     NOT_TEXT,
     as_float,
-    equal_text,
+    integer_result,
     like_any,
     like_bytes,
     order_numbers,
     order_of,
+    same_text,
     set_float,
     set_register,
     text_state,
 )
 from headgate.kernels.compiler import helper, inlined
-from headgate.kernels.memory import (
-    add_overflows,
-    kept_apart,
-    load_i64,
-    load_u8,
-    multiply_overflows,
-    store_i64,
-    subtract_overflows,
-)
+from headgate.kernels.memory import kept_apart, load_i64, load_u8, multiply_overflows, store_i64
 
 SIGN_BIT = -(2**63)
 TICKS_PER_MS = 10_000
@@ -73,9 +66,7 @@ def _order_of_numbers(left_kind: int, left: int, right_kind: int, right: int) ->
     """An integer beside a double is a double."""
     if left_kind != layout.FLOAT and right_kind != layout.FLOAT:
         return order_numbers(left_kind, left, right_kind, right)
-    value = as_float(left_kind, left)
-    other = as_float(right_kind, right)
-    return (1 if value > other else 0) - (1 if value < other else 0)
+    return order_of(as_float(left_kind, left), as_float(right_kind, right))
 
 
 @helper
@@ -94,7 +85,7 @@ def _compare(
         return layout.ERROR
     if left_kind == layout.BYTES:
         if accepted == layout.EQUAL:
-            return layout.TRUE if left_length == right_length and equal_text(left, right, left_length) else layout.FALSE
+            return same_text(left, left_length, right, right_length)
         order = _order_texts(left, left_length, right, right_length)
         return layout.UNDECIDED if order == NO_ORDER else (accepted >> (order + 1)) & 1
     if left_kind in (layout.TIMESTAMP, layout.TIME_SPAN):
@@ -103,7 +94,7 @@ def _compare(
         return layout.ERROR
     if left_kind == layout.BOOLEAN:
         return layout.TRUE if left == right else layout.FALSE
-    return layout.TRUE if left_length == right_length and equal_text(left, right, left_length) else layout.FALSE
+    return same_text(left, left_length, right, right_length)
 
 
 @helper
@@ -118,7 +109,7 @@ def _equal_by_value(left_kind: int, left: int, left_length: int, right_kind: int
     if left_kind != right_kind:
         return layout.FALSE
     if left_kind in (layout.BYTES, layout.UUID, layout.BINARY):
-        return layout.TRUE if left_length == right_length and equal_text(left, right, left_length) else layout.FALSE
+        return same_text(left, left_length, right, right_length)
     return layout.TRUE if left == right else layout.FALSE
 
 
@@ -152,30 +143,17 @@ def _among(subject: int, others: int, count: int, registers: int) -> int:
 @helper
 def _integer_arithmetic(operation: int, first: int, second: int, result: int) -> int:
     """64-bit arithmetic; ERROR beyond it and on division by zero."""
-    if operation == layout.ADD:
-        if add_overflows(first, second) != 0:
-            return layout.ERROR
-        value = first + second
-    elif operation == layout.SUBTRACT:
-        if subtract_overflows(first, second) != 0:
-            return layout.ERROR
-        value = first - second
-    elif operation == layout.MULTIPLY:
-        if multiply_overflows(first, second) != 0:
-            return layout.ERROR
-        value = first * second
-    elif second == 0:
+    if second == 0 and operation in (layout.DIVIDE, layout.MODULO):
         return layout.ERROR
+    if operation != layout.DIVIDE:
+        fits, value = integer_result(operation, first, second)
     elif second == -1:
-        # The machine traps on the least integer.
-        if operation == layout.DIVIDE and first == SIGN_BIT:
-            return layout.ERROR
-        value = -first if operation == layout.DIVIDE else 0
+        fits, value = integer_result(layout.SUBTRACT, 0, first)
     else:
-        remainder = first % second
-        if remainder != 0 and (first < 0) != (second < 0):
-            remainder -= second
-        value = (first - remainder) // second if operation == layout.DIVIDE else remainder
+        fits, remainder = integer_result(layout.MODULO, first, second)
+        value = (first - remainder) // second
+    if not fits:
+        return layout.ERROR
     set_register(result, layout.INTEGER, value)
     return layout.TRUE
 
@@ -208,9 +186,10 @@ def _time_arithmetic(operation: int, left_kind: int, first: int, right_kind: int
     if left_kind == layout.TIMESTAMP and right_kind == layout.TIMESTAMP:
         if operation == layout.ADD:
             return layout.ERROR
-        if subtract_overflows(first, second) != 0 or multiply_overflows(first - second, TICKS_PER_MS) != 0:
+        fits, milliseconds = integer_result(layout.SUBTRACT, first, second)
+        if not fits or multiply_overflows(milliseconds, TICKS_PER_MS) != 0:
             return layout.ERROR
-        set_register(result, layout.TIME_SPAN, (first - second) * TICKS_PER_MS)
+        set_register(result, layout.TIME_SPAN, milliseconds * TICKS_PER_MS)
         return layout.TRUE
     if right_kind != layout.TIME_SPAN:
         return layout.ERROR
@@ -220,14 +199,9 @@ def _time_arithmetic(operation: int, left_kind: int, first: int, right_kind: int
         first *= TICKS_PER_MS
     elif left_kind != layout.TIME_SPAN:
         return layout.ERROR
-    if operation == layout.ADD:
-        if add_overflows(first, second) != 0:
-            return layout.ERROR
-        ticks = first + second
-    else:
-        if subtract_overflows(first, second) != 0:
-            return layout.ERROR
-        ticks = first - second
+    fits, ticks = integer_result(operation, first, second)
+    if not fits:
+        return layout.ERROR
     if left_kind == layout.TIME_SPAN:
         set_register(result, layout.TIME_SPAN, ticks)
         return layout.TRUE

@@ -10,6 +10,7 @@ from headgate.evaluate.values.kernel import (
     set_bytes,
     set_float,
     set_register,
+    set_text,
 )
 from headgate.kernels.compiler import helper, inlined
 from headgate.kernels.memory import (
@@ -66,7 +67,7 @@ def skip_rare(position: int, stop: int, widths: int) -> int:
 
 @inlined
 def skip(position: int, stop: int, widths: int) -> int:
-    """Behind the value at `position`, which is at most `stop`; more than `stop` if there is no whole value."""
+    """The address after the value at `position`, at most `stop`; above `stop` if no whole value is there."""
     constructor = load_u8(position)
     if constructor == 0xA1 or constructor == 0xA3 or constructor == 0xA0:
         return position + 2 + load_u8(position + 1)
@@ -88,9 +89,9 @@ def null_run(position: int, most: int) -> int:
 
 @helper
 def decode(position: int, register: int, pool: int) -> None:
-    """Put the value at `position`, whose end was checked, into a register, as the kind that the language sees in it.
+    """Decode the value at `position`, whose end was checked, as the kind that the program's table gives.
 
-    What it sees no value in has its address there.
+    The register of a value without a kind of its own holds the address.
     """
     constructor = load_u8(position)
     kind = load_u8(pool + layout.KINDS + constructor)
@@ -98,7 +99,7 @@ def decode(position: int, register: int, pool: int) -> None:
         size = load_u8(position + 1)
         if size == 0 and constructor == 0xA1:
             kind = load_u8(pool + layout.KINDS + layout.KIND_OF_EMPTY)
-        _set_text(register, kind, position + 2, size)
+        set_text(register, kind, position + 2, size)
     elif kind <= layout.ODD:
         if constructor == 0x72 and load_be_u16(position + 1) & 0x7F80 == 0x7F80:
             kind = load_u8(pool + layout.KINDS + layout.KIND_OF_NOT_FINITE)
@@ -135,23 +136,17 @@ def decode(position: int, register: int, pool: int) -> None:
             register, float_of_bits(load_be_i64(position + 1)), load_u8(pool + layout.KINDS + layout.KIND_OF_NOT_FINITE)
         )
     elif constructor == 0x98:
-        _set_text(register, kind, position + 1, 16)
+        set_text(register, kind, position + 1, 16)
     else:
         size = load_be_u32(position + 1)
         if size == 0 and constructor == 0xB1:
             kind = load_u8(pool + layout.KINDS + layout.KIND_OF_EMPTY)
-        _set_text(register, kind, position + 5, size)
-
-
-@inlined
-def _set_text(register: int, kind: int, address: int, length: int) -> None:
-    set_register(register, kind, address)
-    store_i64(register + 16, length)
+        set_text(register, kind, position + 5, size)
 
 
 @helper
 def _read_uri(position: int, register: int) -> None:
-    """The text of a described com.microsoft:uri, which is one; NULL for everything else."""
+    """Read the text of a described com.microsoft:uri; NULL for any other value."""
     descriptor = position + 2
     if load_u8(position + 1) == 0xA3:
         size = load_u8(descriptor)
@@ -181,7 +176,7 @@ def _read_uri(position: int, register: int) -> None:
 
 @helper
 def read_as(reading: int, position: int, register: int) -> None:
-    """Make NULL of a decoded value that is not what the field is read as; times become ticks."""
+    """Set NULL for a decoded value of another type than `reading` asks for; times become ticks."""
     kind = load_i64(register)
     if kind in (layout.ABSENT, layout.NULL):
         return
@@ -214,7 +209,7 @@ def read_as(reading: int, position: int, register: int) -> None:
 
 @helper
 def decode_as(reading: int, position: int, register: int, pool: int) -> None:
-    """Decode a field that is read as something: NULL, or as good as absent, if it is something else."""
+    """Decode a field as `reading` asks; a value of another type becomes NULL or counts as absent."""
     kept_apart()
     constructor = load_u8(position)
     if reading == layout.UBYTE_ONLY:

@@ -107,6 +107,7 @@ def recorded_filters() -> list[dict[str, object]]:
         return [row for row in map(json.loads, lines) if row["accepted"] is True]
 
 
+@pytest.mark.slow
 def test_the_kernel_gives_the_recorded_deliveries_of_every_accepted_filter() -> None:
     messages = recorded_messages()
     batch = EncodedMessages.of(messages)

@@ -287,6 +287,7 @@ def test_numbers_between_bounds_are_told_apart_from_the_bounds() -> None:
     assert_as_alone(filters, [*(event(n=number) for number in (*numbers, *floats)), *large], set())
 
 
+@pytest.mark.slow
 def test_more_values_than_are_remembered_are_decided_all_the_same() -> None:
     filters = numbered(["s LIKE '%7'", "s LIKE '1%'", "s > '5'", "n * 2 > 9000 AND s LIKE '%3%'"])
     rules = shared(filters, set(), plan.INDEX_FROM)

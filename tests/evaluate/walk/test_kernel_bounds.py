@@ -11,7 +11,7 @@ import pytest
 from headgate.kernels import load
 
 HERE = Path(__file__).parent
-VECTORS = HERE.parent / "vectors"
+VECTORS = HERE.parents[1] / "vectors"
 MESSAGES = (VECTORS / "rabbitmq_messages.jsonl", VECTORS / "own" / "amqp_messages.jsonl")
 
 pytestmark = pytest.mark.skipif(load("headgate.evaluate.kernel") is None, reason="kernels cannot be compiled here")

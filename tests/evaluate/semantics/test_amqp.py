@@ -16,7 +16,7 @@ from headgate.evaluate.verdict import Verdict
 from headgate.message.fields import FieldReference, Section
 from strategies import encoded_messages, expressions
 
-_MESSAGES = Path(__file__).parent.parent / "vectors" / "own" / "amqp_messages.jsonl"
+_MESSAGES = Path(__file__).parents[2] / "vectors" / "own" / "amqp_messages.jsonl"
 _LINES = [json.loads(line) for line in _MESSAGES.read_text().splitlines()]
 M, E = (bytes.fromhex(line["encoded_hex"]) for line in _LINES[:2])
 NOW_MS = 1_795_200_000_000

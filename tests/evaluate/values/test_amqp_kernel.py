@@ -21,7 +21,7 @@ from headgate.kernels import load
 from headgate.message.batch import EncodedMessages
 from strategies import compound, damaged_messages, encoded_messages, section, string, symbol
 
-VECTORS = Path(__file__).parent.parent / "vectors" / "own"
+VECTORS = Path(__file__).parents[2] / "vectors" / "own"
 NOW_MS = 1_767_225_600_000
 BODY = b"\x00\x53\x75\xa0\x00"
 

@@ -27,7 +27,7 @@ from headgate.message import Message
 from headgate.message.batch import EncodedMessages
 from headgate.message.rocketmq import stored_message
 
-VECTORS = Path(__file__).parent.parent / "vectors"
+VECTORS = Path(__file__).parents[2] / "vectors"
 PARAMETERS = {
     "time": datetime.datetime.fromtimestamp(1_700_000_000, datetime.UTC),
     "span": datetime.timedelta(minutes=1),

@@ -23,8 +23,8 @@ from headgate.scan import ScanCounters
 from headgate.server.console import FILES
 from interop.programs import Client, Program, start
 from server.links import FakeLink
-from server.running import LIMIT_S, RunningServer, running_server
-from waiting import eventually
+from server.running import RunningServer, running_server
+from waiting import LIMIT_S, eventually
 
 CONSOLE = Path(str(resources.files("headgate.server.console")))
 SOURCES = {name: (CONSOLE / name).read_text(encoding="utf-8") for name in FILES.values() if name != "favicon.ico"}
@@ -141,7 +141,7 @@ def test_the_overview_says_what_the_server_is_and_who_asks(running: RunningServe
 
 
 def test_the_package_contains_the_files() -> None:
-    project = Path(__file__).parent.parent.parent / "pyproject.toml"
+    project = Path(__file__).parents[3] / "pyproject.toml"
     data = tomllib.loads(project.read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]["headgate"]
     packed = {path.name for pattern in data for path in CONSOLE.parent.parent.glob(pattern) if path.parent == CONSOLE}
     assert packed == set(FILES.values())

@@ -87,12 +87,12 @@ clients: setup .venv/.python-clients .venv/.node-clients .venv/.java-clients .ve
 	mkdir -p $@ && $(GO) build -C tests/interop/go -trimpath -o $(CURDIR)/$@/ ./stream ./amqp10 || echo "no Go clients on this machine: their tests will be skipped" >&2
 	@touch $@
 
-# Left out of `check`: tests of properties and of damage, and those that compile kernels anew, start or end processes.
-SLOW := $(addprefix --ignore=tests/,kernels interop damage cli/test_serve.py cli/test_kernels.py server/test_fairness.py) \
+# Left out of `check`: tests of properties and of damage, those that compile kernels anew, start or end processes, and what is marked slow.
+SLOW := $(addprefix --ignore=tests/,kernels interop damage cli/test_serve.py cli/test_kernels.py server/console server/test_fairness.py) \
 	--ignore-glob='*_bounds.py' --ignore-glob='*_faults.py'
 
 check: lint types layers ## what to run before a commit: style, types, layers, the quick tests; under a minute
-	$(BIN)/pytest -q -x $(SIDE_BY_SIDE) -m 'not spark and not faults and not long and not hypothesis' $(SLOW)
+	$(BIN)/pytest -q -x $(SIDE_BY_SIDE) -m 'not spark and not faults and not long and not slow and not hypothesis' $(SLOW)
 
 docs: setup ## write the pages of docs/languages, and of docs/reference on server, Spark and pipelines, from the code
 	$(BIN)/python tools/language_pages.py

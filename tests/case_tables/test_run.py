@@ -17,7 +17,7 @@ VECTORS = Path(__file__).parent.parent / "vectors"
 NOW_MS = 1_795_200_000_000
 
 
-@pytest.mark.parametrize("engine", ["reference", "kernel"])
+@pytest.mark.parametrize("engine", ["kernel", pytest.param("reference", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("table", "cases"),
     [

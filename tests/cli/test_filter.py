@@ -169,7 +169,6 @@ def test_explain_of_an_offset_that_holds_no_message_says_which_there_are(orders:
 @pytest.mark.parametrize(
     ("table", "engine"),
     [
-        ("rabbitmq_sql", "both"),
         ("rabbitmq_properties", "both"),
         ("rabbitmq_bloom", "both"),
         ("rabbitmq_bloom", "kernel"),

@@ -96,6 +96,7 @@ def test_an_adopted_folder_continues_with_its_offsets_and_publishers(
         assert new.segment_path.read_bytes()[: len(whole)] == whole
 
 
+@pytest.mark.slow
 def test_mapped_segments_of_an_adopted_folder_read_like_the_foreign_ones(
     rabbitmq_streams: Path, tmp_path: Path
 ) -> None:

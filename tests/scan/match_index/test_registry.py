@@ -225,6 +225,7 @@ def test_filters_that_their_text_alone_does_not_state_have_no_key() -> None:
     assert key_of(Filter.from_correlation(label="red")) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "dialect"),
     [

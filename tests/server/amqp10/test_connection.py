@@ -13,12 +13,13 @@ from headgate.protocols.amqp10.events import Ended, Opened, OutcomeReceived
 from headgate.protocols.amqp10.frames import AMQP_HEADER, HEARTBEAT, SASL_HEADER, encode_frame
 from headgate.protocols.amqp10.performatives import SENDER, Attach, Begin, Close, Flow, Open, SaslInit
 from headgate.protocols.amqp10.terminus import Error, Source, Target
+from headgate.server import conversation
 from headgate.server.amqp10 import Amqp10Handler
-from headgate.server.conversation import MAX_UNTAKEN_BYTES
 from headgate.server.transport import Peer
-from server.amqp10_client import LIMIT_S, Management, client_of
+from server.amqp10_client import Management, client_of
 from server.links import SetClock
 from server.running import RunningServer, running_server
+from waiting import LIMIT_S
 
 
 @pytest.fixture(scope="module")
@@ -287,7 +288,11 @@ def test_both_sides_show_that_they_live(server: RunningServer) -> None:
     server.call(run)
 
 
-def test_a_client_that_does_not_take_its_answers_is_asked_for_no_more(server: RunningServer) -> None:
+def test_a_client_that_does_not_take_its_answers_is_asked_for_no_more(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "MAX_UNTAKEN_BYTES", 50_000)
+
     def run() -> None:
         handler, link, _ = _opened(server)
         handler.received(memoryview(encode_frame(0, Begin(None, 0, 1000, 1000).encode())))
@@ -295,8 +300,8 @@ def test_a_client_that_does_not_take_its_answers_is_asked_for_no_more(server: Ru
         link.is_writable, link.written = False, b""
         while link.calls[-1] != "paused":
             handler.received(asked)
-            assert len(link.written) < MAX_UNTAKEN_BYTES + 100_000
-        assert len(link.written) > MAX_UNTAKEN_BYTES
+            assert len(link.written) < 100_000
+        assert len(link.written) > 50_000
         link.is_writable = True
         handler.writable()
         assert link.calls[-1] == "resumed"

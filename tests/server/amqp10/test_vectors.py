@@ -18,6 +18,8 @@ from headgate.server.amqp10 import Amqp10Handler
 from server.amqp10_client import Client, Management, client_of
 from server.running import running_server
 
+pytestmark = pytest.mark.slow
+
 VECTORS = Path(__file__).parents[2] / "vectors"
 FIRST = RawEntry.of("rabbitmq:stream-offset-spec", "rabbitmq:stream-offset-spec", amqp_value("first"))
 FILTER_VALUE = FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-stream-filter-value")

@@ -18,9 +18,9 @@ from headgate.protocols.stream.delivery import Deliver
 from headgate.protocols.stream.framing import ProtocolViolation
 from headgate.protocols.stream.publishing import PublishConfirm, PublishError
 from stream_frames import publish
+from waiting import LIMIT_S
 
 E = TypeVar("E")
-LIMIT_S = 20.0
 
 
 class StreamPeer:

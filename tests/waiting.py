@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import time
 from collections.abc import Callable
 
@@ -17,3 +19,12 @@ def eventually(
     while not holds():
         assert time.monotonic() < end, otherwise()
         time.sleep(_PAUSE_S)
+
+
+def until_closed(connected: socket.socket) -> bytes:
+    """What comes until the other side closes or resets a connection."""
+    data = bytearray()
+    with contextlib.suppress(ConnectionError):
+        while piece := connected.recv(65536):
+            data += piece
+    return bytes(data)

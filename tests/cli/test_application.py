@@ -18,6 +18,7 @@ from cyclopts import App
 from command_line import Run
 from headgate.cli import main
 from headgate.cli.application import application
+from waiting import LIMIT_S
 
 COMMANDS = [
     ["stream"],
@@ -97,6 +98,7 @@ def test_root_is_taken_from_the_option_before_the_environment(run: Run, tmp_path
     assert "here" in run("stream", "ls", "--root", other).out
 
 
+@pytest.mark.slow
 def test_interrupt_ends_with_130_and_without_a_traceback(run: Run) -> None:
     run("stream", "create", "orders")
     run("publish", "orders", stdin='{"body": "x"}\n')
@@ -112,7 +114,7 @@ def test_interrupt_ends_with_130_and_without_a_traceback(run: Run) -> None:
             assert following.stdout is not None
             assert following.stdout.readline() == "0\n"
             following.send_signal(signal.SIGINT)
-            _, error = following.communicate(timeout=30)
+            _, error = following.communicate(timeout=LIMIT_S)
         finally:
             following.kill()
     assert (following.returncode, error) == (130, "")
@@ -200,6 +202,7 @@ SCRIPTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", SCRIPTS)
 def test_completion_is_installed_for_a_shell(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: str

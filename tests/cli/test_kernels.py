@@ -16,8 +16,7 @@ from command_line import Run
 from headgate import kernels
 from headgate.cli.output import tell_compiling
 from headgate.kernels.precompile import CacheEntry, tell_progress
-
-LIMIT_S = 60.0
+from waiting import LIMIT_S
 
 SLOW_START = """
 import sys

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from command_line import Run
+from waiting import LIMIT_S
 
-LIMIT_S = 60.0
 FREE = {f"HEADGATE_SERVER__LISTENERS__{name}": "0" for name in ("AMQP", "STREAM", "STOMP", "HTTP")}
 
 

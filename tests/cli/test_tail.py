@@ -16,6 +16,7 @@ from command_line import Run
 from headgate.clock import now_ms
 from headgate.log import resolve_stream
 from headgate.log.writer import Writer
+from waiting import LIMIT_S
 
 
 def test_tail_gives_every_message_in_order(orders: Run) -> None:
@@ -142,6 +143,7 @@ def test_corrupt_chunk_fails_or_is_passed_over(orders: Run, tmp_path: Path) -> N
     assert len(orders("tail", "orders", "--offsets", "--skip-corrupt").lines) == 20
 
 
+@pytest.mark.slow
 def test_follow_waits_for_more_and_stops_at_its_end(orders: Run, tmp_path: Path) -> None:
     following = subprocess.Popen(
         [
@@ -163,10 +165,11 @@ def test_follow_waits_for_more_and_stops_at_its_end(orders: Run, tmp_path: Path)
     assert following.stdout is not None
     assert [following.stdout.readline() for _ in range(2)] == ["28\n", "29\n"]
     orders("publish", "orders", stdin='{"body": "more"}\n{"body": "too much"}')
-    assert following.communicate(timeout=30)[0] == "30\n"
+    assert following.communicate(timeout=LIMIT_S)[0] == "30\n"
     assert following.returncode == 0
 
 
+@pytest.mark.slow
 def test_closed_output_ends_quietly(orders: Run) -> None:
     reading_end, writing_end = os.pipe()
     os.close(reading_end)
@@ -254,6 +257,7 @@ def test_a_begin_at_the_end_gives_nothing(orders: Run, start: str) -> None:
     assert (shown.status, shown.err) == (0, "")
 
 
+@pytest.mark.slow
 def test_follow_from_an_offset_to_come_says_that_it_begins_with_the_next_message(orders: Run) -> None:
     following = subprocess.Popen(
         [sys.executable, "-m", "headgate.cli", "tail", "orders", "-f", "--from", "100", "-n", "1", "--offsets"],
@@ -262,10 +266,10 @@ def test_follow_from_an_offset_to_come_says_that_it_begins_with_the_next_message
         text=True,
     )
     assert following.stderr is not None
-    assert select.select([following.stderr], [], [], 30.0)[0], "it says nothing"
+    assert select.select([following.stderr], [], [], LIMIT_S)[0], "it says nothing"
     assert "offset 100 is still to come; shown is what comes next, from offset 30 on" in following.stderr.readline()
     orders("publish", "orders", stdin='{"body": "more"}')
-    assert following.communicate(timeout=30)[0] == "30\n"
+    assert following.communicate(timeout=LIMIT_S)[0] == "30\n"
 
 
 @pytest.mark.parametrize(

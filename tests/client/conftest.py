@@ -1,4 +1,4 @@
-"""A server in memory for each test that asks for one, and a client that gives up soon."""
+"""A server in memory for each test that asks for one, and a client that tries again soon."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from headgate.client import Client, Retry
+from waiting import LIMIT_S
 
 from .fake_server import HEADGATE, FakeServer, fake_server
 
-SOON = Retry(first_s=0.01, most_s=0.05, give_up_after_s=5.0)
+SOON = Retry(first_s=0.01, most_s=0.05, give_up_after_s=LIMIT_S)
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from headgate.protocols.stream.codes import SERVER_VERSIONS, Command, ResponseCo
 from headgate.protocols.stream.framing import ProtocolViolation
 from headgate.protocols.stream.publishing import Publish
 from headgate.protocols.stream.server import ServerConnection, ServerState
+from waiting import LIMIT_S
 
-LIMIT_S = 20.0
 NOW_MS = 1_750_000_000_000
 RABBITMQ = {"product": "RabbitMQ", "version": "4.3.6"}
 HEADGATE = {**RABBITMQ, "headgate": "0.1.0"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -23,11 +24,10 @@ from headgate.log.entries import SubBatch
 from headgate.log.format import Compression
 from headgate.protocols.stream.codes import SERVER_VERSIONS, Command
 from headgate.protocols.stream.frames import ConsumerUpdateReply, Credit, Subscribe
+from waiting import LIMIT_S
 
 from .conftest import SOON
 from .fake_server import NOW_MS, FakeServer
-
-LIMIT_S = 20.0
 
 
 def body(text: str) -> bytes:
@@ -244,7 +244,7 @@ def test_a_deleted_stream_ends_its_consumer(client: Client, server: FakeServer) 
 
 def test_a_server_that_stays_away_is_a_lost_connection(server: FakeServer) -> None:
     fill(server, 1)
-    client = Client.connect(server.address, retry=SOON)
+    client = Client.connect(server.address, retry=replace(SOON, give_up_after_s=0.3))
     consumer = client.consumer("orders", start="first")
     assert taken(consumer, 3) == [0, 1, 2]
     server.close()

@@ -15,10 +15,11 @@ from headgate.log import OffsetSpecification
 from headgate.log.format import ChunkHeader, ChunkType
 from headgate.protocols.stream.frames import StreamStats
 from headgate.scan import ScanRequest
+from waiting import LIMIT_S
 
 from .conftest import SOON
 from .fake_server import HEADGATE, RABBITMQ, FakeServer, fake_server
-from .test_consumer import LIMIT_S, body, fill
+from .test_consumer import body, fill
 
 
 def read_all(client: Client, options: SubscriptionOptions) -> list[int]:

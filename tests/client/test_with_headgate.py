@@ -14,8 +14,8 @@ from headgate.errors import AccessRefusedError, PreconditionFailedError, Resourc
 from headgate.log import OffsetSpecification
 from headgate.server.stream import StreamHandler
 from server.running import RunningServer, running_server
+from waiting import LIMIT_S
 
-LIMIT_S = 20.0
 REGIONS = ("AMER", "EMEA", None, "APJ")
 
 
@@ -27,7 +27,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 @pytest.fixture
 def client(served: RunningServer) -> Iterator[Client]:
-    retry = Retry(first_s=0.01, most_s=0.1, give_up_after_s=5.0)
+    retry = Retry(first_s=0.01, most_s=0.1, give_up_after_s=LIMIT_S)
     with Client.connect(f"127.0.0.1:{served.ports['stream']}", retry=retry) as made:
         yield made
 

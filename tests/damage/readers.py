@@ -30,12 +30,12 @@ from headgate.spark.schema import stream_schema
 from headgate.spark.source import BatchReader, StreamReader
 from headgate.topic.history import RuleHistory
 from topic_streams import shape
+from waiting import LIMIT_S
 
 from .originals import AMER_FILTER, NEW_BODY, START_MS
 from .plain_log import AMER, Request, Row, Tracked
 
 NOW_MS = START_MS + 1_000_000
-LIMIT_S = 30.0
 _FILTER = Filter.parse(AMER_FILTER)
 _COLUMNS = ("offset", "timestamp", "message")
 

@@ -151,6 +151,11 @@ def start(client: Client) -> Program:
     return Program(client)
 
 
+def messages(*names: str, **fields: Any) -> list[dict[str, Any]]:
+    """Messages with these bodies, to be published."""
+    return [{"body": name, **fields} for name in names]
+
+
 def bodies(messages: Sequence[dict[str, Any]]) -> list[str]:
     """The bodies of messages, in order."""
     return [message["body"] for message in messages]

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from interop.servers import Served
+from waiting import LIMIT_S
 
 aio_pika = pytest.importorskip("aio_pika", reason="the Python clients are not installed: `make clients`")
 
 STREAM = {"x-queue-type": "stream"}
-LIMIT_S = 30
 
 
 def run(served: Served, work: Callable[[Any], Awaitable[None]]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from interop.programs import JAVA_AMQP091, NODE_AMQP091, ClientError, Program, bodies, start
+from interop.programs import JAVA_AMQP091, NODE_AMQP091, ClientError, Program, bodies, messages, start
 from interop.servers import Served
 
 CLIENTS = (JAVA_AMQP091, NODE_AMQP091)
@@ -25,10 +25,6 @@ def own_connection(request: pytest.FixtureRequest, served: Served) -> Any:
     program.ask("connect", host=served.host, port=served.amqp)
     yield program
     program.stop()
-
-
-def messages(*names: str, **fields: Any) -> list[dict[str, Any]]:
-    return [{"body": name, **fields} for name in names]
 
 
 def test_messages_come_back_in_order_with_their_offsets_and_headers(client: Program, stream: str) -> None:

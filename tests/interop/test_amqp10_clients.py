@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from interop.programs import GO_AMQP10, JAVA_AMQP10, NODE_AMQP10, Client, ClientError, Program, bodies, start
+from interop.programs import GO_AMQP10, JAVA_AMQP10, NODE_AMQP10, Client, ClientError, Program, bodies, messages, start
 from interop.servers import Served
 
 CLIENTS = (JAVA_AMQP10, NODE_AMQP10, GO_AMQP10)
@@ -40,10 +40,6 @@ def bound(served: Served, stream: str) -> Iterator[str]:
     yield exchange
     with served.channel() as channel:
         channel.exchange_delete(exchange)
-
-
-def messages(*names: str, **fields: Any) -> list[dict[str, Any]]:
-    return [{"body": name, **fields} for name in names]
 
 
 def publish(client: Program, stream: str, given: list[dict[str, Any]]) -> None:

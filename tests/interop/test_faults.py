@@ -20,11 +20,10 @@ from headgate.client import Client, Retry
 from headgate.errors import HeadgateError
 from headgate.message import Message
 from interop.servers import Served, ServerProcess
-from waiting import eventually
+from waiting import LIMIT_S, eventually
 
 pytestmark = pytest.mark.faults
 
-LIMIT_S = 60.0
 STREAM = "orders"
 USER = {"username": "guest", "password": "guest"}
 RETRY = Retry(first_s=0.05, most_s=0.2, give_up_after_s=LIMIT_S)

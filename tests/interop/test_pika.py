@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from interop.servers import Served
+from waiting import LIMIT_S
 
 pika = pytest.importorskip("pika", reason="the Python clients are not installed: `make clients`")
 
 STREAM = {"x-queue-type": "stream"}
-LIMIT_S = 20
 
 
 @contextmanager

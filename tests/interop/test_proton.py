@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from interop.servers import Served
+from waiting import LIMIT_S
 
 proton = pytest.importorskip("proton", reason="the Python clients are not installed: `make clients`")
 reactor = pytest.importorskip("proton.reactor")
 utils = pytest.importorskip("proton.utils")
-
-LIMIT_S = 20.0
 
 
 @contextlib.contextmanager

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from interop.servers import Served
+from waiting import LIMIT_S
 
 amqp = pytest.importorskip("rabbitmq_amqp_python_client", reason="the Python clients are not installed: `make clients`")
 proton = pytest.importorskip("rabbitmq_amqp_python_client.qpid.proton.utils")
 
-LIMIT_S = 20.0
 OUTCOMES = {37: "REJECTED", 38: "RELEASED"}
 """The client raises an error for these."""
 

@@ -35,6 +35,7 @@ from rstream.exceptions import AuthenticationFailure, PreconditionFailed
 from rstream.recovery import BackOffRecoveryStrategy
 
 from interop.servers import Served, ServerProcess
+from waiting import LIMIT_S
 
 pytestmark = [
     # The client leaves sockets and tasks behind when it closes.
@@ -42,7 +43,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
-LIMIT_S = 30.0
 LOGIN = {"username": "guest", "password": "guest"}
 
 

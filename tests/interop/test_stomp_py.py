@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from interop.servers import Served
+from waiting import LIMIT_S
 
 stomp = pytest.importorskip("stomp", reason="the Python clients are not installed: `make clients`")
 
-LIMIT_S = 20
 CONNECTIONS = {"1.0": stomp.Connection10, "1.1": stomp.Connection11, "1.2": stomp.Connection12}
 DECLARATION = {"x-queue-type": "stream", "durable": "true", "auto-delete": "false"}
 SUBSCRIPTION = {"prefetch-count": "10"}
@@ -216,9 +216,9 @@ def test_stomp_py_unsubscribes_and_leaves_with_a_receipt(connect, stream):
 
 
 def test_stomp_py_keeps_its_connection_by_heart_beats(connect, stream):
-    client = connect(heartbeats=(1000, 1000))
+    client = connect(heartbeats=(1000, 1000), heart_beat_receive_scale=3.0)
     client.subscribe(f"/amq/queue/{stream}", x_stream_offset="next")
-    # Three intervals without a word but heart-beats: either side would have given up.
+    # Longer than three intervals without a word but heart-beats: either side would have given up.
     with pytest.raises(queue.Empty):
         client.heard.ends.get(timeout=4)
     client.send(f"/amq/queue/{stream}", "still there")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
+import random
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
 from headgate import Message
 from headgate.client import Client as HeadgateClient
-from interop.programs import GO_STREAM, JAVA_STREAM, NODE_STREAM, Client, ClientError, Program, bodies, start
+from interop.programs import GO_STREAM, JAVA_STREAM, NODE_STREAM, Client, ClientError, Program, bodies, messages, start
 from interop.servers import Served
 from waiting import eventually
 
@@ -36,10 +35,6 @@ def client(request: pytest.FixtureRequest, programs: Callable[..., Program]) -> 
 def super_stream(client: Program, name: str) -> Iterator[str]:
     yield name
     client.ask("delete_super", stream=name)
-
-
-def messages(*names: str, **fields: Any) -> list[dict[str, Any]]:
-    return [{"body": name, **fields} for name in names]
 
 
 def test_messages_come_back_in_order_with_their_offsets_and_properties(client: Program, stream: str) -> None:
@@ -128,12 +123,12 @@ def test_sub_batches_come_back_from_every_codec(
     ids=str,
 )
 def test_sub_batches_of_our_client_come_back_from_every_codec(
-    programs: Callable[..., Program], served: Served, stream: str, library: Client, compression: str
+    programs: Callable[..., Program], served: Served, stream: str, library: Client, compression: str, seed: int
 ) -> None:
     # More than one block of any codec, and a message that does not become smaller.
     packed = [f"m{number}" + "." * 200 for number in range(3000)]
     if (library, compression) not in LONG_LITERALS_FAIL:
-        packed.append(secrets.token_hex(50_000))
+        packed.append(random.Random(seed).randbytes(50_000).hex())
     address = f"{served.host}:{served.ports['stream']}"
     with HeadgateClient.connect(address) as client, client.publisher(stream, compression=compression) as publisher:
         publisher.send_many(Message(body.encode()) for body in packed)

@@ -16,8 +16,8 @@ from headgate.protocols.amqp091.properties import (
     decode_properties,
     encode_content_header,
 )
+from waiting import LIMIT_S
 
-LIMIT_S = 20.0
 STREAM: Table = {"x-queue-type": long_string("stream")}
 
 

@@ -27,8 +27,8 @@ from headgate.protocols.amqp10.events import (
 from headgate.protocols.amqp10.link import Link
 from headgate.protocols.amqp10.performatives import RECEIVER, SENDER, Attach, Open
 from headgate.protocols.amqp10.terminus import DeliveryState, RawEntry, Source, Target
+from waiting import LIMIT_S
 
-LIMIT_S = 10.0
 PAIRED = AmqpValue(AmqpType.MAP, ((AmqpValue(AmqpType.SYMBOL, "paired"), AmqpValue(AmqpType.BOOLEAN, True)),))
 
 

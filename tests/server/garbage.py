@@ -27,8 +27,8 @@ from headgate.protocols.stream.codec import encode
 from server.amqp091_client import STREAM as ARGUMENTS
 from server.amqp10_client import Client as Client10
 from server.amqp10_client import Management, client_of
-from server.running import LIMIT_S
 from stream_frames import publish, sub_batch
+from waiting import LIMIT_S
 
 STREAM, STREAM_091, STREAM_10, STREAM_STOMP = ("attacked-stream", "attacked-091", "attacked-10", "attacked-stomp")
 """One for each protocol: a sub-batch whose content is broken is stored, and no other protocol can read behind it."""

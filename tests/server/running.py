@@ -18,11 +18,9 @@ from headgate.server.listeners import ENCRYPTED, PLAIN, protocol_of
 from headgate.server.process import new_loop
 from headgate.server.serving import HANDLERS, Server
 from headgate.server.settings import ServerSettings
-from waiting import eventually
+from waiting import LIMIT_S, eventually
 
 T = TypeVar("T")
-LIMIT_S = 20.0
-"""Nothing that a test waits for takes longer."""
 
 
 @dataclass
@@ -32,6 +30,7 @@ class RunningServer:
     server: Server
     loop: asyncio.AbstractEventLoop
     host: str = "127.0.0.1"
+    _stopped: Future[None] | None = None
 
     @property
     def ports(self) -> dict[str, int]:
@@ -53,6 +52,12 @@ class RunningServer:
 
         self.loop.call_soon_threadsafe(run)
         return done.result(LIMIT_S)
+
+    def stop(self) -> Future[None]:
+        """Begins to stop; clients may answer while it does. The result is there when it has stopped."""
+        if self._stopped is None:
+            self._stopped = asyncio.run_coroutine_threadsafe(self.server.stop(), self.loop)
+        return self._stopped
 
     def until(self, holds: Callable[[], object]) -> None:
         """Waits for something that holds in the loop's thread."""
@@ -79,10 +84,11 @@ def running_server(
 
     try:
         server = asyncio.run_coroutine_threadsafe(start(), loop).result(LIMIT_S)
+        running = RunningServer(server, loop)
         try:
-            yield RunningServer(server, loop)
+            yield running
         finally:
-            asyncio.run_coroutine_threadsafe(server.stop(), loop).result(LIMIT_S)
+            running.stop().result(LIMIT_S)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(LIMIT_S)

@@ -14,7 +14,8 @@ from headgate.broker.backlog import Backlog
 from headgate.client import Client
 from headgate.protocols.amqp10.terminus import Accepted
 from server import amqp091_client, amqp10_client
-from server.running import LIMIT_S, RunningServer, running_server
+from server.running import RunningServer, running_server
+from waiting import LIMIT_S
 
 LIMIT_BYTES = 1 << 20
 BODY = bytes(200_000)

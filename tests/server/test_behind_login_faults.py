@@ -17,6 +17,7 @@ from headgate.server.metrics import open_descriptors, resident_bytes
 from server.garbage import CORPORA, HUGE, Corpus, answer, garbage, opened, throw
 from server.running import RunningServer, running_server
 from stream_peer import StreamPeer
+from waiting import LIMIT_S
 
 pytestmark = pytest.mark.faults
 
@@ -31,7 +32,7 @@ _CLAIMED_BYTES = 8 << 20
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder: Path = tmp_path_factory.mktemp("garbage")
-    timeouts = {"linger_s": 0.2, "handshake_s": 30.0}
+    timeouts = {"linger_s": LIMIT_S, "handshake_s": LIMIT_S}
     with pytest.MonkeyPatch.context() as patched:
         # Broken names make streams, whose writers are given back when nobody has used them for a while.
         patched.setattr(broker, "WRITER_IDLE_MS", 100)

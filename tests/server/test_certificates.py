@@ -22,8 +22,9 @@ from headgate.protocols.stream.framing import ProtocolViolation
 from headgate.server.metrics import open_descriptors
 from server.amqp091_client import Client as Client091
 from server.amqp10_client import client_of
-from server.running import LIMIT_S, RunningServer, running_server
+from server.running import RunningServer, running_server
 from stream_peer import StreamPeer
+from waiting import LIMIT_S
 
 OWN, FOREIGN = "own", "foreign"
 SUBSCRIBE = "SUBSCRIBE\nid:{0}\ndestination:/amq/queue/{0}\nack:client\nprefetch-count:1\nreceipt:r\n\n\0"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import logging
 import os
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,11 +18,11 @@ from headgate.protocols.amqp091 import methods as m
 from headgate.protocols.amqp091.fields import long_string
 from headgate.protocols.amqp10.link import Link
 from headgate.protocols.amqp10.terminus import Accepted, RawEntry, Rejected
-from headgate.protocols.stomp.frames import Frame, FrameReader, Version
+from headgate.protocols.stomp.frames import Frame
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import ResponseCode
-from server import amqp091_client, amqp10_client
-from server.running import LIMIT_S, RunningServer, running_server
+from server import amqp091_client, amqp10_client, stomp_client
+from server.running import RunningServer, running_server
 from server.test_http import listed, metrics
 from stream_peer import StreamPeer
 
@@ -158,18 +157,10 @@ class Amqp091Client(Client):
 
 class StompClient(Client):
     def __init__(self, running: RunningServer) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", running.ports["stomp"]), LIMIT_S)
-        self.reader = FrameReader(max_body_bytes=1_000_000)
-        self.reader.version = Version.V1_2
-        self.came: list[Frame] = []
-        self.say("CONNECT\naccept-version:1.2\nlogin:guest\npasscode:guest\nhost:/\n\n\0")
-        self._next(lambda frame: frame.command == "CONNECTED")
-
-    def say(self, frame: str) -> None:
-        self.socket.sendall(frame.encode())
+        self.client = stomp_client.Client(running)
 
     def consume(self, stream: str, start: str = "first") -> None:
-        self.say(
+        self.client.say(
             f"SUBSCRIBE\nid:{stream}\ndestination:/amq/queue/{stream}\nack:client\nprefetch-count:100\n"
             f"x-stream-offset:{start}\n\n\0"
         )
@@ -183,28 +174,17 @@ class StompClient(Client):
         return error.body.decode()
 
     def publish(self, stream: str, body: bytes) -> bool:
-        self.say(f"SEND\ndestination:/amq/queue/{stream}\nreceipt:{stream}\n\n{body.decode()}\0")
-        answer = self._next(lambda frame: frame.headers.get("receipt-id") == stream)
+        self.client.say(f"SEND\ndestination:/amq/queue/{stream}\nreceipt:{stream}\n\n{body.decode()}\0")
+        answer = self.client.wait(lambda frame: frame.headers.get("receipt-id") == stream)
         return answer.command == "RECEIPT"
 
     def _of(self, subscription: str, command: str) -> Frame:
-        return self._next(lambda frame: frame.command == command and frame.headers.get("subscription") == subscription)
-
-    def _next(self, that: Callable[[Frame], bool]) -> Frame:
-        while True:
-            for frame in self.came:
-                if that(frame):
-                    self.came.remove(frame)
-                    return frame
-            while (found := self.reader.next()) is None:
-                data = self.socket.recv(65536)
-                if not data:
-                    raise EOFError("the server closed the connection")
-                self.reader.add(data)
-            self.came.append(found)
+        return self.client.wait(
+            lambda frame: frame.command == command and frame.headers.get("subscription") == subscription
+        )
 
     def close(self) -> None:
-        self.socket.close()
+        self.client.socket.close()
 
 
 PROTOCOLS = {"stream": StreamClient, "amqp10": Amqp10Client, "amqp091": Amqp091Client, "stomp": StompClient}

@@ -14,7 +14,8 @@ from headgate.client.connection import Connection
 from headgate.log import OffsetSpecification
 from headgate.protocols.stream import frames
 from headgate.server.metrics import resident_bytes
-from server.running import LIMIT_S, RunningServer, running_server
+from server.running import RunningServer, running_server
+from waiting import LIMIT_S
 
 MESSAGES = 30_000
 

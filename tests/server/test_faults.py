@@ -9,7 +9,7 @@ import resource
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,7 +25,8 @@ from headgate.server.context import SystemClock
 from headgate.server.metrics import open_descriptors, resident_bytes
 from server.amqp091_client import Client as Client091
 from server.amqp10_client import client_of
-from server.running import LIMIT_S, RunningServer, running_server
+from server.running import RunningServer, running_server
+from waiting import LIMIT_S, until_closed
 
 pytestmark = pytest.mark.faults
 
@@ -56,7 +57,7 @@ PREFIXES = {
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[RunningServer]:
-    with running_server(tmp_path, timeouts={"linger_s": 0.2, "handshake_s": 30.0}) as running:
+    with running_server(tmp_path, timeouts={"linger_s": LIMIT_S, "handshake_s": LIMIT_S}) as running:
         yield running
 
 
@@ -124,17 +125,29 @@ def test_a_thousand_idle_connections_cost_little_and_are_given_back(running: Run
     running.until(lambda: open_descriptors() <= descriptors)
 
 
-def until_cut_off(client: socket.socket) -> None:
-    with contextlib.suppress(ConnectionError):
-        while client.recv(1000):
-            pass
+@pytest.fixture
+def let_pass(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Puts the clocks of servers forward by so many seconds."""
+    passed_s = 0.0
+
+    def let_pass(seconds: float) -> None:
+        nonlocal passed_s
+        passed_s += seconds
+
+    monkeypatch.setattr(SystemClock, "monotonic_s", staticmethod(lambda: time.monotonic() + passed_s))
+    return let_pass
+
+
+LATE_S = 100.0
+PATIENT = {"handshake_s": 60.0, "heartbeat_s": 1000}
+"""Nobody is cut off before the clock is put forward by `LATE_S`."""
 
 
 @pytest.mark.parametrize("protocol", ["amqp", "stream", "stomp"])
 def test_a_client_that_says_nothing_is_cut_off(tmp_path: Path, protocol: str) -> None:
     with running_server(tmp_path, timeouts={"handshake_s": 0.3}) as running:
         with socket.create_connection(("127.0.0.1", running.ports[protocol]), LIMIT_S) as client:
-            until_cut_off(client)
+            until_closed(client)
         running.until(lambda: len(running.context.connections) == 0)
 
 
@@ -157,13 +170,16 @@ def log_in_only(port: int, upto: str) -> socket.socket:
 
 
 @pytest.mark.parametrize("upto", ["1.0 outcome", "1.0 header", "0.9.1 start-ok", "0.9.1 tune-ok"])
-def test_a_client_that_logs_in_and_does_not_open_is_cut_off(tmp_path: Path, upto: str) -> None:
-    with running_server(tmp_path, timeouts={"handshake_s": 0.3}) as running:
+def test_a_client_that_logs_in_and_does_not_open_is_cut_off(
+    tmp_path: Path, let_pass: Callable[[float], None], upto: str
+) -> None:
+    with running_server(tmp_path, timeouts=PATIENT) as running:
         port = running.ports["amqp"]
         with client_of(port) as opened10, Client091(port) as opened091:
             opened091.open()
             with log_in_only(port, upto) as client:
-                until_cut_off(client)
+                let_pass(LATE_S)
+                until_closed(client)
             running.until(lambda: len(running.context.connections) == 2)
             # Who opened before stays.
             opened10.connection.begin()
@@ -172,12 +188,10 @@ def test_a_client_that_logs_in_and_does_not_open_is_cut_off(tmp_path: Path, upto
 
 
 def test_a_login_that_is_being_checked_does_not_count_against_the_client(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, let_pass: Callable[[float], None]
 ) -> None:
-    passed_s = 0.0
-    monkeypatch.setattr(SystemClock, "monotonic_s", staticmethod(lambda: time.monotonic() + passed_s))
     asked, may_answer = threading.Event(), threading.Event()
-    with running_server(tmp_path, timeouts={"handshake_s": 30.0, "heartbeat_s": 1000}) as running, ExitStack() as stack:
+    with running_server(tmp_path, timeouts=PATIENT) as running, ExitStack() as stack:
         port = running.ports["amqp"]
         checked = stack.enter_context(Client091(port))
         given = running.context.broker.users.authenticate
@@ -194,14 +208,14 @@ def test_a_login_that_is_being_checked_does_not_count_against_the_client(
             try:
                 opening = pool.submit(checked.open)
                 assert asked.wait(LIMIT_S)
-                passed_s = 100.0
-                until_cut_off(unopened)
+                let_pass(LATE_S)
+                until_closed(unopened)
             finally:
                 may_answer.set()
             opening.result(LIMIT_S)
         # And whoever says nothing gets no more time by it.
         silent = stack.enter_context(socket.create_connection(("127.0.0.1", port), LIMIT_S))
         running.until(lambda: len(running.context.connections) == 2)
-        passed_s = 200.0
-        until_cut_off(silent)
+        let_pass(LATE_S)
+        until_closed(silent)
         assert checked.call(1, m.ChannelOpen()) == m.ChannelOpenOk()

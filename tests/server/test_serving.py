@@ -19,7 +19,8 @@ from headgate.server.context import ServerContext
 from headgate.server.listeners import open_listeners
 from headgate.server.settings import Listeners
 from headgate.server.transport import Transport
-from server.running import LIMIT_S, running_server
+from server.running import running_server
+from waiting import LIMIT_S
 
 
 class Echo:
@@ -124,11 +125,13 @@ def test_what_was_sent_before_the_stop_is_written_and_confirmed_and_clients_are_
         confirmed: list[int] = []
         while not confirmed:
             confirmed += _confirmed(connection.events(LIMIT_S))
-    with contextlib.suppress(ConnectionLostError):
-        while events := connection.events(LIMIT_S):
-            confirmed += _confirmed(events)
-    with pytest.raises(ConnectionLostError, match="stop"):
-        connection.events(LIMIT_S)
+        running.stop()
+        with contextlib.suppress(ConnectionLostError):
+            while events := connection.events(LIMIT_S):
+                confirmed += _confirmed(events)
+        with pytest.raises(ConnectionLostError, match="stop"):
+            connection.events(LIMIT_S)
+        connection.close()
     assert sorted(confirmed) == list(range(1000))
     assert Stream.open(stream_folder(tmp_path / "data", "orders")).next_offset() == 1000
 

@@ -16,6 +16,7 @@ from headgate.protocols.sasl import External
 from headgate.server.context import ServerContext
 from headgate.server.transport import Transport
 from server.running import RunningServer, running_server
+from waiting import LIMIT_S
 
 
 class Who:
@@ -135,7 +136,7 @@ def test_https_and_the_advertised_port(start: Start, authority: trustme.CA) -> N
     authority.configure_trust(context)
     handlers = urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
     url = f"https://localhost:{running.ports['https']}/health/ready"
-    with urllib.request.build_opener(*handlers).open(url, timeout=10) as answer:
+    with urllib.request.build_opener(*handlers).open(url, timeout=LIMIT_S) as answer:
         assert answer.read() == b"ready\n"
     assert set(running.ports) == {"stream", "stream_tls", "http", "https"}
 

@@ -35,6 +35,7 @@ from headgate.spark.server_staging import Decision, MessageFile, decide
 from headgate.spark.sink import sink_for
 from headgate.spark.source import BatchReader, HeadgateSource, PushdownReader, StreamReader
 from server.running import RunningServer, running_server
+from waiting import LIMIT_S
 
 from ..client.fake_server import HEADGATE, fake_server
 from ..interop.servers import original
@@ -58,7 +59,7 @@ def address(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def client(address: str) -> Iterator[Client]:
-    with Client.connect(address, retry=Retry(give_up_after_s=5.0)) as made:
+    with Client.connect(address, retry=Retry(give_up_after_s=LIMIT_S)) as made:
         yield made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from headgate.broker.users import Permissions
 from headgate.log.lock import StreamLock
 from headgate.protocols.amqp091 import ReplyCode
 from headgate.protocols.amqp091 import methods as m
+from headgate.protocols.amqp091.codec import encode_method
 from headgate.protocols.amqp091.fields import Field, FieldType, Table, boolean, long, long_string
-from headgate.protocols.amqp091.frames import HEARTBEAT
+from headgate.protocols.amqp091.frames import HEARTBEAT, FrameType, encode_frame
+from headgate.server import conversation
 from headgate.server.amqp091 import Amqp091Handler
 from server.amqp091_client import STREAM, Client
 from server.running import RunningServer, running_server
@@ -125,6 +128,7 @@ def test_a_connection_is_listed_with_what_it_says_of_itself(server, client):
     )
 
 
+@pytest.mark.slow
 def test_both_sides_show_that_they_are_there(server):
     with Client(server.ports["amqp"], heartbeat=1).open(1) as client:
         assert isinstance(client.call(1, m.BasicQos(prefetch_count=1)), m.BasicQosOk)
@@ -133,6 +137,7 @@ def test_both_sides_show_that_they_are_there(server):
         assert client.heartbeats >= 1
 
 
+@pytest.mark.slow
 def test_a_client_that_sends_heartbeats_stays(server):
     with Client(server.ports["amqp"], heartbeat=1).open(1) as client:
         while client.heartbeats < 6:
@@ -146,13 +151,12 @@ def test_a_client_that_sends_heartbeats_stays(server):
 
 
 def test_a_server_that_stops_says_so(tmp_path: Path):
-    with running_server(tmp_path, handlers=HANDLERS) as running:
-        client = Client(running.ports["amqp"]).open(1)
-        server = running.server
-    with client:
+    with running_server(tmp_path, handlers=HANDLERS) as running, Client(running.ports["amqp"]).open(1) as client:
+        running.stop()
         closed(client.next(0), m.ConnectionClose, 320, "CONNECTION_FORCED - broker forced connection closure")
+        client.say(0, m.ConnectionCloseOk())
         assert client.is_closed()
-    assert server.context.connections.totals.failed == 0
+    assert running.context.connections.totals.failed == 0
 
 
 # queues
@@ -706,12 +710,17 @@ def test_a_client_may_send_a_lot_before_it_reads(client, stream):
             delivered += 1
 
 
-def test_a_client_that_takes_no_answers_is_not_asked_for_more(server, stream):
-    with Client(server.ports["amqp"]).open(1) as greedy:
+@pytest.mark.slow
+def test_a_client_that_takes_no_answers_is_not_asked_for_more(server, stream, monkeypatch):
+    monkeypatch.setattr(conversation, "MAX_UNTAKEN_BYTES", 50_000)
+    connected = socket.socket()
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 10_000)
+    connected.connect(("127.0.0.1", server.ports["amqp"]))
+    with Client(server.ports["amqp"], connected=connected).open(1) as greedy:
         greedy.socket.settimeout(1.0)
-        ask = m.QueueDeclare(queue=stream, passive=True)
+        ask = encode_frame(FrameType.METHOD, 1, encode_method(m.QueueDeclare(queue=stream, passive=True)))
         with pytest.raises(TimeoutError):
-            greedy.say(1, *[ask] * 400_000)
+            greedy.socket.sendall(ask * 400_000)
     assert server.context.connections.totals.failed == 0
 
 
@@ -731,6 +740,7 @@ def test_garbage_closes_the_connection_and_nothing_stays(server):
     for garbage in (b"\0" * 100, b"AMQP\0\0\x09\1" + b"\xff" * 100, b"AMQP\0\0\x09\1\1\0\0\0\0\0\4\0\x0a\0\x63\xce"):
         with Client(server.ports["amqp"]) as client:
             client.socket.sendall(garbage)
+            client.socket.shutdown(socket.SHUT_WR)
             while client.socket.recv(65536):
                 pass
     server.until(lambda: not server.context.broker.sessions and not len(server.context.connections))

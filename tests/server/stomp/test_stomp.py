@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,16 +9,15 @@ import pytest
 from headgate.log.lock import StreamLock
 from headgate.protocols.amqp091 import methods as m
 from headgate.protocols.amqp091.fields import long_string
-from headgate.protocols.stomp.frames import Frame, FrameReader, Version
+from headgate.protocols.stomp.frames import Frame
 from headgate.server.amqp091 import Amqp091Handler
 from headgate.server.stomp import StompHandler
 from server import amqp091_client
 from server.running import RunningServer, running_server
+from server.stomp_client import STREAM, Client
+from waiting import LIMIT_S
 
 HANDLERS = {"stomp": StompHandler, "amqp": Amqp091Handler}
-LIMIT_S = 20.0
-CONNECT = "CONNECT\naccept-version:1.2\nlogin:guest\npasscode:guest\nhost:/\n{more}\n\0"
-STREAM = "x-queue-type:stream\ndurable:true\nauto-delete:false\n"
 
 
 @pytest.fixture(scope="module")
@@ -27,53 +25,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     limits = {"message_size_bytes": 100_000, "consumers": 3}
     with running_server(tmp_path_factory.mktemp("stomp"), handlers=HANDLERS, limits=limits) as running:
         yield running
-
-
-class Client:
-    """A connection, from CONNECT on."""
-
-    def __init__(self, server: RunningServer, more: str = "", *, connect: bool = True) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", server.ports["stomp"]), timeout=LIMIT_S)
-        self.reader = FrameReader(max_body_bytes=1_000_000)
-        self.reader.version = Version.V1_2
-        self.bytes = b""
-        if connect:
-            self.say(CONNECT.format(more=more))
-            self.connected = self.next()
-            assert self.connected.command == "CONNECTED", self.connected
-
-    def say(self, *frames: str) -> None:
-        self.socket.sendall("".join(frames).encode())
-
-    def next(self) -> Frame:
-        while (frame := self.reader.next()) is None:
-            data = self.socket.recv(65536)
-            if not data:
-                raise EOFError("the server closed the connection")
-            self.bytes += data
-            self.reader.add(data)
-        return frame
-
-    def send(self, stream: str, *bodies: str, headers: str = STREAM) -> None:
-        """Sends and waits for the receipt of each."""
-        for number, body in enumerate(bodies):
-            self.say(f"SEND\ndestination:/queue/{stream}\nreceipt:{number}\n{headers}\n{body}\0")
-            assert self.next() == Frame("RECEIPT", {"receipt-id": str(number)})
-
-    def subscribe(self, stream: str, headers: str = "x-stream-offset:first\n", *, prefetch: int = 10) -> None:
-        self.say(
-            f"SUBSCRIBE\nid:s\ndestination:/amq/queue/{stream}\nack:client-individual\n"
-            f"prefetch-count:{prefetch}\n{headers}\n\0"
-        )
-
-    def error(self, message: str, text: str = "") -> Frame:
-        """The ERROR that comes, behind which the connection is closed."""
-        frame = self.next()
-        assert (frame.command, frame.headers["message"]) == ("ERROR", message), frame
-        assert text in frame.body.decode()
-        with pytest.raises(EOFError):
-            self.next()
-        return frame
 
 
 @pytest.fixture
@@ -344,6 +295,7 @@ def test_who_may_not_come_in_is_told_so(connect, frame, text):
     client.error("Bad CONNECT", text)
 
 
+@pytest.mark.slow
 def test_both_sides_show_that_they_are_there(connect):
     client = connect("heart-beat:1000,1000\n")
     assert client.connected.headers["heart-beat"] == "1000,1000"
@@ -356,7 +308,9 @@ def test_both_sides_show_that_they_are_there(connect):
 def test_a_server_that_stops_says_so(connect, tmp_path):
     with running_server(tmp_path, handlers={"stomp": StompHandler}) as running:
         client = connect(to=running)
-    client.error("internal_error", "shutting down")
+        running.stop()
+        client.error("internal_error", "shutting down")
+        client.socket.close()
 
 
 def test_nothing_stays_of_connections_that_are_gone(server, connect):
@@ -366,5 +320,6 @@ def test_nothing_stays_of_connections_that_are_gone(server, connect):
         client.socket.settimeout(LIMIT_S)
         while client.socket.recv(65536):
             pass
+        client.socket.close()
     server.until(lambda: not server.context.broker.sessions and not len(server.context.connections))
     assert server.context.connections.totals.failed == 0

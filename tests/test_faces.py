@@ -47,6 +47,7 @@ def _faults(folder: Path, **modules: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow  # `make layers` looks at them, too.
 def test_the_packages_keep_to_their_faces() -> None:
     assert faces.faults(faces.Sources(faces.SOURCE)) == []
 

@@ -108,6 +108,7 @@ def test_core_opens_no_sockets_and_reads_no_clock() -> None:
     assert found == []
 
 
+@pytest.mark.slow  # `make layers` looks at them, too.
 def test_layers_hold() -> None:
     checked = subprocess.run(
         [

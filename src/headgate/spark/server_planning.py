@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from headgate.client import Client, ServerAddress
@@ -18,7 +19,7 @@ from headgate.errors import ConfigError, ResourceNotFoundError
 from headgate.log import OffsetSpecification
 from headgate.scan import OffsetRange, ScanCounters
 from headgate.spark.options import SourceOptions
-from headgate.spark.planning import Place, ReadPartition, scan_request
+from headgate.spark.planning import NO_SCAN, NOTHING_PUSHED, Place, ReadPartition, scan_request
 from headgate.spark.pushdown import Pushed
 from headgate.spark.scans import Scan
 
@@ -124,9 +125,9 @@ class ServerPlace(Place[ServerStream]):
         *,
         now_ms: int,
         label: str,
-        scan: Scan,
-        pushed: Pushed,
-        identities: Mapping[str, str | None],
+        scan: Scan = NO_SCAN,
+        pushed: Pushed = NOTHING_PUSHED,
+        identities: Mapping[str, str | None] = MappingProxyType({}),
     ) -> list[ServerPartition]:
         """Ranges of offsets; those that were deleted before are left out."""
         kept = {}

@@ -169,7 +169,7 @@ def test_a_side_that_waits_shows_that_it_is_there_and_misses_who_does_not(server
         eventually(lambda: consumer.next(0.05) or any(isinstance(frame, Heartbeat) for frame in server.seen))
         assert server.connections == connections
         # The server of this test never sends a heartbeat: after two of them it is taken for dead.
-        eventually(lambda: consumer.next(2.2) or server.connections > connections)
+        eventually(lambda: consumer.next(0.05) or server.connections > connections)
 
 
 def test_a_port_of_another_protocol_is_named() -> None:

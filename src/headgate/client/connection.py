@@ -85,7 +85,7 @@ class Connection:
         self._socket = self._connected(address)
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
-        self._sent_at = self._received_at = self._waiting_since = time.monotonic()
+        self._sent_at = self._received_at = time.monotonic()
         try:
             self._write(self._core.take_output())
             self._await_opening()
@@ -203,12 +203,11 @@ class Connection:
         `timeout_s` None: wait for ever. Heartbeats are sent while it waits, and expected.
         """
         self._check()
-        # Data sent while this side did not read waits in the socket, so the server's silence counts from now on.
-        self._waiting_since = time.monotonic()
-        until = None if timeout_s is None else self._waiting_since + timeout_s
+        until = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._events:
             left_s = None if until is None else max(0.0, until - time.monotonic())
             self._events.extend(self._receive(self._at_most_a_beat(left_s)))
+            self._check_heard()
             if until is not None and time.monotonic() >= until:
                 break
         found = list(self._events)
@@ -361,13 +360,16 @@ class Connection:
         beat_s = self._core.heartbeat_s
         if not beat_s:
             return timeout_s
-        now = time.monotonic()
-        if now - max(self._received_at, self._waiting_since) > 2 * beat_s:
-            raise self._lost(f"no word from the server for {2 * beat_s} s")
-        if now - self._sent_at >= beat_s / 2:
+        if time.monotonic() - self._sent_at >= beat_s / 2:
             self.send(f.Heartbeat())
         due_s = beat_s / 2
         return due_s if timeout_s is None else min(due_s, timeout_s)
+
+    def _check_heard(self) -> None:
+        """Call it after a look at the socket: what was sent while nobody looked has been read then."""
+        beat_s = self._core.heartbeat_s
+        if beat_s and time.monotonic() - self._received_at > 2 * beat_s:
+            raise self._lost(f"no word from the server for {2 * beat_s} s")
 
     def _check(self) -> None:
         if self._broken is not None:

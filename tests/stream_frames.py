@@ -100,7 +100,7 @@ def flat(events: Iterable[ServerEvent]) -> list[object]:
     found: list[object] = []
     for event in events:
         if isinstance(event, Publish):
-            found += [("entry", event.publisher_id, *entry) for entry in event.entries()]
+            found += [("entry", event.publisher_id, *entry) for entry in event.rows()]
             found += [("refused", event.publisher_id, int(number)) for number in event.refused_ids]
         elif isinstance(event, ProtocolViolation):
             found.append(("violation", event.error.code, event.is_answered))

@@ -31,14 +31,6 @@ def largest(column: NDArray[Any]) -> int:
     return max(column.tolist()) if len(column) <= FEW_ROWS else int(column.max())
 
 
-def extremes(column: NDArray[Any]) -> tuple[int, int]:
-    """The smallest and the largest of some whole numbers, at least one."""
-    if len(column) <= FEW_ROWS:
-        values = column.tolist()
-        return min(values), max(values)
-    return int(column.min()), int(column.max())
-
-
 def side_by_side(parts: Sequence[bytes | None]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Starts and lengths of byte strings that are joined; the length of None is −1, and takes no byte."""
     starts, lengths = [], []

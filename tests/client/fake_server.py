@@ -328,7 +328,7 @@ class _Connection:
         entries: list[bytes | SubBatch] = []
         values: list[bytes | None] = []
         refused = [number for number in event.publishing_ids.tolist() if number in self.server.refused_ids]
-        for number, entry, value, records in event.entries():
+        for number, entry, value, records in event.rows():
             last = stream.sequences.get(declared.reference or "", 0)
             if number in self.server.refused_ids or (declared.reference and number <= last):
                 continue

@@ -35,7 +35,7 @@ def published(server: FakeServer, stream: str = "orders") -> list[tuple[int, byt
         (number, entry, value)
         for event in server.seen
         if isinstance(event, Publish)
-        for number, entry, value, _ in event.entries()
+        for number, entry, value, _ in event.rows()
     ]
 
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from headgate.broker.backlog import Backlog
 from headgate.broker.batches import PublishBatch
-from headgate.columns import total
 from headgate.log import Entries
 
 
@@ -57,14 +56,12 @@ class Publisher:
         Raises ValueError for columns that do not fit.
         """
         entries, sequences = batch.entries, batch.sequences
-        entries.check()
-        count = len(entries.starts)
+        size_bytes, count = entries.check(), len(entries.starts)
         if (self.reference is None) != (sequences is None):
             raise ValueError("a publisher with a reference gives sequences, another none")
         if sequences is not None and len(sequences) != count:
             raise ValueError(f"{len(sequences)} sequences for {count} entries")
         self.entries_published += count
-        size_bytes = total(entries.lengths)
         self._backlog.add(count, size_bytes)
         self._queue(Queued(self, self._name, batch, entries, count, size_bytes))
 

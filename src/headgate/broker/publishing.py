@@ -19,7 +19,7 @@ from headgate.broker.sources import fill_from_source
 from headgate.broker.stream import BrokerStream
 from headgate.columns import total
 from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError
-from headgate.log import MAX_MESSAGES, Appended, BuiltChunks, Run, Writer
+from headgate.log import MAX_MESSAGES, BuiltChunks, Run, Writer
 from headgate.message import parse_field
 from headgate.scan.fetch import AppendedChunks
 
@@ -39,7 +39,6 @@ class WriteJob:
 
     __slots__ = (
         "_batches",
-        "_built",
         "_error",
         "_has_ended",
         "_now_ms",
@@ -56,8 +55,8 @@ class WriteJob:
         self._batches = batches
         self._runs = _runs(batches)
         self._now_ms = now_ms
-        self._built: BuiltChunks | None = None
-        self._written: Appended | None = None
+        self._written: tuple[BuiltChunks, int] | None = None
+        """The chunks, and the id of the last."""
         self._error: LogError | None = None
         self._has_ended = False
         self.done: threading.Event | None = None
@@ -97,7 +96,7 @@ class WriteJob:
     def _append(self) -> None:
         if not self._runs:
             return
-        self._built, self._written = self._writer.append_runs(
+        self._written = self._writer.append_runs(
             self._runs,
             max_messages=MAX_MESSAGES,
             max_bytes=MAX_CHUNK_BYTES,
@@ -124,16 +123,16 @@ class WriteJob:
 
     def _tell(self) -> None:
         """Count what is in the stream, wake its readers, confirm."""
-        stream, built, appended = self._stream, self._built, self._written
-        counters = stream.counters
-        if built is not None and appended is not None:
-            for run in self._runs:
-                for part in run.parts:
-                    counters.bytes_published += total(part.lengths)
-            counters.messages_published += total(appended.num_records)
-            counters.chunks_written += len(appended.chunk_ids)
+        stream, counters = self._stream, self._stream.counters
+        if self._written is not None:
+            built, last_chunk_id = self._written
+            for queued in self._batches:
+                is_whole = len(queued.entries.starts) == queued.count
+                counters.bytes_published += queued.size_bytes if is_whole else total(queued.entries.lengths)
+            counters.messages_published += built.message_count
+            counters.chunks_written += len(built.positions)
             counters.bytes_written += len(built.data)
-            self._tell_readers(built, appended)
+            self._tell_readers(built, last_chunk_id)
         if stream.refused:
             for reference, sequences in self._named():
                 stream.refused.written(reference, sequences)
@@ -142,13 +141,13 @@ class WriteJob:
             queued.publisher.entries_confirmed += queued.count
         _answer(self._batches, None)
 
-    def _tell_readers(self, built: BuiltChunks, appended: Appended) -> None:
+    def _tell_readers(self, built: BuiltChunks, last_chunk_id: int) -> None:
         """What is little is handed to the readers that wait for it."""
-        stream, next_offset = self._stream, appended.next_offset
+        stream, next_offset = self._stream, self._writer.next_offset
         chunks = None
         if stream.readers and len(built.data) <= HANDED_BYTES and next_offset - stream.next_offset <= HANDED_RECORDS:
             chunks = AppendedChunks(built.data, built.positions, stream.stream.path)
-        stream.appended(next_offset, int(appended.chunk_ids[-1]), chunks, now_ms=self._now_ms)
+        stream.appended(next_offset, last_chunk_id, chunks, now_ms=self._now_ms)
 
     def _tell_error(self, error: LogError) -> None:
         stream = self._stream

@@ -8,9 +8,9 @@ import importlib
 import os
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -21,11 +21,15 @@ class KernelUnavailableWarning(RuntimeWarning):
     """Kernels cannot be compiled or loaded here: the reference implementations serve, same results, slower."""
 
 
+_address_of_buffer: Callable[[Any], int] = ctypes.addressof
+_in_buffer: Callable[[Any], Any] = ctypes.c_char.from_buffer
+
+
 def address_of(array: NDArray[Any]) -> int:
     """Address of the first element of a C-contiguous array; the caller keeps the array alive while a kernel uses it."""
     if array.flags.carray and array.size:
         # A fifth of what numpy's own way costs, for writable memory alone.
-        return ctypes.addressof(ctypes.c_char.from_buffer(cast(bytearray, array)))
+        return _address_of_buffer(_in_buffer(array))
     return int(array.__array_interface__["data"][0])
 
 

@@ -222,20 +222,27 @@ def pack_chunks(built: BuiltChunks, compression: f.Compression) -> BuiltChunks:
     return BuiltChunks(np.frombuffer(packed, dtype=np.uint8), np.array(positions, dtype=np.int64), built.num_records)
 
 
-def check_ranges(data: Bytes, starts: Int64Array, lengths: Int64Array) -> None:
-    """Raise ValueError for byte ranges outside of `data`; a length may be 0, or −1 for no range."""
-    count = len(starts)
+def check_ranges(data: Bytes, starts: Int64Array, lengths: Int64Array, *, shortest: int = -1) -> int:
+    """The sum of the lengths. Raises ValueError for byte ranges outside of `data`, or shorter than `shortest`.
+
+    A length may be 0, or −1 for no range.
+    """
+    count, size_bytes = len(starts), len(data)
     if count != len(lengths):
         raise ValueError(f"{count} starts, {len(lengths)} lengths")
     if count <= FEW_ROWS:
-        size_bytes = len(data)
-        is_inside = True
+        is_inside, sum_bytes = True, 0
         for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
-            is_inside = is_inside and start >= 0 and start + length <= size_bytes
+            is_inside = is_inside and start >= 0 and shortest <= length <= size_bytes - start
+            sum_bytes += length
     else:
-        is_inside = int(starts.min()) >= 0 and int((starts + lengths).max()) <= len(data)
+        is_inside = (
+            int(starts.min()) >= 0 and int(lengths.min()) >= shortest and int((starts + lengths).max()) <= size_bytes
+        )
+        sum_bytes = int(lengths.sum())
     if not is_inside:
         raise ValueError("bytes outside the buffer")
+    return sum_bytes
 
 
 def _build_in_kernel(

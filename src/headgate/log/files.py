@@ -40,13 +40,15 @@ class DiskFile:
 
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
         """Write all of `data` at `position`. Raises OSError, possibly after a part of it."""
-        rest = memoryview(data)
-        while rest:
-            written = os.pwrite(self._descriptor, rest, position)
+        left = len(data)
+        while left:
+            written = os.pwrite(self._descriptor, data, position)
             if written == 0:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            rest = rest[written:]
-            position += written
+            left -= written
+            if left:
+                data = memoryview(data)[written:]
+                position += written
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
-from headgate.columns import extremes, total
+from headgate.columns import largest, total
 from headgate.log.bloom import bloom_bytes
 from headgate.log.build import (
     BuiltChunks,
@@ -78,15 +78,16 @@ class Entries(msgspec.Struct, eq=False):
         records = None if self.records is None else self.records[rows]
         return Entries(self.data, self.starts[rows], self.lengths[rows], taken, records)
 
-    def check(self) -> None:
-        """Raise ValueError for entries outside of their bytes, or columns of different lengths or kinds."""
+    def check(self) -> int:
+        """The bytes of all entries.
+
+        Raises ValueError for entries outside of their bytes, or columns of different lengths or kinds.
+        """
         _check_bytes(self.data)
-        check_ranges(self.data, self.starts, self.lengths)
+        size_bytes = check_ranges(self.data, self.starts, self.lengths, shortest=0)
         count = len(self.starts)
-        if count:
-            shortest, longest = extremes(self.lengths)
-            if not 0 <= shortest <= longest <= MAX_ENTRY_BYTES:
-                raise ValueError(f"an entry of {shortest} to {longest} bytes")
+        if size_bytes > MAX_ENTRY_BYTES and largest(self.lengths) > MAX_ENTRY_BYTES:
+            raise ValueError(f"an entry of {largest(self.lengths)} bytes")
         for values in (self.filter_values, self.member_values):
             if values is not None:
                 _check_bytes(values.data)
@@ -100,6 +101,7 @@ class Entries(msgspec.Struct, eq=False):
             members = 0 if self.records is None else total(self.records)
             if len(self.member_values) != members:
                 raise ValueError(f"{len(self.member_values)} values for {members} messages in sub-batches")
+        return size_bytes
 
     def value_counts(self) -> Int64Array:
         """The number of filter values of each entry in its chunk, counting empty ones: `(entries,)`."""

@@ -291,10 +291,10 @@ class Writer:
 
     def append_runs(
         self, runs: Sequence[Run], *, max_messages: int, max_bytes: int, now_ms: int, filter_source: str | None
-    ) -> tuple[BuiltChunks, Appended]:
+    ) -> tuple[BuiltChunks, int]:
         """Append what several publishers brought, as `build_runs` makes chunks of it, stored offsets in the last one.
 
-        Gives the chunks as they were written, and where. `filter_source` and errors as in `append_chunks`.
+        Gives the chunks as they were written, and the id of the last. `filter_source` and errors as in `append_chunks`.
         """
         lone = only_message(runs)
         if lone is not None:
@@ -306,11 +306,12 @@ class Writer:
             max_bytes=max_bytes,
             last_trailer=encode_offsets(self._pending_offsets),
         )
-        return built, self.append_chunks(built.data, built.positions, now_ms=now_ms, filter_source=filter_source)
+        appended = self.append_chunks(built.data, built.positions, now_ms=now_ms, filter_source=filter_source)
+        return built, int(appended.chunk_ids[-1])
 
     def _append_message(
         self, message: bytes, filter_value: bytes | None, *, now_ms: int, filter_source: str | None
-    ) -> tuple[BuiltChunks, Appended]:
+    ) -> tuple[BuiltChunks, int]:
         """One message for which its publisher waits: a chunk that is built with its place, in half of the time."""
         self._check_usable()
         trailer = encode_offsets(self._pending_offsets)
@@ -328,8 +329,7 @@ class Writer:
             chunk_id=chunk_id,
         )
         self._put_one(memoryview(chunk), header, trailer)
-        built = BuiltChunks(np.frombuffer(chunk, dtype=np.uint8), _AT_ZERO, _ONE)
-        return built, Appended(np.array([chunk_id]), _ONE, self._next_offset)
+        return BuiltChunks(np.frombuffer(chunk, dtype=np.uint8), _AT_ZERO, _ONE), chunk_id
 
     def append_chunks(
         self,

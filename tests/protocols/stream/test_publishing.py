@@ -132,7 +132,7 @@ def test_entries_of_several_publishers_are_grouped_and_keep_their_order() -> Non
     assert [(event.publisher_id, event.publishing_ids.tolist()) for event in events] == [
         (number, list(range(number, 12, 3))) for number in range(3)
     ]
-    assert all(event.lengths.tolist() == event.publishing_ids.tolist() for event in events)
+    assert all(event.entries.lengths.tolist() == event.publishing_ids.tolist() for event in events)
 
 
 @pytest.mark.usefixtures("way")
@@ -206,9 +206,9 @@ def test_what_is_published_does_not_share_the_buffer_that_was_read() -> None:
 
 def test_columns_that_nobody_needs_are_absent() -> None:
     (plain,), _ = parse_publish_run(memoryview(publish([(1, b"a")])), 0, frame_max=100)
-    assert plain.filter_values is None and plain.sub_batch_records is None
+    assert plain.entries.filter_values is None and plain.entries.records is None
     (empty,), _ = parse_publish_run(memoryview(publish([(1, b"a", b""), (2, b"b", None)])), 0, frame_max=100)
-    assert empty.filter_values is None
+    assert empty.entries.filter_values is None
 
 
 def test_sub_batches_have_no_filter_values_and_entries_must_fit_a_frame() -> None:

@@ -6,7 +6,7 @@ SASL layer comes first and is always there. Source: OASIS AMQP 1.0 part 2 (trans
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,6 +66,7 @@ Buffer = bytes | memoryview
 
 _HEADER_BYTES = 8
 _RUN_CODES = (0x14, 0x15)
+_NOTHING: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,17 +227,16 @@ class Connection:
             position = len(octets)
             raise
         finally:
-            if self.state is not ConnectionState.CLOSED:
+            if position < len(octets) and self.state is not ConnectionState.CLOSED:
                 self._buffer = bytes(octets[position:])
 
-    def _run(self, octets: memoryview, position: int) -> tuple[int, Iterator[Event]]:
+    def _run(self, octets: memoryview, position: int) -> tuple[int, Iterable[Event]]:
         """Transfers at `position` that can be taken at once: the position after them, and their events."""
-        nothing: Iterator[Event] = iter(())
         if self.partial_links or len(octets) - position < 16 or octets[position + 10] not in _RUN_CODES:
-            return position, nothing
-        session = self._by_remote_channel.get(int.from_bytes(octets[position + 6 : position + 8], "big"))
+            return position, _NOTHING
+        session = self._by_remote_channel.get(octets[position + 6] << 8 | octets[position + 7])
         if session is None or session.state is not SessionState.MAPPED or session.remote_channel is None:
-            return position, nothing
+            return position, _NOTHING
         run, behind = parse_run(
             np.frombuffer(octets, dtype=np.uint8),
             position,
@@ -244,7 +244,7 @@ class Connection:
             session.remote_channel,
             skip_settled=self.is_server,
         )
-        return behind, nothing if run is None else session.heard_run(run)
+        return behind, _NOTHING if run is None else session.heard_run(run)
 
     def _on_header(self, header: bytes) -> HeadersExchanged:
         is_sasl = self.state is ConnectionState.SASL_HEADER

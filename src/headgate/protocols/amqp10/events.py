@@ -100,8 +100,7 @@ class Deliveries(msgspec.Struct, eq=False):
     """Whole messages that the peer sent on one link, in order.
 
     Message i is `starts[i] … starts[i] + lengths[i]` of `data` `(bytes,)` uint8; `ids` are its delivery ids, and where
-    `settled` no outcome is expected. `starts`, `lengths`, `ids` `(messages,)` int64, `settled` `(messages,)` boolean.
-    Valid until the next event is asked for.
+    `settled` is not 0 no outcome is expected. All columns `(messages,)` int64. Valid until the next event is asked for.
     """
 
     link: Link
@@ -109,7 +108,7 @@ class Deliveries(msgspec.Struct, eq=False):
     starts: Int64Array
     lengths: Int64Array
     ids: Int64Array
-    settled: NDArray[np.bool_]
+    settled: Int64Array
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -119,7 +118,7 @@ class Deliveries(msgspec.Struct, eq=False):
         for start, length, delivery_id, settled in zip(
             self.starts.tolist(), self.lengths.tolist(), self.ids.tolist(), self.settled.tolist(), strict=True
         ):
-            yield Delivery(self.link, self.data[start : start + length].tobytes(), delivery_id, settled)
+            yield Delivery(self.link, self.data[start : start + length].tobytes(), delivery_id, bool(settled))
 
 
 @dataclass(frozen=True, slots=True)

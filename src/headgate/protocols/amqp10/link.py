@@ -208,7 +208,7 @@ class Link:
         """The message that is complete now."""
         assert self._partial is not None
         data = np.frombuffer(self._partial, dtype=np.uint8)
-        ids, settled = np.array([self._partial_id], np.int64), np.array([self._partial_settled])
+        ids, settled = np.array([self._partial_id], np.int64), np.array([self._partial_settled], np.int64)
         self.drop_partial()
         return Deliveries(self, data, np.zeros(1, np.int64), np.array([len(data)], np.int64), ids, settled)
 

@@ -61,6 +61,7 @@ _BODY_CONSTRUCTORS: dict[Section, frozenset[int]] = {
 _USER_ID_POSITION = 1
 
 _BLOCK_WORDS = 19
+_BLOCK = struct.Struct(f"={_BLOCK_WORDS}q")
 _SCRATCH_WORDS = 12
 
 Int64Array = NDArray[np.int64]
@@ -277,32 +278,36 @@ def _destination(exchange: str, routing_key: str, user: str) -> _Destination:
 
 def store_messages(messages: EncodedMessages, *, exchange: str, routing_key: str, user: str) -> StoredMessages:
     """The stored form of many messages, in a separate buffer: one kernel call, and Python for what it leaves open."""
-    count = len(messages)
+    count = len(messages.starts)
     destination = _destination(exchange, routing_key, user)
     capacity = total(messages.lengths) + count * (64 + destination.routing_bytes) + SLACK_BYTES
     # One array for the rows, for what the kernel is told and for the messages: each array costs as much as a message.
     rows_at = _BLOCK_WORDS + _SCRATCH_WORDS
     target_at = rows_at + 7 * count
     words = np.empty(target_at + (capacity + 7) // 8, dtype=np.int64)
-    rows = words[rows_at:target_at].reshape(7, count)
-    starts, lengths, value_starts, value_lengths, status = (rows[number] for number in range(2, 7))
+    words[rows_at : rows_at + count], words[rows_at + count : rows_at + 2 * count] = messages.starts, messages.lengths
+    at = rows_at + 2 * count
+    starts, lengths = words[at : at + count], words[at + count : at + 2 * count]
+    at += 2 * count
+    value_starts, value_lengths = words[at : at + count], words[at + count : at + 2 * count]
+    status = words[at + 2 * count : target_at]
     target = words[target_at:].view(np.uint8)
     written = 0
     kernel = kernels.load(KERNEL)
     if kernel is None:
-        rows[:] = 0
+        starts[:] = lengths[:] = value_starts[:] = 0
         value_lengths[:] = -1
         status[:] = 1
     else:
-        rows[0], rows[1] = messages.starts, messages.lengths
-        block = kernels.address_of(words)
-        row, column_bytes = block + 8 * rows_at, 8 * count
-        columns = [row + column_bytes * number for number in range(7)]
-        words[:_BLOCK_WORDS] = (
-            *(kernels.address_of(messages.data), columns[0], columns[1], count),
+        block, step = kernels.address_of(words), 8 * count
+        row = block + 8 * rows_at
+        _BLOCK.pack_into(
+            words.data,
+            0,
+            *(kernels.address_of(messages.data), row, row + step, count),
             *destination.words,
             block + 8 * target_at,
-            *columns[2:],
+            *(row + 2 * step, row + 3 * step, row + 4 * step, row + 5 * step, row + 6 * step),
             block + 8 * _BLOCK_WORDS,
         )
         written = kernel.store_messages(block)

@@ -366,9 +366,9 @@ class Session:
             fault = _NO_CREDIT
         link.count_received(count)
         if count:
-            yield Deliveries(
-                link, run.data, run.starts[:count], run.lengths[:count], run.ids[:count], run.settled[:count]
-            )
+            if fault is not None:
+                run = run.first(count)
+            yield Deliveries(link, run.data, run.starts, run.lengths, run.ids, run.settled)
         if fault is not None and link.is_attached:
             yield self._fail_link(link, *fault)
 

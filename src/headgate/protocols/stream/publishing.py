@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from headgate import kernels
 from headgate.errors import LocalProtocolError
 from headgate.kernels import address_of
-from headgate.log import FilterValues
+from headgate.log import Entries, FilterValues
 from headgate.log.format import SLACK_BYTES, SUB_BATCH_HEAD_BYTES, Compression
 from headgate.protocols.stream.codec import FRAME_HEAD
 from headgate.protocols.stream.codes import Command
@@ -40,6 +40,7 @@ PUBLISH_HEAD_BYTES = 13
 
 _KERNEL = "headgate.protocols.stream.kernel"
 _KERNEL_FROM_BYTES = 4096
+_PUBLISH = int(Command.PUBLISH)
 _PUBLISH_HEAD = struct.Struct(">IHHBI")
 _ONE_CONFIRM = struct.Struct(">IHHBIQ")
 _ENTRY = struct.Struct(">QI")
@@ -49,6 +50,7 @@ _SUB_BATCH = struct.Struct(">BHII")
 _SUB_BATCH_BIT = 0x80000000
 _SLACK = bytes(SLACK_BYTES)
 _NONE: UInt64Array = np.empty(0, dtype=np.uint64)
+_INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
 _Row = tuple[int, int, int, int, int, int]
 """An entry: publishing id, where it starts, its length, its records, and where its filter value starts, and length."""
 _ERRORS = np.dtype([("publishing_id", ">u8"), ("code", ">u2")])
@@ -57,33 +59,25 @@ _ERRORS = np.dtype([("publishing_id", ">u8"), ("code", ">u2")])
 class Publish(msgspec.Struct, frozen=True, eq=False):
     """Entries of one publisher, in the order they came, of all its frames in one run.
 
-    Entry i is `starts[i] … starts[i] + lengths[i]` of `data`: a message, or where `sub_batch_records[i]` is above 0 a
-    sub-batch with its head. All columns are `(entries,)`; `sub_batch_records` None: there are only messages;
-    `filter_values` None: none has one. `refused_ids` are publishing ids of entries that are not to be published: a
-    sub-batch in their frame, at or before them, is wrong. `data` belongs to the event, with slack behind it.
+    `publishing_ids` `(entries,)`. `refused_ids` are publishing ids of entries that are not to be published: a sub-batch
+    in their frame, at or before them, is wrong. The bytes belong to the event, with slack after them.
     """
 
     publisher_id: int
     publishing_ids: UInt64Array
-    data: Bytes
-    starts: Int64Array
-    lengths: Int64Array
-    filter_values: FilterValues | None
-    sub_batch_records: Int64Array | None
+    entries: Entries
     refused_ids: UInt64Array
 
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def entries(self) -> Iterator[tuple[int, bytes, bytes | None, int]]:
+    def rows(self) -> Iterator[tuple[int, bytes, bytes | None, int]]:
         """Publishing id, bytes, filter value and records of each entry; for tests and tools, not for bulk."""
-        for row in range(len(self)):
-            start = int(self.starts[row])
+        entries = self.entries
+        for row in range(len(entries)):
+            start = int(entries.starts[row])
             yield (
                 int(self.publishing_ids[row]),
-                self.data[start : start + int(self.lengths[row])].tobytes(),
-                None if self.filter_values is None else self.filter_values.value(row),
-                0 if self.sub_batch_records is None else int(self.sub_batch_records[row]),
+                entries.data[start : start + int(entries.lengths[row])].tobytes(),
+                None if entries.filter_values is None else entries.filter_values.value(row),
+                0 if entries.records is None else int(entries.records[row]),
             )
 
 
@@ -189,11 +183,11 @@ def _parse_in_kernel(
         bool(result[1]),
     )
     published = _by_publisher(columns, _owned(data, position, end))
-    return [publish for publish in published if len(publish) or len(publish.refused_ids)], end
+    return [publish for publish in published if len(publish.publishing_ids) or len(publish.refused_ids)], end
 
 
 def _owned(data: memoryview, position: int, end: int) -> Bytes:
-    """A copy of some bytes, with slack behind it."""
+    """A copy of some bytes, with slack after them."""
     return np.frombuffer(b"".join((data[position:end], _SLACK)), dtype=np.uint8)
 
 
@@ -230,19 +224,19 @@ def _publish(number: int, columns: _Columns, data: Bytes, refused: UInt64Array) 
     if starts is not None and lengths is not None and bool((lengths > 0).any()):
         values = FilterValues(data, starts, lengths)
     records = columns.records if columns.has_sub_batch and columns.records.any() else None
-    ids = columns.ids.view(np.uint64)
-    return Publish(number, ids, data, columns.starts, columns.lengths, values, records, refused)
+    entries = Entries(data, columns.starts, columns.lengths, values, records)
+    return Publish(number, columns.ids.view(np.uint64), entries, refused)
 
 
 def _parse_in_python(
     data: memoryview, position: int, frame_max: int, expansion_limit: int
 ) -> tuple[list[Publish], int]:
     published: dict[int, tuple[list[_Row], list[_Row]]] = {}
-    at = position
-    while len(data) - at >= PUBLISH_HEAD_BYTES:
+    at, stop = position, len(data)
+    while stop - at >= PUBLISH_HEAD_BYTES:
         length, key, version, publisher, count = _PUBLISH_HEAD.unpack_from(data, at)
         end = at + 4 + length
-        if length < 9 or length > frame_max or end > len(data) or key != Command.PUBLISH or version not in (1, 2):
+        if length < 9 or length > frame_max or end > stop or key != _PUBLISH or version not in (1, 2):
             break
         if count * (14 if version == 2 else 12) > length - 9:
             break
@@ -252,9 +246,12 @@ def _parse_in_python(
         )
         if accepted < 0:
             break
-        entries, refused = published.setdefault(publisher, ([], []))
-        entries += rows[:accepted]
-        refused += rows[accepted:]
+        before = published.get(publisher)
+        if before is None:
+            published[publisher] = rows[:accepted], rows[accepted:]
+        else:
+            before[0].extend(rows[:accepted])
+            before[1].extend(rows[accepted:])
         at = end
     if not published:
         return [], position
@@ -262,19 +259,20 @@ def _parse_in_python(
     return [_of_rows(number, owned, *rows) for number, rows in published.items() if any(rows)], at
 
 
-def _of_rows(number: int, data: Bytes, entries: list[_Row], refused: list[_Row]) -> Publish:
-    ids, starts, lengths, records, value_starts, value_lengths = zip(*entries, strict=True) if entries else [()] * 6
-    return Publish(
-        number,
-        np.array(ids, dtype=np.uint64),
+def _of_rows(number: int, data: Bytes, accepted: list[_Row], refused: list[_Row]) -> Publish:
+    ids, starts, lengths, records, value_starts, value_lengths = zip(*accepted, strict=True) if accepted else [()] * 6
+    values = None
+    if value_lengths and max(value_lengths) > 0:
+        values = FilterValues(data, np.array(value_starts, _INT64), np.array(value_lengths, _INT64))
+    entries = Entries(
         data,
-        np.array(starts, dtype=np.int64),
-        np.array(lengths, dtype=np.int64),
-        FilterValues(data, np.array(value_starts, dtype=np.int64), np.array(value_lengths, dtype=np.int64))
-        if max(value_lengths, default=0) > 0
-        else None,
-        np.array(records, dtype=np.int64) if any(records) else None,
-        np.array([row[0] for row in refused], dtype=np.uint64) if refused else _NONE,
+        np.array(starts, _INT64),
+        np.array(lengths, _INT64),
+        values,
+        np.array(records, _INT64) if any(records) else None,
+    )
+    return Publish(
+        number, np.array(ids, _UINT64), entries, np.array([row[0] for row in refused], _UINT64) if refused else _NONE
     )
 
 

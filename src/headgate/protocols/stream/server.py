@@ -250,7 +250,7 @@ class ServerConnection:
                 published, position = parse_publish_run(
                     view,
                     position,
-                    frame_max=self._frame_limit(),
+                    frame_max=self.frame_max or 2**32,
                     expansion_limit_bytes=self.limits.expansion_limit_bytes,
                 )
                 self._events += published

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 _TO = FieldReference(Section.PROPERTIES, position=2)
 _MASK = 0xFFFFFFFF
+_ACCEPTED = Accepted()
 LINK_CREDIT = 4_000
 """What a publisher may have on its way; less where the connection may have less."""
 
@@ -134,7 +135,7 @@ class PublishingLink:
         faulty = _first_fault(refused)
         return None if faulty is None else refused[faulty]
 
-    def _publish(self, route: Route, messages: EncodedMessages, ids: Int64Array, settled: NDArray[np.bool_]) -> None:
+    def _publish(self, route: Route, messages: EncodedMessages, ids: Int64Array, settled: Int64Array) -> None:
         """Store messages for one route, and publish them to its streams."""
         stored = store_messages(messages, exchange=route.exchange, routing_key=route.key, user=self._handler.user)
         batch, values, sent, is_sent = stored.messages, stored.filter_values, ids, settled
@@ -200,7 +201,7 @@ class PublishingLink:
         unanswered.error = unanswered.error or error
         if unanswered.streams:
             return
-        state = Accepted() if unanswered.error is None else _rejected(unanswered.error)
+        state = _ACCEPTED if unanswered.error is None else _rejected(unanswered.error)
         self._answer(unanswered.count, unanswered.ids, state)
         self._handler.flush()
 
@@ -224,12 +225,13 @@ class PublishingLink:
             self._link.grant(granted)
 
 
-def _unsettled(ids: Int64Array, settled: NDArray[np.bool_]) -> list[tuple[int, int]]:
+def _unsettled(ids: Int64Array, settled: Int64Array) -> list[tuple[int, int]]:
     """The ids that the peer has not settled, as ranges: first and last."""
     if len(ids) == 1:
-        return [] if settled[0] else [(int(ids[0]), int(ids[0]))]
+        (only,), (is_settled,) = ids.tolist(), settled.tolist()
+        return [] if is_settled else [(only, only)]
     if settled.any():
-        ids = ids[~settled]
+        ids = ids[settled == 0]
     if not len(ids):
         return []
     breaks = np.flatnonzero((np.diff(ids) & _MASK) != 1)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from headgate.broker import PublishBatch, Publisher, Session
 from headgate.columns import largest
 from headgate.errors import HeadgateError, LimitExceededError, PreconditionFailedError, ResourceNotFoundError
-from headgate.log import Entries, FilterValues
 from headgate.protocols.stream import Publish, ResponseCode, response_code
 from headgate.protocols.stream import frames as f
 from headgate.server.settings import Limits
@@ -78,19 +77,17 @@ class Publishers:
             return
         if len(publish.refused_ids):
             self._outlet.refuse(publish.publisher_id, publish.refused_ids, ResponseCode.PRECONDITION_FAILED)
-        if len(publish.lengths) and largest(publish.lengths) > self._limits.message_size_bytes:
-            publish = self._without_large_ones(publish)
-        ids = publish.publishing_ids
+        ids, entries = publish.publishing_ids, publish.entries
+        limit = self._limits.message_size_bytes
+        if len(entries.data) > limit and len(ids) and largest(entries.lengths) > limit:
+            fits = entries.lengths <= limit
+            self._outlet.refuse(publish.publisher_id, ids[~fits], ResponseCode.PRECONDITION_FAILED)
+            ids, entries = ids[fits], entries.take(fits)
         if not len(ids):
             return
+        written = functools.partial(self._written, declared, ids)
         declared.publisher.publish(
-            PublishBatch(
-                Entries(
-                    publish.data, publish.starts, publish.lengths, publish.filter_values, publish.sub_batch_records
-                ),
-                functools.partial(self._written, declared, ids),
-                None if declared.publisher.reference is None else ids,
-            )
+            PublishBatch(entries, written, None if declared.publisher.reference is None else ids)
         )
 
     def _written(self, declared: _Declared, ids: UInt64Array, error: HeadgateError | None) -> None:
@@ -111,21 +108,6 @@ class Publishers:
             if declared.publisher.reference == reference and declared.publisher.stream == stream:
                 return declared
         return None
-
-    def _without_large_ones(self, publish: Publish) -> Publish:
-        fits = publish.lengths <= self._limits.message_size_bytes
-        self._outlet.refuse(publish.publisher_id, publish.publishing_ids[~fits], ResponseCode.PRECONDITION_FAILED)
-        values, records = publish.filter_values, publish.sub_batch_records
-        return Publish(
-            publish.publisher_id,
-            publish.publishing_ids[fits],
-            publish.data,
-            publish.starts[fits],
-            publish.lengths[fits],
-            None if values is None else FilterValues(values.data, values.starts[fits], values.lengths[fits]),
-            None if records is None else records[fits],
-            publish.refused_ids,
-        )
 
 
 def _code_of_failed_write(error: HeadgateError) -> ResponseCode:

@@ -20,6 +20,7 @@ from headgate.kernels import load
 from headgate.language import bind, parse
 from headgate.language.tree import Node
 from headgate.message.batch import EncodedMessages
+from oracles import assert_agrees
 from strategies import (
     damaged_messages,
     encoded_messages,
@@ -61,18 +62,7 @@ def verdicts(text: str, *messages: bytes) -> list[int]:
 
 def assert_agrees_with_the_oracle(text: str, messages: list[bytes]) -> int:
     """Both modes say what the oracle says wherever they decide; gives the number of messages left open."""
-    tree = bound(text)
-    program = compiled(text)
-    batch = EncodedMessages.of(messages)
-    exact = program.verdicts(batch, NOW_MS)
-    select = program.verdicts(batch, NOW_MS, exact=False)
-    for message, of_exact, of_select in zip(messages, exact, select, strict=True):
-        expected = verdict_of_bytes(tree, message, NOW_MS)
-        if of_exact != UNDECIDED:
-            assert of_exact == expected, (text, message.hex())
-        if of_select != UNDECIDED:
-            assert (of_select == Verdict.TRUE) == (expected is Verdict.TRUE), (text, message.hex())
-    return int((exact == UNDECIDED).sum())
+    return assert_agrees(compiled(text), bound(text), text, messages, NOW_MS)
 
 
 @given(expressions, st.lists(encoded_messages(), min_size=1, max_size=4))

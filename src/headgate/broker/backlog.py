@@ -35,7 +35,7 @@ class Backlog:
         self._full = self._room = _nobody
 
     def add(self, entries: int, size_bytes: int) -> None:
-        """So much was queued."""
+        """A batch was queued."""
         self.entries += entries
         self.size_bytes += size_bytes
         if (self.entries > self._max_entries or self.size_bytes > self._max_bytes) and not self.is_full:
@@ -43,7 +43,7 @@ class Backlog:
             self._full()
 
     def remove(self, entries: int, size_bytes: int) -> None:
-        """So much of it is about to be answered."""
+        """A batch is about to be answered."""
         self.entries -= entries
         self.size_bytes -= size_bytes
         if self.is_full and self.entries <= self._max_entries // 4 and self.size_bytes <= self._max_bytes // 4:

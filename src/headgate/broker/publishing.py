@@ -105,7 +105,7 @@ class WriteJob:
         )
 
     def abandon(self) -> None:
-        """The write broke down with an error that is none of storage: nothing was confirmed, so all is refused."""
+        """Refuse everything: the write failed with an error that storage did not cause, and nothing was confirmed."""
         self._stream.close_writer()
         _remember(self._stream, self._batches)
         refuse(

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from headgate.broker.consumers import Consumer
 
 WRITER_IDLE_MS = 10_000
-"""So long after its last publisher left, a stream's writer gives the lock back."""
+"""After this time without a publisher a stream's writer gives the lock back."""
 
 logger = logging.getLogger("headgate.broker")
 

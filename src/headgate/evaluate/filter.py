@@ -162,7 +162,7 @@ class Filter:
         return field in self.fields
 
     def verdict(self, message: Message | bytes | memoryview, *, now_ms: int | None = None) -> Verdict:
-        """The verdict for one message, by the reference evaluator; ERROR for bytes that are none.
+        """The verdict for one message, by the reference evaluator; ERROR for bytes that are no message.
 
         Here and below: `now_ms` is what UTC() gives, and may be left out where the filter does not ask for the time
         (`uses_time`); ConfigError if it does. No message makes any of them raise.

@@ -15,10 +15,9 @@ from examples import examples
 from headgate.errors import FilterError
 from headgate.evaluate import Filter
 from headgate.evaluate.program import Program, compile_predicates, compile_program
-from headgate.evaluate.reference import verdict_of_bytes
-from headgate.evaluate.verdict import UNDECIDED, Verdict
 from headgate.kernels import load
 from headgate.message.batch import EncodedMessages
+from oracles import assert_agrees
 from strategies import compound, damaged_messages, encoded_messages, section, string, symbol
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "own"
@@ -47,16 +46,7 @@ def assert_agrees_with_the_oracle(text: str, messages: list[bytes]) -> int:
     program = compile_program(tree)
     if program is None:
         return len(messages)
-    batch = EncodedMessages.of(messages)
-    exact = program.verdicts(batch, NOW_MS)
-    select = program.verdicts(batch, NOW_MS, exact=False)
-    for message, of_exact, of_select in zip(messages, exact, select, strict=True):
-        expected = verdict_of_bytes(tree, message, NOW_MS)
-        if of_exact != UNDECIDED:
-            assert of_exact == expected, (text, message.hex())
-        if of_select != UNDECIDED:
-            assert (of_select == Verdict.TRUE) == (expected is Verdict.TRUE), (text, message.hex())
-    return int((exact == UNDECIDED).sum())
+    return assert_agrees(program, tree, text, messages, NOW_MS)
 
 
 def is_accepted(text: str) -> bool:

@@ -11,7 +11,7 @@ from headgate.evaluate.rules.plan import plan_of
 from headgate.language.tree import Field, Rules, ValueRules, walk
 
 MOST_ALONE = 3
-"""So many filters are evaluated one after the other."""
+"""At most this many filters are evaluated one after the other."""
 
 
 def parts_of(members: Sequence[Member]) -> tuple[Part, ...]:

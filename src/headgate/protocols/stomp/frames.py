@@ -4,7 +4,7 @@
 
 A line may end with CR LF. With a header `content-length` the body may hold NUL. In names and values of headers `\\n`,
 `\\c`, `\\\\` stand for a line feed, a colon, a backslash (from 1.1), and `\\r` for a carriage return (from 1.2); frames
-that open a connection are not escaped. Of equal names the first counts. Text is UTF-8; bytes that are none are
+that open a connection are not escaped. Of equal names the first counts. Text is UTF-8; other bytes become
 surrogate escapes.
 
 Source: the STOMP specifications, versions 1.0, 1.1 and 1.2.

@@ -27,7 +27,7 @@ FEWEST_FILTERS = 4
 """From so many filters on a rule set is faster than one program after the other."""
 
 _FILTERS_PER_READER = 64
-"""So many filters more in a rule set cost about what one program does."""
+"""This many more filters in a rule set cost about as much as one program."""
 
 _MOST_CHANGES = 24
 """Beyond so many changes a rule set is made anew."""

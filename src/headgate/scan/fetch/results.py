@@ -38,7 +38,7 @@ from headgate.scan.stage_one import ChunkSelector
 Int64Array = NDArray[np.int64]
 
 _STEP_BYTES = 4 << 20
-"""So much of the file is in memory at once."""
+"""At most this many bytes of the file are in memory at once."""
 
 _KEPT_BYTES = 4 << 20
 """Results end where so much was kept: they wait in memory for the slowest reader."""

@@ -170,9 +170,7 @@ def columns_of(window: Window, numbers: Int64Array | None = None) -> ChunkColumn
 def decide_window(
     window: Window, decider: Decider, counters: ScanCounters
 ) -> tuple[list[ScanBatch], Int64Array, CorruptChunkError | None]:
-    """The messages of a window that are kept and the offsets of what is none, up to the first chunk that does
-    not check, and its error.
-    """
+    """The kept messages of a window and the offsets of malformed ones, up to the first damaged chunk, and its error."""
     found: list[ScanBatch] = []
     malformed: list[Int64Array] = []
     fault: CorruptChunkError | None = None
@@ -284,7 +282,7 @@ class SharedWindow(Tile):
         self._chunks: SharedChunks | None = None
 
     def chunks(self, place: Place) -> SharedChunks:
-        """Its chunks with messages. Raises CorruptChunkError for a header that is none."""
+        """Its chunks with messages. Raises CorruptChunkError for an invalid header."""
         with self._lock:
             if self._chunks is None:
                 window = load_rows(place.opened, place.view, user_rows(place.view, self.start_row, self.stop_row))

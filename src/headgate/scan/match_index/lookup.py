@@ -261,7 +261,7 @@ def parameters_name(parameters: BitMapParameters) -> str:
 
 
 def parameters_named(name: str, sidecar: Sidecar) -> BitMapParameters:
-    """The parameters of that name; CorruptSidecarError for a name that is none, or arrays of another size."""
+    """The parameters of that name; CorruptSidecarError for an invalid name, or arrays of another size."""
     positions, _, bits = name.partition("/")
     if positions.isdecimal() and bits.isdecimal() and len(name) < 20:
         found = BitMapParameters(int(positions), int(bits))

@@ -56,7 +56,7 @@ class Publisher:
         Raises ValueError for columns that do not fit.
         """
         entries, sequences = batch.entries, batch.sequences
-        size_bytes, count = entries.check(), len(entries.starts)
+        size_bytes, count = entries.check(), len(entries)
         if (self.reference is None) != (sequences is None):
             raise ValueError("a publisher with a reference gives sequences, another none")
         if sequences is not None and len(sequences) != count:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from headgate.broker.publishers import Queued
 from headgate.broker.sources import fill_from_source
 from headgate.broker.stream import BrokerStream
-from headgate.columns import total
 from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError
 from headgate.log import MAX_MESSAGES, BuiltChunks, Run, Writer
 from headgate.message import parse_field
@@ -127,8 +126,8 @@ class WriteJob:
         if self._written is not None:
             built, last_chunk_id = self._written
             for queued in self._batches:
-                is_whole = len(queued.entries.starts) == queued.count
-                counters.bytes_published += queued.size_bytes if is_whole else total(queued.entries.lengths)
+                is_whole = len(queued.entries) == queued.count
+                counters.bytes_published += queued.size_bytes if is_whole else queued.entries.size_bytes
             counters.messages_published += built.message_count
             counters.chunks_written += len(built.positions)
             counters.bytes_written += len(built.data)
@@ -272,7 +271,7 @@ def _runs(batches: Sequence[Queued]) -> list[Run]:
     """One run for all publishers without a name, one for each reference, in order of their first entries."""
     runs: dict[bytes | None, Run] = {}
     for queued in batches:
-        if not len(queued.entries.starts):
+        if not len(queued.entries):
             continue
         run = runs.get(queued.reference)
         if run is None:

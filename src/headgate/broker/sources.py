@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 
 from headgate.errors import CorruptChunkError, PreconditionFailedError
@@ -36,7 +35,9 @@ def fill_from_source(entries: Entries, field: FieldReference, *, stream: str) ->
             _check_given(entries.filter_values, values, stream)
         return Entries(messages.data, messages.starts, messages.lengths, values)
     alone = ~packed
-    plain = fill_from_source(msgspec.structs.replace(entries.take(alone), records=None), field, stream=stream)
+    plain = entries.take(alone)
+    plain.records = None
+    plain = fill_from_source(plain, field, stream=stream)
     assert plain.filter_values is not None
     starts, lengths = np.zeros(len(entries), np.int64), np.full(len(entries), -1, np.int64)
     starts[alone], lengths[alone] = plain.filter_values.starts, plain.filter_values.lengths

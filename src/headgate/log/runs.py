@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
-from headgate.columns import largest, total
+from headgate.columns import largest, side_by_side, total
 from headgate.log.bloom import bloom_bytes
 from headgate.log.build import (
     BuiltChunks,
@@ -49,26 +49,89 @@ _VALUE_STRIDE = 256
 
 _TRAILER_LENGTH_AT = 40
 _U32 = struct.Struct(">I")
+_NO_BYTES, _NO_ROWS = np.empty(0, dtype=np.uint8), np.empty(0, dtype=np.int64)
 
 
-class Entries(msgspec.Struct, eq=False):
+class Entries:
     """Entries of one publisher, in order: `starts[i] … starts[i] + lengths[i]` of `data`.
 
     An entry is a message, or with `records[i]` above 0 a whole sub-batch of that many messages, with its head.
     `records` None: there are only messages. All columns `(entries,)` int64; `filter_values` as for `build_chunks`, one
     per entry, none for a sub-batch. `member_values` are those of the messages in the sub-batches, in their
     order, `records[i]` for entry i; None: unknown, and left out of Bloom filters.
+
+    Kept as columns or as pieces, whichever they came as; the other form is made when somebody asks for it. So a message
+    that comes alone costs no array.
     """
 
-    data: Bytes
-    starts: Int64Array
-    lengths: Int64Array
-    filter_values: FilterValues | None = None
-    records: Int64Array | None = None
-    member_values: FilterValues | None = None
+    __slots__ = ("_columns", "_pieces", "filter_values", "member_values", "records")
+
+    def __init__(
+        self,
+        data: Bytes,
+        starts: Int64Array,
+        lengths: Int64Array,
+        filter_values: FilterValues | None = None,
+        records: Int64Array | None = None,
+        member_values: FilterValues | None = None,
+    ) -> None:
+        self._columns: tuple[Bytes, Int64Array, Int64Array] | None = (data, starts, lengths)
+        self._pieces: Sequence[bytes] | None = None
+        self.filter_values = filter_values
+        self.records = records
+        self.member_values = member_values
+
+    @staticmethod
+    def of(
+        pieces: Sequence[bytes], filter_values: FilterValues | None = None, records: Int64Array | None = None
+    ) -> Entries:
+        """Entries that are byte strings, and stay as they are."""
+        entries = Entries(_NO_BYTES, _NO_ROWS, _NO_ROWS, filter_values, records)
+        entries._columns, entries._pieces = None, pieces
+        return entries
 
     def __len__(self) -> int:
-        return len(self.starts)
+        return len(self.starts) if self._pieces is None else len(self._pieces)
+
+    @property
+    def columns(self) -> tuple[Bytes, Int64Array, Int64Array]:
+        """Data, starts and lengths."""
+        if self._columns is None:
+            assert self._pieces is not None
+            self._columns = np.frombuffer(b"".join(self._pieces), dtype=np.uint8), *side_by_side(self._pieces)
+        return self._columns
+
+    @property
+    def data(self) -> Bytes:
+        """The bytes that the entries lie in."""
+        return self.columns[0]
+
+    @property
+    def starts(self) -> Int64Array:
+        """Where each entry starts."""
+        return self.columns[1]
+
+    @property
+    def lengths(self) -> Int64Array:
+        """Bytes of each entry."""
+        return self.columns[2]
+
+    @property
+    def pieces(self) -> Sequence[bytes]:
+        """The entries as byte strings: for few of them."""
+        if self._pieces is None:
+            data, starts, lengths = self.columns
+            view = data.data
+            self._pieces = [
+                bytes(view[start : start + length])
+                for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
+            ]
+        return self._pieces
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all entries together."""
+        return total(self.lengths) if self._pieces is None else sum(map(len, self._pieces))
 
     def take(self, rows: NDArray[np.bool_]) -> Entries:
         """The entries selected by a mask, over the same bytes; call it before the values of members are known."""
@@ -83,9 +146,12 @@ class Entries(msgspec.Struct, eq=False):
 
         Raises ValueError for entries outside of their bytes, or columns of different lengths or kinds.
         """
-        _check_bytes(self.data)
-        size_bytes = check_ranges(self.data, self.starts, self.lengths, shortest=0)
-        count = len(self.starts)
+        if self._pieces is None:
+            _check_bytes(self.data)
+            size_bytes = check_ranges(*self.columns, shortest=0)
+        else:
+            size_bytes = self.size_bytes
+        count = len(self)
         if size_bytes > MAX_ENTRY_BYTES and largest(self.lengths) > MAX_ENTRY_BYTES:
             raise ValueError(f"an entry of {largest(self.lengths)} bytes")
         for values in (self.filter_values, self.member_values):
@@ -140,11 +206,10 @@ def only_message(runs: Sequence[Run]) -> tuple[bytes, bytes | None] | None:
     if len(runs) != 1 or runs[0].publisher is not None or len(runs[0].parts) != 1:
         return None
     part = runs[0].parts[0]
-    if len(part.starts) != 1 or (part.records is not None and part.records[0] > 0):
+    if len(part) != 1 or (part.records is not None and part.records[0] > 0):
         return None
-    start, values = int(part.starts[0]), part.filter_values
-    message = part.data[start : start + int(part.lengths[0])].tobytes()
-    return message, None if values is None else values.value(0)
+    values = part.filter_values
+    return part.pieces[0], None if values is None else values.value(0)
 
 
 def build_runs(
@@ -154,7 +219,7 @@ def build_runs(
 
     Entries have been checked (`Entries.check`), and no run is empty. Raises ConfigError for an entry that is too long.
     """
-    is_few = sum([len(part.starts) for run in runs for part in run.parts]) <= _FEW_ENTRIES
+    is_few = sum([len(part) for run in runs for part in run.parts]) <= _FEW_ENTRIES
     build = _build_in_python if is_few or kernels.load("headgate.log.kernel") is None else _build_in_kernel
     built = build(runs, filter_size_bytes, max_messages, max_bytes, len(last_trailer))
     if last_trailer:
@@ -373,16 +438,15 @@ def _build_in_python(
 
 def _add_rows(part: Entries, bodies: list[bytes], records: list[int], values: list[Sequence[bytes | None]]) -> None:
     """Add entries as they are stored, their numbers of messages, and their filter values as far as they are known."""
-    view, own_values, members, member = part.data.data, part.filter_values, part.member_values, 0
-    starts, lengths = part.starts.tolist(), part.lengths.tolist()
-    own_records = [0] * len(starts) if part.records is None else part.records.tolist()
-    for row, (start, length, packed) in enumerate(zip(starts, lengths, own_records, strict=True)):
+    pieces, own_values, members, member = part.pieces, part.filter_values, part.member_values, 0
+    own_records = [0] * len(pieces) if part.records is None else part.records.tolist()
+    for row, (piece, packed) in enumerate(zip(pieces, own_records, strict=True)):
         if packed > 0:
-            bodies.append(bytes(view[start : start + length]))
+            bodies.append(piece)
             records.append(packed)
             values.append(() if members is None else [members.value(member + number) for number in range(packed)])
             member += packed
         else:
-            bodies.append(_U32.pack(length) + view[start : start + length])
+            bodies.append(_U32.pack(len(piece)) + piece)
             records.append(1)
             values.append((None if own_values is None else own_values.value(row),))

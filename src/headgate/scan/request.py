@@ -85,9 +85,19 @@ class ScanCounters:
 
     def add(self, other: ScanCounters) -> None:
         """Add the counts of another reader."""
-        for name, count in zip(_COUNTERS, _counts(other), strict=True):
-            if count:
-                setattr(self, name, getattr(self, name) + count)
+        self.chunks_examined += other.chunks_examined
+        self.chunks_skipped += other.chunks_skipped
+        self.chunks_skipped_by_index += other.chunks_skipped_by_index
+        self.chunks_without_match += other.chunks_without_match
+        self.chunks_corrupt += other.chunks_corrupt
+        self.bytes_read += other.bytes_read
+        self.bytes_skipped += other.bytes_skipped
+        self.messages_evaluated += other.messages_evaluated
+        self.messages_decided_by_index += other.messages_decided_by_index
+        self.messages_matched += other.messages_matched
+        self.messages_unknown += other.messages_unknown
+        self.messages_error += other.messages_error
+        self.messages_malformed += other.messages_malformed
 
     def copy(self) -> ScanCounters:
         """The same counts, to be added to."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 HIGH_WATER_BYTES = 512 * 1024
 LOW_WATER_BYTES = 128 * 1024
+_ONE_PIECE = (bytes, bytearray, memoryview)
 _JOINED_BYTES = 128 * 1024
 """Up to this many bytes, pieces are copied into one: that costs less than handing over many."""
 _SENT_IN_THREAD_BYTES = 256 * 1024
@@ -168,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if not self._pending:
             self._driver.flush_later(self)
-        if isinstance(data, bytes | bytearray | memoryview):
+        if isinstance(data, _ONE_PIECE):
             self._pending.append(data)
             self._pending_bytes += len(data)
         else:

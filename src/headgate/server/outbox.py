@@ -10,10 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-import numpy as np
-
 from headgate.broker import PublishBatch, Publisher, Session
-from headgate.columns import side_by_side
 from headgate.errors import BrokerError, HeadgateError, LogError
 from headgate.log import Entries, FilterValues
 from headgate.server.context import Clock
@@ -99,14 +96,9 @@ class Outbox(Generic[T]):
             self._publish(publisher, pending)
 
     def _publish(self, publisher: Publisher, pending: _Pending[T]) -> None:
-        starts, lengths = side_by_side(pending.messages)
         values = FilterValues.of(pending.filter_values) if any(pending.filter_values) else None
-        publisher.publish(
-            PublishBatch(
-                Entries(np.frombuffer(b"".join(pending.messages), dtype=np.uint8), starts, lengths, values),
-                functools.partial(self._settle, pending.tickets),
-            )
-        )
+        written = functools.partial(self._settle, pending.tickets)
+        publisher.publish(PublishBatch(Entries.of(pending.messages, values), written))
 
     def _settle(self, tickets: list[T], error: HeadgateError | None) -> None:
         if not self._several:

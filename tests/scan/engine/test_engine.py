@@ -20,6 +20,7 @@ from headgate.scan.engine import Event, Phase, Reader, ReadingEngine, Scan, engi
 from headgate.scan.engine.engine import AnyReader
 from headgate.scan.engine.phases import MOVES, after
 from headgate.scan.fetch import AppendedChunks, SharedLog, SharedReads
+from headgate.scan.fetch.window import SharedChunks
 from shared_streams import body
 
 PER_CHUNK = 5
@@ -252,13 +253,13 @@ def test_what_is_appended_is_there_for_who_waits_without_a_look_at_a_file(
 
 def test_the_same_filter_is_decided_once(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     decided: list[object] = []
-    original = engine.SharedChunks._decide
+    original = SharedChunks._decide
 
     def decide(*arguments: Any) -> object:
         decided.append(arguments[1].filter)
         return original(*arguments)
 
-    monkeypatch.setattr(engine.SharedChunks, "_decide", decide)
+    monkeypatch.setattr(SharedChunks, "_decide", decide)
     now = Filter.parse("n % 2 = 0 AND UTC() > 6")
     readers = [written.reader(0, wanted=wanted) for wanted in (EVEN, EVEN, None, None, now, now)]
     written.append_messages(3)

@@ -96,6 +96,8 @@ def _within(method: type[Method], position: int, length: int, stop: int) -> int:
 
 def encode_method(method: Method) -> bytes:
     """The payload of a method frame. A value that does not fit its field is an error of our own."""
+    if isinstance(method, BasicAck):
+        return _ACK.pack(*BasicAck.CODE, method.delivery_tag, method.multiple)
     parts = [_HEAD.pack(*method.CODE)]
     bits, count = 0, 0
     for name, form in _LAYOUTS[type(method)]:

@@ -44,10 +44,15 @@ class Confirms:
 
     def take(self) -> list[Confirm]:
         """The answers to everything settled since the last time, in the order in which they are to be sent."""
+        kept, below = self._kept, self._below
+        if not self._refused and not self._known and kept == list(range(below + 1, below + 1 + len(kept))):
+            # As nearly always: in the order in which they were published.
+            self._below += len(kept)
+            self._kept = []
+            return [Confirm(self._below, multiple=len(kept) > 1, is_kept=True)] if kept else []
         answers = [Confirm(tag, multiple=False, is_kept=False) for tag in self._refused]
         self._known.update(self._refused)
         self._known.update(self._kept)
-        below = self._below
         while below + 1 in self._known:
             below += 1
             self._known.remove(below)

@@ -5,6 +5,7 @@ What a kernel leaves open goes frame by frame through the records of `performati
 
 from __future__ import annotations
 
+import functools
 import struct
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
+from headgate.columns import total
 from headgate.message import EncodedMessages
 from headgate.protocols.amqp10.frames import FRAME_HEAD_BYTES, encode_frame
 from headgate.protocols.amqp10.messages import KERNEL, OFFSET, delivered_message, names, symbol, widths
@@ -27,6 +29,8 @@ _ROOM_PER_MESSAGE = 96
 _SMALLEST_FRAME_BYTES = 24
 _MAX_RUN = 16_384
 _STATE_WORDS = 3
+_BLOCK_WORDS, _SCRATCH_WORDS = 18, 12
+_BLOCK = struct.Struct(f"={_BLOCK_WORDS}q")
 _ACCEPTED = struct.Struct(">6sH8sIBI5s")
 _ACCEPTED_HEAD = b"\x00\x00\x00\x1e\x02\x00"
 _ACCEPTED_FIELDS = b"\x00\x53\x15\xc0\x11\x05\x41\x70"
@@ -113,19 +117,20 @@ def frame_messages(messages: EncodedMessages, offsets: Int64Array, room: Transfe
     starts = np.ascontiguousarray(messages.starts)
     lengths = np.ascontiguousarray(messages.lengths)
     offsets = np.ascontiguousarray(offsets)
-    target = np.empty(int(lengths.sum()) + count * _ROOM_PER_MESSAGE, dtype=np.uint8)
-    scratch = np.zeros(12, dtype=np.int64)
-    key = np.frombuffer(symbol(OFFSET), dtype=np.uint8)
+    target = np.empty(total(lengths) + count * _ROOM_PER_MESSAGE, dtype=np.uint8)
     address = kernels.address_of
-    block = np.array(
-        (
-            *(address(messages.data), address(starts), address(lengths), address(offsets), 0, count, room.channel),
-            *(room.handle, room.delivery_id, room.tag, int(room.settled), room.max_frame_size, address(widths())),
-            *(address(names(OFFSET)), address(key), address(target), address(scratch), 0),
-        ),
-        dtype=np.int64,
+    # What the kernel is told, and its scratch.
+    block = np.zeros(_BLOCK_WORDS + _SCRATCH_WORDS, dtype=np.int64)
+    block_address = address(block)
+    _BLOCK.pack_into(
+        block.data,
+        0,
+        *(address(messages.data), address(starts), address(lengths), address(offsets), 0, count, room.channel),
+        *(room.handle, room.delivery_id, room.tag, int(room.settled), room.max_frame_size),
+        *_addresses_of_tables(),
+        *(address(target), block_address + 8 * _BLOCK_WORDS, 0),
     )
-    done = kernel.frame_messages(address(block))
+    done = kernel.frame_messages(block_address)
     written = int(block[17])
     if done == count:
         return target[:written].data, count
@@ -141,13 +146,23 @@ def frame_messages(messages: EncodedMessages, offsets: Int64Array, room: Transfe
         block[15] = address(target) + written
         if not len(rest):
             continue
-        taken = kernel.frame_messages(address(block))
+        taken = kernel.frame_messages(block_address)
         size = int(block[17])
         pieces.append(rest[:size].data)
         written += size
         done += taken
         frames += taken
     return memoryview(b"".join(pieces)), frames
+
+
+_OFFSET_KEY = np.frombuffer(symbol(OFFSET), dtype=np.uint8)
+
+
+@functools.cache
+def _addresses_of_tables() -> tuple[int, ...]:
+    """Where the kernel finds the widths of constructors, the annotation that is replaced, and its key."""
+    address = kernels.address_of
+    return address(widths()), address(names(OFFSET)), address(_OFFSET_KEY)
 
 
 def _framed(messages: EncodedMessages, offsets: Int64Array, row: int, room: TransferRoom) -> list[bytes]:

@@ -51,8 +51,8 @@ _SUB_BATCH_BIT = 0x80000000
 _SLACK = bytes(SLACK_BYTES)
 _NONE: UInt64Array = np.empty(0, dtype=np.uint64)
 _INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
-_Row = tuple[int, int, int, int, int, int]
-"""An entry: publishing id, where it starts, its length, its records, and where its filter value starts, and length."""
+_Row = tuple[int, bytes, int, bytes | None]
+"""An entry: publishing id, its bytes, its records, its filter value."""
 _ERRORS = np.dtype([("publishing_id", ">u8"), ("code", ">u2")])
 
 
@@ -72,10 +72,9 @@ class Publish(msgspec.Struct, frozen=True, eq=False):
         """Publishing id, bytes, filter value and records of each entry; for tests and tools, not for bulk."""
         entries = self.entries
         for row in range(len(entries)):
-            start = int(entries.starts[row])
             yield (
                 int(self.publishing_ids[row]),
-                entries.data[start : start + int(entries.lengths[row])].tobytes(),
+                entries.pieces[row],
                 None if entries.filter_values is None else entries.filter_values.value(row),
                 0 if entries.records is None else int(entries.records[row]),
             )
@@ -241,9 +240,7 @@ def _parse_in_python(
         if count * (14 if version == 2 else 12) > length - 9:
             break
         rows: list[_Row] = []
-        accepted = _parse_frame(
-            data, at + PUBLISH_HEAD_BYTES, end, count, version == 2, expansion_limit, position, rows
-        )
+        accepted = _parse_frame(data, at + PUBLISH_HEAD_BYTES, end, count, version == 2, expansion_limit, rows)
         if accepted < 0:
             break
         before = published.get(publisher)
@@ -255,20 +252,14 @@ def _parse_in_python(
         at = end
     if not published:
         return [], position
-    owned = _owned(data, position, at)
-    return [_of_rows(number, owned, *rows) for number, rows in published.items() if any(rows)], at
+    return [_of_rows(number, *rows) for number, rows in published.items() if any(rows)], at
 
 
-def _of_rows(number: int, data: Bytes, accepted: list[_Row], refused: list[_Row]) -> Publish:
-    ids, starts, lengths, records, value_starts, value_lengths = zip(*accepted, strict=True) if accepted else [()] * 6
-    values = None
-    if value_lengths and max(value_lengths) > 0:
-        values = FilterValues(data, np.array(value_starts, _INT64), np.array(value_lengths, _INT64))
-    entries = Entries(
-        data,
-        np.array(starts, _INT64),
-        np.array(lengths, _INT64),
-        values,
+def _of_rows(number: int, accepted: list[_Row], refused: list[_Row]) -> Publish:
+    ids, pieces, records, values = zip(*accepted, strict=True) if accepted else [()] * 4
+    entries = Entries.of(
+        pieces,
+        FilterValues.of(values) if any(values) else None,
         np.array(records, _INT64) if any(records) else None,
     )
     return Publish(
@@ -283,7 +274,6 @@ def _parse_frame(
     count: int,
     is_valued: bool,
     expansion_limit: int,
-    origin: int,
     rows: list[_Row],
 ) -> int:
     """Append the entries of one frame to `rows`; gives how many come before the first refused one, −1 if malformed."""
@@ -291,14 +281,14 @@ def _parse_frame(
     for entry in range(count):
         if end - at < 12:
             return -1
-        value_start, value_length = at + 8 - origin, -1
+        value = None
         if is_valued:
             publishing_id, announced = _VALUED_ENTRY.unpack_from(data, at)
             at += 10
             if announced < -1 or end - at < 4 + max(announced, 0):
                 return -1
             if announced >= 0:
-                value_start, value_length = at - origin, announced
+                value = bytes(data[at : at + announced])
                 at += announced
             length = _U32.unpack_from(data, at)[0]
         else:
@@ -308,7 +298,7 @@ def _parse_frame(
             at += 4
             if length > end - at:
                 return -1
-            rows.append((publishing_id, at - origin, length, 0, value_start, value_length))
+            rows.append((publishing_id, bytes(data[at : at + length]), 0, value))
             at += length
             continue
         if is_valued or end - at < SUB_BATCH_HEAD_BYTES:
@@ -326,7 +316,7 @@ def _parse_frame(
         ):
             accepted = entry
         whole = SUB_BATCH_HEAD_BYTES + length
-        rows.append((publishing_id, at - origin, whole, records, value_start, value_length))
+        rows.append((publishing_id, bytes(data[at : at + whole]), records, value))
         at += whole
     return accepted if at == end else -1
 

@@ -21,7 +21,6 @@ from headgate.scan.fetch import (
     ChunkPortion,
     Fetcher,
     Portion,
-    SharedChunks,
     SharedLog,
     SharedResults,
     Takes,
@@ -281,14 +280,11 @@ class ReadingEngine:
         from the file.
         """
         before, self.end = self.end, end
-        shared: SharedChunks | None = None
         for reader in list(self._readers):
             if reader.phase is not Phase.WAITING:
                 continue
             if chunks is not None and reader.offset == before and self._takes_now(reader):
-                if shared is None:
-                    shared = chunks.shared()
-                self._hand_over(reader, shared, now_ms)
+                self._hand_over(reader, chunks, now_ms)
             else:
                 self._move(reader, Event.GREW)
             if reader.wanted > 0:
@@ -311,7 +307,7 @@ class ReadingEngine:
     def _takes_now(reader: AnyReader) -> bool:
         return reader.wanted > 0 and not reader.pending and reader.takes_more()
 
-    def _hand_over(self, reader: AnyReader, chunks: SharedChunks, now_ms: int) -> None:
+    def _hand_over(self, reader: AnyReader, chunks: AppendedChunks, now_ms: int) -> None:
         portion = reader.fetcher.fetch_appended(chunks, self.end, now_ms)
         if portion is not None:
             self._take_over(reader, portion)

@@ -2,38 +2,90 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.log import decode_headers
-from headgate.message import SLACK_BYTES
+from headgate.log import ChunkHeader, decode_headers
+from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES
+from headgate.message import SLACK_BYTES, EncodedMessages
+from headgate.scan.fetch.portions import ChunkColumns, ChunkPortion, Portion
 from headgate.scan.fetch.window import Outline, SharedChunks
-from headgate.scan.reading import Window
+from headgate.scan.reading import ScanBatch, Window
+from headgate.scan.request import ScanCounters
+
+_SUB_BATCH_BIT = 0x80
 
 
-@dataclass(slots=True)
 class AppendedChunks:
     """Chunks as a writer has just written them, headers and all: chunk i lies at `positions[i]` of `data`, the next one
 
     right after it.
 
-    `positions` is `(chunks,)` int64; nobody writes to `data` again. `folder` is that of the stream.
+    `positions` is `(chunks,)` int64; nobody writes to `data` again. `folder` is that of the stream. They are copied and
+    looked into when the first reader takes them, once for all.
     """
 
-    data: NDArray[np.uint8]
-    positions: NDArray[np.int64]
-    folder: Path
+    __slots__ = ("_data", "_folder", "_lone", "_positions", "_shared")
+
+    def __init__(self, data: NDArray[np.uint8], positions: NDArray[np.int64], folder: Path) -> None:
+        self._data = data
+        self._positions = positions
+        self._folder = folder
+        self._lone: LoneMessage | None = None
+        self._shared: SharedChunks | None = None
 
     def shared(self) -> SharedChunks:
-        """The chunks, copied, to be decided once for all readers that wait for them."""
-        data = np.empty(len(self.data) + SLACK_BYTES, dtype=np.uint8)
-        data[: len(self.data)] = self.data
-        headers = decode_headers(data, self.positions)
-        sizes = np.empty(len(headers), dtype=np.int64)
-        np.subtract(self.positions[1:], self.positions[:-1], out=sizes[:-1])
-        sizes[-1] = len(self.data) - self.positions[-1]
-        window = Window(self.folder, self.positions, sizes, headers, headers.bloom_positions + headers.bloom_length)
-        return SharedChunks(window, Outline.of(window, keeps_window=True), are_checked=True)
+        """The chunks, to be decided once for all readers that wait for them."""
+        if self._shared is None:
+            positions, data = self._positions, self._copied()
+            headers = decode_headers(data, positions)
+            sizes = np.empty(len(headers), dtype=np.int64)
+            np.subtract(positions[1:], positions[:-1], out=sizes[:-1])
+            sizes[-1] = len(self._data) - positions[-1]
+            window = Window(self._folder, positions, sizes, headers, headers.bloom_positions + headers.bloom_length)
+            self._shared = SharedChunks(window, Outline.of(window, keeps_window=True), are_checked=True)
+        return self._shared
+
+    def lone(self) -> LoneMessage | None:
+        """The message, if there is only one: what most appends of a quiet stream are."""
+        if self._lone is None and len(self._positions) == 1:
+            header = ChunkHeader.decode(self._data[:CHUNK_HEADER_BYTES].data, path=self._folder, position=0)
+            data_start = CHUNK_HEADER_BYTES + header.bloom_length
+            if header.num_records == 1 and not self._data[data_start] & _SUB_BATCH_BIT:
+                self._lone = LoneMessage(self._copied(), header, data_start, len(self._data))
+        return self._lone
+
+    def _copied(self) -> NDArray[np.uint8]:
+        copied = np.empty(len(self._data) + SLACK_BYTES, dtype=np.uint8)
+        copied[: len(self._data)] = self._data
+        return copied
+
+
+class LoneMessage:
+    """A message in a chunk of its own, for readers that take everything: there is nothing to decide.
+
+    Live traffic is made of these. `AppendedChunks.shared` gives the same in four times the time.
+    """
+
+    __slots__ = ("_chunk", "_messages", "_size_bytes")
+
+    def __init__(self, data: NDArray[np.uint8], header: ChunkHeader, data_start: int, size_bytes: int) -> None:
+        self._size_bytes = size_bytes
+        length, chunk_id = header.data_length, header.chunk_id
+        start = data_start + ENTRY_HEAD_BYTES
+        words = np.array([start, length - ENTRY_HEAD_BYTES, chunk_id, header.timestamp_ms, 0, data_start, length])
+        self._messages = ScanBatch(EncodedMessages(data, words[0:1], words[1:2]), words[2:3], words[3:4])
+        self._chunk = ChunkColumns(data, words[4:5], words[5:6], words[6:7], words[2:3])
+
+    def message(self, next_offset: int) -> Portion:
+        """The message alone."""
+        counters = ScanCounters(
+            chunks_examined=1, bytes_read=self._size_bytes, messages_evaluated=1, messages_matched=1
+        )
+        return Portion([self._messages], next_offset, counters)
+
+    def chunk(self, next_offset: int) -> ChunkPortion:
+        """Its chunk as stored."""
+        return ChunkPortion(next_offset, ScanCounters(chunks_examined=1, bytes_read=self._size_bytes), self._chunk)

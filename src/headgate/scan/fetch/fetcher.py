@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError, OffsetOutOfRangeError
 from headgate.log import ChunkTable
+from headgate.scan.fetch.appended import AppendedChunks
 from headgate.scan.fetch.chunks import chunks_of
 from headgate.scan.fetch.filters import FEWEST_FILTERS, FilteredReader
 from headgate.scan.fetch.log import (
@@ -148,6 +149,7 @@ class Fetcher:
         self._window_bytes = self._mapped_bytes = SMALLEST_WINDOW_BYTES
         self._number = log.filters.add(reader, request.filter)
         self._is_dense = not self._selector.tests_headers
+        self._takes_all = self._is_dense and request.filter is None
         self._uses_time = request.filter is not None and request.filter.uses_time
         # What is shared has no end, and counts neither damaged chunks that are passed over nor exact verdicts.
         self._is_alone = stop_offset < NO_END or request.exact or request.on_corrupt is OnCorrupt.SKIP
@@ -203,13 +205,17 @@ class Fetcher:
             empty = Portion([], first, ScanCounters(), first - offset)
             return empty if self._takes is Takes.MESSAGES else ChunkPortion(first, empty.counters, lost=empty.lost)
 
-    def fetch_appended(self, chunks: SharedChunks, next_offset: int, now_ms: int) -> Portion | ChunkPortion | None:
+    def fetch_appended(self, appended: AppendedChunks, next_offset: int, now_ms: int) -> Portion | ChunkPortion | None:
         """The same of chunks that were just appended and end at `next_offset`; None where the file has to be read.
 
         Equal to what `fetch` gives of them, counters included.
         """
         if self._is_alone or not self.is_compiled:
             return None
+        lone = appended.lone() if self._takes_all else None
+        if lone is not None:
+            return lone.chunk(next_offset) if self._takes is Takes.CHUNKS else lone.message(next_offset)
+        chunks = appended.shared()
         pick = chunks.pick(self._selector, 0)
         if self._takes is Takes.CHUNKS:
             return chunks.whole(pick, next_offset)

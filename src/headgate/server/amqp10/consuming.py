@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.broker import ConsumerOptions, MessageConsumer
+from headgate.columns import largest
 from headgate.errors import HeadgateError
 from headgate.message import EncodedMessages
 from headgate.protocols.amqp10 import Condition, Error, Link, Released, delivered_message
@@ -98,7 +99,7 @@ class ConsumingLink:
     def _too_large(self, messages: EncodedMessages, offsets: NDArray[np.int64]) -> int | None:
         """The row of the first message longer than the peer takes, or None; a limit of 0 is no limit."""
         limit = self._link.attach.max_message_size
-        if not limit:
+        if not limit or not len(messages) or largest(messages.lengths) <= limit - _MOST_ADDED_BYTES:
             return None
         for row in np.flatnonzero(messages.lengths > limit - _MOST_ADDED_BYTES).tolist():
             if len(delivered_message(messages.message(row), int(offsets[row]))) > limit:

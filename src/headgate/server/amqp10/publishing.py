@@ -160,7 +160,7 @@ class PublishingLink:
 
     def _queue(self, route: Route, entries: Entries, ids: list[tuple[int, int]]) -> None:
         """Publish stored messages to the streams of a route; `ids` are those whose outcome is waited for."""
-        count = len(entries.starts)
+        count = len(entries)
         publishers = self._publishers_of(route, count, ids)
         written = functools.partial(self._written, _Unanswered(count, ids, len(publishers)))
         for publisher in publishers:

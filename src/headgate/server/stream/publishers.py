@@ -79,7 +79,7 @@ class Publishers:
             self._outlet.refuse(publish.publisher_id, publish.refused_ids, ResponseCode.PRECONDITION_FAILED)
         ids, entries = publish.publishing_ids, publish.entries
         limit = self._limits.message_size_bytes
-        if len(entries.data) > limit and len(ids) and largest(entries.lengths) > limit:
+        if len(ids) and entries.size_bytes > limit and largest(entries.lengths) > limit:
             fits = entries.lengths <= limit
             self._outlet.refuse(publish.publisher_id, ids[~fits], ResponseCode.PRECONDITION_FAILED)
             ids, entries = ids[fits], entries.take(fits)

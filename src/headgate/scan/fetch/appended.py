@@ -27,10 +27,10 @@ class AppendedChunks:
     looked into when the first reader takes them, once for all.
     """
 
-    __slots__ = ("_data", "_folder", "_lone", "_positions", "_shared")
+    __slots__ = ("_folder", "_lone", "_positions", "_shared", "data")
 
     def __init__(self, data: NDArray[np.uint8], positions: NDArray[np.int64], folder: Path) -> None:
-        self._data = data
+        self.data = data
         self._positions = positions
         self._folder = folder
         self._lone: LoneMessage | None = None
@@ -43,7 +43,7 @@ class AppendedChunks:
             headers = decode_headers(data, positions)
             sizes = np.empty(len(headers), dtype=np.int64)
             np.subtract(positions[1:], positions[:-1], out=sizes[:-1])
-            sizes[-1] = len(self._data) - positions[-1]
+            sizes[-1] = len(self.data) - positions[-1]
             window = Window(self._folder, positions, sizes, headers, headers.bloom_positions + headers.bloom_length)
             self._shared = SharedChunks(window, Outline.of(window, keeps_window=True), are_checked=True)
         return self._shared
@@ -51,15 +51,15 @@ class AppendedChunks:
     def lone(self) -> LoneMessage | None:
         """The message, if there is only one: what most appends of a quiet stream are."""
         if self._lone is None and len(self._positions) == 1:
-            header = ChunkHeader.decode(self._data[:CHUNK_HEADER_BYTES].data, path=self._folder, position=0)
+            header = ChunkHeader.decode(self.data[:CHUNK_HEADER_BYTES].data, path=self._folder, position=0)
             data_start = CHUNK_HEADER_BYTES + header.bloom_length
-            if header.num_records == 1 and not self._data[data_start] & _SUB_BATCH_BIT:
-                self._lone = LoneMessage(self._copied(), header, data_start, len(self._data))
+            if header.num_records == 1 and not self.data[data_start] & _SUB_BATCH_BIT:
+                self._lone = LoneMessage(self._copied(), header, data_start, len(self.data))
         return self._lone
 
     def _copied(self) -> NDArray[np.uint8]:
-        copied = np.empty(len(self._data) + SLACK_BYTES, dtype=np.uint8)
-        copied[: len(self._data)] = self._data
+        copied = np.empty(len(self.data) + SLACK_BYTES, dtype=np.uint8)
+        copied[: len(self.data)] = self.data
         return copied
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from abc import ABC, abstractmethod
 from collections import deque
+from itertools import accumulate
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -171,7 +172,7 @@ class PendingChunks(Pending[ChunkColumns]):
 
     def _begin(self) -> None:
         self._at = 0
-        self._ends = self._portions[0].data_lengths.cumsum().tolist() if self._portions else []
+        self._ends = list(accumulate(self._portions[0].data_lengths.tolist())) if self._portions else []
 
 
 def held_bytes(buffers: list[NDArray[np.uint8]]) -> dict[int, int]:

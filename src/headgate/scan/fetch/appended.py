@@ -16,15 +16,15 @@ from headgate.scan.reading import ScanBatch, Window
 from headgate.scan.request import ScanCounters
 
 _SUB_BATCH_BIT = 0x80
+_SLACK = bytes(SLACK_BYTES)
 
 
 class AppendedChunks:
-    """Chunks as a writer has just written them, headers and all: chunk i lies at `positions[i]` of `data`, the next one
+    """Chunks as a writer has just written them, headers and all.
 
-    right after it.
-
-    `positions` is `(chunks,)` int64; nobody writes to `data` again. `folder` is that of the stream. They are copied and
-    looked into when the first reader takes them, once for all.
+    Chunk i lies at `positions[i]` of `data`, the next one right after it. `positions` is `(chunks,)` int64; nobody
+    writes to `data` again. `folder` is that of the stream. They are copied and looked into when the first reader takes
+    them, once for all.
     """
 
     __slots__ = ("_folder", "_lone", "_positions", "_shared", "data")
@@ -58,9 +58,9 @@ class AppendedChunks:
         return self._lone
 
     def _copied(self) -> NDArray[np.uint8]:
-        copied = np.empty(len(self.data) + SLACK_BYTES, dtype=np.uint8)
-        copied[: len(self.data)] = self.data
-        return copied
+        copied = bytearray(self.data.data)
+        copied += _SLACK
+        return np.frombuffer(copied, dtype=np.uint8)
 
 
 class LoneMessage:
@@ -69,23 +69,34 @@ class LoneMessage:
     Live traffic is made of these. `AppendedChunks.shared` gives the same in four times the time.
     """
 
-    __slots__ = ("_chunk", "_messages", "_size_bytes")
+    __slots__ = ("_data", "_data_start", "_header", "_size_bytes")
 
     def __init__(self, data: NDArray[np.uint8], header: ChunkHeader, data_start: int, size_bytes: int) -> None:
+        self._data = data
+        self._header = header
+        self._data_start = data_start
         self._size_bytes = size_bytes
-        length, chunk_id = header.data_length, header.chunk_id
-        start = data_start + ENTRY_HEAD_BYTES
-        words = np.array([start, length - ENTRY_HEAD_BYTES, chunk_id, header.timestamp_ms, 0, data_start, length])
-        self._messages = ScanBatch(EncodedMessages(data, words[0:1], words[1:2]), words[2:3], words[3:4])
-        self._chunk = ChunkColumns(data, words[4:5], words[5:6], words[6:7], words[2:3])
 
     def message(self, next_offset: int) -> Portion:
         """The message alone."""
+        header, start = self._header, self._data_start + ENTRY_HEAD_BYTES
+        starts, lengths, offsets, timestamps_ms = _rows_of_one(
+            start, header.data_length - ENTRY_HEAD_BYTES, header.chunk_id, header.timestamp_ms
+        )
+        batch = ScanBatch(EncodedMessages(self._data, starts, lengths), offsets, timestamps_ms)
         counters = ScanCounters(
             chunks_examined=1, bytes_read=self._size_bytes, messages_evaluated=1, messages_matched=1
         )
-        return Portion([self._messages], next_offset, counters)
+        return Portion([batch], next_offset, counters)
 
     def chunk(self, next_offset: int) -> ChunkPortion:
         """Its chunk as stored."""
-        return ChunkPortion(next_offset, ScanCounters(chunks_examined=1, bytes_read=self._size_bytes), self._chunk)
+        header = self._header
+        columns = _rows_of_one(0, self._data_start, header.data_length, header.chunk_id)
+        counters = ScanCounters(chunks_examined=1, bytes_read=self._size_bytes)
+        return ChunkPortion(next_offset, counters, ChunkColumns(self._data, *columns))
+
+
+def _rows_of_one(*values: int) -> tuple[NDArray[np.int64], ...]:
+    words = np.array(values, dtype=np.int64)
+    return tuple(words[row : row + 1] for row in range(len(values)))

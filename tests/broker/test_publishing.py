@@ -19,7 +19,7 @@ from headgate.errors import (
     StorageFullError,
     StreamLockedError,
 )
-from headgate.log import ChunkType, Durability, Stream, Writer, stream_folder
+from headgate.log import ChunkType, Durability, Entries, Stream, Writer, stream_folder
 from headgate.log.entries import SubBatch
 from headgate.log.format import Compression
 from log_streams import FailingFiles
@@ -193,7 +193,8 @@ def test_columns_that_do_not_fit_are_refused_before_anything_is_queued(tmp_path:
     session.declare_stream("orders", {})
     plain, named = session.publisher("orders"), session.publisher("orders", reference="p")
     wrong = batch([b"abc"], lambda _error: None)
-    wrong.entries.lengths = wrong.entries.lengths + 1
+    data, starts, lengths = wrong.entries.columns
+    wrong.entries = Entries(data, starts, lengths + 1)
     for publisher, sent in (
         (plain, wrong),
         (plain, batch([b"a"], lambda _error: None, sequences=[1])),

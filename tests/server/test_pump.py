@@ -32,6 +32,10 @@ class FakeConsumer:
     def listen(self, on_ready: Callable[[], None], takes_more: Callable[[], bool] = lambda: True) -> None:
         self.on_ready, self.takes_more = on_ready, takes_more
 
+    @property
+    def has_pending(self) -> bool:
+        return self.pending > 0
+
     def scan_due(self) -> FakeScan | None:
         return FakeScan() if self.pending == 0 and self.left > 0 and self.scanning is None else None
 

@@ -28,6 +28,10 @@ class Pumped(Protocol):
     def listen(self, on_ready: Callable[[], None], takes_more: Callable[[], bool] = ...) -> None:
         """Call `on_ready` when there may be something to take or to scan."""
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether there is something to take as soon as the link can."""
+
     def scan_due(self) -> Scan | None:
         """The next scan, if one is due."""
 
@@ -45,7 +49,9 @@ class Pumped(Protocol):
 
 
 Deliver = Callable[[int], int | None]
-"""Takes up to so many bytes from a consumer and writes them to the link; gives how many, 0 or None for nothing now."""
+"""Takes up to so many bytes from a consumer and writes them to the link; gives how many, 0 or None for nothing now.
+
+It is called again while the consumer has something pending, or a scan has found something."""
 Failed = Callable[[HeadgateError], None]
 """Gets the error of a consumer's scan; the consumer is not asked again until it is ready again."""
 
@@ -118,18 +124,20 @@ class Pump:
             if entry.was_removed:
                 continue
             written = entry.deliver(min(left, SHARE_BYTES) if self._queue else left)
-            if written:
-                left -= written
-                self._requeue(entry)
+            left -= written or 0
             if entry.was_removed:
                 continue
+            if written and entry.consumer.has_pending:
+                self._requeue(entry)
             scan = entry.consumer.scan_due()
             if scan is None:
                 continue
             if not entry.consumer.is_small(scan):
                 # Also behind a delivery: what comes next is read while this is on its way.
                 self._scan_in_worker(entry, scan)
-            elif not written:
+            elif written:
+                self._requeue(entry)
+            else:
                 small_scans -= 1
                 self._scan_here(entry, scan)
 

@@ -149,10 +149,10 @@ class Fetcher:
         self._window_bytes = self._mapped_bytes = SMALLEST_WINDOW_BYTES
         self._number = log.filters.add(reader, request.filter)
         self._is_dense = not self._selector.tests_headers
-        self._takes_all = self._is_dense and request.filter is None
         self._uses_time = request.filter is not None and request.filter.uses_time
         # What is shared has no end, and counts neither damaged chunks that are passed over nor exact verdicts.
         self._is_alone = stop_offset < NO_END or request.exact or request.on_corrupt is OnCorrupt.SKIP
+        self._takes_all = self._is_dense and request.filter is None and not self._is_alone
 
     def close(self) -> None:
         """It fetches nothing more; not during a call."""
@@ -210,11 +210,11 @@ class Fetcher:
 
         Equal to what `fetch` gives of them, counters included.
         """
-        if self._is_alone or not self.is_compiled:
-            return None
         lone = appended.lone() if self._takes_all else None
         if lone is not None:
             return lone.chunk(next_offset) if self._takes is Takes.CHUNKS else lone.message(next_offset)
+        if self._is_alone or not self.is_compiled:
+            return None
         chunks = appended.shared()
         pick = chunks.pick(self._selector, 0)
         if self._takes is Takes.CHUNKS:

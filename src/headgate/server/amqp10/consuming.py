@@ -18,6 +18,7 @@ from headgate.errors import HeadgateError
 from headgate.message import EncodedMessages
 from headgate.protocols.amqp10 import Condition, Error, Link, Released, delivered_message
 from headgate.protocols.amqp10.performatives import Attach
+from headgate.scan import ScanBatch
 from headgate.server.amqp10.filters import RequestedFilters
 
 if TYPE_CHECKING:
@@ -76,16 +77,18 @@ class ConsumingLink:
         link = self._link
         if not link.is_attached:
             return None
-        # The end of a drain is told even where the window is closed: a flow needs none.
         limit = min(link.credit, link.session.remote_incoming_window, _MAX_TAKEN) if link.session.may_send else 0
         batch = self._consumer.take(limit, budget_bytes) if limit > 0 else None
-        if batch is None or not len(batch):
-            if link.drain and (link.credit == 0 or self._consumer.at_end):
-                link.use_up_credit()
-                self._consumer.want(0)
-                self._handler.flush()
-            return None
-        messages, offsets = batch.messages, batch.offsets
+        written = None if batch is None or not len(batch) else self._send(batch)
+        # The end of a drain is told even where the window is closed: a flow needs none.
+        if link.drain and link.is_attached and (link.credit == 0 or self._consumer.at_end):
+            link.use_up_credit()
+            self._consumer.want(0)
+        self._handler.flush()
+        return written
+
+    def _send(self, batch: ScanBatch) -> int:
+        link, messages, offsets = self._link, batch.messages, batch.offsets
         too_large = self._too_large(messages, offsets)
         if too_large is not None:
             messages, offsets = messages.take(slice(too_large)), offsets[:too_large]
@@ -93,7 +96,6 @@ class ConsumingLink:
         if too_large is not None:
             reason = f"the receiver takes no message as large as the one at {batch.offsets[too_large]}"
             self._handler.detach(link, Error(Condition.MESSAGE_SIZE_EXCEEDED, reason))
-        self._handler.flush()
         return written
 
     def _too_large(self, messages: EncodedMessages, offsets: NDArray[np.int64]) -> int | None:

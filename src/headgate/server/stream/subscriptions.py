@@ -217,11 +217,12 @@ class Subscriptions:
             return None
         consumer = subscription.consumer
         chunks = consumer.take(budget)
-        if chunks is None:
-            if subscription.end is None or consumer.has_pending or consumer.next_offset < subscription.end:
-                return None
-            chunks, subscription.end = _empty_chunk(subscription.end), None
-        return self._outlet.deliver(subscription.number, chunks)
+        written = None if chunks is None else self._outlet.deliver(subscription.number, chunks)
+        end = subscription.end
+        if end is not None and not consumer.has_pending and consumer.next_offset >= end:
+            subscription.end = None
+            written = (written or 0) + self._outlet.deliver(subscription.number, _empty_chunk(end))
+        return written
 
     def _ask(self, number: int, *, active: bool) -> None:
         subscription = self._subscriptions[number]

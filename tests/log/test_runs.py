@@ -50,21 +50,19 @@ ITEMS = st.one_of(
 PARTS = st.lists(st.lists(ITEMS, min_size=1, max_size=12), min_size=1, max_size=4)
 
 
-def entries(items: list[Item], *, knows_members: bool = False) -> Entries:
+def entries(items: list[Item], *, knows_members: bool = False, in_pieces: bool = False) -> Entries:
     bodies = [item.stored() for item in items]
     lengths = np.array([len(body) for body in bodies], dtype=np.int64)
     # A few bytes in front: entries need not begin where their buffer does.
     data = np.frombuffer(b"xyz" + b"".join(bodies), dtype=np.uint8)
     records = np.array([len(item.messages) if item.is_sub_batch else 0 for item in items], dtype=np.int64)
-    values = FilterValues.of([item.value for item in items])
-    return Entries(
-        data,
-        np.cumsum(lengths) - lengths + 3,
-        lengths,
-        values if any(item.value is not None for item in items) else None,
-        records if records.any() else None,
-        FilterValues.of([value for item in items for value in item.members]) if knows_members else None,
-    )
+    values = FilterValues.of([item.value for item in items]) if any(item.value is not None for item in items) else None
+    packed = records if records.any() else None
+    starts = np.cumsum(lengths) - lengths + 3
+    made = Entries.of(bodies, values, packed) if in_pieces else Entries(data, starts, lengths, values, packed)
+    if knows_members:
+        made.member_values = FilterValues.of([value for item in items for value in item.members])
+    return made
 
 
 def parsed(built: BuiltChunks) -> list[tuple[ChunkHeader, bytes, bytes, bytes]]:
@@ -96,9 +94,15 @@ def records_of(trailer: bytes) -> list[tuple[TrackingKind, bytes, int]]:
     max_messages=st.integers(1, 10),
     with_offsets=st.booleans(),
     knows_members=st.booleans(),
+    in_pieces=st.booleans(),
 )
 def test_chunks_of_runs_are_the_same_with_and_without_kernels_and_hold_every_entry_once_in_order(
-    unnamed: list[list[Item]], named: list[list[Item]], max_messages: int, with_offsets: bool, knows_members: bool
+    unnamed: list[list[Item]],
+    named: list[list[Item]],
+    max_messages: int,
+    with_offsets: bool,
+    knows_members: bool,
+    in_pieces: bool,
 ) -> None:
     first = 2**63  # beyond what a signed number holds
     sequences, counted = [], first
@@ -106,12 +110,12 @@ def test_chunks_of_runs_are_the_same_with_and_without_kernels_and_hold_every_ent
         sequences.append(np.arange(counted, counted + len(part), dtype=np.uint64))
         counted += len(part)
     both = [
-        Run([entries(part) for part in unnamed]),
+        Run([entries(part, in_pieces=in_pieces) for part in unnamed]),
         Run([entries(part, knows_members=knows_members) for part in named], b"p", sequences),
     ]
     for run in both:
         for part in run.parts:
-            part.check()
+            assert part.check() == part.size_bytes == sum(map(len, part.pieces))
     trailer = encode_offsets({b"reader": 7}) if with_offsets else b""
 
     def build() -> BuiltChunks:

@@ -19,7 +19,7 @@ from headgate.scan import Cursor, ScanBatch, ScanCounters, ScanRequest
 from headgate.scan.engine import Event, Phase, Reader, ReadingEngine, Scan, engine
 from headgate.scan.engine.engine import AnyReader
 from headgate.scan.engine.phases import MOVES, after
-from headgate.scan.fetch import AppendedChunks, SharedLog, SharedReads
+from headgate.scan.fetch import AppendedChunks, ChunkColumns, SharedLog, SharedReads
 from headgate.scan.fetch.window import SharedChunks
 from shared_streams import body
 
@@ -265,6 +265,49 @@ def test_the_same_filter_is_decided_once(written: Written, monkeypatch: pytest.M
     written.append_messages(3)
     assert [written.take(reader) for reader in readers] == [[0, 2]] * 2 + [[0, 1, 2]] * 2 + [[0, 2]] * 2
     assert decided == [EVEN, None, now, now], "verdicts that ask for the time are not shared"
+
+
+@pytest.mark.parametrize("kind", ["message", "message with a value", "sub-batch of one", "two messages"])
+@pytest.mark.parametrize("takes", ["messages", "chunks"])
+def test_what_is_handed_over_is_what_the_file_gives(written: Written, kind: str, takes: str) -> None:
+    def reader() -> AnyReader:
+        made = written.reader(None) if takes == "messages" else written.engine.chunk_reader(ScanRequest())
+        written.engine.want(made, 10)
+        written.engine.begin(made, 0)
+        return made
+
+    entries: list[bytes | SubBatch] = [body(0)]
+    if kind == "sub-batch of one":
+        entries = [SubBatch.of([body(0)], Compression.NONE)]
+    elif kind == "two messages":
+        entries.append(body(1))
+    handed = reader()
+    written.append(entries, values=[b"a"] if kind == "message with a value" else None)
+    assert handed.pending
+    read = reader()
+    assert written.scan(read) is None
+    for one in (handed, read):
+        assert one.counters.chunks_examined == 1
+    assert handed.counters == read.counters and handed.offset == read.offset
+    found, expected = (written.engine.take(one, 10, 1 << 20) for one in (handed, read))
+    assert _contents(found) == _contents(expected)
+
+
+def _contents(batch: ScanBatch | ChunkColumns | None) -> list[tuple[object, ...]]:
+    """Bytes and numbers of messages or chunks; places in a buffer are relative to their chunk."""
+    assert batch is not None
+    if isinstance(batch, ScanBatch):
+        messages = batch.messages
+        bodies = [messages.message(row) for row in range(len(messages))]
+        return list(zip(bodies, batch.offsets.tolist(), batch.timestamps_ms.tolist(), strict=True))
+    data = batch.data.tobytes()
+    return [
+        (chunk_id, start - header, data[header:start], data[start : start + length])
+        for chunk_id, header, start, length in zip(
+            *(column.tolist() for column in (batch.chunk_ids, batch.header_starts, batch.data_starts, batch.data_lengths)),
+            strict=True,
+        )
+    ]
 
 
 def test_a_verdict_that_asks_for_the_time_takes_that_of_the_append(written: Written) -> None:

@@ -301,12 +301,10 @@ def _contents(batch: ScanBatch | ChunkColumns | None) -> list[tuple[object, ...]
         bodies = [messages.message(row) for row in range(len(messages))]
         return list(zip(bodies, batch.offsets.tolist(), batch.timestamps_ms.tolist(), strict=True))
     data = batch.data.tobytes()
+    columns = batch.chunk_ids, batch.header_starts, batch.data_starts, batch.data_lengths
     return [
         (chunk_id, start - header, data[header:start], data[start : start + length])
-        for chunk_id, header, start, length in zip(
-            *(column.tolist() for column in (batch.chunk_ids, batch.header_starts, batch.data_starts, batch.data_lengths)),
-            strict=True,
-        )
+        for chunk_id, header, start, length in zip(*(column.tolist() for column in columns), strict=True)
     ]
 
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from headgate.scan.fetch.portions import ChunkColumns, ChunkPortion, Portion
     from headgate.scan.fetch.reads import SharedReads
     from headgate.scan.fetch.results import SharedResults
-    from headgate.scan.fetch.window import SharedChunks
 else:
     from headgate.faces import lazy
 

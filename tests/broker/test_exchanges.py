@@ -1,8 +1,9 @@
-"""Direct exchanges, bindings and super streams."""
+"""Exchanges, bindings and super streams, and how they are kept."""
 
 from __future__ import annotations
 
 import errno
+import json
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ import pytest
 from brokers import open_broker, open_session
 from headgate.broker import exchanges
 from headgate.broker.catalogue import Declared
-from headgate.broker.exchanges import Binding
+from headgate.broker.routing import Binding
 from headgate.broker.session import Session
+from headgate.broker.users import Permissions
 from headgate.errors import (
+    AccessRefusedError,
     LogError,
     PreconditionFailedError,
     ReservedNameError,
@@ -64,7 +67,7 @@ def test_an_exchange_leads_to_the_streams_bound_with_exactly_that_key(session: S
     session.bind("x", "b", "key", {"other": 1})
     session.bind("amq.direct", "b", "")
     assert session.route("x", "key") == ["a", "b"] and session.route("x", "ke") == []
-    assert session.route("amq.direct", "") == ["b"]
+    assert session.route("amq.direct", "") == ["b"] and not session.needs_headers("x")
     assert session.bindings(source="x", queue="b") == [Binding("x", "b", "key"), Binding("x", "b", "key", {"other": 1})]
     assert len(session.bindings(key="key")) == 3 and len(session.bindings()) == 4
     session.unbind("x", "b", "key", {"other": 1})
@@ -106,10 +109,99 @@ def test_a_deleted_stream_takes_its_bindings_along_and_an_exchange_that_deletes_
     assert session.exchange("kept").name == "kept" and session.bindings() == []
 
 
-@pytest.mark.parametrize("kind", ["fanout", "topic", "headers"])
-def test_exchanges_of_other_types_are_not_served(session: Session, kind: str) -> None:
-    with pytest.raises(UnsupportedError, match=kind):
-        session.declare_exchange("x", kind=kind)
+def test_exchanges_of_all_types_and_bindings_between_them_are_there_after_a_restart(tmp_path: Path) -> None:
+    session = open_session(open_broker(tmp_path))
+    for name in ("a", "b"):
+        session.declare_stream(name, {})
+    for kind in ("fanout", "topic", "headers"):
+        assert session.declare_exchange(kind, kind=kind) is Declared.CREATED
+    session.declare_exchange("lost", durable=False)
+    session.bind("topic", "a", "a.#")
+    session.bind("headers", "b", "", {"n": 1, "m": None})
+    session.bind_exchange("fanout", "topic", "")
+    session.bind_exchange("fanout", "headers", "", {"x": 1.0})
+    session.bind_exchange("fanout", "lost", "")
+    session.bind_exchange("lost", "fanout", "")
+    session = open_session(open_broker(tmp_path))
+    assert session.route("fanout", "a.b") == ["a"] and session.needs_headers("fanout")
+    assert session.route("fanout", "b", lambda: {"n": 1, "m": "any"}) == ["b"]
+    assert session.bindings("fanout") == [
+        Binding("fanout", "", "", exchange="topic"),
+        Binding("fanout", "", "", {"x": 1.0}, "headers"),
+    ]
+    for kind in ("fanout", "topic", "headers"):
+        assert session.declare_exchange(kind, kind=kind) is Declared.EXISTS
+
+
+def test_a_file_of_the_first_format_is_read_and_kept_on(tmp_path: Path) -> None:
+    exchange = {"name": "x", "kind": "direct", "durable": True, "auto_delete": False, "internal": False}
+    binding = {"source": "x", "queue": "a", "key": "k", "arguments": {}}
+    path = tmp_path / ".headgate" / "exchanges.json"
+    path.parent.mkdir()
+    stored = {"exchanges": [exchange | {"arguments": {}}], "bindings": [binding], "format": 1}
+    path.write_text(json.dumps(stored))
+    for _ in range(2):
+        session = open_session(open_broker(tmp_path))
+        session.declare_stream("a", {})
+        assert session.route("x", "k") == ["a"]
+        session.bind_exchange("amq.fanout", "x", "")
+    assert session.route("amq.fanout", "k") == ["a"]
+    assert json.loads(path.read_bytes())["format"] == 2
+
+
+def test_a_binding_is_another_one_where_an_argument_has_another_type(session: Session) -> None:
+    session.declare_exchange("x", kind="headers")
+    for queue, value in (("a", 1), ("b", True), ("a", "1"), ("b", 1.0)):
+        session.bind("x", queue, "", {"n": value})
+    assert session.route("x", "", lambda: {"n": True}) == ["b"]
+    session.unbind("x", "b", "", {"n": True})
+    assert session.route("x", "", lambda: {"n": True}) == []
+    session.unbind("x", "b", "", {"n": b"bytes"})
+    assert [binding.arguments["n"] for binding in session.bindings("x")] == [1, "1", 1.0]
+
+
+def test_a_change_of_bindings_counts_for_the_next_message(session: Session) -> None:
+    session.declare_exchange("x", kind="topic")
+    assert session.route("x", "a.b") == []
+    session.bind("x", "a", "a.*")
+    assert session.route("x", "a.b") == ["a"]
+    session.declare_exchange("y", kind="fanout")
+    session.bind_exchange("x", "y", "#")
+    session.bind("y", "b", "")
+    assert session.route("x", "a.b") == ["a", "b"]
+    session.delete_stream("a")
+    assert session.route("x", "a.b") == ["b"]
+    session.delete_exchange("y")
+    assert session.route("x", "a.b") == [] and session.bindings() == []
+
+
+def test_exchanges_that_delete_themselves_take_those_before_them_along(session: Session) -> None:
+    for name in ("x", "y", "z"):
+        session.declare_exchange(name, kind="fanout", auto_delete=name != "x")
+    session.bind_exchange("x", "y", "")
+    session.bind_exchange("y", "z", "")
+    session.bind("z", "a", "")
+    session.delete_stream("a")
+    assert session.bindings() == []
+    assert [name for name in ("x", "y", "z") if name in session._broker.exchanges] == ["x"]
+
+
+def test_an_alternate_exchange_needs_permissions_of_its_own(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    arguments = {"alternate-exchange": "other"}
+    for number, permissions in enumerate((("^x$", "^other$", ""), ("^x$", "", "^x$"), ("^x$", "^other$", "^x$"))):
+        broker.users.add(f"user-{number}", None, permissions=Permissions(*permissions))
+        session = broker.open_session(f"user-{number}", protocol="AMQP", connection="here")
+        if number == 2:
+            assert session.declare_exchange("x", arguments=arguments) is Declared.CREATED
+        else:
+            with pytest.raises(AccessRefusedError):
+                session.declare_exchange("x", arguments=arguments)
+
+
+def test_exchanges_that_only_the_original_has_are_not_served(session: Session) -> None:
+    with pytest.raises(UnsupportedError, match="x-local-random"):
+        session.declare_exchange("x", kind="x-local-random")
 
 
 def test_wrong_exchanges_are_refused(session: Session) -> None:
@@ -122,9 +214,9 @@ def test_wrong_exchanges_are_refused(session: Session) -> None:
         session.declare_exchange("x", auto_delete=True)
     with pytest.raises(PreconditionFailedError, match="kind that is not kept"):
         session.declare_exchange("y", arguments={"bytes": b"x"})
-    with pytest.raises(PreconditionFailedError, match="bindings"):
+    with pytest.raises(PreconditionFailedError, match="in use"):
         session.delete_exchange("x", if_unused=True)
-    with pytest.raises(PreconditionFailedError, match="internal"):
+    with pytest.raises(AccessRefusedError, match="internal"):
         session.route("inner", "k")
     for name in ("", "amq.mine"):
         with pytest.raises(ReservedNameError):
@@ -132,12 +224,22 @@ def test_wrong_exchanges_are_refused(session: Session) -> None:
     with pytest.raises(ReservedNameError):
         session.declare_exchange("amq.mine")
     assert session.declare_exchange("amq.direct") is Declared.EXISTS
-    for command in (session.bind, session.unbind):
+    for command in (session.bind, session.unbind, session.bind_exchange, session.unbind_exchange):
         with pytest.raises(ReservedNameError):
-            command("", "a", "k")
+            command("", "a" if command in (session.bind, session.unbind) else "x", "k")
+    for command in (session.bind_exchange, session.unbind_exchange):
+        with pytest.raises(ReservedNameError):
+            command("x", "", "k")
     for source, queue in (("unknown", "a"), ("x", "unknown")):
         with pytest.raises(ResourceNotFoundError):
             session.bind(source, queue, "k")
+    for source, destination in (("unknown", "x"), ("x", "unknown")):
+        with pytest.raises(ResourceNotFoundError):
+            session.bind_exchange(source, destination, "k")
+    with pytest.raises(PreconditionFailedError, match="alternate-exchange"):
+        session.declare_exchange("y", arguments={"alternate-exchange": 5})
+    with pytest.raises(PreconditionFailedError, match="wildcards"):
+        session.bind("amq.topic", "a", "#.#.#")
     with pytest.raises(ResourceNotFoundError):
         session.declare_exchange("unknown", passive=True)
 
@@ -158,7 +260,7 @@ def test_a_change_that_cannot_be_kept_is_not_made(session: Session, monkeypatch:
         session.partitions("s")
 
 
-@pytest.mark.parametrize("content", [b"{", b"\xff", b'{"exchanges": [], "bindings": [], "format": 2}', b"[]"])
+@pytest.mark.parametrize("content", [b"{", b"\xff", b'{"exchanges": [], "bindings": [], "format": 3}', b"[]"])
 def test_a_file_of_exchanges_that_is_wrong_is_an_error_with_its_path(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / ".headgate" / "exchanges.json"
     path.parent.mkdir()
@@ -217,6 +319,14 @@ def test_a_super_stream_that_cannot_be_leaves_nothing_behind(
     with pytest.raises(error):
         session.create_super_stream(name, partitions, keys, {})
     assert session.streams() == ["a", "b"] and session.bindings() == []
+
+
+def test_exchanges_bound_to_a_super_stream_are_no_partitions(session: Session) -> None:
+    session.create_super_stream("s", ["s-0", "s-1"], ["0", "1"], {})
+    session.bind_exchange("s", "amq.fanout", "0")
+    assert session.partitions("s") == ["s-0", "s-1"]
+    session.bind("amq.fanout", "a", "")
+    assert session.route("s", "0") == ["s-0", "a"]
 
 
 def test_partitions_may_share_a_key_and_the_super_stream_the_name_of_a_stream(session: Session) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -37,9 +38,12 @@ class FakeSession:
         self.routed: list[str] = []
         self.is_closed = False
 
-    def route(self, exchange: str, routing_key: str) -> list[str]:
+    def route(self, exchange: str, routing_key: str, headers: Callable[[], dict[str, object]]) -> list[str]:
         self.routed.append(routing_key)
-        return [routing_key]
+        return [str(headers().get("to", routing_key))]
+
+    def needs_headers(self, exchange: str) -> bool:
+        return exchange == "by headers"
 
     def publisher(self, stream: str, *, exchange: str) -> FakePublisher:
         if stream == "missing":
@@ -119,12 +123,18 @@ def test_a_stream_that_is_gone_settles_its_messages_with_the_reason(case):
 
 def test_a_way_is_looked_up_once_for_what_is_handed_over_together(case):
     for _ in range(3):
-        assert case.outbox.route("", "orders") == ["orders"]
-        assert case.outbox.route("", "other") == ["other"]
+        assert case.outbox.route("", "orders", dict) == ["orders"]
+        assert case.outbox.route("", "other", dict) == ["other"]
     assert case.session.routed == ["orders", "other"]
     case.outbox.flush()
-    case.outbox.route("", "orders")
+    case.outbox.route("", "orders", dict)
     assert case.session.routed == ["orders", "other", "orders"]
+
+
+def test_a_way_that_depends_on_headers_is_looked_up_for_each_message(case):
+    for stream in ("orders", "other", "orders"):
+        assert case.outbox.route("by headers", "key", lambda stream=stream: {"to": stream}) == [stream]
+    assert case.session.routed == ["key"] * 3
 
 
 def test_an_outbox_that_ends_hands_over_what_there_is_and_takes_its_session_with_it(case):

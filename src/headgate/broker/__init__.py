@@ -8,7 +8,8 @@ The same commands serve every protocol; time comes in as an argument or through 
     Consumer, ConsumerOptions          one consumer; a `MessageConsumer` takes messages by credit, a `ChunkConsumer`
                                        whole chunks, as `ChunkBatch`
     BrokerStream                       one stream, with its `StreamCounters` and `ReadingCounters`
-    Declared, Binding                  what a declaration found; a route from an exchange to a stream
+    Declared                           what a declaration found
+    Binding, Headers                   a route from an exchange to a stream or an exchange; what a message's are asked
     Users, Permissions, Permission     passwords and patterns; `EVERYTHING` and `NOTHING`
     is_damage                          whether an error says that the files of a stream are wrong
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from headgate.broker.broker import Broker, BrokerSettings
     from headgate.broker.catalogue import Declared, arguments_declared
     from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
-    from headgate.broker.exchanges import Binding
     from headgate.broker.publishers import Publisher
+    from headgate.broker.routing import Binding, Headers
     from headgate.broker.session import Session
     from headgate.broker.stream import BrokerStream, ReadingCounters, StreamCounters
     from headgate.broker.troubles import is_damage

@@ -1,20 +1,21 @@
-"""Direct exchanges, bindings of streams to them, and super streams, which are both together. Kept in one file.
+"""Exchanges, their bindings to streams and to each other, and super streams, which are both. Kept in one file.
 
     <root>/.headgate/exchanges.json     every change replaces it by rename
 
-The exchange without a name leads to the stream that the routing key names; `amq.direct` is there from the beginning. A
-super stream is a durable direct exchange whose bindings say in `x-stream-partition-order` which partition comes first.
+The exchange without a name leads to the stream that the routing key names; it and `PREDECLARED` are there from the
+beginning. A super stream is a durable direct exchange whose bindings say in `x-stream-partition-order` which partition
+comes first. Where a message goes is decided in `routing`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from headgate.broker.arguments import is_storable
+from headgate.broker.routing import ALTERNATE, DEFAULT, KINDS, Binding, Exchange, Headers, Router, check_binding
 from headgate.errors import (
     LogError,
     PreconditionFailedError,
@@ -25,31 +26,24 @@ from headgate.errors import (
 )
 from headgate.log import replace_file, storage_error
 
-EXCHANGES_FORMAT = 1
+EXCHANGES_FORMAT = 2
+_READABLE_FORMATS = (1, EXCHANGES_FORMAT)
+"""Format 1 has direct exchanges, and bindings to streams."""
+
 PARTITION_ORDER = "x-stream-partition-order"
 SUPER_STREAM = "x-super-stream"
-DEFAULT = ""
-_OF_THE_ORIGINAL = ("fanout", "topic", "headers", "x-local-random")
-
-
-class Exchange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One exchange; `arguments` as declared."""
-
-    name: str
-    kind: str = "direct"
-    durable: bool = True
-    auto_delete: bool = False
-    internal: bool = False
-    arguments: dict[str, Any] = {}
-
-
-class Binding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Messages of the exchange `source` with the routing key `key` go to the stream `queue`."""
-
-    source: str
-    queue: str
-    key: str
-    arguments: dict[str, Any] = {}
+PREDECLARED: Mapping[str, Exchange] = {
+    name: Exchange(name, kind)
+    for name, kind in {
+        DEFAULT: "direct",
+        "amq.direct": "direct",
+        "amq.fanout": "fanout",
+        "amq.headers": "headers",
+        "amq.match": "headers",
+        "amq.topic": "topic",
+    }.items()
+}
+_OF_THE_ORIGINAL = ("x-local-random",)
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,13 +58,8 @@ class Exchanges:
     def __init__(self, path: Path) -> None:
         """Read the file. Raises LogError for one that is wrong."""
         self._path = path
-        self._exchanges: dict[str, Exchange] = {}
-        self._bindings: list[Binding] = []
-        self._routes: dict[tuple[str, str], list[str]] = {}
         stored = self._load()
-        for exchange in (Exchange(DEFAULT), Exchange("amq.direct"), *stored.exchanges):
-            self._exchanges[exchange.name] = exchange
-        self._set_bindings(stored.bindings)
+        self._set({**PREDECLARED, **{exchange.name: exchange for exchange in stored.exchanges}}, stored.bindings)
 
     # exchanges
 
@@ -90,86 +79,100 @@ class Exchanges:
         return sorted(self._exchanges.values(), key=lambda exchange: exchange.name)
 
     def declare(self, wanted: Exchange) -> bool:
-        """Make an exchange; False if it was there, equal.
+        """Make an exchange; False if it was there, equal: of its arguments only the alternate exchange counts.
 
-        Raises ResourceExistsError for other properties, UnsupportedError for a kind of the original other than direct,
+        Raises ResourceExistsError for other properties, UnsupportedError for a kind that only the original has,
         ReservedNameError, PreconditionFailedError.
         """
         if wanted.kind in _OF_THE_ORIGINAL:
-            raise UnsupportedError(
-                f"exchanges of type {wanted.kind!r} are not served; direct ones are", subject=wanted.name
-            )
-        if wanted.kind != "direct":
-            raise PreconditionFailedError(
-                f"unknown exchange type {wanted.kind!r}; expected direct", subject=wanted.name
-            )
+            raise UnsupportedError(f"exchanges of type {wanted.kind!r} are not served", subject=wanted.name)
+        if wanted.kind not in KINDS:
+            raise PreconditionFailedError(f"unknown exchange type '{wanted.kind}'")
         existing = self._exchanges.get(wanted.name)
         if existing is not None:
-            if existing != wanted:
-                raise ResourceExistsError("the exchange is there with other properties", subject=wanted.name)
+            _check_equivalent(existing, wanted)
             return False
         _check_name(wanted.name)
         _check_text(wanted.name, "the name of an exchange")
         _check_arguments(wanted.arguments, wanted.name)
-        self._replace({**self._exchanges, wanted.name: wanted}, self._bindings)
+        if ALTERNATE in wanted.arguments and wanted.alternate is None:
+            raise PreconditionFailedError(f"invalid type for arg '{ALTERNATE}' in {_shown(wanted.name)}")
+        self._replace({**self._exchanges, wanted.name: wanted}, self._bindings.values())
         return True
 
     def delete(self, name: str, *, if_unused: bool) -> None:
-        """Delete an exchange with its bindings; one that is not there is no error.
+        """Delete an exchange with its bindings, and those that delete themselves with their last binding.
 
-        Raises ReservedNameError, PreconditionFailedError where it has bindings and must be unused.
+        One that is not there is no error. Raises ReservedNameError, PreconditionFailedError where it has bindings and
+        must be unused.
         """
         _check_name(name)
         if name not in self._exchanges:
             return
         if if_unused and self.bindings(source=name):
-            raise PreconditionFailedError("the exchange has bindings", subject=name)
-        exchanges = {other: exchange for other, exchange in self._exchanges.items() if other != name}
-        self._replace(exchanges, [binding for binding in self._bindings if binding.source != name])
+            raise PreconditionFailedError(f"{_shown(name)} in use")
+        self._remove((), {name})
 
     # bindings
 
-    def bindings(self, *, source: str | None = None, queue: str | None = None, key: str | None = None) -> list[Binding]:
+    def bindings(
+        self,
+        *,
+        source: str | None = None,
+        queue: str | None = None,
+        exchange: str | None = None,
+        key: str | None = None,
+    ) -> list[Binding]:
         """The bindings with these ends and key, in order of binding; None for any."""
         return [
             binding
-            for binding in self._bindings
-            if source in (None, binding.source) and queue in (None, binding.queue) and key in (None, binding.key)
+            for binding in self._bindings.values()
+            if source in (None, binding.source)
+            and queue in (None, binding.queue)
+            and exchange in (None, binding.exchange)
+            and key in (None, binding.key)
         ]
 
     def bind(self, binding: Binding) -> None:
         """Add a binding; the same again changes nothing.
 
-        Raises ResourceNotFoundError for the exchange, ReservedNameError for the exchange without a name,
-        PreconditionFailedError for a key or an argument that cannot be kept.
+        Raises ResourceNotFoundError for the exchanges, ReservedNameError for the exchange without a name,
+        PreconditionFailedError for a key or arguments that the exchange does not take or that cannot be kept.
         """
-        self.get(binding.source)
-        if binding.source == DEFAULT:
-            raise ReservedNameError("nothing is bound to the exchange without a name", subject=binding.queue)
+        source = self.get(binding.source)
+        if binding.exchange:
+            self.get(binding.exchange)
+        _check_ends(binding)
         _check_text(binding.key, "a binding key")
         _check_arguments(binding.arguments, binding.source)
-        if binding not in self._bindings:
-            self._replace(self._exchanges, [*self._bindings, binding])
+        check_binding(source.kind, binding)
+        if _identity(binding) not in self._bindings:
+            self._replace(self._exchanges, [*self._bindings.values(), binding])
 
     def unbind(self, binding: Binding) -> None:
         """Remove a binding, and with its last one an exchange that deletes itself; one that is not there is no error.
 
         Raises ReservedNameError for the exchange without a name.
         """
-        if binding.source == DEFAULT:
-            raise ReservedNameError("nothing is unbound from the exchange without a name", subject=binding.queue)
-        self._remove([binding])
+        _check_ends(binding)
+        if is_storable([binding.key, binding.arguments]):
+            self._remove([binding])
 
     def forget_queue(self, queue: str) -> None:
         """A stream was deleted: so are its bindings."""
         self._remove(self.bindings(queue=queue))
 
-    def route(self, exchange: str, key: str) -> list[str]:
-        """Names of the streams bound with exactly that key, in order of binding; ResourceNotFoundError."""
-        if exchange == DEFAULT:
-            return [key]
+    def route(self, exchange: str, key: str, headers: Headers = dict) -> Sequence[str]:
+        """Names of the streams that a message goes to, each once; ResourceNotFoundError.
+
+        `headers` is called for a message's headers if they matter.
+        """
         self.get(exchange)
-        return list(self._routes.get((exchange, key), ()))
+        return self._router.route(exchange, key, headers)
+
+    def needs_headers(self, exchange: str) -> bool:
+        """Whether headers have a say in where messages of an exchange go; not if there is none of that name."""
+        return exchange in self._exchanges and self._router.needs_headers(exchange)
 
     # super streams
 
@@ -188,38 +191,37 @@ class Exchanges:
             for number, (partition, key) in enumerate(partitions)
         ]
         exchange = Exchange(name, arguments={SUPER_STREAM: True})
-        self._replace({**self._exchanges, name: exchange}, [*self._bindings, *order])
+        self._replace({**self._exchanges, name: exchange}, [*self._bindings.values(), *order])
 
     def partitions(self, name: str) -> list[str]:
         """The streams of a super stream, in order; ResourceNotFoundError."""
         if name == DEFAULT:
             raise ResourceNotFoundError("no such super stream", subject=name)
         self.get(name)
-        ordered = sorted(self.bindings(source=name), key=_order)
+        ordered = sorted(self.bindings(source=name, exchange=""), key=_order)
         return list(dict.fromkeys(binding.queue for binding in ordered))
 
     # inside
 
-    def _remove(self, gone: Iterable[Binding]) -> None:
-        gone = list(gone)
-        left = [binding for binding in self._bindings if binding not in gone]
-        if len(left) == len(self._bindings):
+    def _remove(self, bindings: Iterable[Binding], exchanges: Iterable[str] = ()) -> None:
+        """Remove bindings and exchanges, and what is there only as long as they are."""
+        gone, deleted = {_identity(binding) for binding in bindings} & self._bindings.keys(), set(exchanges)
+        if not gone and not deleted:
             return
-        unbound = {binding.source for binding in self._bindings} - {binding.source for binding in left}
-        exchanges = {
-            name: exchange
-            for name, exchange in self._exchanges.items()
-            if not (exchange.auto_delete and name in unbound)
-        }
-        self._replace(exchanges, left)
+        is_done = False
+        while not is_done:
+            gone |= {key for key, binding in self._bindings.items() if {binding.source, binding.exchange} & deleted}
+            left = [binding for key, binding in self._bindings.items() if key not in gone]
+            unbound = {self._bindings[key].source for key in gone} - {binding.source for binding in left} - deleted
+            unused = {name for name in unbound if self._exchanges[name].auto_delete}
+            deleted |= unused
+            is_done = not unused
+        self._replace({name: kept for name, kept in self._exchanges.items() if name not in deleted}, left)
 
-    def _set_bindings(self, bindings: list[Binding]) -> None:
-        self._bindings = bindings
-        self._routes = {}
-        for binding in bindings:
-            streams = self._routes.setdefault((binding.source, binding.key), [])
-            if binding.queue not in streams:
-                streams.append(binding.queue)
+    def _set(self, exchanges: Mapping[str, Exchange], bindings: Iterable[Binding]) -> None:
+        self._exchanges = exchanges
+        self._bindings = {_identity(binding): binding for binding in bindings}
+        self._router = Router(exchanges, self._bindings.values())
 
     def _load(self) -> _File:
         try:
@@ -230,27 +232,60 @@ class Exchanges:
             stored = msgspec.json.decode(raw, type=_File)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise LogError(f"no file of exchanges: {error}", path=self._path) from error
-        if stored.format != EXCHANGES_FORMAT:
+        if stored.format not in _READABLE_FORMATS:
             raise LogError(f"exchanges of format {stored.format}, expected {EXCHANGES_FORMAT}", path=self._path)
         return stored
 
-    def _replace(self, exchanges: dict[str, Exchange], bindings: list[Binding]) -> None:
+    def _replace(self, exchanges: Mapping[str, Exchange], bindings: Iterable[Binding]) -> None:
         """Keep what is durable, then use it; where the file cannot be written, all stays as it was."""
-        durable = [
-            exchange for exchange in exchanges.values() if exchange.durable and exchange.name not in _PREDECLARED
-        ]
-        names = {exchange.name for exchange in durable} | _PREDECLARED
-        kept = _File(durable, [binding for binding in bindings if binding.source in names])
+        bindings = list(bindings)
+        durable = [exchange for exchange in exchanges.values() if exchange.durable and exchange.name not in PREDECLARED]
+        names = {exchange.name for exchange in durable} | PREDECLARED.keys()
+        kept = _File(durable, [binding for binding in bindings if {binding.source, binding.exchange} <= names])
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise storage_error(error, self._path.parent) from error
         replace_file(self._path, msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
-        self._exchanges = exchanges
-        self._set_bindings(bindings)
+        self._set(exchanges, bindings)
 
 
-_PREDECLARED = frozenset({DEFAULT, "amq.direct"})
+def _identity(binding: Binding) -> bytes:
+    """Equal for equal bindings only: `==` takes 1, 1.0 and true for the same."""
+    return msgspec.json.encode(binding, order="deterministic")
+
+
+def _shown(exchange: str) -> str:
+    return f"exchange '{exchange}' in vhost '/'"
+
+
+def _check_equivalent(existing: Exchange, wanted: Exchange) -> None:
+    """Raise ResourceExistsError, in the words of RabbitMQ, for an exchange that is there with other properties."""
+    for name, was, given in (
+        ("type", f"'{existing.kind}'", f"'{wanted.kind}'"),
+        ("durable", f"'{existing.durable}'".lower(), f"'{wanted.durable}'".lower()),
+        ("auto_delete", f"'{existing.auto_delete}'".lower(), f"'{wanted.auto_delete}'".lower()),
+        ("internal", f"'{existing.internal}'".lower(), f"'{wanted.internal}'".lower()),
+        (ALTERNATE, *_alternates(existing, wanted)),
+    ):
+        if was != given:
+            raise ResourceExistsError(
+                f"inequivalent arg '{name}' for {_shown(wanted.name)}: received {given} but current is {was}"
+            )
+
+
+def _alternates(existing: Exchange, wanted: Exchange) -> tuple[str, str]:
+    """How RabbitMQ names two alternate exchanges; with their type if only one of both is there."""
+    was, given = existing.arguments.get(ALTERNATE), wanted.arguments.get(ALTERNATE)
+    if was is not None and given is not None:
+        return f"'{was}'", f"'{given}'"
+    shown = ["none" if name is None else f"the value '{name}' of type 'longstr'" for name in (was, given)]
+    return shown[0], shown[1]
+
+
+def _check_ends(binding: Binding) -> None:
+    if not binding.source or not (binding.queue or binding.exchange):
+        raise ReservedNameError("operation not permitted on the default exchange")
 
 
 def _order(binding: Binding) -> tuple[int, str]:

@@ -3,7 +3,8 @@
 declare, delete a stream or exchange    configure on it
 publish to a stream or exchange         write on it
 consume, store and query offsets        read on the stream
-bind, unbind                            write on the stream, read on the exchange
+bind, unbind                            write on the stream or exchange that it leads to, read on the exchange
+give an exchange an alternate one       read on it, write on the alternate exchange
 query a publisher's sequence            write on the stream
 """
 
@@ -18,12 +19,13 @@ from typing import TYPE_CHECKING
 from headgate.broker.backlog import Backlog
 from headgate.broker.catalogue import Declared, arguments_declared, check_name, clean_name
 from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
-from headgate.broker.exchanges import Binding, Exchange
 from headgate.broker.groups import Group
 from headgate.broker.publishers import Publisher
+from headgate.broker.routing import Binding, Exchange, Headers
 from headgate.broker.stream import BrokerStream
 from headgate.broker.users import Permission
 from headgate.errors import (
+    AccessRefusedError,
     HeadgateError,
     LimitExceededError,
     LogError,
@@ -286,10 +288,11 @@ class Session:
         arguments: Mapping[str, object] | None = None,
         passive: bool = False,
     ) -> Declared:
-        """Make a direct exchange, or find it with equal properties; `passive`: only find it.
+        """Make an exchange, or find it with equal properties; `passive`: only find it.
 
-        Raises ResourceExistsError (other properties), ResourceNotFoundError (passive), UnsupportedError (fanout, topic,
-        headers), PreconditionFailedError (unknown kind), ReservedNameError, AccessRefusedError, LogError.
+        `kind` is direct, fanout, topic or headers. Raises ResourceExistsError (other properties), ResourceNotFoundError
+        (passive), UnsupportedError (a kind that only the original has), PreconditionFailedError (unknown kind),
+        ReservedNameError, AccessRefusedError, LogError.
         """
         exchanges = self._broker.exchanges
         name = clean_name(name)
@@ -298,6 +301,9 @@ class Session:
             return Declared.EXISTS
         self._check(Permission.CONFIGURE, name)
         wanted = Exchange(name, kind, durable, auto_delete, internal, dict(arguments or {}))
+        if wanted.alternate is not None and name not in exchanges:
+            self._check(Permission.READ, name)
+            self._check(Permission.WRITE, wanted.alternate)
         return Declared.CREATED if exchanges.declare(wanted) else Declared.EXISTS
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
@@ -316,7 +322,7 @@ class Session:
         """Bind a stream to an exchange; the same again changes nothing.
 
         Raises ResourceNotFoundError for either end, ReservedNameError for the exchange without a name,
-        AccessRefusedError, LogError.
+        PreconditionFailedError for a key or arguments that the exchange does not take, AccessRefusedError, LogError.
         """
         self._check_binding(source, queue)
         self._broker.catalogue.get(queue)
@@ -327,21 +333,45 @@ class Session:
         self._check_binding(source, queue)
         self._broker.exchanges.unbind(Binding(source, queue, key, dict(arguments or {})))
 
-    def bindings(self, source: str | None = None, queue: str | None = None, key: str | None = None) -> list[Binding]:
+    def bind_exchange(
+        self, source: str, destination: str, key: str, arguments: Mapping[str, object] | None = None
+    ) -> None:
+        """Bind an exchange to the exchange `source`, which gives it what matches; errors as `bind`."""
+        self._check_binding(source, destination)
+        self._broker.exchanges.bind(Binding(source, "", key, dict(arguments or {}), destination))
+
+    def unbind_exchange(
+        self, source: str, destination: str, key: str, arguments: Mapping[str, object] | None = None
+    ) -> None:
+        """Undo a binding between exchanges; errors as `unbind`."""
+        self._check_binding(source, destination)
+        self._broker.exchanges.unbind(Binding(source, "", key, dict(arguments or {}), destination))
+
+    def bindings(
+        self,
+        source: str | None = None,
+        queue: str | None = None,
+        key: str | None = None,
+        *,
+        exchange: str | None = None,
+    ) -> list[Binding]:
         """The bindings with these ends and key, None for any, in order of binding."""
-        return self._broker.exchanges.bindings(source=source, queue=queue, key=key)
+        return self._broker.exchanges.bindings(source=source, queue=queue, exchange=exchange, key=key)
 
-    def route(self, exchange: str, routing_key: str) -> list[str]:
-        """Names of the streams that a message goes to; empty if none matches.
+    def route(self, exchange: str, routing_key: str, headers: Headers = dict) -> list[str]:
+        """Names of the streams that a message goes to; empty if none matches. `headers` is called if they matter.
 
-        Raises ResourceNotFoundError for the exchange, AccessRefusedError, PreconditionFailedError for an internal one.
+        Raises ResourceNotFoundError for the exchange, AccessRefusedError, also for an internal one.
         """
         self._check(Permission.WRITE, exchange)
-        found = self._broker.exchanges.get(exchange)
-        if found.internal:
-            raise PreconditionFailedError("an internal exchange takes no messages of clients", subject=exchange)
-        names = self._broker.exchanges.route(exchange, routing_key)
-        return [name for name in names if self._is_there(name)]
+        exchanges = self._broker.exchanges
+        if exchanges.get(exchange).internal:
+            raise AccessRefusedError(f"cannot publish to internal exchange '{exchange}' in vhost '/'")
+        return [name for name in exchanges.route(exchange, routing_key, headers) if self._is_there(name)]
+
+    def needs_headers(self, exchange: str) -> bool:
+        """Whether headers have a say in where messages of an exchange go; not if there is none of that name."""
+        return self._broker.exchanges.needs_headers(exchange)
 
     def _is_there(self, stream: str) -> bool:
         """Whether there is such a stream, damaged or not: whoever publishes to it is told by its publisher."""
@@ -409,7 +439,7 @@ class Session:
     def route_super_stream(self, name: str, key: str) -> list[str]:
         """The partitions bound with exactly that key, none if there is none; ResourceNotFoundError."""
         self._broker.exchanges.partitions(name)
-        return self._broker.exchanges.route(name, key)
+        return list(self._broker.exchanges.route(name, key))
 
     # ending
 
@@ -453,8 +483,8 @@ class Session:
     def _check(self, permission: Permission, resource: str) -> None:
         self._broker.users.check(self.user, permission, resource)
 
-    def _check_binding(self, source: str, queue: str) -> None:
-        self._check(Permission.WRITE, queue)
+    def _check_binding(self, source: str, destination: str) -> None:
+        self._check(Permission.WRITE, destination)
         self._check(Permission.READ, source)
 
     def _readable(self, stream: str, options: ConsumerOptions) -> tuple[BrokerStream, int | None]:

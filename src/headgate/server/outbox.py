@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from headgate.broker import PublishBatch, Publisher, Session
+from headgate.broker import Headers, PublishBatch, Publisher, Session
 from headgate.errors import BrokerError, HeadgateError, LogError
 from headgate.log import Entries, FilterValues
 from headgate.server.context import Clock
@@ -61,12 +61,17 @@ class Outbox(Generic[T]):
             self._session.close()
             self._session = None
 
-    def route(self, exchange: str, routing_key: str) -> list[str]:
-        """Names of the streams that a message goes to, looked up once per `flush`; errors as `Session.route`."""
+    def route(self, exchange: str, routing_key: str, headers: Headers) -> list[str]:
+        """Names of the streams that a message goes to; errors as `Session.route`.
+
+        Looked up once per `flush`, or for each message if its headers matter.
+        """
         streams = self._routes.get((exchange, routing_key))
         if streams is None:
             assert self._session is not None
-            streams = self._routes[exchange, routing_key] = self._session.route(exchange, routing_key)
+            streams = self._session.route(exchange, routing_key, headers)
+            if not self._session.needs_headers(exchange):
+                self._routes[exchange, routing_key] = streams
         return streams
 
     def add(self, exchange: str, streams: list[str], message: bytes, filter_value: bytes | None, ticket: T) -> None:

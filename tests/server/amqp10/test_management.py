@@ -141,7 +141,7 @@ def test_exchanges_and_bindings(management: Management, name: str) -> None:
     assert management.request("PUT", path, properties) == (204, None)
     assert management.request("PUT", path, {**properties, "durable": False})[0] == 409
     assert management.request("PUT", f"/exchanges/{name}-other", {"type": "none"})[0] == 400
-    assert management.request("PUT", f"/exchanges/{name}-fanout", {"type": "fanout"})[0] == 400
+    assert management.request("PUT", f"/exchanges/{name}-random", {"type": "x-local-random"})[0] == 400
     management.declare(name)
     binding = {"source": exchange, "destination_queue": name, "binding_key": "k 1", "arguments": {}}
     assert management.request("POST", "/bindings", binding) == (204, None)

@@ -4,7 +4,7 @@
     Confirms, Unacknowledged               count a channel's tags
     read_publication, publication_of       a publication as the message to store; STOMP uses it, too
     read_deliveries, Delivery              stored messages as deliveries
-    Table, Field, FieldType, long, table   fields of tables, and how they are made
+    Table, Field, FieldType, long, table   fields of tables, how they are made; `plain_table` gives plain values
     encode_method, encode_short_string     bytes of a method that are sent many times
     ReplyCode, reply_code, reply_text      what each error is answered with
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         decode_table,
         long,
         long_string,
+        plain_table,
         table,
     )
     from headgate.protocols.amqp091.properties import BasicProperties

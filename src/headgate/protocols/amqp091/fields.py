@@ -109,6 +109,29 @@ def table(fields: Mapping[str, Field]) -> Field:
     return Field(FieldType.TABLE, dict(fields))
 
 
+def plain_table(fields: Table) -> dict[str, object]:
+    """Fields as plain values: texts, numbers, booleans, lists, dictionaries; bytes where they are no text."""
+    return {name: plain_value(field) for name, field in fields.items()}
+
+
+def plain_value(field: Field) -> object:
+    """One field as a plain value."""
+    value = field.value
+    if field.type is FieldType.LONG_STRING:
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value
+    if field.type is FieldType.TABLE:
+        return plain_table(value)
+    if field.type is FieldType.ARRAY:
+        return [plain_value(member) for member in value]
+    if field.type is FieldType.DECIMAL:
+        scale, unscaled = value
+        return unscaled / 10**scale
+    return value
+
+
 def decode_table(data: bytes, position: int, stop: int, *, depth: int = 0) -> tuple[Table, int]:
     """The table whose size is at `position`, and the position after it.
 

@@ -29,7 +29,7 @@ import msgspec
 
 from headgate.errors import MessageError, PreconditionFailedError
 from headgate.message import Message, Section
-from headgate.protocols.amqp091.fields import Field, FieldType, Table, decode_table
+from headgate.protocols.amqp091.fields import Field, FieldType, Table, decode_table, plain_value
 from headgate.protocols.amqp091.properties import BasicProperties, split_properties
 
 FILTER_VALUE_HEADER = "x-stream-filter-value"
@@ -50,11 +50,12 @@ _DROPPED = frozenset({FieldType.ARRAY, FieldType.TABLE})
 class Publication(msgspec.Struct, frozen=True):
     """What the headers of one published message say.
 
-    `sections` are the encoded sections before the body; `routing_keys` what CC and BCC add; `is_sections`: the body is
-    AMQP 1.0 sections by the message's own word.
+    `sections` are the encoded sections before the body; `headers` as they came; `routing_keys` what CC and BCC add;
+    `is_sections`: the body is AMQP 1.0 sections by the message's own word.
     """
 
     sections: bytes
+    headers: Table
     filter_value: bytes | None
     routing_keys: tuple[str, ...]
     user_id: str | None
@@ -68,6 +69,17 @@ class Publication(msgspec.Struct, frozen=True):
         if size <= 0xFF:
             return b"%b\x00\x53\x75\xa0%c%b" % (self.sections, size, body)
         return b"%b\x00\x53\x75\xb0%b%b" % (self.sections, size.to_bytes(4, "big"), body)
+
+    def routing_headers(self) -> dict[str, object]:
+        """The headers as headers exchanges compare them: plain values, times in milliseconds, bytes like texts."""
+        return {name: _routing_value(field) for name, field in self.headers.items()}
+
+
+def _routing_value(field: Field) -> object:
+    if field.type is FieldType.TIMESTAMP:
+        return field.value * 1000
+    value = plain_value(field)
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
 
 
 def _is_body(body: bytes) -> bool:
@@ -109,6 +121,7 @@ def publication(exchange: str, routing_key: str, properties: BasicProperties) ->
 class _Headers(msgspec.Struct, frozen=True):
     """What the headers of a message become: two sections, the second empty without entries, and what they ask for."""
 
+    fields: Table
     annotations: bytes
     application: bytes
     filter_value: bytes | None
@@ -131,6 +144,7 @@ def _headers(exchange: str, routing_key: str, kind: str | None, headers: Table) 
         annotations["x-basic-type"] = _string(kind)
     entries = [part for name, value in annotations.items() for part in (_name_symbol(name), value)]
     return _Headers(
+        headers,
         _section(Section.MESSAGE_ANNOTATIONS, _map(entries)),
         _section(Section.APPLICATION_PROPERTIES, _map(application)) if application else b"",
         _filter_value(headers.get(FILTER_VALUE_HEADER)),
@@ -149,6 +163,7 @@ def _joined(properties: BasicProperties, headers: _Headers) -> Publication:
     header = _header_section(properties.delivery_mode == 2, properties.priority, properties.expiration)
     return Publication(
         sections=b"%b%b%b%b" % (header, headers.annotations, _properties_section(properties), headers.application),
+        headers=headers.fields,
         filter_value=headers.filter_value,
         routing_keys=headers.routing_keys,
         user_id=properties.user_id,

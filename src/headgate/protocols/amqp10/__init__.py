@@ -5,6 +5,7 @@
     Source, Coordinator, address_text           what a link ends at
     Accepted, Rejected, Released                outcomes of a delivery; `Error` says why
     store_messages                              what a publisher's message is stored as
+    routing_headers                             what headers exchanges see of it
     delivered_message, in_standard_order        what a consumer gets
     Condition, SaslCode, condition_of           what each error is answered with; `status_of` for management
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from headgate.protocols.amqp10.connection import Connection, ConnectionSettings
     from headgate.protocols.amqp10.frames import SASL_HEADER
     from headgate.protocols.amqp10.link import Link
-    from headgate.protocols.amqp10.messages import delivered_message, in_standard_order, store_messages
+    from headgate.protocols.amqp10.messages import delivered_message, in_standard_order, routing_headers, store_messages
     from headgate.protocols.amqp10.session import Session
     from headgate.protocols.amqp10.states import ConnectionState
     from headgate.protocols.amqp10.terminus import (

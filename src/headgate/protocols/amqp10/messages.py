@@ -23,10 +23,12 @@ from headgate.errors import AccessRefusedError, HeadgateError, MessageError, Pre
 from headgate.log import FilterValues
 from headgate.message import (
     CONSTRUCTOR_WIDTHS,
+    NULL,
     SLACK_BYTES,
     AmqpType,
     AmqpValue,
     EncodedMessages,
+    Message,
     Section,
     SectionSpan,
     decode_value,
@@ -136,6 +138,30 @@ def in_standard_order(data: bytes) -> bytes:
         position = behind
     ordered = sorted(sections, key=lambda found: found[0])
     return data if ordered == sections else b"".join(octets for _, octets in ordered)
+
+
+def routing_headers(stored: bytes) -> dict[str, object]:
+    """The annotations and application properties of a stored message as headers exchanges compare them.
+
+    Strings, symbols, binaries and UUIDs are texts, times are milliseconds; lists, maps and decimals are left out, and
+    so are annotations that are null. An annotation goes before an application property of its name.
+    """
+    message = Message.decode(stored)
+    annotations = message.message_annotations or {}
+    typed = {
+        **(message.application_properties or {}),
+        **{name: value for name, value in annotations.items() if name not in _OF_THE_BROKER and value != NULL},
+    }
+    plain = {name: _plain(value) for name, value in typed.items()}
+    return {name: value for name, value in plain.items() if value is None or isinstance(value, (str, int, float))}
+
+
+_OF_THE_BROKER = (EXCHANGE, ROUTING_KEY)
+
+
+def _plain(value: AmqpValue) -> object:
+    octets = value.octets()
+    return value.value if octets is None else octets.decode("utf-8", "surrogateescape")
 
 
 def delivered_message(data: bytes, offset: int) -> bytes:

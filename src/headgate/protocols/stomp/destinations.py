@@ -52,7 +52,7 @@ def parse_destination(text: str) -> Destination:
             return Destination(DestinationKind.EXCHANGE, _unescaped(name), _unescaped(key))
         case ["", "topic" | "temp-queue", *_]:
             raise RemoteProtocolError(
-                f"'{text[:200]}' is not served; only streams and direct exchanges are", code="not_implemented"
+                f"'{text[:200]}' is not served; only streams and exchanges are", code="not_implemented"
             )
         case ["", "queue" | "exchange", *_] | ["", "amq", "queue", *_]:
             raise RemoteProtocolError(f"'{text[:200]}' is not a valid destination", code="Invalid destination")

@@ -17,13 +17,12 @@ from headgate.errors import (
 )
 from headgate.protocols.amqp091 import (
     Confirms,
-    Field,
-    FieldType,
     ReplyCode,
     Table,
     Unacknowledged,
     encode_method,
     long_string,
+    plain_table,
     read_publication,
 )
 from headgate.protocols.amqp091 import methods as m
@@ -85,9 +84,10 @@ class Channel:
             raise PreconditionFailedError(
                 f"user_id property set to {publication.user_id!r} but authenticated user was {handler.session.user!r}"
             )
-        streams = handler.route(method.exchange, method.routing_key)
+        headers = publication.routing_headers
+        streams = handler.route(method.exchange, method.routing_key, headers)
         for key in publication.routing_keys:
-            streams = streams + [name for name in handler.route(method.exchange, key) if name not in streams]
+            streams = streams + [name for name in handler.route(method.exchange, key, headers) if name not in streams]
         tag = 0 if self.confirms is None else self.confirms.published()
         if streams:
             message = publication.stored(event.body)
@@ -194,6 +194,16 @@ class Channel:
         self._handler.session.delete_exchange(method.exchange, if_unused=method.if_unused)
         self._answer(method, m.ExchangeDeleteOk())
 
+    def _exchange_bind(self, method: m.ExchangeBind) -> None:
+        arguments = plain_table(method.arguments)
+        self._handler.session.bind_exchange(method.source, method.destination, method.routing_key, arguments)
+        self._answer(method, m.ExchangeBindOk())
+
+    def _exchange_unbind(self, method: m.ExchangeUnbind) -> None:
+        arguments = plain_table(method.arguments)
+        self._handler.session.unbind_exchange(method.source, method.destination, method.routing_key, arguments)
+        self._answer(method, m.ExchangeUnbindOk())
+
     # consuming
 
     def _qos(self, method: m.BasicQos) -> None:
@@ -289,28 +299,6 @@ def stream_arguments(arguments: Table) -> dict[str, object]:
     return {name.removeprefix("x-"): value for name, value in plain.items() if name.startswith("x-")}
 
 
-def plain_table(arguments: Table) -> dict[str, object]:
-    """Arguments as plain values: texts, numbers, booleans, lists, dictionaries; bytes where they are no text."""
-    return {name: _plain(field) for name, field in arguments.items()}
-
-
-def _plain(field: Field) -> object:
-    value = field.value
-    if field.type is FieldType.LONG_STRING:
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return value
-    if field.type is FieldType.TABLE:
-        return plain_table(value)
-    if field.type is FieldType.ARRAY:
-        return [_plain(member) for member in value]
-    if field.type is FieldType.DECIMAL:
-        scale, unscaled = value
-        return unscaled / 10**scale
-    return value
-
-
 def _queue(name: str) -> str:
     return f"queue {name!r} in vhost '/'"
 
@@ -319,6 +307,8 @@ _METHODS: Mapping[type[m.Method], Callable[[Channel, Any], None]] = {
     m.ChannelFlow: Channel._flow,
     m.ExchangeDeclare: Channel._exchange_declare,
     m.ExchangeDelete: Channel._exchange_delete,
+    m.ExchangeBind: Channel._exchange_bind,
+    m.ExchangeUnbind: Channel._exchange_unbind,
     m.QueueDeclare: Channel._queue_declare,
     m.QueueBind: Channel._queue_bind,
     m.QueuePurge: Channel._not_of_streams,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from headgate.broker import Session
+from headgate.broker import Headers, Session
 from headgate.errors import (
     AuthenticationError,
     BrokerError,
@@ -55,7 +55,7 @@ CAPABILITIES = {
     "connection.blocked": True,
     "authentication_failure_close": True,
     "per_consumer_qos": True,
-    "exchange_exchange_bindings": False,
+    "exchange_exchange_bindings": True,
     "consumer_priorities": False,
     "direct_reply_to": False,
 }
@@ -241,9 +241,9 @@ class Amqp091Handler:
 
     # publishing
 
-    def route(self, exchange: str, routing_key: str) -> list[str]:
+    def route(self, exchange: str, routing_key: str, headers: Headers) -> list[str]:
         """Names of the streams that a message goes to; errors as `Session.route`."""
-        return self._outbox.route(exchange, routing_key)
+        return self._outbox.route(exchange, routing_key, headers)
 
     def publish(
         self,

@@ -214,14 +214,14 @@ def _delete_exchange(session: Session, name: str, given: AmqpValue, node: str) -
 
 def _bind(session: Session, body: dict[str, AmqpValue]) -> Answer:
     source = _string(body, "source")
-    if "destination_exchange" in body:
-        raise UnsupportedError("exchanges are not bound to exchanges", subject=source)
-    queue = _string(body, "destination_queue")
+    to_exchange = "destination_exchange" in body
+    destination = _string(body, "destination_exchange" if to_exchange else "destination_queue")
     key = _string(body, "binding_key", default="")
     arguments = _arguments(body)
     _nothing_left(body)
+    bind = session.bind_exchange if to_exchange else session.bind
     try:
-        session.bind(source, queue, key, arguments)
+        bind(source, destination, key, arguments)
     except ResourceNotFoundError as error:
         # 404 would speak of the binding.
         raise PreconditionFailedError(error.reason, subject=error.subject) from error
@@ -241,13 +241,11 @@ def _query(text: str, separator: str) -> dict[str, str]:
 def _show_bindings(session: Session, query: Mapping[str, str]) -> Answer:
     if "src" not in query or not ({"dstq", "dste"} & query.keys()):
         raise PreconditionFailedError("bindings are asked for by src and dstq (or dste), and perhaps key")
-    if "dste" in query:
-        return 200, []
-    found = session.bindings(query["src"], query["dstq"], query.get("key"))
+    found = session.bindings(query["src"], query.get("dstq", ""), query.get("key"), exchange=query.get("dste", ""))
     return 200, [
         {
             "source": binding.source,
-            "destination_queue": binding.queue,
+            **({"destination_queue": binding.queue} if binding.queue else {"destination_exchange": binding.exchange}),
             "binding_key": binding.key,
             "arguments": binding.arguments,
             "location": _location(binding),
@@ -257,8 +255,11 @@ def _show_bindings(session: Session, query: Mapping[str, str]) -> Answer:
 
 
 def _location(binding: Binding) -> str:
-    source, queue, key = encoded(binding.source), encoded(binding.queue), encoded(binding.key)
-    return f"/bindings/src={source};dstq={queue};key={key};args={_digest(binding.arguments)}"
+    kind = "dstq" if binding.queue else "dste"
+    source, destination, key = (
+        encoded(part) for part in (binding.source, binding.queue or binding.exchange, binding.key)
+    )
+    return f"/bindings/src={source};{kind}={destination};key={key};args={_digest(binding.arguments)}"
 
 
 def _digest(arguments: Mapping[str, object]) -> str:
@@ -271,10 +272,11 @@ def _digest(arguments: Mapping[str, object]) -> str:
 def _unbind(session: Session, parts: Mapping[str, str]) -> Answer:
     if not {"src", "key", "args"} <= parts.keys() or not {"dstq", "dste"} & parts.keys():
         raise PreconditionFailedError("a binding is named by src, dstq (or dste), key and args")
-    if "dstq" in parts:
-        for binding in session.bindings(parts["src"], parts["dstq"], parts["key"]):
-            if _digest(binding.arguments) == parts["args"]:
-                session.unbind(binding.source, binding.queue, binding.key, binding.arguments)
+    queue, exchange = parts.get("dstq", ""), parts.get("dste", "")
+    for binding in session.bindings(parts["src"], queue, parts["key"], exchange=exchange):
+        if _digest(binding.arguments) == parts["args"]:
+            unbind = session.unbind if binding.queue else session.unbind_exchange
+            unbind(binding.source, binding.queue or binding.exchange, binding.key, binding.arguments)
     return 204, None
 
 

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker import PublishBatch, Publisher
+from headgate.broker import Headers, PublishBatch, Publisher
 from headgate.errors import (
     BrokerError,
     ConfigError,
@@ -41,6 +41,7 @@ from headgate.protocols.amqp10 import (
     Released,
     condition_of,
     in_standard_order,
+    routing_headers,
     store_messages,
 )
 from headgate.protocols.amqp10.events import Deliveries
@@ -149,7 +150,7 @@ class PublishingLink:
             batch, sent, is_sent = batch.take(kept), ids[kept], settled[kept]
             values = None if values is None else FilterValues(values.data, values.starts[kept], values.lengths[kept])
         if len(sent):
-            self._queue(route, Entries(batch.data, batch.starts, batch.lengths, values), _unsettled(sent, is_sent))
+            self._queue(route, batch, values, sent, is_sent)
         for row, error in stored.refused.items():
             if faulty is None or row < faulty:
                 one = slice(row, row + 1)
@@ -158,31 +159,46 @@ class PublishingLink:
             fault = stored.refused[faulty]
             self._handler.detach(self._link, Error(condition_of(fault), str(fault)))
 
-    def _queue(self, route: Route, entries: Entries, ids: list[tuple[int, int]]) -> None:
-        """Publish stored messages to the streams of a route; `ids` are those whose outcome is waited for."""
+    def _queue(
+        self, route: Route, stored: EncodedMessages, values: FilterValues | None, ids: Int64Array, settled: Int64Array
+    ) -> None:
+        """Publish stored messages to the streams of a route: together, or one by one if their headers route them."""
+        if route.is_queue or not self._handler.broker.needs_headers(route.exchange):
+            entries = Entries(stored.data, stored.starts, stored.lengths, values)
+            self._queue_entries(route, entries, _unsettled(ids, settled), dict)
+            return
+        for row in range(len(ids)):
+            one = slice(row, row + 1)
+            value = None if values is None else FilterValues(values.data, values.starts[one], values.lengths[one])
+            entries = Entries(stored.data, stored.starts[one], stored.lengths[one], value)
+            headers = functools.partial(routing_headers, stored.message(row))
+            self._queue_entries(route, entries, _unsettled(ids[one], settled[one]), headers)
+
+    def _queue_entries(self, route: Route, entries: Entries, ids: list[tuple[int, int]], headers: Headers) -> None:
+        """Publish messages to the streams of a route; `ids` are those whose outcome is waited for."""
         count = len(entries)
-        publishers = self._publishers_of(route, count, ids)
+        publishers = self._publishers_of(route, count, ids, headers)
         written = functools.partial(self._written, _Unanswered(count, ids, len(publishers)))
         for publisher in publishers:
             publisher.publish(PublishBatch(entries, written))
 
-    def _publishers_of(self, route: Route, count: int, ids: list[tuple[int, int]]) -> list[Publisher]:
+    def _publishers_of(self, route: Route, count: int, ids: list[tuple[int, int]], headers: Headers) -> list[Publisher]:
         """The publishers of a route's streams; if there are none, this many messages have their outcome by this."""
         if self._only_publisher is not None and not self._only_publisher.is_closed:
             return [self._only_publisher]
         try:
-            publishers = [self._publisher(route, stream) for stream in self._streams(route)]
-        except (BrokerError, LogError) as refusal:
+            publishers = [self._publisher(route, stream) for stream in self._streams(route, headers)]
+        except (BrokerError, LogError, MessageError) as refusal:
             self._answer(count, ids, _rejected(refusal))
             return []
         if not publishers:
             self._answer(count, ids, Released())
         return publishers
 
-    def _streams(self, route: Route) -> list[str]:
+    def _streams(self, route: Route, headers: Headers) -> list[str]:
         if self._route is not None and route.is_queue:
             return [route.key]
-        return self._handler.broker.route(route.exchange, route.key)
+        return self._handler.broker.route(route.exchange, route.key, headers)
 
     def _publisher(self, route: Route, stream: str) -> Publisher:
         if self._only_publisher is not None and self._only_publisher.is_closed:

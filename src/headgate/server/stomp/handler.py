@@ -206,11 +206,11 @@ class StompHandler:
                 f"user_id property set to {properties.user_id!r} but authenticated user was {self.session.user!r}"
             )
         found = publication_of(exchange, key, properties)
-        streams = self._outbox.route(exchange, key)
+        streams = self._outbox.route(exchange, key, found.routing_headers)
         if not streams and destination.kind is DestinationKind.QUEUE:
             # It was deleted since this connection declared it.
             self._declare(destination.name, event.headers)
-            streams = self._outbox.route(exchange, key)
+            streams = self._outbox.route(exchange, key, found.routing_headers)
         if streams:
             ticket = (next(self._numbers), event.receipt)
             self._outbox.add(exchange, streams, found.stored(event.body), found.filter_value, ticket)

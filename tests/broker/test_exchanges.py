@@ -13,7 +13,6 @@ from headgate.broker import exchanges
 from headgate.broker.catalogue import Declared
 from headgate.broker.routing import Binding
 from headgate.broker.session import Session
-from headgate.broker.users import Permissions
 from headgate.errors import (
     AccessRefusedError,
     LogError,
@@ -184,19 +183,6 @@ def test_exchanges_that_delete_themselves_take_those_before_them_along(session: 
     session.delete_stream("a")
     assert session.bindings() == []
     assert [name for name in ("x", "y", "z") if name in session._broker.exchanges] == ["x"]
-
-
-def test_an_alternate_exchange_needs_permissions_of_its_own(tmp_path: Path) -> None:
-    broker = open_broker(tmp_path)
-    arguments = {"alternate-exchange": "other"}
-    for number, permissions in enumerate((("^x$", "^other$", ""), ("^x$", "", "^x$"), ("^x$", "^other$", "^x$"))):
-        broker.users.add(f"user-{number}", None, permissions=Permissions(*permissions))
-        session = broker.open_session(f"user-{number}", protocol="AMQP", connection="here")
-        if number == 2:
-            assert session.declare_exchange("x", arguments=arguments) is Declared.CREATED
-        else:
-            with pytest.raises(AccessRefusedError):
-                session.declare_exchange("x", arguments=arguments)
 
 
 def test_exchanges_that_only_the_original_has_are_not_served(session: Session) -> None:

@@ -206,6 +206,13 @@ COMMANDS: list[tuple[str, Permissions, Callable[[Session], object]]] = [
     ("delete exchange", Permissions(configure="^x$"), lambda session: session.delete_exchange("x")),
     ("bind", Permissions(write="^s$", read="^x$"), lambda session: session.bind("x", "s", "k")),
     ("unbind", Permissions(write="^s$", read="^x$"), lambda session: session.unbind("x", "s", "k")),
+    ("bind exchange", Permissions(write="^q$", read="^x$"), lambda session: session.bind_exchange("x", "q", "k")),
+    ("unbind exchange", Permissions(write="^q$", read="^x$"), lambda session: session.unbind_exchange("x", "q", "k")),
+    (
+        "alternate exchange",
+        Permissions(configure="^y$", write="^x$", read="^y$"),
+        lambda session: session.declare_exchange("y", arguments={"alternate-exchange": "x"}),
+    ),
     (
         "create super stream",
         Permissions(configure="^(p|p-0)$"),

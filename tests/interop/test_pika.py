@@ -233,6 +233,47 @@ def test_pika_routes_through_a_direct_exchange_as_super_streams_do(channel, name
         channel.queue_delete(partition)
 
 
+@pytest.mark.parametrize(
+    ("kind", "bindings", "expected"),
+    [
+        ("fanout", ({}, {}), (["m0", "m1", "m2", "m3"], ["m0", "m1", "m2", "m3"])),
+        ("topic", ({"routing_key": "orders.*"}, {"routing_key": "#.emea"}), (["m0", "m1"], ["m1", "m2"])),
+        (
+            "headers",
+            (
+                {"arguments": {"x-match": "any", "region": "emea", "n": 0}},
+                {"arguments": {"region": "emea", "n": 2}},
+            ),
+            (["m0", "m1", "m2"], ["m2"]),
+        ),
+    ],
+)
+def test_pika_publishes_to_exchanges_of_all_types(channel, name, kind, bindings, expected):
+    streams = [f"{name}-{number}" for number in range(2)]
+    channel.exchange_declare(name, kind, durable=True)
+    channel.exchange_declare(f"{name}-first", "fanout", durable=True)
+    channel.exchange_bind(name, f"{name}-first")
+    for stream, binding in zip(streams, bindings, strict=True):
+        channel.queue_declare(stream, durable=True, arguments=STREAM)
+        channel.queue_bind(stream, name, **binding)
+    channel.confirm_delivery()
+    for number, key in enumerate(("orders.apac", "orders.emea", "letters.new.emea", "lost")):
+        properties = pika.BasicProperties(headers={"region": key.split(".")[-1], "n": number})
+        is_routed = any(f"m{number}" in bodies for bodies in expected)
+        try:
+            channel.basic_publish(f"{name}-first", key, f"m{number}".encode(), properties, mandatory=True)
+        except pika.exceptions.UnroutableError:
+            assert not is_routed
+        else:
+            assert is_routed
+    for stream, found in zip(streams, expected, strict=True):
+        assert bodies(consume(channel, stream, len(found), stream_offset="first")) == found
+        channel.queue_delete(stream)
+    channel.exchange_unbind(name, f"{name}-first")
+    for exchange in (name, f"{name}-first"):
+        channel.exchange_delete(exchange, if_unused=True)
+
+
 def test_pika_publishes_large_messages_in_many_frames(channel, stream):
     large = "".join(chr(33 + number % 90) for number in range(400_000))
     publish(channel, stream, large, "small")

@@ -176,6 +176,29 @@ def test_an_exchange_leads_to_a_stream(served: Served, connection: Any, stream: 
     management.delete_exchange(exchange)
 
 
+def test_a_topic_exchange_leads_through_another_exchange_to_a_stream(
+    served: Served, connection: Any, stream: str
+) -> None:
+    management = connection.management()
+    outer, inner = f"outer-{stream}", f"inner-{stream}"
+    for name, kind in ((outer, amqp.ExchangeType.topic), (inner, amqp.ExchangeType.fanout)):
+        management.declare_exchange(amqp.ExchangeSpecification(name=name, exchange_type=kind))
+    between = amqp.ExchangeToExchangeBindingSpecification(
+        source_exchange=outer, destination_exchange=inner, binding_key="orders.#"
+    )
+    path = management.bind(between)
+    management.bind(amqp.ExchangeToQueueBindingSpecification(source_exchange=inner, destination_queue=stream))
+    for key, outcome in (("orders.new", "ACCEPTED"), ("letters.new", "RELEASED")):
+        address = amqp.AddressHelper.exchange_address(outer, key)
+        assert _publish(connection, address, _message(key)) == [outcome]
+    assert _consume(served, stream, until="orders.new").bodies == ["orders.new"]
+    # The library names the other exchange as if it were a queue.
+    management.unbind(path.replace(";dstq=", ";dste="))
+    assert _publish(connection, amqp.AddressHelper.exchange_address(outer, "orders.new"), _message("x")) == ["RELEASED"]
+    for name in (outer, inner):
+        management.delete_exchange(name)
+
+
 def test_large_messages_travel_in_parts(served: Served, connection: Any, stream: str) -> None:
     large = "large " * 150_000
     assert _publish(connection, _address(stream), _message(large), _message("end")) == ["ACCEPTED"] * 2

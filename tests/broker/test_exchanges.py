@@ -315,6 +315,13 @@ def test_exchanges_bound_to_a_super_stream_are_no_partitions(session: Session) -
     assert session.route("s", "0") == ["s-0", "a"]
 
 
+def test_an_exchange_that_is_always_there_is_not_deleted_with_the_streams_bound_to_it(session: Session) -> None:
+    session.bind("amq.topic", "a", "#")
+    with pytest.raises(ReservedNameError):
+        session.delete_super_stream("amq.topic")
+    assert session.streams() == ["a", "b"]
+
+
 def test_partitions_may_share_a_key_and_the_super_stream_the_name_of_a_stream(session: Session) -> None:
     session.create_super_stream("a", ["a-0", "a-1", "a-2"], ["low", "low", "high"], {})
     assert session.route_super_stream("a", "low") == ["a-0", "a-1"]

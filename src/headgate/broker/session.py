@@ -420,9 +420,13 @@ class Session:
             raise
 
     def delete_super_stream(self, name: str) -> None:
-        """Delete a super stream and its partitions; ResourceNotFoundError, AccessRefusedError, LogError."""
+        """Delete a super stream and its partitions.
+
+        Raises ResourceNotFoundError, ReservedNameError for an exchange that is none, AccessRefusedError, LogError.
+        """
         name = clean_name(name)
         partitions = self._broker.exchanges.partitions(name)
+        check_name(name)
         for resource in (name, *partitions):
             self._check(Permission.CONFIGURE, resource)
         # The exchange last: while a partition cannot be deleted, the same request can be made again.

@@ -1,4 +1,4 @@
-"""Verdicts of RabbitMQ 4.3, never edited: which messages its exchanges route, and what it refuses.
+"""Verdicts of RabbitMQ 4.3.6, never edited: which messages its exchanges route, and what it refuses.
 
 Taken by `tests/interop/test_exchanges.py` with `HEADGATE_INTEROP_ORIGINAL`, which asks the original the same again.
 """
@@ -128,6 +128,8 @@ HEADERS: list[tuple[Table, Table, bool]] = [
     ({"a": _VOID}, {"a": Field(FieldType.ARRAY, ())}, True),
     ({"a": _VOID}, {"a": Field(FieldType.TABLE, {})}, True),
     (_ANY | {"a": _VOID, "b": _VOID}, {"b": long(1)}, True),
+    ({"CC": _VOID}, {"CC": Field(FieldType.ARRAY, (long_string("k"),))}, True),
+    ({"BCC": _VOID}, {"BCC": Field(FieldType.ARRAY, (long_string("k"),))}, False),
     # Types
     ({"a": long(1)}, {"a": _int(1)}, True),
     ({"a": _int(1)}, {"a": Field(FieldType.UNSIGNED_BYTE, 1)}, True),

@@ -6,6 +6,7 @@ The clients are those of the tests, for exact types; pika and others are in the 
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -284,6 +285,9 @@ HEADERS_10 = [
     ({"a": Field(FieldType.VOID, None)}, {"a": None}, {}, True),
     ({"a": Field(FieldType.VOID, None)}, {"a": "x"}, {}, True),
     ({"a": Field(FieldType.VOID, None)}, {"b": "x"}, {}, False),
+    ({"a": Field(FieldType.VOID, None)}, {"a": uuid.UUID(int=5)}, {}, True),
+    ({"x-match": long_string("any-with-x"), "x-opt": Field(FieldType.VOID, None)}, {}, {"x-opt": None}, False),
+    ({"x-match": long_string("any-with-x"), "x-opt": Field(FieldType.VOID, None)}, {}, {"x-opt": [1]}, False),
     ({"x-match": long_string("any"), "x-opt": long(1)}, {}, {"x-opt": 1}, False),
     ({"x-match": long_string("any-with-x"), "x-opt": long(1)}, {}, {"x-opt": 1}, True),
     ({"x-match": long_string("all-with-x"), "x-opt": long(1), "a": long(2)}, {"a": 2}, {"x-opt": 1}, True),
@@ -292,7 +296,7 @@ HEADERS_10 = [
     ({"x-match": long_string("all-with-x"), "x-opt": long(1)}, {"x-opt": 1}, {"x-opt": 2}, False),
     ({"x-match": long_string("any-with-x"), "x-exchange": long_string("amq.match")}, {}, {}, False),
 ]
-"""Arguments of the binding, application properties, message annotations, routed: verdicts of RabbitMQ 4.3."""
+"""Arguments of the binding, application properties, message annotations, routed: verdicts of RabbitMQ 4.3.6."""
 
 
 def test_headers_exchanges_look_at_properties_and_annotations_of_amqp_1_0(

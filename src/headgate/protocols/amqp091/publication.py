@@ -71,8 +71,11 @@ class Publication(msgspec.Struct, frozen=True):
         return b"%b\x00\x53\x75\xb0%b%b" % (self.sections, size.to_bytes(4, "big"), body)
 
     def routing_headers(self) -> dict[str, object]:
-        """The headers as headers exchanges compare them: plain values, times in milliseconds, bytes like texts."""
-        return {name: _routing_value(field) for name, field in self.headers.items()}
+        """The headers as headers exchanges compare them: plain values, times in milliseconds, bytes like texts.
+
+        What BCC says is nobody else's concern.
+        """
+        return {name: _routing_value(field) for name, field in self.headers.items() if name != "BCC"}
 
 
 def _routing_value(field: Field) -> object:

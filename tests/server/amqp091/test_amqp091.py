@@ -343,6 +343,36 @@ def test_direct_exchanges_route_by_key(client):
     closed(client.call(1, m.ExchangeDeclare(exchange="parts", passive=True)), m.ChannelClose, 404)
 
 
+def test_topics_and_headers_route_through_an_exchange_bound_to_an_exchange(client, stream):
+    for name, kind in (("outer", "topic"), ("inner", "headers")):
+        assert client.call(1, m.ExchangeDeclare(exchange=name, type=kind, durable=True)) == m.ExchangeDeclareOk()
+    between = {"destination": "inner", "source": "outer", "routing_key": "orders.#"}
+    assert client.call(1, m.ExchangeBind(**between)) == m.ExchangeBindOk()
+    wanted = {"x-match": long_string("any"), "n": long(1), "region": long_string("emea")}
+    assert client.call(1, m.QueueBind(queue=stream, exchange="inner", arguments=wanted)) == m.QueueBindOk()
+    client.call(1, m.ConfirmSelect())
+    routed = [("orders.new", {"n": long(1)}), ("orders", {"region": long_string("emea")})]
+    lost = [("letters.new", {"n": long(1)}), ("orders.new", {"n": long(2)}), ("orders.new", {})]
+    for number, (key, headers) in enumerate((*routed, *lost)):
+        client.publish(1, key, b"r%d" % number, exchange="outer", headers=headers, mandatory=True)
+    returned, confirmed = [], set()
+    while len(confirmed) < 5:
+        answer = client.receive(1)
+        if isinstance(answer.method, m.BasicReturn):
+            returned.append(answer.body)
+        else:
+            last = answer.method.delivery_tag
+            confirmed |= set(range(1, last + 1)) if answer.method.multiple else {last}
+    assert returned == [b"r2", b"r3", b"r4"]
+    assert client.call(1, m.QueueDeclare(queue=stream, passive=True)).message_count == 7
+    assert client.call(1, m.ExchangeUnbind(**between)) == m.ExchangeUnbindOk()
+    client.publish(1, "orders.new", b"", exchange="outer", headers={"n": long(1)}, mandatory=True)
+    assert isinstance(client.next(1), m.BasicReturn)
+    assert client.next(1) == m.BasicAck(6, False)
+    for name in ("outer", "inner"):
+        assert client.call(1, m.ExchangeDelete(exchange=name)) == m.ExchangeDeleteOk()
+
+
 def wait_confirmed(client: Client, tag: int) -> int:
     """Waits until everything up to a tag is confirmed; gives the tag."""
     confirmed = 0

@@ -132,6 +132,28 @@ def test_an_exchange_leads_to_the_streams_bound_to_it(client: Client, stream: st
     assert annotations == [(exchange, "both"), (exchange, "one/a"), (exchange, "")]
 
 
+def test_a_headers_exchange_decides_for_each_message_and_keeps_their_order(client: Client, stream: str) -> None:
+    management = Management(client)
+    exchange, other = f"e-{stream}", f"{stream}-other"
+    management.declare(other)
+    assert management.request("PUT", f"/exchanges/{exchange}", {"type": "headers"})[0] == 204
+    for queue, wanted in ((stream, {"n": None}), (other, {"odd": True, "x-match": "any-with-x", "x-opt": "o"})):
+        binding = {"source": exchange, "destination_queue": queue, "binding_key": "", "arguments": wanted}
+        assert management.request("POST", "/bindings", binding)[0] == 204
+    link = client.sender(f"/exchanges/{exchange}")
+    messages = [
+        Message(b"%d" % number, application_properties={"n": number, "odd": number % 2 == 1}) for number in range(6)
+    ]
+    by_annotation = Message(b"annotated", message_annotations={"x-opt": "o", "x-stream-filter-value": "v"})
+    # A map of one element.
+    faulty = b"\x00\x53\x74\xc1\x03\x01\xa1\x00" + _message(b"faulty").encode()
+    outcomes = client.send(link, *messages, Message(b"lost"), by_annotation, faulty)
+    assert outcomes[:8] == [Accepted()] * 6 + [Released(), Accepted()]
+    assert isinstance(outcomes[8], Rejected) and outcomes[8].error.condition == "amqp:decode-error"
+    assert [message.body.octets() for message in _stored(client, stream)] == [b"%d" % number for number in range(6)]
+    assert [message.body.octets() for message in _stored(client, other)] == [b"1", b"3", b"5", b"annotated"]
+
+
 def test_without_a_target_each_message_says_where_it_goes(client: Client, stream: str) -> None:
     link = client.sender(None)
     good = f"/queues/{stream}"

@@ -216,6 +216,21 @@ def test_a_message_that_goes_nowhere_is_done_with(client):
     assert client.next() == Frame("RECEIPT", {"receipt-id": "r"})
 
 
+def test_exchanges_route_by_topics_and_headers(server, client, stream):
+    client.send(stream, "declares")
+    session = next(iter(server.context.broker.sessions))
+    server.call(session.bind, "amq.topic", stream, "a.#")
+    server.call(session.bind, "amq.match", stream, "", {"region": "emea"})
+    client.say("SEND\ndestination:/exchange/amq.topic/a.b\nreceipt:1\n\ntopic\0")
+    client.say("SEND\ndestination:/exchange/amq.topic/b\nreceipt:2\n\nlost\0")
+    client.say("SEND\ndestination:/exchange/amq.match\nregion:emea\nreceipt:3\n\nheaders\0")
+    client.say("SEND\ndestination:/exchange/amq.match\nregion:apac\nreceipt:4\n\nlost\0")
+    assert {client.next().headers["receipt-id"] for _ in range(4)} == {"1", "2", "3", "4"}
+    server.call(session.unbind, "amq.topic", stream, "a.#")
+    server.call(session.unbind, "amq.match", stream, "", {"region": "emea"})
+    assert server.call(lambda: session.stream_info(stream).message_count) == 3
+
+
 def test_exchanges_route_by_key(server, client, stream):
     client.send(stream, "declares")
     session = next(iter(server.context.broker.sessions))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker import Headers, PublishBatch, Publisher
+from headgate.broker import PublishBatch, Publisher
 from headgate.errors import (
     BrokerError,
     ConfigError,
@@ -162,43 +163,61 @@ class PublishingLink:
     def _queue(
         self, route: Route, stored: EncodedMessages, values: FilterValues | None, ids: Int64Array, settled: Int64Array
     ) -> None:
-        """Publish stored messages to the streams of a route: together, or one by one if their headers route them."""
+        """Publish stored messages to the streams of a route; if headers say which, those in a row with the same."""
         if route.is_queue or not self._handler.broker.needs_headers(route.exchange):
             entries = Entries(stored.data, stored.starts, stored.lengths, values)
-            self._queue_entries(route, entries, _unsettled(ids, settled), dict)
+            self._queue_entries(route, entries, _unsettled(ids, settled), None)
             return
-        for row in range(len(ids)):
-            one = slice(row, row + 1)
-            value = None if values is None else FilterValues(values.data, values.starts[one], values.lengths[one])
-            entries = Entries(stored.data, stored.starts[one], stored.lengths[one], value)
-            headers = functools.partial(routing_headers, stored.message(row))
-            self._queue_entries(route, entries, _unsettled(ids[one], settled[one]), headers)
+        found = [self._streams_by_headers(route, stored.message(row)) for row in range(len(ids))]
+        begin = 0
+        for streams, run in itertools.groupby(found):
+            rows = slice(begin, begin + len(list(run)))
+            begin = rows.stop
+            unsettled = _unsettled(ids[rows], settled[rows])
+            if isinstance(streams, HeadgateError):
+                self._answer(rows.stop - rows.start, unsettled, _rejected(streams))
+                continue
+            taken = None if values is None else FilterValues(values.data, values.starts[rows], values.lengths[rows])
+            entries = Entries(stored.data, stored.starts[rows], stored.lengths[rows], taken)
+            self._queue_entries(route, entries, unsettled, streams)
 
-    def _queue_entries(self, route: Route, entries: Entries, ids: list[tuple[int, int]], headers: Headers) -> None:
-        """Publish messages to the streams of a route; `ids` are those whose outcome is waited for."""
+    def _streams_by_headers(self, route: Route, message: bytes) -> list[str] | HeadgateError:
+        """The streams of one message, or why it is refused."""
+        try:
+            return self._handler.broker.route(route.exchange, route.key, functools.partial(routing_headers, message))
+        except (BrokerError, LogError, MessageError) as refusal:
+            return refusal
+
+    def _queue_entries(
+        self, route: Route, entries: Entries, ids: list[tuple[int, int]], streams: list[str] | None
+    ) -> None:
+        """Publish messages to streams, None: those of the route; `ids` are those whose outcome is waited for."""
         count = len(entries)
-        publishers = self._publishers_of(route, count, ids, headers)
+        publishers = self._publishers_of(route, count, ids, streams)
         written = functools.partial(self._written, _Unanswered(count, ids, len(publishers)))
         for publisher in publishers:
             publisher.publish(PublishBatch(entries, written))
 
-    def _publishers_of(self, route: Route, count: int, ids: list[tuple[int, int]], headers: Headers) -> list[Publisher]:
-        """The publishers of a route's streams; if there are none, this many messages have their outcome by this."""
+    def _publishers_of(
+        self, route: Route, count: int, ids: list[tuple[int, int]], streams: list[str] | None
+    ) -> list[Publisher]:
+        """The publishers of some streams; if there are none, this many messages have their outcome by this."""
         if self._only_publisher is not None and not self._only_publisher.is_closed:
             return [self._only_publisher]
         try:
-            publishers = [self._publisher(route, stream) for stream in self._streams(route, headers)]
-        except (BrokerError, LogError, MessageError) as refusal:
+            found = self._streams(route) if streams is None else streams
+            publishers = [self._publisher(route, stream) for stream in found]
+        except (BrokerError, LogError) as refusal:
             self._answer(count, ids, _rejected(refusal))
             return []
         if not publishers:
             self._answer(count, ids, Released())
         return publishers
 
-    def _streams(self, route: Route, headers: Headers) -> list[str]:
+    def _streams(self, route: Route) -> list[str]:
         if self._route is not None and route.is_queue:
             return [route.key]
-        return self._handler.broker.route(route.exchange, route.key, headers)
+        return self._handler.broker.route(route.exchange, route.key)
 
     def _publisher(self, route: Route, stream: str) -> Publisher:
         if self._only_publisher is not None and self._only_publisher.is_closed:

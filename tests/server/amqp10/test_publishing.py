@@ -152,6 +152,9 @@ def test_a_headers_exchange_decides_for_each_message_and_keeps_their_order(clien
     assert isinstance(outcomes[8], Rejected) and outcomes[8].error.condition == "amqp:decode-error"
     assert [message.body.octets() for message in _stored(client, stream)] == [b"%d" % number for number in range(6)]
     assert [message.body.octets() for message in _stored(client, other)] == [b"1", b"3", b"5", b"annotated"]
+    by_value = RawEntry.of("value", "rabbitmq:stream-filter", amqp_value("v"))
+    found = client.drain(client.receiver(f"/queues/{other}", filters=(FIRST, by_value)))
+    assert b"annotated" in [received.message.body.octets() for received in found]
 
 
 def test_without_a_target_each_message_says_where_it_goes(client: Client, stream: str) -> None:

@@ -246,7 +246,21 @@ def test_a_change_that_cannot_be_kept_is_not_made(session: Session, monkeypatch:
         session.partitions("s")
 
 
-@pytest.mark.parametrize("content", [b"{", b"\xff", b'{"exchanges": [], "bindings": [], "format": 3}', b"[]"])
+BINDING = b'{"source": "%b", "queue": "", "key": "", "arguments": {}, "exchange": "%b"}'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{",
+        b"\xff",
+        b"[]",
+        b'{"exchanges": [], "bindings": [], "format": 3}',
+        b'{"exchanges": [{"name": "x", "kind": "strange"}], "bindings": [], "format": 2}',
+        b'{"exchanges": [], "bindings": [%b], "format": 2}' % (BINDING % (b"gone", b"amq.topic")),
+        b'{"exchanges": [], "bindings": [%b], "format": 2}' % (BINDING % (b"amq.topic", b"gone")),
+    ],
+)
 def test_a_file_of_exchanges_that_is_wrong_is_an_error_with_its_path(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / ".headgate" / "exchanges.json"
     path.parent.mkdir()

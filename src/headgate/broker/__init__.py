@@ -9,7 +9,7 @@ The same commands serve every protocol; time comes in as an argument or through 
                                        whole chunks, as `ChunkBatch`
     BrokerStream                       one stream, with its `StreamCounters` and `ReadingCounters`
     Declared                           what a declaration found
-    Binding, Headers                   a route from an exchange to a stream or an exchange; what a message's are asked
+    Binding, Headers                   a route from an exchange to a stream or an exchange; gives a message's headers
     Users, Permissions, Permission     passwords and patterns; `EVERYTHING` and `NOTHING`
     is_damage                          whether an error says that the files of a stream are wrong
 

@@ -234,6 +234,13 @@ class Exchanges:
             raise LogError(f"no file of exchanges: {error}", path=self._path) from error
         if stored.format not in _READABLE_FORMATS:
             raise LogError(f"exchanges of format {stored.format}, expected {EXCHANGES_FORMAT}", path=self._path)
+        unknown = sorted({exchange.kind for exchange in stored.exchanges} - KINDS)
+        if unknown:
+            raise LogError(f"exchanges of unknown types: {', '.join(unknown)}", path=self._path)
+        names = {exchange.name for exchange in stored.exchanges} | PREDECLARED.keys()
+        missing = sorted({name for binding in stored.bindings for name in (binding.source, binding.exchange)} - names)
+        if missing:
+            raise LogError(f"bindings of exchanges that are not there: {', '.join(missing)}", path=self._path)
         return stored
 
     def _replace(self, exchanges: Mapping[str, Exchange], bindings: Iterable[Binding]) -> None:

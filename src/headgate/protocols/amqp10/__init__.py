@@ -2,7 +2,7 @@
 
     Connection, ConnectionSettings              where everything begins; `ConnectionState` is where it stands
     Session, Link                               windows and credit
-    Source, Coordinator, address_text           what a link ends at
+    Source, Target, Coordinator, address_text   what a link ends at
     Accepted, Rejected, Released                outcomes of a delivery; `Error` says why
     store_messages                              what a publisher's message is stored as
     delivered_message, in_standard_order        what a consumer gets
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Rejected,
         Released,
         Source,
+        Target,
         address_text,
     )
 else:

@@ -349,6 +349,24 @@ def test_a_response_goes_to_the_link_that_it_is_asked_to(server: RunningServer, 
     late = client.attach(RECEIVER, target=Target(amqp_value("nobody")), **source)
     late.grant(1)
     assert _responses(client, late, 1) == [(3, 0)]
+    for link in (late, named):
+        link.detach()
+        client.pump(lambda link=link: bool(client.of(Detached, link)))
+    _ask(requests, 4)
+    client.flush()
+    _turn(server, name)
+    assert _responses(client, first, 1) == [(4, 0)]
+
+
+def test_a_later_response_does_not_wait_for_a_tick(
+    server: RunningServer, client: Client, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Amqp10Handler, "tick", lambda self, now_ms: None)
+    requests, responses = _management(client, name)
+    _ask(requests, 1)
+    client.flush()
+    _turn(server, name)
+    assert _responses(client, responses, 1) == [(1, 0)]
 
 
 def test_requests_without_a_response_hold_others_back(server: RunningServer, client: Client, name: str) -> None:
@@ -357,10 +375,29 @@ def test_requests_without_a_response_hold_others_back(server: RunningServer, cli
         _ask(requests, number, settled=True)
     client.flush()
     server.until(lambda: len(BOXES[name].later) == 8)
+    client.receiver("/queues/nothing")
     assert requests.credit == 0
     _turn(server, name, 8)
     assert len(_responses(client, responses, 8)) == 8
     client.pump(lambda: requests.credit == 8)
+
+
+def test_responses_that_wait_end_with_the_link_of_their_requests(
+    server: RunningServer, client: Client, name: str
+) -> None:
+    requests, responses = _management(client, name)
+    responses.grant(0)
+    _ask(requests, 1)
+    client.flush()
+    _turn(server, name)
+    requests.detach()
+    client.pump(lambda: bool(client.of(Detached, requests)))
+    again = client.sender(f"box/{name}/$management")
+    responses.grant(5)
+    _ask(again, 2)
+    client.flush()
+    _turn(server, name)
+    assert _responses(client, responses, 1) == [(2, 0)]
 
 
 @pytest.mark.parametrize("ends", ["link", "session", "connection"])

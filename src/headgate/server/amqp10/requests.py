@@ -79,9 +79,8 @@ class RequestLink(ServedLink):
         self._grant_more()
 
     def close(self) -> None:
-        """What would have been answered is forgotten."""
+        """The link has ended, and what would have been answered with it."""
         super().close()
-        self._requests.clear()
         if self in self._node.request_links:
             self._node.request_links.remove(self)
 

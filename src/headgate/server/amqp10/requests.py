@@ -76,7 +76,7 @@ class RequestLink(ServedLink):
     def attached(self) -> None:
         """Requests may come."""
         self._node.request_links.append(self)
-        self._grant_more()
+        self._link.grant(_CREDIT)
 
     def close(self) -> None:
         """The link has ended, and what would have been answered with it."""
@@ -86,7 +86,7 @@ class RequestLink(ServedLink):
 
     def aborted(self) -> None:
         """A request was given up: another may come."""
-        self._grant_more()
+        self.send_responses()
 
     def take(self, deliveries: Deliveries) -> None:
         """Do what requests ask for, in order."""
@@ -110,8 +110,12 @@ class RequestLink(ServedLink):
 
     def send_responses(self) -> None:
         """Send the responses that a link has credit for, and take as many requests more."""
+        if not self._node.response_links:
+            return
         self._requests = [request for request in self._requests if not self._is_sent(request)]
-        self._grant_more()
+        granted = _CREDIT - len(self._requests)
+        if self._link.is_attached and self._link.credit <= granted // 2:
+            self._link.grant(granted)
 
     def _is_sent(self, request: Request) -> bool:
         if request.response is None:
@@ -121,11 +125,6 @@ class RequestLink(ServedLink):
             return False
         link.send(request.response, settled=True)
         return True
-
-    def _grant_more(self) -> None:
-        granted = _CREDIT - len(self._requests)
-        if self._link.is_attached and self._link.credit <= granted // 2 and granted > self._link.credit:
-            self._link.grant(granted)
 
 
 class ResponseLink(ServedLink):

@@ -1,6 +1,7 @@
 """A service of AMQP 1.0 beside RabbitMQ's, in memory: boxes whose messages are locked for a receiver until it settles.
 
     box/NAME                publish to a box, one message or a batch of them; receive from it
+    box/NAME/wait           receive from it; the attach is answered when there is a message
     box/NAME/$management    ask for the number of messages; the response goes to the link that `reply-to` names
 
 What clients said is done and answered when the test calls `Box.turn`.
@@ -98,7 +99,13 @@ class BoxService:
     def claims(self, address: str | None) -> bool:
         return address is not None and address.lower().startswith("box/")
 
-    def serve(self, link: Link, attach: Attach) -> tuple[ServedLink, Attach]:
+    def _answer(self, link: Link, answer: Attach, box: Box) -> None:
+        if box.items:
+            self._handler.answer_attach(link, answer)
+        else:
+            self._handler.refuse_attach(self, link, Error("com.example:timeout", "there is no message"))
+
+    def serve(self, link: Link, attach: Attach) -> tuple[ServedLink, Attach | None]:
         our_terminus(link, attach, second=True)
         _, name, *suffix = (address_of(link, attach) or "").lower().split("/")
         if name not in self._boxes:
@@ -108,6 +115,9 @@ class BoxService:
         if suffix == ["$management"]:
             node = self._management.setdefault(name, BoxManagement(self._handler, box))
             return node.serve(link), answer
+        if suffix == ["wait"]:
+            box.later.append(functools.partial(self._answer, link, answer, box))
+            return BoxReceiver(self._handler, link, box), None
         kind = BoxSender if link.role is RECEIVER else BoxReceiver
         return kind(self._handler, link, box), answer
 

@@ -1,4 +1,4 @@
-"""Deliveries with tags of their own, what is said of them, and what peers say where nothing is."""
+"""Deliveries with tags of their own, what is said of them; strays; attaches that are answered later."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from headgate.errors import LocalProtocolError
 from headgate.message import Message
 from headgate.protocols.amqp10.composites import decode_composite
-from headgate.protocols.amqp10.events import Deliveries, Detached, Ended, Event, Outcomes, StateChanged
+from headgate.protocols.amqp10.events import (
+    Attached,
+    CreditChanged,
+    Deliveries,
+    Detached,
+    Ended,
+    Event,
+    Outcomes,
+    StateChanged,
+)
 from headgate.protocols.amqp10.frames import encode_frame, read_frame
 from headgate.protocols.amqp10.link import Link
 from headgate.protocols.amqp10.performatives import (
@@ -258,3 +267,62 @@ def test_transfers_that_are_ignored_do_not_use_up_the_window() -> None:
             pair.exchange()
     pair.exchange()
     assert pair.client.of(Ended) == []
+
+
+# Attaches that are answered later
+
+
+def _unanswered(pair: Pair, role: bool) -> tuple[Link, Link]:
+    """A link of the client whose attach the server has not answered, and the server's end."""
+    session = pair.session()
+    link = session.new_link("slow", role)
+    link.start(Attach("slow", 0, role))
+    pair.exchange()
+    return link, pair.far(link)
+
+
+def _wait(side: Side, event: Event) -> None:
+    if not isinstance(event, Attached):
+        accept_all(side, event)
+
+
+def test_credit_counts_before_the_attach_is_answered() -> None:
+    pair = Pair(react=_wait)
+    link, far = _unanswered(pair, RECEIVER)
+    link.credit = 3
+    link.session.send(Flow(0, 10, 0, 10, handle=link.handle, link_credit=3, echo=True))
+    pair.exchange()
+    assert (far.credit, pair.server.of(CreditChanged)) == (3, [])
+    far.start(far.attach)
+    far.send(MESSAGE, tag=b"t")
+    pair.exchange()
+    assert link.is_attached and len(pair.client.messages) == 1
+
+
+@pytest.mark.parametrize("role", [SENDER, RECEIVER])
+def test_a_peer_may_give_up_before_its_attach_is_answered(role: bool) -> None:
+    pair = Pair(react=_wait)
+    link, far = _unanswered(pair, role)
+    pair.server.take(encode_frame(link.session.channel, Detach(link.handle, True).encode()))
+    assert [event.link for event in pair.server.of(Detached)] == [far] and not far.session.links
+    answer, detach = (decode_composite(body, 0, len(body))[0] for body in _bodies(pair.server.output()))
+    assert isinstance(answer, Attach) and isinstance(detach, Detach)
+    assert (answer.name, answer.source, answer.target) == ("slow", None, None)
+
+
+def test_a_transfer_before_the_attach_is_answered_is_a_fault() -> None:
+    pair = Pair(react=_wait)
+    link, _ = _unanswered(pair, SENDER)
+    link.session.send(Transfer(link.handle, 0, b"t"))
+    pair.exchange()
+    assert [event.error.condition for event in pair.client.of(Ended)] == ["amqp:illegal-state"]
+
+
+def _bodies(data: bytes) -> list[bytes]:
+    found, position, view = [], 0, memoryview(data)
+    while position < len(view):
+        frame = read_frame(view, position, 1 << 20)
+        assert frame is not None
+        found.append(bytes(view[frame.body : frame.stop]))
+        position = frame.stop
+    return found

@@ -13,13 +13,14 @@ import pytest
 from headgate.message import AmqpType, AmqpValue, Body, Message, amqp_value
 from headgate.protocols.amqp10 import Link
 from headgate.protocols.amqp10.composites import decode_composite
-from headgate.protocols.amqp10.events import Closed, Detached, Ended, StateChanged
+from headgate.protocols.amqp10.events import Attached, Closed, Detached, Ended, StateChanged
 from headgate.protocols.amqp10.frames import encode_frame, read_frame
 from headgate.protocols.amqp10.performatives import (
     RECEIVER,
     SECOND,
     SENDER,
     SETTLED,
+    Attach,
     Detach,
     Disposition,
     Flow,
@@ -429,6 +430,54 @@ def test_what_is_answered_after_the_end_is_not_said(
         client.flush()
         _turn(server, name)
         assert _responses(client, responses, 1) == [(2, 1)]
+
+
+# Attaches that are answered later
+
+
+def _waiting(client: Client, name: str) -> Link:
+    """A link that is answered when the box has its turn; its credit is granted at once."""
+    session = client.connection.sessions[0]
+    link = session.new_link(f"waiting-{name}", RECEIVER)
+    link.start(Attach(link.name, 0, RECEIVER, source=Source(amqp_value(f"box/{name}/wait")), target=Target()))
+    link.credit = 5
+    session.send(Flow(0, 100, 0, 100, handle=link.handle, link_credit=5))
+    client.flush()
+    return link
+
+
+def test_an_attach_may_be_answered_in_a_later_turn(server: RunningServer, client: Client, name: str) -> None:
+    _fill(client, name, 2)
+    link = _waiting(client, name)
+    client.send(client.sender(f"box/{name}"), Message(b"2").encode())
+    assert not link.is_attached
+    _turn(server, name)
+    client.pump(lambda: link.is_attached)
+    assert _bodies(client, link, 3) == [b"0", b"1", b"2"]
+    assert link.peer.source.address == amqp_value(f"box/{name}/wait")
+
+
+def test_an_attach_may_be_refused_in_a_later_turn(server: RunningServer, client: Client, name: str) -> None:
+    _fill(client, name, 0)
+    link = _waiting(client, name)
+    _turn(server, name)
+    assert client.detached(link)[0] == "com.example:timeout"
+    assert (link.peer.source, link.peer.target) == (None, None)
+    assert not BOXES[name].locked
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_an_attach_that_was_given_up_is_not_answered_again(
+    server: RunningServer, client: Client, name: str, count: int
+) -> None:
+    _fill(client, name, count)
+    link = _waiting(client, name)
+    link.session.send(Detach(link.handle, True))
+    client.pump(lambda: bool(client.of(Detached, link)))
+    _turn(server, name)
+    client.send(client.sender(f"box/{name}"), Message(b"more").encode())
+    assert len(client.of(Attached, link)) == len(client.of(Detached, link)) == 1
+    assert client.messages == []
 
 
 # Strays

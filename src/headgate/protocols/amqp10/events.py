@@ -67,7 +67,7 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """The peer attached a link, or answered ours; a server answers by `link.start` or `link.refuse`."""
+    """The peer attached a link, or answered ours; a server answers by `link.start` or `link.refuse`, now or later."""
 
     link: Link
     attach: Attach

@@ -331,7 +331,7 @@ class Session:
         has_changed = link is not None and _take_credit(link, flow)
         self._write_waiting()
         if link is not None:
-            if has_changed:
+            if has_changed and link.is_attached:
                 yield CreditChanged(link)
             if flow.echo and link.is_attached:
                 self.send_flow(link)
@@ -454,6 +454,8 @@ class Session:
         del self._by_handle[link.handle]
         self.connection.link_count -= 1
         link.drop_partial()
+        if link.state is LinkState.ATTACH_RECEIVED:
+            link.start(replace(link.attach, source=None, target=None, unsettled=None))
         if link.state is not LinkState.DETACHED:
             self.forget(link)
             link.state = LinkState.DETACHED

@@ -49,7 +49,7 @@ from headgate.protocols.amqp10.events import (
 )
 from headgate.protocols.amqp10.performatives import SENDER, Attach, Open
 from headgate.server.amqp10.rabbitmq import RabbitService
-from headgate.server.amqp10.service import RefusedAttachError, ServedLink, ServiceFactory, address_of
+from headgate.server.amqp10.service import RefusedAttachError, ServedLink, Service, ServiceFactory, address_of
 from headgate.server.context import ServerContext
 from headgate.server.conversation import Conversation, Waiting
 from headgate.server.identity import NODE, PROPERTIES
@@ -145,6 +145,21 @@ class Amqp10Handler:
         output = self._connection.take_output()
         if output:
             self._conversation.say(output)
+
+    def answer_attach(self, link: Link, answer: Attach) -> None:
+        """Answer an attach in a later turn, if the link is still there."""
+        served = self._links.get(link)
+        if served is not None:
+            link.start(answer)
+            served.attached()
+            self.flush()
+
+    def refuse_attach(self, service: Service, link: Link, error: Error) -> None:
+        """Refuse an attach of that service in a later turn, if the link is still there."""
+        if link in self._links:
+            self._drop(link)
+            self._refuse(service, link, error)
+            self.flush()
 
     def detach(self, link: Link, error: Error) -> None:
         """End a link because of an error."""
@@ -275,9 +290,13 @@ class Amqp10Handler:
             error = Error(Condition.INVALID_FIELD, str(refused))
         else:
             self._links[link] = served
-            link.start(answer)
-            served.attached()
+            if answer is not None:
+                link.start(answer)
+                served.attached()
             return
+        self._refuse(service, link, error)
+
+    def _refuse(self, service: Service, link: Link, error: Error) -> None:
         logger.info("%s: link %r refused: %s", self.name, link.name, error.description)
         link.refuse(error, without_termini=service.refuses_without_termini)
 

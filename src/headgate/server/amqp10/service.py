@@ -72,10 +72,11 @@ class Service(Protocol):
     def claims(self, address: str | None) -> bool:
         """Whether an address is one of its own; None for a link that has none."""
 
-    def serve(self, link: Link, attach: Attach) -> tuple[ServedLink, Attach]:
-        """What serves a link, and the answer to its attach.
+    def serve(self, link: Link, attach: Attach) -> tuple[ServedLink, Attach | None]:
+        """What serves a link, and the answer to its attach; None if that comes in a later turn.
 
-        Raises RefusedAttachError; BrokerError, LogError, ConfigError and MessageError become the usual conditions.
+        Then the handler's `answer_attach` or `refuse_attach` is called. Raises RefusedAttachError; BrokerError,
+        LogError, ConfigError and MessageError become the usual conditions.
         """
 
 

@@ -16,11 +16,10 @@ from dataclasses import dataclass, field, replace
 
 from headgate.errors import HeadgateError
 from headgate.message import AmqpType, AmqpValue, Body, Message
-from headgate.protocols.amqp10 import Accepted, Error, Link, Rejected, Released
+from headgate.protocols.amqp10 import Accepted, Error, Link, Modified, Rejected, Released, annotated_message
 from headgate.protocols.amqp10.events import Deliveries, Outcomes
-from headgate.protocols.amqp10.messages import annotated_message
 from headgate.protocols.amqp10.performatives import RECEIVER, Attach
-from headgate.protocols.amqp10.terminus import DeliveryState, Modified
+from headgate.protocols.amqp10.terminus import DeliveryState
 from headgate.server.amqp10 import (
     Amqp10Handler,
     RefusedAttachError,

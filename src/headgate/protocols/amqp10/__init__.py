@@ -3,9 +3,9 @@
     Connection, ConnectionSettings              where everything begins; `ConnectionState` is where it stands
     Session, Link                               windows and credit
     Source, Target, Coordinator, address_text   what a link ends at
-    Accepted, Rejected, Released                outcomes of a delivery; `Error` says why
+    Accepted, Rejected, Released, Modified      outcomes of a delivery; `Error` says why
     store_messages                              what a publisher's message is stored as
-    delivered_message, in_standard_order        what a consumer gets
+    delivered_message, in_standard_order        what a consumer of a stream gets; `annotated_message`: any other
     Condition, SaslCode, condition_of           what each error is answered with; `status_of` for management
 
 What a peer did is in the table `events`, the performatives are in `performatives`. Hidden: encoding, the states of
@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from headgate.protocols.amqp10.connection import Connection, ConnectionSettings
     from headgate.protocols.amqp10.frames import SASL_HEADER
     from headgate.protocols.amqp10.link import Link
-    from headgate.protocols.amqp10.messages import delivered_message, in_standard_order, store_messages
+    from headgate.protocols.amqp10.messages import (
+        annotated_message,
+        delivered_message,
+        in_standard_order,
+        store_messages,
+    )
     from headgate.protocols.amqp10.session import Session
     from headgate.protocols.amqp10.states import ConnectionState
     from headgate.protocols.amqp10.terminus import (
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
         Coordinator,
         DeliveryState,
         Error,
+        Modified,
         RawEntry,
         Rejected,
         Released,

@@ -109,7 +109,10 @@ class RequestLink(ServedLink):
             self._handler.flush()
 
     def send_responses(self) -> None:
-        """Send the responses that a link has credit for, and take as many requests more."""
+        """Send the responses that a link has credit for, and take as many requests more.
+
+        As long as there is no link for responses, no more requests are taken than those granted at first.
+        """
         if not self._node.response_links:
             return
         self._requests = [request for request in self._requests if not self._is_sent(request)]

@@ -1,8 +1,8 @@
 """The seam between a connection and the services that it carries.
 
-    Service         one kind of AMQP 1.0 service on one connection: its addresses, and what serves a link to them
-    ServedLink      what serves one link: it hears what the peer does there
-    RefusedAttachError   why a link is not served
+    Service                 one kind of AMQP 1.0 service on one connection: its addresses, and what serves links to them
+    ServedLink              what serves one link: it hears what the peer does there
+    RefusedAttachError      why a link is not served
 
 The handler of the connection knows these alone. RabbitMQ's service is `rabbitmq`; another one is added beside it, in
 the tuple that the handler is made with.
@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from headgate.errors import HeadgateError
-from headgate.message import AmqpType
-from headgate.protocols.amqp10 import Condition, Coordinator, Link, Source, Target
+from headgate.errors import ConfigError, HeadgateError
+from headgate.protocols.amqp10 import Condition, Coordinator, Link, Source, Target, address_text
 from headgate.protocols.amqp10.events import Deliveries, Outcomes
 from headgate.protocols.amqp10.performatives import RECEIVER, SECOND, Attach
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ServedLink:
-    """What serves one link. A kind of links says what it does where it does anything."""
+    """What serves one link; nothing happens where a kind of links does not say what."""
 
     def __init__(self, handler: Amqp10Handler, link: Link) -> None:
         self._handler = handler
@@ -96,10 +95,12 @@ class RefusedAttachError(HeadgateError):
 def address_of(link: Link, attach: Attach) -> str | None:
     """The address that a link attaches to; None where there is none, or none that is text."""
     terminus = attach.target if link.role is RECEIVER else attach.source
-    if terminus is None or isinstance(terminus, Coordinator) or terminus.address is None:
+    if terminus is None or isinstance(terminus, Coordinator):
         return None
-    address = terminus.address
-    return address.value if address.type in (AmqpType.STRING, AmqpType.SYMBOL) else None
+    try:
+        return address_text(terminus)
+    except ConfigError:
+        return None
 
 
 def our_terminus(link: Link, attach: Attach, *, second: bool) -> Source | Target:

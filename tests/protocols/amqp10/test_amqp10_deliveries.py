@@ -199,6 +199,19 @@ def test_a_link_that_ends_forgets_its_deliveries(ends: str) -> None:
     assert _ranges(pair.client) == ([] if ends == "end" else [(2, 2)])
 
 
+def test_what_is_said_before_a_detach_is_heard_has_no_answer() -> None:
+    pair = Pair()
+    link, far = _consumer(pair)
+    ids = _tagged(pair, far, 2)
+    far.detach()
+    link.session.send(Disposition(RECEIVER, ids[0], ids[1], False, Accepted()))
+    pair.server.take(pair.client.output())
+    far.settle(ids, Accepted())
+    assert pair.server.of(Outcomes) == pair.server.of(StateChanged) == []
+    pair.exchange()
+    assert _ranges(pair.client) == [] and not far.session.keeps_deliveries
+
+
 def _formats(react: list[tuple[int, bytes]]):
     def note(side: Side, event: Event) -> None:
         if isinstance(event, Deliveries):

@@ -107,7 +107,7 @@ class Link:
     def detach(self, error: Error | None = None, *, closed: bool = True) -> None:
         """End the link; transfers that wait for the window are dropped. Raises LocalProtocolError."""
         self.state = sent(LINK_SENT, self.state, Detach)
-        self.session.forget(self)
+        self.session.forget_waiting(self)
         self.drop_partial()
         self.session.send(Detach(self.handle, closed, error))
 
@@ -166,7 +166,8 @@ class Link:
 
     def settle(self, ids: Iterable[int], state: DeliveryState | None) -> None:
         """Settle deliveries that are kept, in the order they were sent; those that are not any more are passed over."""
-        self.session.settle_kept(ids, state)
+        if self.is_attached:
+            self.session.settle_kept(ids, state)
 
     def send_messages(self, messages: EncodedMessages, offsets: Int64Array) -> int:
         """Send messages of a stream, each with its offset as an annotation; gives the bytes of their frames.

@@ -219,11 +219,10 @@ class Session:
     def _has_waiting(self, link: Link) -> bool:
         return any(waiting.link is link for waiting in self._waiting)
 
-    def forget(self, link: Link) -> None:
-        """Drop the transfers of a link that are not out yet, and what is kept of its deliveries."""
+    def forget_waiting(self, link: Link) -> None:
+        """Drop the transfers of a link that are not out yet."""
         self._waiting = deque(waiting for waiting in self._waiting if waiting.link is not link)
         self._flows_due.pop(link, None)
-        self._kept = {number: other for number, other in self._kept.items() if other is not link}
 
     # What the peer says; `Begin` and `End` belong to the connection, which maps channels
 
@@ -442,7 +441,8 @@ class Session:
             if told.settled:
                 del self._kept[number]
         for link, of_link in by_link.items():
-            yield Outcomes(link, of_link, told.settled, told.state)
+            if link.is_attached:
+                yield Outcomes(link, of_link, told.settled, told.state)
         for first, last in _between(told.first, told.last, ids):
             yield replace(told, first=first, last=last)
 
@@ -453,11 +453,13 @@ class Session:
         del self._by_remote_handle[detach.handle]
         del self._by_handle[link.handle]
         self.connection.link_count -= 1
+        # Not earlier: until then the peer may still ask for an answer that nobody gives any more.
+        self._kept = {number: other for number, other in self._kept.items() if other is not link}
         link.drop_partial()
         if link.state is LinkState.ATTACH_RECEIVED:
             link.start(replace(link.attach, source=None, target=None, unsettled=None))
         if link.state is not LinkState.DETACHED:
-            self.forget(link)
+            self.forget_waiting(link)
             link.state = LinkState.DETACHED
             self.send(Detach(link.handle, detach.closed))
         yield Detached(link, detach.closed, detach.error)

@@ -272,10 +272,11 @@ def test_a_fault_in_a_session_ends_it_alone(said: object, condition: str, with_k
 # Links
 
 
-def test_a_refused_link_is_attached_and_detached() -> None:
+@pytest.mark.parametrize("without_termini", [False, True])
+def test_a_refused_link_is_attached_and_detached(without_termini: bool) -> None:
     def refuse(side: Side, event: Event) -> None:
         if isinstance(event, Attached):
-            event.link.refuse(Error("amqp:not-found", "no such stream"))
+            event.link.refuse(Error("amqp:not-found", "no such stream"), without_termini=without_termini)
         else:
             accept_all(side, event)
 
@@ -284,7 +285,8 @@ def test_a_refused_link_is_attached_and_detached() -> None:
     ends = {"source": Source(amqp_value("there")), "target": Target(amqp_value("here"))}
     links = [pair.receiver(session, **ends), pair.sender(session, **ends)]
     answers = [event.attach for event in pair.client.of(Attached)]
-    assert [(answer.source, answer.target) for answer in answers] == [(None, ends["target"]), (ends["source"], None)]
+    expected = [(None, None)] * 2 if without_termini else [(None, ends["target"]), (ends["source"], None)]
+    assert [(answer.source, answer.target) for answer in answers] == expected
     assert _conditions(pair.client, Detached) == ["amqp:not-found"] * 2
     assert [link.state for link in links] == [LinkState.DETACHED] * 2
     assert pair.server.connection.sessions[0].links == []

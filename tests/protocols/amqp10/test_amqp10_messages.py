@@ -13,7 +13,7 @@ from amqp_strategies import amqp_messages
 from headgate import kernels
 from headgate.errors import AccessRefusedError, HeadgateError, MessageError, PreconditionFailedError
 from headgate.message import AmqpType, AmqpValue, Body, EncodedMessages, Message, encode_value
-from headgate.protocols.amqp10.messages import delivered_message, store_messages, stored_message
+from headgate.protocols.amqp10.messages import annotated_message, delivered_message, store_messages, stored_message
 
 SYMBOL = AmqpType.SYMBOL
 
@@ -129,6 +129,41 @@ def test_bytes_that_are_no_message_are_delivered_as_data(data: bytes) -> None:
     delivered = Message.decode(delivered_message(data, 3))
     assert delivered.body.octets() == data
     assert delivered.message_annotations["x-stream-offset"].value == 3
+
+
+def test_a_delivery_has_its_own_count_and_annotations() -> None:
+    message = Message(
+        b"x",
+        header={"priority": 3, "ttl": 70, "delivery-count": 9},
+        message_annotations={"x-opt-own": "old", "x-kept": 1},
+        properties={"subject": "s"},
+    )
+    own = {"x-opt-own": AmqpValue(AmqpType.TIMESTAMP, 5), "x-opt-wide": AmqpValue(AmqpType.STRING, "w" * 300)}
+    first, again = (
+        Message.decode(annotated_message(message.encode(), own, delivery_count=count)) for count in (0, 300)
+    )
+    assert again.message_annotations == {"x-kept": AmqpValue(AmqpType.LONG, 1), **own} == first.message_annotations
+    assert {name: (value.type, value.value) for name, value in again.header.items()} == {
+        "priority": (AmqpType.UBYTE, 3),
+        "ttl": (AmqpType.UINT, 70),
+        "first-acquirer": (AmqpType.BOOLEAN, False),
+        "delivery-count": (AmqpType.UINT, 300),
+    }
+    assert (first.header["first-acquirer"].value, first.header["delivery-count"].value) == (True, 0)
+    assert again.properties["subject"].value == "s" and again.body.octets() == b"x"
+
+
+@pytest.mark.parametrize("data", [b"", b"hello"])
+def test_a_delivery_of_no_message_has_its_own_count_and_annotations(data: bytes) -> None:
+    delivered = Message.decode(annotated_message(data, {"x": AmqpValue(AmqpType.LONG, 7)}, delivery_count=2))
+    assert delivered.body.octets() == data
+    assert delivered.message_annotations["x"].value == 7 and delivered.header["delivery-count"].value == 2
+
+
+@given(st.one_of(amqp_messages(), st.binary(max_size=30)), st.integers(128, 2**63 - 1))
+def test_annotated_messages_are_delivered_ones_where_they_say_the_same(data: bytes, offset: int) -> None:
+    own = {"x-stream-offset": AmqpValue(AmqpType.LONG, offset)}
+    assert annotated_message(data, own, delivery_count=0) == delivered_message(data, offset)
 
 
 def _bulk(messages: list[bytes], *, user: str = "guest", key: str = "q"):

@@ -2,11 +2,10 @@
 
     Connection, ConnectionSettings              where everything begins; `ConnectionState` is where it stands
     Session, Link                               windows and credit
-    Source, Coordinator, address_text           what a link ends at
-    Accepted, Rejected, Released                outcomes of a delivery; `Error` says why
+    Source, Target, Coordinator, address_text   what a link ends at
+    Accepted, Rejected, Released, Modified      outcomes of a delivery; `Error` says why
     store_messages                              what a publisher's message is stored as
-    routing_headers                             what headers exchanges see of it
-    delivered_message, in_standard_order        what a consumer gets
+    delivered_message, in_standard_order        what a consumer of a stream gets; `annotated_message`: any other
     Condition, SaslCode, condition_of           what each error is answered with; `status_of` for management
 
 What a peer did is in the table `events`, the performatives are in `performatives`. Hidden: encoding, the states of
@@ -21,7 +20,13 @@ if TYPE_CHECKING:
     from headgate.protocols.amqp10.connection import Connection, ConnectionSettings
     from headgate.protocols.amqp10.frames import SASL_HEADER
     from headgate.protocols.amqp10.link import Link
-    from headgate.protocols.amqp10.messages import delivered_message, in_standard_order, routing_headers, store_messages
+    from headgate.protocols.amqp10.messages import (
+        annotated_message,
+        delivered_message,
+        in_standard_order,
+        routing_headers,
+        store_messages,
+    )
     from headgate.protocols.amqp10.session import Session
     from headgate.protocols.amqp10.states import ConnectionState
     from headgate.protocols.amqp10.terminus import (
@@ -29,10 +34,12 @@ if TYPE_CHECKING:
         Coordinator,
         DeliveryState,
         Error,
+        Modified,
         RawEntry,
         Rejected,
         Released,
         Source,
+        Target,
         address_text,
     )
 else:

@@ -88,7 +88,8 @@ class Connection:
     """One side of a connection.
 
     A server's first state waits for the SASL header; a client says it at once. After a RemoteProtocolError the
-    connection is to be closed (`close`), and nothing of the peer is examined any more.
+    connection is to be closed (`close`), and nothing of the peer is examined any more. With `ignores_strays` words for
+    channels and handles where nothing is are ignored, as peers may say them behind an end; else they are a fault.
     """
 
     def __init__(self, *, is_server: bool, settings: ConnectionSettings | None = None) -> None:
@@ -101,6 +102,7 @@ class Connection:
         self.link_count = 0
         self.partial_links = 0
         self.partial_bytes = 0
+        self.ignores_strays = False
         self._buffer = b""
         self._output: list[Buffer] = []
         self._sessions: dict[int, Session] = {}
@@ -242,7 +244,7 @@ class Connection:
             position,
             self.settings.max_frame_size,
             session.remote_channel,
-            skip_settled=self.is_server,
+            skip_settled=self.is_server and not session.keeps_deliveries,
         )
         return behind, _NOTHING if run is None else session.heard_run(run)
 
@@ -317,6 +319,8 @@ class Connection:
             case _:
                 session = self._by_remote_channel.get(channel)
                 if session is None:
+                    if self.ignores_strays:
+                        return
                     raise RemoteProtocolError(
                         f"{type(performative).__name__} on channel {channel}, where no session has begun",
                         code=Condition.NOT_ALLOWED,

@@ -67,7 +67,7 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """The peer attached a link, or answered ours; a server answers by `link.start` or `link.refuse`."""
+    """The peer attached a link, or answered ours; a server answers by `link.start` or `link.refuse`, now or later."""
 
     link: Link
     attach: Attach
@@ -100,7 +100,8 @@ class Deliveries(msgspec.Struct, eq=False):
     """Whole messages that the peer sent on one link, in order.
 
     Message i is `starts[i] … starts[i] + lengths[i]` of `data` `(bytes,)` uint8; `ids` are its delivery ids, and where
-    `settled` is not 0 no outcome is expected. All columns `(messages,)` int64. Valid until the next event is asked for.
+    `settled` is not 0 no outcome is expected. All columns `(messages,)` int64; `message_format` is that of all. Valid
+    until the next event is asked for.
     """
 
     link: Link
@@ -109,6 +110,7 @@ class Deliveries(msgspec.Struct, eq=False):
     lengths: Int64Array
     ids: Int64Array
     settled: Int64Array
+    message_format: int = 0
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -130,12 +132,28 @@ class Aborted:
 
 @dataclass(frozen=True, slots=True)
 class StateChanged:
-    """The peer tells of deliveries `first` … `last`: those that it `received`, or those that it sent."""
+    """The peer tells of deliveries `first` … `last`: those that it `received`, or those that it sent.
+
+    On a server, what a receiver settles may be passed over; `Outcomes` never is.
+    """
 
     session: Session
     received: bool
     first: int
     last: int
+    settled: bool
+    state: DeliveryState | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """The peer tells of deliveries that it received on one link, with tags of our own (`Link.send`).
+
+    Unless they are `settled` by that, it waits for `Link.settle`.
+    """
+
+    link: Link
+    ids: list[int]
     settled: bool
     state: DeliveryState | None
 
@@ -179,6 +197,7 @@ Event = (
     | Deliveries
     | Aborted
     | StateChanged
+    | Outcomes
     | Detached
     | Ended
     | Closed

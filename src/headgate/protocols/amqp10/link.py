@@ -5,6 +5,7 @@ Source: OASIS AMQP 1.0 part 2 (transport), sections 2.6 and 2.7.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,13 +23,14 @@ from headgate.protocols.amqp10.performatives import (
     Transfer,
 )
 from headgate.protocols.amqp10.states import LINK_SENT, LinkState, sent
-from headgate.protocols.amqp10.terminus import Error
+from headgate.protocols.amqp10.terminus import DeliveryState, Error
 from headgate.protocols.amqp10.transfers import TAG, TransferRoom, frame_messages
 
 if TYPE_CHECKING:
     from headgate.protocols.amqp10.events import Int64Array
     from headgate.protocols.amqp10.session import Session
 
+MAX_TAG_BYTES = 32
 _MASK = 0xFFFFFFFF
 
 
@@ -54,6 +56,7 @@ class Link:
         self.max_message_size = session.connection.settings.max_message_size
         self._partial: bytearray | None = None
         self._partial_id = 0
+        self._partial_format = 0
         self._partial_settled = False
 
     @property
@@ -73,10 +76,17 @@ class Link:
         self.settled = self.role is SENDER and attach.snd_settle_mode == SETTLED
         self._send_attach(attach)
 
-    def refuse(self, error: Error) -> None:
-        """Answer the peer's attach with one that lacks our terminus, the source or the target, and a detach."""
+    def refuse(self, error: Error, *, without_termini: bool = False) -> None:
+        """Answer the peer's attach with one that lacks our terminus, the source or the target, and a detach.
+
+        `without_termini`: it lacks both.
+        """
         answer = replace(self.attach, unsettled=None)
-        self._send_attach(replace(answer, target=None) if self.role is RECEIVER else replace(answer, source=None))
+        if without_termini or self.role is RECEIVER:
+            answer.target = None
+        if without_termini or self.role is SENDER:
+            answer.source = None
+        self._send_attach(answer)
         self.detach(error)
 
     def _send_attach(self, attach: Attach) -> None:
@@ -130,21 +140,34 @@ class Link:
         self.drain = False
         self.session.send_flow(self, drain=True)
 
-    def send(self, message: bytes, *, settled: bool | None = None) -> int:
-        """Send one message, in as many frames as it needs; gives its delivery id."""
+    def send(self, message: bytes, *, settled: bool | None = None, tag: bytes | None = None) -> int:
+        """Send one message, in as many frames as it needs; gives its delivery id.
+
+        With a tag of the caller's own, of at most 32 bytes, an unsettled delivery is kept until either end settles it:
+        what the peer says of it comes as `Outcomes`. Raises LocalProtocolError.
+        """
         self._check_sending(1)
+        if tag is not None and len(tag) > MAX_TAG_BYTES:
+            raise LocalProtocolError(f"a delivery tag of {len(tag)} bytes; at most {MAX_TAG_BYTES} are allowed")
         delivery_id = self.session.next_delivery_id
-        first = Transfer(
+        transfer = Transfer(
             self.handle,
             delivery_id,
-            TAG.pack(self.delivery_count),
+            TAG.pack(self.delivery_count) if tag is None else tag,
             0,
             self.settled if settled is None else settled,
         )
-        frames = self.session.connection.transfer_frames(self.session.channel, first, message)
+        frames = self.session.connection.transfer_frames(self.session.channel, transfer, message)
         self._count_sent(1)
+        if tag is not None and not transfer.settled:
+            self.session.keep(delivery_id, self)
         self.session.send_transfers(self, b"".join(frames), len(frames))
         return delivery_id
+
+    def settle(self, ids: Iterable[int], state: DeliveryState | None) -> None:
+        """Settle deliveries that are kept, in the order they were sent; those that are not any more are passed over."""
+        if self.is_attached:
+            self.session.settle_kept(ids, state)
 
     def send_messages(self, messages: EncodedMessages, offsets: Int64Array) -> int:
         """Send messages of a stream, each with its offset as an annotation; gives the bytes of their frames.
@@ -193,6 +216,7 @@ class Link:
         if self._partial is None:
             self._partial = bytearray()
             self._partial_id = transfer.delivery_id or 0
+            self._partial_format = transfer.message_format or 0
             self._partial_settled = False
             self.session.connection.partial_links += 1
         self._partial_settled = self._partial_settled or bool(transfer.settled)
@@ -210,7 +234,8 @@ class Link:
         data = np.frombuffer(self._partial, dtype=np.uint8)
         ids, settled = np.array([self._partial_id], np.int64), np.array([self._partial_settled], np.int64)
         self.drop_partial()
-        return Deliveries(self, data, np.zeros(1, np.int64), np.array([len(data)], np.int64), ids, settled)
+        columns = np.zeros(1, np.int64), np.array([len(data)], np.int64), ids, settled
+        return Deliveries(self, data, *columns, self._partial_format)
 
     def drop_partial(self) -> None:
         """Forget what has arrived of a message."""

@@ -2,7 +2,8 @@
 
 Stored: a header, the publisher's message annotations with `x-exchange` and `x-routing-key`, then properties,
 application properties, body and footer byte for byte; delivery annotations are dropped. Delivered: the same, with the
-annotation `x-stream-offset` (long). Bytes in a stream that are not a message are delivered as the data of one.
+annotation `x-stream-offset` (long), or with a delivery count and annotations of the delivery's own. Bytes in a stream
+that are not a message are delivered as the data of one.
 Source: amqp10_rabbit, sections 4 and 5; OASIS AMQP 1.0 part 3 (messaging), section 3.2.
 """
 
@@ -47,6 +48,7 @@ ROUTING_KEY = "x-routing-key"
 
 _NULL = b"\x40"
 _TRUE = b"\x41"
+_FALSE = b"\x42"
 _DEFAULT_HEADER = (_TRUE, _NULL, _NULL)
 _HEADER_TAIL = b"\x41\x43"
 """First acquirer true, delivery count 0."""
@@ -179,7 +181,23 @@ def _plain(value: AmqpValue) -> object:
 
 
 def delivered_message(data: bytes, offset: int) -> bytes:
-    """What a consumer gets of a stored message, or of any bytes in a stream. Raises MessageError."""
+    """What a consumer of a stream gets of a stored message, or of any bytes in it."""
+    return _delivered(data, {_OFFSET_KEY: _LONG.pack(0x81, offset)}, _HEADER_TAIL)
+
+
+def annotated_message(data: bytes, annotations: Mapping[str, AmqpValue], *, delivery_count: int) -> bytes:
+    """What a consumer gets of a message, or of any bytes, in a delivery that is like no other.
+
+    `annotations` replace those of the message that have the same names; `delivery_count` says how many deliveries of it
+    failed before.
+    """
+    encoded = {symbol(name): encode_value(value) for name, value in annotations.items()}
+    is_first = _FALSE if delivery_count else _TRUE
+    return _delivered(data, encoded, is_first + encode_value(AmqpValue(AmqpType.UINT, delivery_count)))
+
+
+def _delivered(data: bytes, annotations: Mapping[bytes, bytes], header_tail: bytes) -> bytes:
+    """A message with encoded annotations, and the last two fields of its header."""
     try:
         spans, body = section_spans(data)
         if body == len(data) and not spans:
@@ -191,9 +209,9 @@ def delivered_message(data: bytes, offset: int) -> bytes:
         pairs = []
         fields = _DEFAULT_HEADER
         bare = bytes([0x00, 0x53, Section.DATA]) + encode_value(AmqpValue(AmqpType.BINARY, data))
-    kept = [key + value for key, value in pairs if key != _OFFSET_KEY]
-    content = b"".join(kept) + _OFFSET_KEY + _LONG.pack(0x81, offset)
-    return _header(*fields) + _annotations(content, 2 * len(kept) + 2) + bare
+    kept = [key + value for key, value in pairs if key not in annotations]
+    kept += [key + value for key, value in annotations.items()]
+    return _header(*fields, header_tail) + _annotations(b"".join(kept), 2 * len(kept)) + bare
 
 
 def _bare_position(spans: Mapping[Section, SectionSpan]) -> int:
@@ -235,8 +253,8 @@ def _header_fields(data: bytes, span: SectionSpan | None) -> tuple[bytes, bytes,
     return durable, priority, ttl
 
 
-def _header(durable: bytes, priority: bytes, ttl: bytes) -> bytes:
-    content = durable + priority + ttl + _HEADER_TAIL
+def _header(durable: bytes, priority: bytes, ttl: bytes, tail: bytes = _HEADER_TAIL) -> bytes:
+    content = durable + priority + ttl + tail
     return bytes([0x00, 0x53, Section.HEADER, 0xC0, len(content) + 1, 5]) + content
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Container, Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +26,7 @@ from headgate.protocols.amqp10.events import (
     Detached,
     Ended,
     Event,
+    Outcomes,
     StateChanged,
     WindowOpened,
 )
@@ -100,6 +101,8 @@ class Session:
         self._waiting: deque[_Waiting] = deque()
         self._flows_due: dict[Link, bool] = {}
         """Links whose credit is to be told after transfers that wait, and whether the peer drains them."""
+        self._kept: dict[int, Link] = {}
+        """The links of deliveries that are not settled, by their ids, in the order they were sent."""
 
     @property
     def links(self) -> list[Link]:
@@ -110,6 +113,11 @@ class Session:
     def is_mapped(self) -> bool:
         """Whether both ends have begun and none has ended."""
         return self.state is SessionState.MAPPED
+
+    @property
+    def keeps_deliveries(self) -> bool:
+        """Whether links of the session wait for what the peer says of deliveries."""
+        return bool(self._kept)
 
     @property
     def may_send(self) -> bool:
@@ -153,6 +161,15 @@ class Session:
             self.connection.write(encode_accepted(self.channel, first, last))
         else:
             self.send(Disposition(role, first, last, True, state))
+
+    def keep(self, delivery_id: int, link: Link) -> None:
+        """Tell the link of what the peer says of its delivery, until that is settled."""
+        self._kept[delivery_id] = link
+
+    def settle_kept(self, ids: Iterable[int], state: DeliveryState | None) -> None:
+        """Settle those of the deliveries that are kept, with the same state."""
+        for first, last in _runs([number for number in ids if self._kept.pop(number, None) is not None]):
+            self.settle(first, last, state, role=SENDER)
 
     def send_flow(self, link: Link | None = None, *, drain: bool = False) -> None:
         """Tell the windows, and with a link its credit; `drain`: use it up, or so it was used up.
@@ -225,6 +242,7 @@ class Session:
         self._by_remote_handle.clear()
         self._waiting.clear()
         self._flows_due.clear()
+        self._kept.clear()
 
     def heard(self, performative: Composite, payload: memoryview) -> Iterator[Event]:
         """The events that a performative of the peer brings; a fault ends the session with its error."""
@@ -238,7 +256,7 @@ class Session:
                     yield from self._on_transfer(performative, payload)
                     self._refill()
                 case Disposition():
-                    yield self._on_disposition(performative)
+                    yield from self._on_disposition(performative)
                 case Detach():
                     yield from self._on_detach(performative)
         except SessionFault as fault:
@@ -283,10 +301,12 @@ class Session:
                 return link
         return None
 
-    def _told(self, handle: int, kind: type[Composite]) -> Link:
-        """The link of a handle of the peer, in its state after `kind`. Raises SessionFault."""
+    def _told(self, handle: int, kind: type[Composite]) -> Link | None:
+        """The link of a handle of the peer, in its state after `kind`; None to ignore it. Raises SessionFault."""
         link = self._by_remote_handle.get(handle)
         if link is None:
+            if self.connection.ignores_strays:
+                return None
             raise SessionFault(
                 Condition.UNATTACHED_HANDLE, f"{kind.__name__} for handle {handle}, which is not attached"
             )
@@ -297,9 +317,9 @@ class Session:
         return link
 
     def _link(self, handle: int, kind: type[Composite]) -> Link | None:
-        """The same; None if we have detached it."""
+        """The same; None if we have detached it, too."""
         link = self._told(handle, kind)
-        return None if link.state in DISCARDING else link
+        return None if link is None or link.state in DISCARDING else link
 
     def _on_flow(self, flow: Flow) -> Iterator[Event]:
         was_blocked = not self.may_send
@@ -310,7 +330,7 @@ class Session:
         has_changed = link is not None and _take_credit(link, flow)
         self._write_waiting()
         if link is not None:
-            if has_changed:
+            if has_changed and link.is_attached:
                 yield CreditChanged(link)
             if flow.echo and link.is_attached:
                 self.send_flow(link)
@@ -373,7 +393,7 @@ class Session:
             yield self._fail_link(link, *fault)
 
     def _receiving(self, handle: int, transfers: int) -> Link | None:
-        """The link that this many transfers of the peer are for; None if we have detached it."""
+        """The link that this many transfers of the peer are for; None to ignore them."""
         if transfers > self.incoming_window:
             reason = f"{transfers} transfers into a window of {self.incoming_window}"
             raise SessionFault(Condition.WINDOW_VIOLATION, reason)
@@ -396,20 +416,48 @@ class Session:
         link.detach(error)
         return Detached(link, True, error, failed=True)
 
-    def _on_disposition(self, disposition: Disposition) -> StateChanged:
+    def _on_disposition(self, disposition: Disposition) -> Iterator[Event]:
         last = disposition.first if disposition.last is None else disposition.last
         if (last - disposition.first) & _MASK > _MASK // 2:
             raise SessionFault(Condition.INVALID_FIELD, f"deliveries {disposition.first} to {last}")
-        return StateChanged(
-            self, disposition.role is RECEIVER, disposition.first, last, disposition.settled, disposition.state
-        )
+        is_receiver = disposition.role is RECEIVER
+        told = StateChanged(self, is_receiver, disposition.first, last, disposition.settled, disposition.state)
+        if is_receiver and self._kept:
+            yield from self._told_of_kept(told)
+        else:
+            yield told
+
+    def _told_of_kept(self, told: StateChanged) -> Iterator[Event]:
+        """What is told of deliveries, apart for each link that keeps them and for the rest."""
+        span = (told.last - told.first) & _MASK
+        if span < len(self._kept):
+            numbers = ((told.first + step) & _MASK for step in range(span + 1))
+            ids = [number for number in numbers if number in self._kept]
+        else:
+            ids = [number for number in self._kept if (number - told.first) & _MASK <= span]
+        by_link: dict[Link, list[int]] = {}
+        for number in ids:
+            by_link.setdefault(self._kept[number], []).append(number)
+            if told.settled:
+                del self._kept[number]
+        for link, of_link in by_link.items():
+            if link.is_attached:
+                yield Outcomes(link, of_link, told.settled, told.state)
+        for first, last in _between(told.first, told.last, ids):
+            yield replace(told, first=first, last=last)
 
     def _on_detach(self, detach: Detach) -> Iterator[Event]:
         link = self._told(detach.handle, Detach)
+        if link is None:
+            return
         del self._by_remote_handle[detach.handle]
         del self._by_handle[link.handle]
         self.connection.link_count -= 1
+        # Not earlier: until then the peer may still ask for an answer that nobody gives any more.
+        self._kept = {number: other for number, other in self._kept.items() if other is not link}
         link.drop_partial()
+        if link.state is LinkState.ATTACH_RECEIVED:
+            link.start(replace(link.attach, source=None, target=None, unsettled=None))
         if link.state is not LinkState.DETACHED:
             self.forget_waiting(link)
             link.state = LinkState.DETACHED
@@ -420,6 +468,25 @@ class Session:
 def lowest_free(taken: Container[int]) -> int:
     """The lowest channel or handle that is not taken."""
     return next(number for number in itertools.count() if number not in taken)
+
+
+def _runs(ids: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """First and last of the runs of ids that follow each other."""
+    first = 0
+    for index in range(1, len(ids) + 1):
+        if index == len(ids) or ids[index] != (ids[index - 1] + 1) & _MASK:
+            yield ids[first], ids[index - 1]
+            first = index
+
+
+def _between(first: int, last: int, ids: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """First and last of the runs from `first` to `last` that `ids`, in this order, leave out."""
+    for number in ids:
+        if number != first:
+            yield first, (number - 1) & _MASK
+        first = (number + 1) & _MASK
+    if first != (last + 1) & _MASK:
+        yield first, last
 
 
 def _too_large(link: Link) -> tuple[Condition, str]:

@@ -119,7 +119,12 @@ def _tables(
 
 
 SESSION_SENT, SESSION_RECEIVED = _tables(SessionState, p.Begin, p.End, _IN_SESSION)
-LINK_SENT, LINK_RECEIVED = _tables(LinkState, p.Attach, p.Detach, _IN_LINK)
+LINK_SENT, _LINK_RECEIVED = _tables(LinkState, p.Attach, p.Detach, _IN_LINK)
+# A peer may grant credit, or give up, before its attach is answered.
+LINK_RECEIVED: Table[LinkState] = {
+    **_LINK_RECEIVED,
+    **{(LinkState.ATTACH_RECEIVED, kind): LinkState.ATTACH_RECEIVED for kind in (p.Flow, p.Detach)},
+}
 
 DISCARDING = frozenset({_C.CLOSE_SENT, SessionState.END_SENT, LinkState.DETACH_SENT})
 """What the peer said before it learnt of the end has no effect any more."""

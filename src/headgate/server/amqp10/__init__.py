@@ -1,13 +1,30 @@
 """AMQP 1.0 on the network: connections, links and management requests become commands of the broker.
 
-`handler` is one connection; `publishing`, `consuming` and `management` are what its links do; `addresses` is what their
-addresses mean, `filters` what their filter maps ask for.
+    Amqp10Handler                       one connection, and the services that it carries
+    Service, ServiceFactory             one kind of AMQP 1.0 service: its addresses, and what serves links to them
+    ServedLink, RefusedAttachError      what serves one link, or why nothing does
+    our_terminus, address_of            what every service looks at first
+    RequestNode, Request                a node that answers requests, now or in a later turn
+    RabbitService                       RabbitMQ's
+
+Hidden: RabbitMQ's service (`rabbitmq`), what its links do (`publishing`, `consuming`, `management`), what its addresses
+mean (`addresses`) and what its filter maps ask for (`filters`).
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.server.amqp10.handler import Amqp10Handler
+    from headgate.server.amqp10.rabbitmq import RabbitService
+    from headgate.server.amqp10.requests import Request, RequestNode
+    from headgate.server.amqp10.service import (
+        RefusedAttachError,
+        ServedLink,
+        Service,
+        ServiceFactory,
+        address_of,
+        our_terminus,
+    )
 else:
     from headgate.faces import lazy
 

@@ -20,6 +20,7 @@ from headgate.protocols.amqp10 import Condition, Error, Link, Released, delivere
 from headgate.protocols.amqp10.performatives import Attach
 from headgate.scan import ScanBatch
 from headgate.server.amqp10.filters import RequestedFilters
+from headgate.server.amqp10.service import ServedLink
 
 if TYPE_CHECKING:
     from headgate.server.amqp10.handler import Amqp10Handler
@@ -35,13 +36,12 @@ _MOST_ADDED_BYTES = 96
 logger = logging.getLogger("headgate.server.amqp10")
 
 
-class ConsumingLink:
+class ConsumingLink(ServedLink):
     """One link of a consumer."""
 
     def __init__(self, handler: Amqp10Handler, link: Link, stream: str, filters: RequestedFilters) -> None:
         """Raises BrokerError and LogError where the user may not consume from the stream."""
-        self._handler = handler
-        self._link = link
+        super().__init__(handler, link)
         self._stream = stream
         self._consumer: MessageConsumer = handler.broker.message_consumer(
             stream,
@@ -64,6 +64,7 @@ class ConsumingLink:
 
     def close(self) -> None:
         """The link has ended."""
+        super().close()
         self._handler.pump.remove(self._consumer)
         self._consumer.close()
 

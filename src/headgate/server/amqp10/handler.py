@@ -6,16 +6,13 @@ Source: amqp10_rabbit, sections 1 to 6.
 from __future__ import annotations
 
 import logging
-from collections import deque
-from dataclasses import replace
-from typing import TypeAlias
+from collections.abc import Sequence
 
 from headgate.broker import Session as BrokerSession
 from headgate.errors import (
     AuthenticationError,
     BrokerError,
     ConfigError,
-    HeadgateError,
     LogError,
     MessageError,
     RemoteProtocolError,
@@ -23,18 +20,14 @@ from headgate.errors import (
 from headgate.message import AmqpType, AmqpValue
 from headgate.protocols import sasl
 from headgate.protocols.amqp10 import (
-    Accepted,
     Condition,
     Connection,
     ConnectionSettings,
     ConnectionState,
-    Coordinator,
     Error,
     Link,
     SaslCode,
     Session,
-    Source,
-    address_text,
     condition_of,
 )
 from headgate.protocols.amqp10.events import (
@@ -50,15 +43,13 @@ from headgate.protocols.amqp10.events import (
     HeadersExchanged,
     InitReceived,
     Opened,
+    Outcomes,
     StateChanged,
     WindowOpened,
 )
-from headgate.protocols.amqp10.performatives import RECEIVER, SECOND, SENDER, SETTLED, Attach, Open
-from headgate.server.amqp10.addresses import MANAGEMENT, parse_queue, parse_route
-from headgate.server.amqp10.consuming import ConsumingLink, confirmed_attach
-from headgate.server.amqp10.filters import read_filters
-from headgate.server.amqp10.management import respond
-from headgate.server.amqp10.publishing import PublishingLink
+from headgate.protocols.amqp10.performatives import SENDER, Attach, Open
+from headgate.server.amqp10.rabbitmq import RabbitService
+from headgate.server.amqp10.service import RefusedAttachError, ServedLink, Service, ServiceFactory, address_of
 from headgate.server.context import ServerContext
 from headgate.server.conversation import Conversation, Waiting
 from headgate.server.identity import NODE, PROPERTIES
@@ -67,79 +58,20 @@ from headgate.server.transport import Transport
 
 CAPABILITIES = ("LINK_PAIR_V1_0", "ANONYMOUS-RELAY")
 
-_MANAGEMENT_CREDIT = 8
-_PAIRED = "paired"
 _VHOST = "vhost:"
 
 logger = logging.getLogger("headgate.server.amqp10")
 
 
-class ManagementLink:
-    """The end of a link pair on which requests come, or the one on which responses go."""
-
-    def __init__(self, handler: Amqp10Handler, link: Link) -> None:
-        self._handler = handler
-        self._link = link
-        self._responses: deque[bytes] = deque()
-
-    def attached(self) -> None:
-        """The link is there: requests may come."""
-        if self._link.role is RECEIVER:
-            self._link.grant(_MANAGEMENT_CREDIT)
-        else:
-            self._send_responses()
-
-    def has_lost(self, stream: str) -> bool:
-        """It has to do with no single stream."""
-        return False
-
-    def close(self) -> None:
-        """The link has ended, and what it would have said."""
-        self._responses.clear()
-
-    def credit_changed(self) -> None:
-        """The peer takes responses."""
-        self._send_responses()
-        if self._link.drain and self._link.is_attached:
-            self._link.use_up_credit()
-
-    def aborted(self) -> None:
-        """A request was given up: another may come."""
-        self._send_responses()
-
-    def take(self, deliveries: Deliveries) -> None:
-        """Do what requests ask for, in order."""
-        for delivery in deliveries:
-            try:
-                response = respond(delivery.message, self._handler.broker, node=NODE)
-            except MessageError as error:
-                self._handler.detach(self._link, Error(Condition.DECODE_ERROR, str(error)))
-                return
-            if not delivery.settled:
-                self._link.session.settle(delivery.delivery_id, delivery.delivery_id, Accepted())
-            self._responses.append(response)
-        self._send_responses()
-
-    def _send_responses(self) -> None:
-        """Send what the other link of the pair has credit for, and take as many requests more."""
-        requests, responses = self._handler.pair(self._link)
-        if requests is None or responses is None:
-            return
-        waiting = requests._responses
-        while waiting and responses._link.is_attached and responses._link.credit:
-            responses._link.send(waiting.popleft(), settled=True)
-        granted = _MANAGEMENT_CREDIT - len(waiting)
-        if requests._link.is_attached and requests._link.credit <= granted // 2:
-            requests._link.grant(granted)
-
-
-ServedLink: TypeAlias = PublishingLink | ConsumingLink | ManagementLink
-
-
 class Amqp10Handler:
-    """The handler of one connection; `broker` is its session there once the user is known."""
+    """The handler of one connection; `broker` is its session there once the user is known.
 
-    def __init__(self, transport: Transport, context: ServerContext) -> None:
+    A link is served by the first service that claims its address; one that nobody claims is refused by the first.
+    """
+
+    def __init__(
+        self, transport: Transport, context: ServerContext, *, services: Sequence[ServiceFactory] = (RabbitService,)
+    ) -> None:
         self.context = context
         self.pump = Pump(transport)
         self.user = ""
@@ -161,6 +93,7 @@ class Amqp10Handler:
         self._is_ended = False
         self._logged_in_s: float | None = None
         self._conversation = Conversation(transport, context.clock)
+        self._services = [service(self) for service in services]
 
     @property
     def broker(self) -> BrokerSession:
@@ -194,7 +127,7 @@ class Amqp10Handler:
         elif self._logged_in_s is not None and not self._is_ended:
             waited_s = self.context.clock.monotonic_s() - self._logged_in_s
             if waited_s > self.context.settings.timeouts.handshake_s:
-                logger.info("%s: logged in, but not opened in time", self._name)
+                logger.info("%s: logged in, but not opened in time", self.name)
                 self._transport.abort()
 
     def lost(self, reason: Exception | None) -> None:
@@ -213,20 +146,27 @@ class Amqp10Handler:
         if output:
             self._conversation.say(output)
 
+    def answer_attach(self, link: Link, answer: Attach) -> None:
+        """Answer an attach in a later turn, if the link is still there."""
+        served = self._links.get(link)
+        if served is not None:
+            link.start(answer)
+            served.attached()
+            self.flush()
+
+    def refuse_attach(self, service: Service, link: Link, error: Error) -> None:
+        """Refuse an attach of that service in a later turn, if the link is still there."""
+        if link in self._links:
+            self._drop(link)
+            self._refuse(service, link, error)
+            self.flush()
+
     def detach(self, link: Link, error: Error) -> None:
         """End a link because of an error."""
         self._drop(link)
         if link.is_attached:
             link.detach(error)
         self.flush()
-
-    def pair(self, link: Link) -> tuple[ManagementLink | None, ManagementLink | None]:
-        """Both ends of a link pair: for requests, for responses."""
-        found: dict[bool, ManagementLink] = {}
-        for other, served in self._links.items():
-            if isinstance(served, ManagementLink) and other.session is link.session and other.name == link.name:
-                found[other.role] = served
-        return found.get(RECEIVER), found.get(SENDER)
 
     # Events
 
@@ -237,34 +177,35 @@ class Amqp10Handler:
                 if self._is_ended:
                     break
         except RemoteProtocolError as error:
-            logger.info("%s: %s", self._name, error.reason)
+            logger.info("%s: %s", self.name, error.reason)
             self._close(Error(str(error.code), error.reason))
         self.flush()
         self._conversation.limit_answers()
 
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
+        """The connection's name, for logs."""
         return self.context.connections.of(self._transport).name
 
     def _on(self, event: Event) -> None:
         match event:
             case Deliveries():
-                served = self._links.get(event.link)
-                if isinstance(served, (PublishingLink, ManagementLink)):
+                if (served := self._links.get(event.link)) is not None:
                     served.take(event)
             case Aborted():
-                served = self._links.get(event.link)
-                if isinstance(served, PublishingLink | ManagementLink):
+                if (served := self._links.get(event.link)) is not None:
                     served.aborted()
             case CreditChanged():
-                served = self._links.get(event.link)
-                if isinstance(served, ConsumingLink | ManagementLink):
+                if (served := self._links.get(event.link)) is not None:
                     served.credit_changed()
+            case Outcomes():
+                if (served := self._links.get(event.link)) is not None:
+                    served.decided(event)
             case WindowOpened():
                 self.pump.wake()
             case StateChanged():
                 if event.received and not event.settled and event.state is not None:
-                    # A receiver that waits for the sender to settle first; nothing depends on it.
+                    # A receiver that waits for the sender to settle first; no served link depends on it.
                     event.session.settle(event.first, event.last, event.state, role=SENDER)
             case Attached():
                 self._on_attach(event.link, event.attach)
@@ -290,7 +231,7 @@ class Amqp10Handler:
         try:
             credentials = sasl.parse_initial(init.mechanism, init.response)
         except RemoteProtocolError as error:
-            logger.info("%s: %s", self._name, error.reason)
+            logger.info("%s: %s", self.name, error.reason)
             self._refuse_login()
             return
         self._conversation.wait(Waiting.LOGIN)
@@ -336,9 +277,12 @@ class Amqp10Handler:
         )
 
     def _on_attach(self, link: Link, attach: Attach) -> None:
+        address = address_of(link, attach)
+        service = next((service for service in self._services if service.claims(address)), self._services[0])
+        self._connection.ignores_strays |= service.ignores_strays
         try:
-            served, answer = self._served(link, attach)
-        except _RefusedAttachError as refused:
+            served, answer = service.serve(link, attach)
+        except RefusedAttachError as refused:
             error = Error(refused.condition, refused.reason)
         except (BrokerError, LogError) as refused:
             error = Error(condition_of(refused), str(refused))
@@ -346,69 +290,15 @@ class Amqp10Handler:
             error = Error(Condition.INVALID_FIELD, str(refused))
         else:
             self._links[link] = served
-            link.start(answer)
-            served.attached()
+            if answer is not None:
+                link.start(answer)
+                served.attached()
             return
-        logger.info("%s: link %r refused: %s", self._name, link.name, error.description)
-        link.refuse(error)
+        self._refuse(service, link, error)
 
-    def _served(self, link: Link, attach: Attach) -> tuple[ServedLink, Attach]:
-        """What serves a link, and the answer to its attach. Raises HeadgateError for a link that is refused."""
-        if isinstance(attach.target, Coordinator):
-            raise _RefusedAttachError(Condition.NOT_IMPLEMENTED, "transactions are not served")
-        if attach.incomplete_unsettled or (attach.unsettled is not None and attach.unsettled.value):
-            raise _RefusedAttachError(
-                Condition.NOT_IMPLEMENTED, "links are not recovered: unsettled deliveries were given"
-            )
-        if attach.rcv_settle_mode == SECOND:
-            raise _RefusedAttachError(Condition.NOT_IMPLEMENTED, "rcv-settle-mode second is not served")
-        terminus = attach.target if link.role is RECEIVER else attach.source
-        if terminus is None:
-            raise _RefusedAttachError(Condition.INVALID_FIELD, "a link has a target or a source to attach to")
-        if terminus.dynamic:
-            raise _RefusedAttachError(Condition.NOT_IMPLEMENTED, "nodes are not made for a link: dynamic")
-        address = address_text(terminus)
-        answer = replace(
-            attach, rcv_settle_mode=0, unsettled=None, desired_capabilities=None, offered_capabilities=None
-        )
-        if address == MANAGEMENT:
-            if link.role is SENDER:
-                answer.snd_settle_mode = SETTLED
-            return self._management(link, attach), answer
-        if link.role is RECEIVER:
-            route = None if address is None else parse_route(address)
-            return PublishingLink(self, link, route), answer
-        assert isinstance(terminus, Source)
-        if address is None:
-            raise _RefusedAttachError(Condition.INVALID_FIELD, "a source has an address: /queues/<queue>")
-        return self._consuming(link, attach, parse_queue(address), terminus)
-
-    def _management(self, link: Link, attach: Attach) -> ManagementLink:
-        properties = (
-            {} if attach.properties is None else {key.value: value.value for key, value in attach.properties.value}
-        )
-        if properties.get(_PAIRED) is not True:
-            reason = "management needs a pair of links: two of the same name, both with the property paired"
-            raise _RefusedAttachError(Condition.PRECONDITION_FAILED, reason)
-        return ManagementLink(self, link)
-
-    def _consuming(self, link: Link, attach: Attach, stream: str, source: Source) -> tuple[ConsumingLink, Attach]:
-        settings, limits = self.context.settings.filters, self.context.settings.limits
-        filters = read_filters(source.filter or (), settings.dialect, sql_bytes=limits.filter_bytes)
-        if filters.attach_refused is not None:
-            raise _RefusedAttachError(Condition.PRECONDITION_FAILED, filters.attach_refused)
-        for refused in filters.refused:
-            logger.warning(
-                "%s: link %r to stream %r: filter %d is left out: %s",
-                self._name,
-                link.name,
-                stream,
-                refused.index,
-                refused.reason,
-            )
-            if settings.on_bad_filter == "detach":
-                raise _RefusedAttachError(Condition.PRECONDITION_FAILED, refused.reason)
-        return ConsumingLink(self, link, stream, filters), confirmed_attach(attach, filters)
+    def _refuse(self, service: Service, link: Link, error: Error) -> None:
+        logger.info("%s: link %r refused: %s", self.name, link.name, error.description)
+        link.refuse(error, without_termini=service.refuses_without_termini)
 
     # Ends
 
@@ -442,15 +332,6 @@ class Amqp10Handler:
             self._drop(link)
         if self._broker is not None:
             self._broker.close()
-
-
-class _RefusedAttachError(HeadgateError):
-    """An attach that is answered with a detach; never leaves this module."""
-
-    def __init__(self, condition: Condition, reason: str) -> None:
-        super().__init__(reason)
-        self.condition = condition
-        self.reason = reason
 
 
 def _texts(properties: AmqpValue | None) -> dict[str, str]:

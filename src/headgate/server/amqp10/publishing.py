@@ -47,6 +47,7 @@ from headgate.protocols.amqp10 import (
 )
 from headgate.protocols.amqp10.events import Deliveries
 from headgate.server.amqp10.addresses import Route, parse_route
+from headgate.server.amqp10.service import ServedLink
 
 if TYPE_CHECKING:
     from headgate.server.amqp10.handler import Amqp10Handler
@@ -71,19 +72,17 @@ class _Unanswered(msgspec.Struct):
     error: HeadgateError | None = None
 
 
-class PublishingLink:
+class PublishingLink(ServedLink):
     """One link of a publisher; `route` None: each message says where it goes."""
 
     def __init__(self, handler: Amqp10Handler, link: Link, route: Route | None) -> None:
         """Raises BrokerError and LogError where the address leads to nothing that the user may publish to."""
-        self._handler = handler
-        self._link = link
+        super().__init__(handler, link)
         self._route = route
         self._publishers: dict[tuple[str, str], Publisher] = {}
         self._only_publisher: Publisher | None = None
         """That of the stream, where the address is a stream's own."""
         self._unanswered = 0
-        self._is_closed = False
         self._credit = min(LINK_CREDIT, handler.context.settings.limits.unconfirmed_messages)
         if route is not None:
             if route.is_queue:
@@ -102,7 +101,7 @@ class PublishingLink:
 
     def close(self) -> None:
         """The link has ended, or its connection; what is queued is still written, and nobody is told."""
-        self._is_closed = True
+        super().close()
         for publisher in self._publishers.values():
             publisher.close()
         self._publishers.clear()
@@ -243,8 +242,7 @@ class PublishingLink:
     def _answer(self, count: int, ids: list[tuple[int, int]], state: DeliveryState) -> None:
         """Say the outcome of so many deliveries, of which those in the ranges wait for it; let the peer go on."""
         self._unanswered -= count
-        # A connection that we close because of an error takes its links with it as they are.
-        if self._is_closed or not self._link.is_attached:
+        if not self.may_speak:
             return
         for first, last in ids:
             self._link.session.settle(first, last, state)

@@ -1,0 +1,102 @@
+"""RabbitMQ's service: links that publish, links that consume, and pairs of links to its management.
+
+Source: amqp10_rabbit, sections 2 to 5.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headgate.protocols.amqp10 import Condition, Link, Source, address_text
+from headgate.protocols.amqp10.performatives import RECEIVER, SENDER, SETTLED, Attach
+from headgate.server.amqp10.addresses import MANAGEMENT, parse_queue, parse_route
+from headgate.server.amqp10.consuming import ConsumingLink, confirmed_attach
+from headgate.server.amqp10.filters import read_filters
+from headgate.server.amqp10.management import respond
+from headgate.server.amqp10.publishing import PublishingLink
+from headgate.server.amqp10.requests import Request, RequestNode
+from headgate.server.amqp10.service import RefusedAttachError, ServedLink, our_terminus
+from headgate.server.identity import NODE
+
+if TYPE_CHECKING:
+    from headgate.server.amqp10.handler import Amqp10Handler
+
+_PAIRED = "paired"
+
+logger = logging.getLogger("headgate.server.amqp10")
+
+
+class RabbitService:
+    """RabbitMQ's addresses on one connection: those that begin with a slash, and none."""
+
+    refuses_without_termini = False
+    ignores_strays = False
+
+    def __init__(self, handler: Amqp10Handler) -> None:
+        self._handler = handler
+        self._management = _ManagementNode(handler)
+
+    def claims(self, address: str | None) -> bool:
+        """Whether an address is one of RabbitMQ's."""
+        return address is None or address.startswith("/")
+
+    def serve(self, link: Link, attach: Attach) -> tuple[ServedLink, Attach]:
+        """What serves a link, and the answer to its attach. Raises HeadgateError for a link that is refused."""
+        terminus = our_terminus(link, attach, second=False)
+        address = address_text(terminus)
+        answer = replace(
+            attach, rcv_settle_mode=0, unsettled=None, desired_capabilities=None, offered_capabilities=None
+        )
+        if address == MANAGEMENT:
+            _check_paired(attach)
+            if link.role is SENDER:
+                answer.snd_settle_mode = SETTLED
+            return self._management.serve(link), answer
+        if link.role is RECEIVER:
+            route = None if address is None else parse_route(address)
+            return PublishingLink(self._handler, link, route), answer
+        assert isinstance(terminus, Source)
+        if address is None:
+            raise RefusedAttachError(Condition.INVALID_FIELD, "a source has an address: /queues/<queue>")
+        return self._consuming(link, attach, parse_queue(address), terminus)
+
+    def _consuming(self, link: Link, attach: Attach, stream: str, source: Source) -> tuple[ServedLink, Attach]:
+        settings = self._handler.context.settings
+        filters = read_filters(source.filter or (), settings.filters.dialect, sql_bytes=settings.limits.filter_bytes)
+        if filters.attach_refused is not None:
+            raise RefusedAttachError(Condition.PRECONDITION_FAILED, filters.attach_refused)
+        for refused in filters.refused:
+            logger.warning(
+                "%s: link %r to stream %r: filter %d is left out: %s",
+                self._handler.name,
+                link.name,
+                stream,
+                refused.index,
+                refused.reason,
+            )
+            if settings.filters.on_bad_filter == "detach":
+                raise RefusedAttachError(Condition.PRECONDITION_FAILED, refused.reason)
+        return ConsumingLink(self._handler, link, stream, filters), confirmed_attach(attach, filters)
+
+
+class _ManagementNode(RequestNode):
+    """Management: a request and its response go on two links of one session and one name."""
+
+    def respond(self, request: Request) -> bytes:
+        """The response to a request. Raises MessageError for bytes that are not a message."""
+        return respond(request.message, self._handler.broker, node=NODE)
+
+    def route(self, request: Request, links: Sequence[Link]) -> Link | None:
+        """The other link of the pair."""
+        ours = request.link
+        return next((link for link in links if link.session is ours.session and link.name == ours.name), None)
+
+
+def _check_paired(attach: Attach) -> None:
+    properties = {} if attach.properties is None else {key.value: value.value for key, value in attach.properties.value}
+    if properties.get(_PAIRED) is not True:
+        reason = "management needs a pair of links: two of the same name, both with the property paired"
+        raise RefusedAttachError(Condition.PRECONDITION_FAILED, reason)

@@ -1,0 +1,122 @@
+"""The seam between a connection and the services that it carries.
+
+    Service                 one kind of AMQP 1.0 service on one connection: its addresses, and what serves links to them
+    ServedLink              what serves one link: it hears what the peer does there
+    RefusedAttachError      why a link is not served
+
+The handler of the connection knows these alone. RabbitMQ's service is `rabbitmq`; another one is added beside it, in
+the tuple that the handler is made with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from headgate.errors import ConfigError, HeadgateError
+from headgate.protocols.amqp10 import Condition, Coordinator, Link, Source, Target, address_text
+from headgate.protocols.amqp10.events import Deliveries, Outcomes
+from headgate.protocols.amqp10.performatives import RECEIVER, SECOND, Attach
+
+if TYPE_CHECKING:
+    from headgate.server.amqp10.handler import Amqp10Handler
+
+
+class ServedLink:
+    """What serves one link; nothing happens where a kind of links does not say what."""
+
+    def __init__(self, handler: Amqp10Handler, link: Link) -> None:
+        self._handler = handler
+        self._link = link
+        self._is_closed = False
+
+    @property
+    def may_speak(self) -> bool:
+        """Whether something may be said on the link; asked in a later turn than that of the calls below."""
+        return not self._is_closed and self._link.is_attached
+
+    def attached(self) -> None:
+        """The link is there: credit may be granted, deliveries may begin."""
+
+    def take(self, deliveries: Deliveries) -> None:
+        """The peer sent messages."""
+
+    def aborted(self) -> None:
+        """The peer gave up a message after some of it."""
+
+    def credit_changed(self) -> None:
+        """The peer granted credit, or wants it used up."""
+
+    def decided(self, outcomes: Outcomes) -> None:
+        """The peer said what became of deliveries with tags of our own; `Link.settle` answers, now or later."""
+
+    def has_lost(self, stream: str) -> bool:
+        """Whether it served that stream, which is deleted; one of that name may be there again."""
+        return False
+
+    def close(self) -> None:
+        """The link has ended, or its connection. The last call."""
+        self._is_closed = True
+
+
+class Service(Protocol):
+    """One kind of service on one connection, made with it."""
+
+    refuses_without_termini: bool
+    """Whether the attach that answers a refused one has neither source nor target; else it lacks that of our end."""
+
+    ignores_strays: bool
+    """Whether its clients may say something for channels and handles that are not there (any more)."""
+
+    def claims(self, address: str | None) -> bool:
+        """Whether an address is one of its own; None for a link that has none."""
+
+    def serve(self, link: Link, attach: Attach) -> tuple[ServedLink, Attach | None]:
+        """What serves a link, and the answer to its attach; None if that comes in a later turn.
+
+        Then the handler's `answer_attach` or `refuse_attach` is called. Raises RefusedAttachError; BrokerError,
+        LogError, ConfigError and MessageError become the usual conditions.
+        """
+
+
+ServiceFactory: TypeAlias = Callable[["Amqp10Handler"], Service]
+"""Makes the service of a connection."""
+
+
+class RefusedAttachError(HeadgateError):
+    """An attach that is answered with a detach; `condition` is one of the standard's or of the service's own."""
+
+    def __init__(self, condition: str, reason: str) -> None:
+        super().__init__(reason)
+        self.condition = condition
+        self.reason = reason
+
+
+def address_of(link: Link, attach: Attach) -> str | None:
+    """The address that a link attaches to; None where there is none, or none that is text."""
+    terminus = attach.target if link.role is RECEIVER else attach.source
+    if terminus is None or isinstance(terminus, Coordinator):
+        return None
+    try:
+        return address_text(terminus)
+    except ConfigError:
+        return None
+
+
+def our_terminus(link: Link, attach: Attach, *, second: bool) -> Source | Target:
+    """The terminus at our end of a link that asks for nothing that nobody serves. Raises RefusedAttachError.
+
+    `second`: whether receivers may settle second.
+    """
+    if isinstance(attach.target, Coordinator):
+        raise RefusedAttachError(Condition.NOT_IMPLEMENTED, "transactions are not served")
+    if attach.incomplete_unsettled or (attach.unsettled is not None and attach.unsettled.value):
+        raise RefusedAttachError(Condition.NOT_IMPLEMENTED, "links are not recovered: unsettled deliveries were given")
+    if attach.rcv_settle_mode == SECOND and not second:
+        raise RefusedAttachError(Condition.NOT_IMPLEMENTED, "rcv-settle-mode second is not served")
+    terminus = attach.target if link.role is RECEIVER else attach.source
+    if terminus is None:
+        raise RefusedAttachError(Condition.INVALID_FIELD, "a link has a target or a source to attach to")
+    if terminus.dynamic:
+        raise RefusedAttachError(Condition.NOT_IMPLEMENTED, "nodes are not made for a link: dynamic")
+    return terminus

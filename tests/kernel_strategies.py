@@ -179,3 +179,20 @@ def _logical(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 servicebus_expressions = st.recursive(_predicates, _logical, max_leaves=6)
 """Texts most of which the dialect `servicebus` accepts."""
+
+_targets = st.one_of(
+    st.sampled_from([key for key in KEYS if key.isascii()]),
+    st.sampled_from(("a", "b", "Price", "new", "new", "[é]", "RuleName")),
+    st.sampled_from(
+        ("sys.MessageId", "sys.Label", "sys.To", "sys.SessionId", "sys.ContentType", "sys.PartitionKey",
+         "sys.TimeToLive", "sys.ScheduledEnqueueTimeUtc", "sys.ForcePersistence", "sys.ReplyToSessionId")
+    ),
+)  # fmt: skip
+_assigned = st.one_of(_values, _names, _constants, st.sampled_from(("newid()", "'id ' + newid()", "a + 1", "b + ''")))
+_statements = st.one_of(
+    st.builds("SET {} = {}".format, _targets, _assigned),
+    st.builds("SET {} = {}".format, _targets, _assigned),
+    st.builds("REMOVE {}".format, _targets),
+)
+servicebus_actions = st.lists(_statements, min_size=1, max_size=4).map("; ".join)
+"""Texts of actions, most of which are accepted."""

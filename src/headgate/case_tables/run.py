@@ -210,7 +210,7 @@ class _Run:
         if "expression" in content:
             check_sql_filter(content, self.engines, self.now_ms)
         elif "action" in content:
-            check_action(content, self.now_ms)
+            check_action(content, self.engines, self.now_ms)
         elif "filter" in content:
             check_correlation(content, self.engines, self.now_ms)
         elif {"expect_copies", "rules"} <= content.keys():

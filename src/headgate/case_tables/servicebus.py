@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from headgate.case_tables.rabbitmq import Disagreement, Line, WrongLine, field
 from headgate.errors import ConfigError, FilterError
 from headgate.evaluate import Action, Engine, Filter, Verdict, copies_of, servicebus_value
@@ -66,7 +68,7 @@ def check_correlation(content: Line, engines: tuple[Engine, ...], now_ms: int) -
     _check_verdict(filter, message, expected, engines, now_ms)
 
 
-def check_action(content: Line, now_ms: int) -> None:
+def check_action(content: Line, engines: tuple[Engine, ...], now_ms: int) -> None:
     """A case with `action`: the properties of the copy, or where the action goes wrong."""
     text, expected = field(content, "action", str), field(content, "expect", str)
     message = _message(content)
@@ -77,16 +79,25 @@ def check_action(content: Line, now_ms: int) -> None:
         return
     if expected == "error" and _error_at(content) == "create":
         raise Disagreement("refused", "accepted")
+    batch, times = EncodedMessages.of([message.encode()]), np.array([now_ms], dtype=np.int64)
+    for engine in engines:
+        made = action.copies(batch, now_ms=times, identity_of=lambda row: b"", engine=engine)
+        if len(made.failed):
+            if expected != "error":
+                raise Disagreement("a copy", f"error: {_failure(action, message, now_ms)}", engine.value)
+            continue
+        if expected == "error":
+            raise Disagreement("an error", "a copy", engine.value)
+        for wrong in _differences(content, Message.decode(made.messages.message(0))):
+            raise Disagreement(*wrong, engine.value)
+
+
+def _failure(action: Action, message: Message, now_ms: int) -> str:
     try:
-        copy = action.apply(message, now_ms=now_ms, identity=b"")
+        action.apply(message, now_ms=now_ms, identity=b"")
     except EvaluationFailed as failed:
-        if expected != "error":
-            raise Disagreement("a copy", f"error: {failed}") from None
-        return
-    if expected == "error":
-        raise Disagreement("an error", "a copy")
-    for wrong in _differences(content, copy):
-        raise Disagreement(*wrong)
+        return str(failed)
+    return "none, as the reference sees it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,22 @@
-"""Rule actions: what they make of a copy of a message.
+"""Rule actions: what they make of a copy of a message; of one by the reference, of many by the kernel of edits.
 
 Source: servicebus_filters, section 5; what it leaves open: docs/reference/servicebus-open-points.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headgate.errors import MessageError
+from headgate.evaluate.edits import EditProgram, compile_edits
+from headgate.evaluate.filter import Engine
 from headgate.evaluate.reference import evaluate
-from headgate.evaluate.verdict import EvaluationFailed
+from headgate.evaluate.verdict import UNDECIDED, EvaluationFailed, Verdict
 from headgate.language import Value
 from headgate.language import servicebus as v
 from headgate.language import tree as t
@@ -21,6 +27,7 @@ from headgate.message import (
     AmqpType,
     AmqpValue,
     Change,
+    EncodedMessages,
     FieldReference,
     Message,
     Section,
@@ -30,16 +37,29 @@ from headgate.message import (
 )
 
 
+@dataclass(slots=True)
+class ChangedCopies:
+    """What an action makes of a batch: `messages`, the copies of `rows`; it failed on the rows `failed`.
+
+    Rows are places in the batch, `(copies,)` and `(failures,)` int64, ascending.
+    """
+
+    messages: EncodedMessages
+    rows: NDArray[np.int64]
+    failed: NDArray[np.int64]
+
+
 class Action:
     """The action of a rule, parsed once; immutable, may be pickled and used by several threads."""
 
-    __slots__ = ("_reads", "limits", "statements", "text")
+    __slots__ = ("_programs", "_stages", "limits", "statements", "text")
 
     def __init__(self, text: str, statements: tuple[v.Statement, ...], limits: v.Limits) -> None:
         self.text = text
         self.statements = statements
         self.limits = limits
-        self._reads = tuple(map(_places_read, statements))
+        self._stages = _stages(statements)
+        self._programs: dict[str | None, list[EditProgram] | None] = {}
 
     @classmethod
     def parse(
@@ -60,21 +80,75 @@ class Action:
         a copy that would be no legal message.
         """
         changed = message
-        pending: list[Change] = []
         try:
-            for statement, places in zip(self.statements, self._reads, strict=True):
-                if pending and (places is None or not places.isdisjoint(_place(made[0]) for made in pending)):
-                    changed = changed.with_changes(pending)
-                    pending = []
-                change = self._change(statement, changed, now_ms, identity)
-                if change is not None:
-                    pending.append(change)
-            changed = changed.with_changes(pending) if pending else changed
+            for stage in self._stages:
+                found = (self._change(statement, changed, now_ms, identity) for statement in stage)
+                changes = [change for change in found if change is not None]
+                changed = changed.with_changes(changes) if changes else changed
             named = _named(changed, rule)
             self._check_message(message, named, rule)
         except MessageError as error:
             raise EvaluationFailed(str(error)) from None
         return named
+
+    def copies(
+        self,
+        batch: EncodedMessages,
+        *,
+        now_ms: NDArray[np.int64],
+        identity_of: Callable[[int], bytes],
+        rule: str | None = None,
+        engine: Engine = Engine.KERNEL,
+    ) -> ChangedCopies:
+        """The changed copies of many messages: those that `apply` makes, at the speed of a kernel.
+
+        `now_ms` is `(messages,)`; `identity_of` gives the identity of the copy of a row, and is asked where newid()
+        counts. Bytes that are no message fail. What the kernel leaves undecided, `apply` does.
+        """
+        made = self._changed_by_kernel(batch, identity_of, rule) if engine is Engine.KERNEL else None
+        if made is None:
+            messages, statuses = EncodedMessages.of([b""] * len(batch)), np.full(len(batch), UNDECIDED, dtype=np.uint8)
+        else:
+            messages, statuses = made
+        settled: list[bytes] = []
+        settled_rows: list[int] = []
+        for row in np.flatnonzero(statuses == UNDECIDED).tolist():
+            try:
+                message = Message.decode(batch.message(row))
+                copy = self.apply(message, now_ms=int(now_ms[row]), identity=identity_of(row), rule=rule)
+            except (EvaluationFailed, MessageError):
+                continue
+            settled.append(copy.encode())
+            settled_rows.append(row)
+        if settled:
+            added = EncodedMessages.of(settled)
+            messages.starts[settled_rows] = added.starts + len(messages.data)
+            messages.lengths[settled_rows] = added.lengths
+            messages = EncodedMessages(np.concatenate([messages.data, added.data]), messages.starts, messages.lengths)
+            statuses[settled_rows] = Verdict.TRUE
+        is_made = statuses == Verdict.TRUE
+        rows = np.flatnonzero(is_made)
+        return ChangedCopies(
+            messages if len(rows) == len(batch) else messages.take(rows), rows, np.flatnonzero(~is_made)
+        )
+
+    def _changed_by_kernel(
+        self, batch: EncodedMessages, identity_of: Callable[[int], bytes], rule: str | None
+    ) -> tuple[EncodedMessages, NDArray[np.uint8]] | None:
+        """The copies, and as what verdict each row ended; None where only the reference knows the statements."""
+        if rule not in self._programs:
+            self._programs[rule] = _compiled(self._stages, rule, self.limits)
+        programs = self._programs[rule]
+        if programs is None:
+            return None
+        statuses = np.full(len(batch), Verdict.TRUE, dtype=np.uint8)
+        for program in programs:
+            changed = program.run(batch, _new_ids(len(batch), program.occurrences, identity_of))
+            if changed is None:
+                return None
+            batch = changed.messages
+            statuses = np.where(statuses == Verdict.TRUE, changed.statuses, statuses)
+        return batch, statuses
 
     def __reduce__(self) -> tuple[object, ...]:
         return Action, (self.text, self.statements, self.limits)
@@ -185,6 +259,46 @@ def _place(reference: FieldReference) -> _Place:
     return reference.section, reference.position if reference.key is None else without_case(reference.key)
 
 
+def _stages(statements: Sequence[v.Statement]) -> tuple[tuple[v.Statement, ...], ...]:
+    """The statements in groups: within one nothing is read, or replaced, that was changed before in it."""
+    stages: list[list[v.Statement]] = [[]]
+    pending: set[_Place] = set()
+    for statement in statements:
+        places = _places_read(statement)
+        if pending and (places is None or not places.isdisjoint(pending)):
+            stages.append([])
+            pending = set()
+        stages[-1].append(statement)
+        target = _reference(statement.target)
+        if target is not None:
+            pending.add(_place(target))
+    return tuple(map(tuple, stages))
+
+
+def _compiled(stages: Sequence[Sequence[v.Statement]], rule: str | None, limits: v.Limits) -> list[EditProgram] | None:
+    """A program for each stage, the last of which names the rule; None where there is none for one of them."""
+    programs = []
+    for number, stage in enumerate(stages, start=1):
+        is_last = number == len(stages)
+        program = compile_edits(stage, rule=rule if is_last else None, limits=limits, is_whole=is_last)
+        if program is None:
+            return None
+        programs.append(program)
+    return programs
+
+
+def _new_ids(messages: int, occurrences: Sequence[int], identity_of: Callable[[int], bytes]) -> NDArray[np.uint8]:
+    """The guids that calls of newid() give, `(messages, occurrences, 16)`."""
+    if not occurrences:
+        return np.empty((messages, 0, 16), dtype=np.uint8)
+    made = b"".join(
+        v.new_id(identity, occurrence).octets() or b""
+        for identity in map(identity_of, range(messages))
+        for occurrence in occurrences
+    )
+    return np.frombuffer(made, dtype=np.uint8).reshape(messages, len(occurrences), 16)
+
+
 def _places_read(statement: v.Statement) -> frozenset[_Place] | None:
     """What a statement reads of a message, the value that it replaces included; None for anything."""
     if isinstance(statement, v.RemoveProperty):
@@ -238,27 +352,6 @@ def _copied_property(tree: t.Node, message: Message, now_ms: int) -> FieldRefere
     return None
 
 
-_REAL = frozenset({AmqpType.FLOAT, AmqpType.DOUBLE, *DECIMAL_SIZES})
-_FROM_LONG = _REAL
-_FROM_INT = _REAL | {AmqpType.LONG}
-_FROM_UINT = _FROM_INT | {AmqpType.ULONG}
-_FROM_SHORT = _FROM_INT | {AmqpType.INT}
-_FROM_USHORT = _FROM_UINT | {AmqpType.INT, AmqpType.UINT}
-_IMPLICIT: Mapping[AmqpType, frozenset[AmqpType]] = {
-    AmqpType.BYTE: _FROM_SHORT | {AmqpType.SHORT},
-    AmqpType.UBYTE: _FROM_USHORT | {AmqpType.SHORT, AmqpType.USHORT},
-    AmqpType.SHORT: _FROM_SHORT,
-    AmqpType.USHORT: _FROM_USHORT,
-    AmqpType.CHAR: _FROM_USHORT | {AmqpType.USHORT},
-    AmqpType.INT: _FROM_INT,
-    AmqpType.UINT: _FROM_UINT,
-    AmqpType.LONG: _FROM_LONG,
-    AmqpType.ULONG: _FROM_LONG,
-    AmqpType.FLOAT: frozenset({AmqpType.DOUBLE}),
-}
-"""The implicit numeric conversions of C#: type of a value → types it becomes."""
-
-
 def _converted(value: AmqpValue, existing: AmqpValue | None) -> AmqpValue:
     """The value as the type of the value that it replaces, where C# converts implicitly; else as it is."""
     if existing is None:
@@ -266,7 +359,7 @@ def _converted(value: AmqpValue, existing: AmqpValue | None) -> AmqpValue:
     wanted = existing.type
     if value.type is AmqpType.TIMESTAMP and v.described_as(existing) == v.DATE_TIME_OFFSET:
         return v.date_time(v.ticks_of(value), with_offset=True)
-    if wanted not in _IMPLICIT.get(value.type, frozenset()):
+    if wanted not in v.IMPLICIT_CONVERSIONS.get(value.type, frozenset()):
         return value
     if wanted in DECIMAL_SIZES:
         return decimal_of(wanted, value.value) or value

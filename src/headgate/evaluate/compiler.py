@@ -414,7 +414,10 @@ class Compiler(Assembler):
     def _binary(self, node: t.Arithmetic, register: int, then: int) -> int:
         first, second = self.register_for(node.left), self.register_for(node.right)
         operation, family = _OPERATIONS[node.operator], FAMILIES[node.rules]
-        entry = self.emit(operation, 0, then, register, first, second, family=family)
+        operands = [first, second]
+        if operation == layout.ADD and family == layout.RULES_SERVICE_BUS:
+            operands += [0, self.scratch(layout.SCRATCH_REGISTERS)]
+        entry = self.emit(operation, 0, then, register, *operands, family=family)
         return self.value(node.left, first, self.value(node.right, second, entry))
 
     def _truth_of_many(self, node: t.And | t.Or, register: int, then: int) -> int:

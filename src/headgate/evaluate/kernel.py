@@ -114,7 +114,8 @@ def _foreign(operation: int, at: int, register: int, program: int, registers: in
         if family == layout.RULES_ROCKETMQ:
             return rocketmq_negate(register, result)
         if operation < layout.NEGATE:
-            return servicebus_arithmetic(operation, register, registers + load_i64(at + layout.B), result)
+            second = registers + load_i64(at + layout.B)
+            return servicebus_arithmetic(operation, register, second, result, registers + load_i64(at + layout.D))
         return servicebus_signed(operation, register, result)
     if family == layout.RULES_ROCKETMQ:
         return rocketmq_predicate(operation, at, register, registers, pool)

@@ -110,7 +110,7 @@ COMPARE_SPECIAL = 36  # A register of a slot or of FOLLOW, B one of the numbers 
 # Value operations: A, B registers, result in the register OTHERWISE, next instruction ON_WANTED: when done they are
 # TRUE, which is what they want.
 FIRST_VALUE_OPERATION = 128
-ADD = 128
+ADD = 128  # in the family of Service Bus: D scratch
 SUBTRACT = 129
 MULTIPLY = 130
 DIVIDE = 131

@@ -19,7 +19,15 @@ from headgate.kernels import address_of, load
 from headgate.language.tree import And, Node
 from headgate.message import SLACK_BYTES, EncodedMessages, FieldReference
 
-__all__ = ["KERNEL_MODULE", "MOST_FIELDS", "Predicates", "Program", "compile_predicates", "compile_program"]
+__all__ = [
+    "KERNEL_MODULE",
+    "MOST_FIELDS",
+    "Predicates",
+    "Program",
+    "compile_predicates",
+    "compile_program",
+    "program_of",
+]
 
 KERNEL_MODULE = "headgate.evaluate.kernel"
 
@@ -93,7 +101,7 @@ class Program:
 def compile_program(tree: Node) -> Program | None:
     """The program of a bound tree; None for a tree that only the reference evaluator can decide."""
     try:
-        return _program(Compiler(tree).program())
+        return program_of(Compiler(tree).program())
     except NotCompiledError:
         return None
 
@@ -119,10 +127,11 @@ def compile_predicates(trees: Sequence[Node]) -> Predicates | None:
         words, entries = compiler.predicates(trees)
     except NotCompiledError:
         return None
-    return Predicates(_program(words), entries, dict(compiler.slots))
+    return Predicates(program_of(words), entries, dict(compiler.slots))
 
 
-def _program(words: Words) -> Program:
+def program_of(words: Words) -> Program:
+    """The words as a program that can be run."""
     return Program(
         np.array(words.words, dtype=np.int64),
         np.frombuffer(words.pool + bytes(SLACK_BYTES), dtype=np.uint8),

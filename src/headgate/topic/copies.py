@@ -144,7 +144,7 @@ class Copies:
         topic: Topic,
         batch: EncodedMessages,
         runs: Sequence[CopyRun],
-        changed: list[bytes],
+        changed: EncodedMessages,
         counters: Counters,
         dead_letters: list[DeadLetter],
     ) -> None:
@@ -179,15 +179,17 @@ class Copies:
         sources = self._sources[place]
         if self.is_plain(subscription):
             return self._batch.take(self.rows[place])
+        if int(sources.min()) >= 0:
+            return self._changed.take(sources)
         return self._joined.take(np.where(sources < 0, self.rows[place] + len(self._changed), sources))
 
     def is_plain(self, subscription: int) -> bool:
         """Whether no action changed any of the copies of a subscription."""
-        return not self._changed or int(self._sources[self.of(subscription)].max(initial=-1)) < 0
+        return not len(self._changed) or int(self._sources[self.of(subscription)].max(initial=-1)) < 0
 
     def plain_counts(self) -> Int64Array:
         """How many plain copies each subscription has, `(subscriptions,)`."""
-        if not self._changed:
+        if not len(self._changed):
             return np.diff(self._bounds)
         return np.bincount(self.subscriptions[self._sources < 0], minlength=len(self.topic.subscriptions))
 
@@ -201,7 +203,7 @@ class Copies:
         """Row, rule and bytes of the copies of a subscription that an action changed, in order."""
         place = self.of(subscription)
         return [
-            (int(row), int(rule), self._changed[source])
+            (int(row), int(rule), self._changed.message(source))
             for row, rule, source in zip(self.rows[place], self.rules[place], self._sources[place], strict=True)
             if source >= 0
         ]
@@ -209,7 +211,7 @@ class Copies:
     @cached_property
     def _joined(self) -> EncodedMessages:
         """The changed copies and, behind them, all messages of the batch, in one buffer."""
-        batch, changed = self._batch, EncodedMessages.of(self._changed)
+        batch, changed = self._batch, self._changed
         first = int(batch.starts.min(initial=len(batch.data)))
         moved = len(changed.data) - first
         return EncodedMessages(

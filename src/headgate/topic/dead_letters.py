@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.errors import MessageError
-from headgate.evaluate import Filter, evaluate
+from headgate.evaluate import Action, Filter, evaluate
 from headgate.language import EvaluationFailed
 from headgate.message import AmqpType, AmqpValue, Body, FieldReference, Message, Section
 
@@ -36,3 +36,12 @@ def failure_of(given: Filter, encoded: bytes, *, now_ms: int) -> str:
     except (EvaluationFailed, MessageError) as failed:
         return str(failed)
     return "the filter could not be evaluated"
+
+
+def failure_of_action(given: Action, encoded: bytes, *, now_ms: int, identity: bytes, rule: str) -> str:
+    """Why the action of a rule gives no copy of these bytes."""
+    try:
+        given.apply(Message.decode(encoded), now_ms=now_ms, identity=identity, rule=rule)
+    except (EvaluationFailed, MessageError) as failed:
+        return str(failed)
+    return "the action could not be evaluated"

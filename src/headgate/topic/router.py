@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +21,10 @@ from numpy.typing import NDArray
 from headgate.columns import order_of
 from headgate.evaluate import Filter, Verdict
 from headgate.evaluate.rules import RuleSet
-from headgate.language import EvaluationFailed
-from headgate.message import EncodedMessages, Message
+from headgate.message import SLACK_BYTES, EncodedMessages
+from headgate.message.lookup import MessageCollector
 from headgate.topic.copies import Copies, CopyRun, Counters, DeadLetter, Int64Array
-from headgate.topic.dead_letters import dead_letter, failure_of
+from headgate.topic.dead_letters import dead_letter, failure_of, failure_of_action
 from headgate.topic.model import Topic
 from headgate.topic.rule import Rule
 
@@ -143,15 +144,14 @@ class Router:
     ) -> Copies:
         """The copies of messages that were decided; the arrays are those of `route`."""
         plain_rows, plain_slots = decided.rows, decided.slots
-        failures: list[tuple[int, int, str]] = []
-        changed: list[bytes] = []
+        changed = _Changed.none()
         runs = []
         if self._has_action.any():
             acts = self._has_action[plain_slots]
             rows, slots = plain_rows[acts], plain_slots[acts]
             plain_rows, plain_slots = plain_rows[~acts], plain_slots[~acts]
-            changed, made, failures = self._act(batch, offsets, timestamps_ms, rows, slots)
-            runs.append(self._changed_run(rows[made], slots[made]))
+            changed = self._act(batch, offsets, timestamps_ms, rows, slots)
+            runs.append(self._changed_run(changed.rows, changed.slots))
         runs.append(self._plain(plain_rows, plain_slots))
         if self._fall_through is not None:
             taken = np.zeros(len(batch), dtype=np.bool_)
@@ -164,18 +164,13 @@ class Router:
             self.rules,
             self._places,
             matched=np.bincount(decided.slots, minlength=count),
-            failed_actions=np.bincount([slot for _, slot, _ in failures], minlength=count)
-            if failures
-            else np.zeros(count, dtype=np.int64),
+            failed_actions=np.bincount(changed.failed_slots, minlength=count),
             errors=np.bincount(decided.error_slots, minlength=count),
             unknown=decided.unknown,
             counts_errors=self._keeps_errors | self._exact,
         )
-        kept = self._keeps_errors[decided.error_slots]
-        error_rows, error_slots = decided.error_rows[kept].tolist(), decided.error_slots[kept].tolist()
-        failures += [(row, slot, "") for row, slot in zip(error_rows, error_slots, strict=True)]
-        letters = self._dead_letters(batch, timestamps_ms, failures)
-        return Copies(self.topic, batch, runs, changed, counters, letters)
+        letters = self._dead_letters(batch, offsets, timestamps_ms, decided, changed)
+        return Copies(self.topic, batch, runs, changed.messages, counters, letters)
 
     def _changed_run(self, rows: Int64Array, slots: Int64Array) -> CopyRun:
         places, rules = self._subscription_of[slots], self._number_of[slots]
@@ -218,41 +213,77 @@ class Router:
         timestamps_ms: Int64Array,
         rows: Int64Array,
         slots: Int64Array,
-    ) -> tuple[list[bytes], NDArray[np.intp], list[tuple[int, int, str]]]:
-        """The changed copies, which pairs gave one, and row, slot and cause where the action failed."""
-        changed: list[bytes] = []
-        made: list[int] = []
-        failed: list[tuple[int, int, str]] = []
-        decoded_row, message = -1, Message()
-        for pair, (row, number) in enumerate(zip(rows.tolist(), slots.tolist(), strict=True)):
-            if row != decoded_row:
-                decoded_row, message = row, Message.decode(batch.message(row))
-            slot = self._slots[number]
-            identity = copy_identity(self._stream, int(offsets[row]), slot.subscription, slot.rule.number)
-            try:
-                copy = changed_copy(slot.rule, message, now_ms=int(timestamps_ms[row]), identity=identity)
-            except EvaluationFailed as error:
-                failed.append((row, number, str(error)))
-                continue
-            changed.append(copy.encode())
-            made.append(pair)
-        return changed, np.array(made, dtype=np.intp), failed
+    ) -> _Changed:
+        """What the actions of rules make of the rows that they selected: one rule after the other."""
+        order = np.argsort(slots, kind="stable")
+        rows, slots = rows[order], slots[order]
+        bounds = np.flatnonzero(np.diff(slots, prepend=-1, append=-1)).tolist()
+        parts, made, failed = [], [], []
+        for first, stop in pairwise(bounds):
+            slot, own = self._slots[slots[first]], rows[first:stop]
+            assert slot.rule.action is not None
+            copies = slot.rule.action.copies(
+                batch.take(own),
+                now_ms=timestamps_ms[own],
+                identity_of=lambda row, slot=slot, own=own: self._identity(slot, int(offsets[own[row]])),
+                rule=slot.rule.name,
+            )
+            parts.append(copies.messages)
+            made.append(first + copies.rows)
+            failed.append(first + copies.failed)
+        if not parts:
+            return _Changed.none()
+        took, missed = np.concatenate(made), np.concatenate(failed)
+        return _Changed(_side_by_side(parts), rows[took], slots[took], rows[missed], slots[missed])
+
+    def _identity(self, slot: _Slot, offset: int) -> bytes:
+        return copy_identity(self._stream, offset, slot.subscription, slot.rule.number)
 
     def _dead_letters(
-        self, batch: EncodedMessages, timestamps_ms: Int64Array, failures: list[tuple[int, int, str]]
+        self,
+        batch: EncodedMessages,
+        offsets: Int64Array,
+        timestamps_ms: Int64Array,
+        decided: Decided,
+        changed: _Changed,
     ) -> list[DeadLetter]:
         """One copy for each message and subscription with failures, which all are described in it, by rule number."""
         described: dict[tuple[int, int], list[tuple[int, str]]] = {}
-        for row, number, cause in failures:
-            slot = self._slots[number]
-            if slot.keeps_errors:
+        for rows, slots, is_action in (
+            (decided.error_rows, decided.error_slots, False),
+            (changed.failed_rows, changed.failed_slots, True),
+        ):
+            kept = self._keeps_errors[slots]
+            for row, number in zip(rows[kept].tolist(), slots[kept].tolist(), strict=True):
+                slot, data, now_ms = self._slots[number], batch.message(row), int(timestamps_ms[row])
                 rule = slot.rule
-                cause = cause or failure_of(rule.filter, batch.message(row), now_ms=int(timestamps_ms[row]))
+                if is_action:
+                    assert rule.action is not None
+                    identity = self._identity(slot, int(offsets[row]))
+                    cause = failure_of_action(rule.action, data, now_ms=now_ms, identity=identity, rule=rule.name)
+                else:
+                    cause = failure_of(rule.filter, data, now_ms=now_ms)
                 described.setdefault((slot.place, row), []).append((rule.number, f"rule {rule.name!r}: {cause}"))
         return [
             DeadLetter(place, row, dead_letter(batch.message(row), "; ".join(text for _, text in sorted(causes))))
             for (place, row), causes in sorted(described.items())
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """Copies that actions changed, row and slot of each, and pairs of row and slot where an action failed."""
+
+    messages: EncodedMessages
+    rows: Int64Array
+    slots: Int64Array
+    failed_rows: Int64Array
+    failed_slots: Int64Array
+
+    @staticmethod
+    def none() -> _Changed:
+        empty = np.empty(0, dtype=np.int64)
+        return _Changed(EncodedMessages.of([]), empty, empty, empty, empty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,8 +368,11 @@ class _Group:
         return rows[order], slots[order]
 
 
-def changed_copy(rule: Rule, message: Message, *, now_ms: int, identity: bytes) -> Message:
-    """The copy that a rule with an action gives; raises EvaluationFailed if the action fails on this message."""
-    if rule.action is None:
-        return message
-    return rule.action.apply(message, now_ms=now_ms, identity=identity, rule=rule.name)
+def _side_by_side(parts: list[EncodedMessages]) -> EncodedMessages:
+    """The messages of several batches in one buffer."""
+    if len(parts) == 1:
+        return parts[0]
+    collected = MessageCollector(room_bytes=SLACK_BYTES + sum(int(part.lengths.sum()) for part in parts))
+    for part in parts:
+        collected.add(part)
+    return collected.take()

@@ -17,9 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
+from headgate.evaluate import Action
+from headgate.evaluate.edits import compile_edits
 from headgate.evaluate.program import compile_program
 from headgate.kernels import load
 from headgate.language import bind, parse
+from headgate.language.servicebus import DEFAULT_LIMITS
 from headgate.message.batch import SLACK_BYTES, EncodedMessages
 
 FILTERS = (
@@ -41,6 +44,10 @@ ROCKETMQ_FILTERS = (
 SERVICE_BUS_FILTERS = (
     "N = 5 OR S LIKE '%b_%' OR Price * 2 > 1 OR sys.PartitionKey = 'k' OR [A KEY THAT IS LONGER THAN EIGHT BYTES] = S",
     "sys.MessageId IS NULL OR sys.TimeToLive IS NULL OR sys.ExpiresAtUtc IS NULL OR s > 'ab' OR n IN (1, 'a', region)",
+)
+ACTIONS = (
+    "SET n = N + 1; SET new = S + '/' + Price; REMOVE [A KEY THAT IS LONGER THAN EIGHT BYTES]; SET k = newid()",
+    "SET copy = s; SET n = 5; SET sys.PartitionKey = 'k'; SET sys.To = sys.MessageId; REMOVE sys.TimeToLive; REMOVE s",
 )
 NUMBERS = (
     b"-", b"1", b"19.9", b"1e", b"1e5", b" ", b"7 ", b"+.", b"NaN", b"Infinity", b"-Infinit", b"0x", b"0x1p", b"tru",
@@ -155,11 +162,14 @@ def nested_message(code: int, key: bytes, outer: int, constructor: int, count: i
 
 
 def main(vectors: list[str], changes: int) -> None:
-    if load("headgate.evaluate.kernel") is None:
+    if load("headgate.evaluate.kernel") is None or load("headgate.evaluate.edits.kernel") is None:
         sys.exit("kernels cannot be compiled here")
     texts = [("rocketmq", text) for text in ROCKETMQ_FILTERS] + [("servicebus", text) for text in SERVICE_BUS_FILTERS]
     texts += [("amqp", text) for text in AMQP_FILTERS + FILTERS]
     programs = [compile_program(bind(parse(text, dialect), dialect, text)) for dialect, text in texts]
+    edits = [
+        compile_edits(Action.parse(text).statements, rule="r", limits=DEFAULT_LIMITS, is_whole=True) for text in ACTIONS
+    ]
     lines = [line for path in vectors for line in Path(path).read_text().splitlines()]
     stored = [bytes.fromhex(json.loads(line)["encoded_hex"]) for line in lines]
     buffer = GuardedBuffer(4, 256)
@@ -176,6 +186,9 @@ def main(vectors: list[str], changes: int) -> None:
             assert program is not None
             program.verdicts(batch, 0)
             program.verdicts(batch, 0, exact=False)
+        for edit in edits:
+            assert edit is not None
+            edit.run(batch, np.zeros((len(batch), len(edit.occurrences), 16), dtype=np.uint8))
         looked_at += len(some)
     print(looked_at)
 

@@ -246,13 +246,14 @@ def _read_annotations(position: int, stop: int, pairs: int, keys: int, registers
 
 
 @inlined
-def _is_list(code: int) -> bool:
+def is_list_code(code: int) -> bool:
+    """Whether a section before the body is a list; the others are maps."""
     header = code == HEADER_CODE
     return header or code == PROPERTIES_CODE
 
 
 @inlined
-def _descriptor(position: int, end: int) -> tuple[int, int]:
+def descriptor(position: int, end: int) -> tuple[int, int]:
     """The section code whose descriptor begins at `position` (below `end`), and the address of its value.
 
     Code 0 for what is no section, UNDECIDED for symbols, which the reference knows.
@@ -269,7 +270,7 @@ def _descriptor(position: int, end: int) -> tuple[int, int]:
 
 
 @inlined
-def _section(position: int, end: int, is_list: bool) -> tuple[int, int, int]:
+def section(position: int, end: int, is_list: bool) -> tuple[int, int, int]:
     """Elements, stop and count of the section whose value begins at `position`, at most `end`.
 
     Stop is above `end` if the section does not fit.
@@ -283,7 +284,7 @@ def _section(position: int, end: int, is_list: bool) -> tuple[int, int, int]:
 
 @helper
 def _section_rare(position: int, end: int, is_list: bool) -> tuple[int, int, int]:
-    """As `_section`, for lists and maps of any form but the short one."""
+    """As `section`, for lists and maps of any form but the short one."""
     kept_apart()
     constructor = load_u8(position)
     if constructor == (0xD0 if is_list else 0xD1):
@@ -304,12 +305,12 @@ def check_rest(late: int, end: int) -> int:
     """
     if late == 0:
         return layout.TRUE
-    _elements, stop, _count = _section(late, end, False)
+    _elements, stop, _count = section(late, end, False)
     if stop > end:
         return layout.MALFORMED
     if stop == end:
         return layout.TRUE
-    code, _value = _descriptor(stop, end)
+    code, _value = descriptor(stop, end)
     if code == layout.UNDECIDED:
         return layout.UNDECIDED
     return layout.TRUE if FIRST_BODY_CODE <= code <= LAST_CODE else layout.MALFORMED
@@ -337,15 +338,15 @@ def gather_early(position: int, end: int, program: int, registers: int, pool: in
         elif head & 0xFFFFFF == APPLICATION_PROPERTIES_HEAD:
             return position + 3 if position + 3 <= end else -layout.MALFORMED
         else:
-            code, value = _descriptor(position, end)
+            code, value = descriptor(position, end)
             if code >= APPLICATION_PROPERTIES_CODE:
                 if code == APPLICATION_PROPERTIES_CODE:
                     return value
                 return 0 if code <= LAST_CODE else -layout.MALFORMED
             if code < HEADER_CODE:
                 return -layout.UNDECIDED if code == layout.UNDECIDED else -layout.MALFORMED
-            is_list = _is_list(code)
-            elements, stop, count = _section(value, end, is_list)
+            is_list = is_list_code(code)
+            elements, stop, count = section(value, end, is_list)
         if code <= previous or stop > end:
             return -layout.MALFORMED
         previous = code
@@ -362,7 +363,7 @@ def gather_early(position: int, end: int, program: int, registers: int, pool: in
 @inlined
 def gather_late(value: int, end: int, program: int, registers: int, pool: int) -> bool:
     """Fill the slots of the application properties, whose map is at `value`; False if it does not fit the message."""
-    elements, stop, count = _section(value, end, False)
+    elements, stop, count = section(value, end, False)
     if stop > end:
         return False
     keys = program + load_i64(program + layout.APPLICATION_KEYS)
@@ -381,11 +382,11 @@ def gather_footer(position: int, end: int, program: int, registers: int, pool: i
     """
     in_body = False
     while position < end:
-        code, value = _descriptor(position, end)
+        code, value = descriptor(position, end)
         if code == layout.UNDECIDED:
             return layout.UNDECIDED
         if code == LAST_CODE:
-            elements, stop, count = _section(value, end, False)
+            elements, stop, count = section(value, end, False)
             if stop <= end:
                 keys = program + load_i64(program + layout.FOOTER_KEYS)
                 _read_annotations(elements, stop, count >> 1, keys, registers, pool)
@@ -396,5 +397,5 @@ def gather_footer(position: int, end: int, program: int, registers: int, pool: i
         elif code < HEADER_CODE or in_body:
             return layout.TRUE
         else:
-            _elements, position, _count = _section(value, end, _is_list(code))
+            _elements, position, _count = section(value, end, is_list_code(code))
     return layout.TRUE

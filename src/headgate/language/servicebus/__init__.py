@@ -2,7 +2,7 @@
 
 SERVICE_BUS, Limits            the dialect, and the limits of a text
 correlation_filter             a correlation filter as a bound tree
-parse_action, Statement        rule actions; `Target` and `RemoveProperty` are what a statement has
+parse_action, Statement        rule actions; a statement is `SetProperty` or `RemoveProperty`, of a `Target`
 system_property, SystemType    the system properties, and the type of each
 value_of, kind_of, compare     values as .NET has them: kinds, comparisons, `arithmetic`, dates and time spans
 """
@@ -10,7 +10,13 @@ value_of, kind_of, compare     values as .NET has them: kinds, comparisons, `ari
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.language.servicebus.actions import RemoveProperty, Statement, Target, parse_action
+    from headgate.language.servicebus.actions import (
+        RemoveProperty,
+        SetProperty,
+        Statement,
+        Target,
+        parse_action,
+    )
     from headgate.language.servicebus.correlation import correlation_filter
     from headgate.language.servicebus.dialect import SERVICE_BUS, parameter_values, typed_constant
     from headgate.language.servicebus.limits import DEFAULT_LIMITS, Limits
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
     )
     from headgate.language.servicebus.values import (
         DATE_TIME_OFFSET,
+        IMPLICIT_CONVERSIONS,
         INTEGER_LIMIT,
         INTEGER_MIN,
         INTEGERS,

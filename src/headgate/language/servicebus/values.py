@@ -21,6 +21,7 @@ import enum
 import hashlib
 import math
 import uuid
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -72,6 +73,26 @@ _KINDS = {
 _DESCRIBED_KINDS = {TIME_SPAN: ValueKind.TIME_SPAN, DATE_TIME_OFFSET: ValueKind.DATE_TIME}
 
 Number: TypeAlias = int | float | Fraction
+
+_REAL = frozenset({AmqpType.FLOAT, AmqpType.DOUBLE, *DECIMAL_SIZES})
+_FROM_LONG = _REAL
+_FROM_INT = _REAL | {AmqpType.LONG}
+_FROM_UINT = _FROM_INT | {AmqpType.ULONG}
+_FROM_SHORT = _FROM_INT | {AmqpType.INT}
+_FROM_USHORT = _FROM_UINT | {AmqpType.INT, AmqpType.UINT}
+IMPLICIT_CONVERSIONS: Mapping[AmqpType, frozenset[AmqpType]] = {
+    AmqpType.BYTE: _FROM_SHORT | {AmqpType.SHORT},
+    AmqpType.UBYTE: _FROM_USHORT | {AmqpType.SHORT, AmqpType.USHORT},
+    AmqpType.SHORT: _FROM_SHORT,
+    AmqpType.USHORT: _FROM_USHORT,
+    AmqpType.CHAR: _FROM_USHORT | {AmqpType.USHORT},
+    AmqpType.INT: _FROM_INT,
+    AmqpType.UINT: _FROM_UINT,
+    AmqpType.LONG: _FROM_LONG,
+    AmqpType.ULONG: _FROM_LONG,
+    AmqpType.FLOAT: frozenset({AmqpType.DOUBLE}),
+}
+"""The implicit numeric conversions of C#: type of a value → types it becomes."""
 
 
 def value_of(typed: AmqpValue) -> Value:

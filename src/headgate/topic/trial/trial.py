@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.evaluate import Filter, Verdict
-from headgate.language import EvaluationFailed
 from headgate.language.tree import And, Node, Or
-from headgate.message import EncodedMessages, Message
+from headgate.message import EncodedMessages
 from headgate.topic.copies import PLAIN, Copies
-from headgate.topic.dead_letters import failure_of
+from headgate.topic.dead_letters import failure_of, failure_of_action
 from headgate.topic.model import Topic
-from headgate.topic.router import Router, changed_copy, copy_identity
+from headgate.topic.router import Router, copy_identity
 from headgate.topic.trial.comparison import Comparison, Side
 from headgate.topic.trial.findings import (
     MOST_SAMPLES_KEPT,
@@ -161,11 +160,10 @@ class Trial:
             place, rule = self._slot_rules[slot]
             number = self._request.topic.subscriptions[place].number
             identity = copy_identity(self._request.stream, int(offsets[row]), number, rule.number)
-            try:
-                changed_copy(rule, Message.decode(batch.message(row)), now_ms=int(times[row]), identity=identity)
-            except EvaluationFailed as failed:
-                return str(failed)
-            return "the action could not be evaluated"
+            assert rule.action is not None
+            return failure_of_action(
+                rule.action, batch.message(row), now_ms=int(times[row]), identity=identity, rule=rule.name
+            )
 
         made = {
             (place, number, row)

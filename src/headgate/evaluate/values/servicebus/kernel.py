@@ -1,7 +1,7 @@
 """Service Bus in the kernel: kinds that do not mix, numbers as in C#, dates and time spans, LIKE, and errors.
 
 Kinds are INTEGER, LARGE and FLOAT (numbers), BYTES (a string), BOOLEAN, TIMESTAMP, TIME_SPAN, UUID, BINARY; ODD and
-OPEN are left to the reference, and so is joining strings. Source: servicebus_filters, sections 3 and 4.
+OPEN are left to the reference. Source: servicebus_filters, sections 3 and 4.
 """
 
 from __future__ import annotations
@@ -16,18 +16,32 @@ from headgate.evaluate.values.kernel import (
     order_numbers,
     order_of,
     same_text,
+    set_bytes,
     set_float,
     set_register,
     text_state,
 )
 from headgate.kernels.compiler import helper, inlined
-from headgate.kernels.memory import kept_apart, load_i64, load_u8, multiply_overflows, store_i64
+from headgate.kernels.memory import (
+    copy_bytes,
+    kept_apart,
+    load_i64,
+    load_u8,
+    multiply_overflows,
+    store_i32,
+    store_i64,
+    store_u8,
+)
 
 SIGN_BIT = -(2**63)
 TICKS_PER_MS = 10_000
 FIRST_TICK = -621_355_968_000_000_000  # of the year 1, from 1970
 LAST_TICK = 2_534_023_007_999_999_999  # of the year 9999
 NO_ORDER = 2  # of texts that only the reference orders
+SCRATCH_BYTES = layout.SCRATCH_REGISTERS * layout.REGISTER_BYTES - 8
+LONGEST_SHORT_TEXT = 36  # of a guid, the longest of what is no string
+LETTERS_TRUE = 0x65757254  # four letters, the first in the lowest byte
+LETTERS_FALS = 0x736C6146
 
 
 # -- comparison --------------------------------------------------------------------------------------------------------
@@ -214,6 +228,85 @@ def _time_arithmetic(operation: int, left_kind: int, first: int, right_kind: int
     return layout.TRUE
 
 
+# -- text --------------------------------------------------------------------------------------------------------------
+
+
+@helper
+def _write_digits(out: int, number: int) -> int:
+    """Write a number from 0 on in decimal; the address behind it."""
+    behind = out + 1
+    rest = number // 10
+    while rest > 0:
+        behind += 1
+        rest = rest // 10
+    place = behind
+    while place > out:
+        place -= 1
+        rest = number // 10
+        store_u8(place, 0x30 + number - 10 * rest)
+        number = rest
+    return behind
+
+
+@helper
+def _write_guid(out: int, octets: int) -> int:
+    for place in range(16):
+        if place == 4 or place == 6 or place == 8 or place == 10:
+            store_u8(out, 0x2D)
+            out += 1
+        octet = load_u8(octets + place)
+        high = octet >> 4
+        low = octet & 15
+        store_u8(out, high + (0x30 if high < 10 else 0x57))
+        store_u8(out + 1, low + (0x30 if low < 10 else 0x57))
+        out += 2
+    return out
+
+
+@helper
+def write_text(out: int, room: int, value: int) -> int:
+    """Write the text that a register becomes beside a string; the address behind it.
+
+    0 where only the reference knows the text, or where it does not fit `room` bytes.
+    """
+    kept_apart()
+    kind = load_i64(value)
+    payload = load_i64(value + 8)
+    if kind == layout.BYTES:
+        length = load_i64(value + 16)
+        if length > room:
+            return 0
+        copy_bytes(out, payload, length)
+        return out + length
+    if room < LONGEST_SHORT_TEXT:
+        return 0
+    if kind == layout.BOOLEAN:
+        store_i32(out, LETTERS_TRUE if payload != 0 else LETTERS_FALS)
+        store_u8(out + 4, 0x65)
+        return out + 4 if payload != 0 else out + 5
+    if kind == layout.UUID:
+        return _write_guid(out, payload)
+    if kind != layout.INTEGER or payload == SIGN_BIT:
+        return 0
+    if payload < 0:
+        store_u8(out, 0x2D)
+        return _write_digits(out + 1, -payload)
+    return _write_digits(out, payload)
+
+
+@helper
+def _join(left: int, right: int, result: int, scratch: int) -> int:
+    """The texts of two values side by side: TRUE when done, or UNDECIDED."""
+    middle = write_text(scratch, SCRATCH_BYTES, left)
+    if middle == 0:
+        return layout.UNDECIDED
+    behind = write_text(middle, scratch + SCRATCH_BYTES - middle, right)
+    if behind == 0:
+        return layout.UNDECIDED
+    set_bytes(result, scratch, behind - scratch)
+    return layout.TRUE
+
+
 # -- what the kernel calls ---------------------------------------------------------------------------------------------
 
 
@@ -273,8 +366,11 @@ def correlation_predicate(operation: int, at: int, register: int, registers: int
 
 
 @helper
-def servicebus_arithmetic(operation: int, left: int, right: int, result: int) -> int:
-    """Binary arithmetic of two registers into a third: TRUE when done, ERROR or UNDECIDED."""
+def servicebus_arithmetic(operation: int, left: int, right: int, result: int, scratch: int) -> int:
+    """Binary arithmetic of two registers into a third: TRUE when done, ERROR or UNDECIDED.
+
+    `scratch` takes the text of a sum.
+    """
     kept_apart()
     left_kind = load_i64(left)
     right_kind = load_i64(right)
@@ -286,7 +382,7 @@ def servicebus_arithmetic(operation: int, left: int, right: int, result: int) ->
     if left_kind <= layout.ODD or right_kind <= layout.ODD:
         return layout.UNDECIDED
     if operation == layout.ADD and (left_kind == layout.BYTES or right_kind == layout.BYTES):
-        return layout.UNDECIDED
+        return _join(left, right, result, scratch)
     if not _is_number(left_kind) or not _is_number(right_kind):
         return _time_arithmetic(operation, left_kind, first, right_kind, second, result)
     if left_kind == layout.FLOAT or right_kind == layout.FLOAT:

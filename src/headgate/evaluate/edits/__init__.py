@@ -1,0 +1,17 @@
+"""Changing encoded messages in a kernel: the statements of an action as a program.
+
+    compile_edits, EditProgram     statements that see the same message, compiled and run over a batch
+    Changed                        what comes out: copies, and a status for each message
+
+Hidden: the words of a program (`layout.py`), and the kernel that runs them. What the kernel leaves undecided, the
+reference does (`headgate.evaluate.actions`).
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.evaluate.edits.program import Changed, EditProgram, compile_edits
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

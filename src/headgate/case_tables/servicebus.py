@@ -16,7 +16,7 @@ import numpy as np
 
 from headgate.case_tables.rabbitmq import Disagreement, Line, WrongLine, field
 from headgate.errors import ConfigError, FilterError
-from headgate.evaluate import Action, Engine, Filter, Verdict, copies_of, servicebus_value
+from headgate.evaluate import Action, Engine, Filter, Verdict, changed_copies, copies_of, servicebus_value
 from headgate.language import EvaluationFailed
 from headgate.language.servicebus import ValueKind, kind_of, number_of, system_property, text_of, time_span, value_of
 from headgate.message import NULL, AmqpType, AmqpValue, EncodedMessages, FieldReference, Message, Section, timestamp_ms
@@ -79,9 +79,9 @@ def check_action(content: Line, engines: tuple[Engine, ...], now_ms: int) -> Non
         return
     if expected == "error" and _error_at(content) == "create":
         raise Disagreement("refused", "accepted")
-    batch, times = EncodedMessages.of([message.encode()]), np.array([now_ms], dtype=np.int64)
+    batch, which, times = EncodedMessages.of([message.encode()]), np.array([0]), np.array([now_ms], dtype=np.int64)
     for engine in engines:
-        made = action.copies(batch, now_ms=times, identity_of=lambda row: b"", engine=engine)
+        made = changed_copies([(action, None)], which, batch, now_ms=times, identity_of=lambda row: b"", engine=engine)
         if len(made.failed):
             if expected != "error":
                 raise Disagreement("a copy", f"error: {_failure(action, message, now_ms)}", engine.value)

@@ -3,7 +3,7 @@
     Filter, Engine, Verdict           the door: a filter, which evaluator decides, what comes out
     Explanation, Clause               what each clause makes of a message (`explain_message`)
     wanted_values                     of a chunk: which filter values can make the filter true (`prune`)
-    Action, copies_of                 what the action of a rule makes of a message
+    Action, copies_of                 what the action of a rule makes of a message; `changed_copies` of many
     evaluate, servicebus_value        one tree over one message, and one field, by the reference
     malformed_rows                    which rows of a batch are not messages
 
@@ -14,7 +14,7 @@ flat program interpreted over batches of encoded messages). Many filters at once
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.evaluate.actions import Action
+    from headgate.evaluate.actions import Action, changed_copies
     from headgate.evaluate.copies import copies_of
     from headgate.evaluate.explain import Clause, Explanation
     from headgate.evaluate.explain import explain as explain_message

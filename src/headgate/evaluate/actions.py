@@ -5,7 +5,8 @@ Source: servicebus_filters, section 5; what it leaves open: docs/reference/servi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import MessageError
-from headgate.evaluate.edits import EditProgram, compile_edits
+from headgate.evaluate.edits import EditProgram, compile_edits, run_edits
 from headgate.evaluate.filter import Engine
 from headgate.evaluate.reference import evaluate
 from headgate.evaluate.verdict import UNDECIDED, EvaluationFailed, Verdict
@@ -24,6 +25,7 @@ from headgate.message import (
     DECIMAL_SIZES,
     INTEGER_RANGES,
     PROPERTIES_FIELDS,
+    SLACK_BYTES,
     AmqpType,
     AmqpValue,
     Change,
@@ -37,18 +39,6 @@ from headgate.message import (
 )
 
 
-@dataclass(slots=True)
-class ChangedCopies:
-    """What an action makes of a batch: `messages`, the copies of `rows`; it failed on the rows `failed`.
-
-    Rows are places in the batch, `(copies,)` and `(failures,)` int64, ascending.
-    """
-
-    messages: EncodedMessages
-    rows: NDArray[np.int64]
-    failed: NDArray[np.int64]
-
-
 class Action:
     """The action of a rule, parsed once; immutable, may be pickled and used by several threads."""
 
@@ -59,7 +49,7 @@ class Action:
         self.statements = statements
         self.limits = limits
         self._stages = _stages(statements)
-        self._programs: dict[str | None, list[EditProgram] | None] = {}
+        self._programs: dict[str | None, list[EditProgram]] = {}
 
     @classmethod
     def parse(
@@ -91,64 +81,14 @@ class Action:
             raise EvaluationFailed(str(error)) from None
         return named
 
-    def copies(
-        self,
-        batch: EncodedMessages,
-        *,
-        now_ms: NDArray[np.int64],
-        identity_of: Callable[[int], bytes],
-        rule: str | None = None,
-        engine: Engine = Engine.KERNEL,
-    ) -> ChangedCopies:
-        """The changed copies of many messages: those that `apply` makes, at the speed of a kernel.
+    def programs(self, rule: str | None) -> Sequence[EditProgram]:
+        """For the kernel: a program for each stage, the last of which names the rule; none for what only `apply` does.
 
-        `now_ms` is `(messages,)`; `identity_of` gives the identity of the copy of a row, and is asked where newid()
-        counts. Bytes that are no message fail. What the kernel leaves undecided, `apply` does.
+        Made at first use.
         """
-        made = self._changed_by_kernel(batch, identity_of, rule) if engine is Engine.KERNEL else None
-        if made is None:
-            messages, statuses = EncodedMessages.of([b""] * len(batch)), np.full(len(batch), UNDECIDED, dtype=np.uint8)
-        else:
-            messages, statuses = made
-        settled: list[bytes] = []
-        settled_rows: list[int] = []
-        for row in np.flatnonzero(statuses == UNDECIDED).tolist():
-            try:
-                message = Message.decode(batch.message(row))
-                copy = self.apply(message, now_ms=int(now_ms[row]), identity=identity_of(row), rule=rule)
-            except (EvaluationFailed, MessageError):
-                continue
-            settled.append(copy.encode())
-            settled_rows.append(row)
-        if settled:
-            added = EncodedMessages.of(settled)
-            messages.starts[settled_rows] = added.starts + len(messages.data)
-            messages.lengths[settled_rows] = added.lengths
-            messages = EncodedMessages(np.concatenate([messages.data, added.data]), messages.starts, messages.lengths)
-            statuses[settled_rows] = Verdict.TRUE
-        is_made = statuses == Verdict.TRUE
-        rows = np.flatnonzero(is_made)
-        return ChangedCopies(
-            messages if len(rows) == len(batch) else messages.take(rows), rows, np.flatnonzero(~is_made)
-        )
-
-    def _changed_by_kernel(
-        self, batch: EncodedMessages, identity_of: Callable[[int], bytes], rule: str | None
-    ) -> tuple[EncodedMessages, NDArray[np.uint8]] | None:
-        """The copies, and as what verdict each row ended; None where only the reference knows the statements."""
         if rule not in self._programs:
             self._programs[rule] = _compiled(self._stages, rule, self.limits)
-        programs = self._programs[rule]
-        if programs is None:
-            return None
-        statuses = np.full(len(batch), Verdict.TRUE, dtype=np.uint8)
-        for program in programs:
-            changed = program.run(batch, _new_ids(len(batch), program.occurrences, identity_of))
-            if changed is None:
-                return None
-            batch = changed.messages
-            statuses = np.where(statuses == Verdict.TRUE, changed.statuses, statuses)
-        return batch, statuses
+        return self._programs[rule]
 
     def __reduce__(self) -> tuple[object, ...]:
         return Action, (self.text, self.statements, self.limits)
@@ -228,6 +168,71 @@ class Action:
                 raise EvaluationFailed(f"{what} of {size} bytes, {limit} are allowed")
 
 
+@dataclass(slots=True)
+class ChangedCopies:
+    """What actions make of a batch: `messages`, the copies of `rows`; on the rows `failed` they failed.
+
+    Rows are places in the batch, `(copies,)` and `(failures,)` int64, ascending.
+    """
+
+    messages: EncodedMessages
+    rows: NDArray[np.int64]
+    failed: NDArray[np.int64]
+
+
+def changed_copies(
+    actions: Sequence[tuple[Action, str | None]],
+    which: NDArray[np.int64],
+    batch: EncodedMessages,
+    *,
+    now_ms: NDArray[np.int64],
+    identity_of: Callable[[int], bytes],
+    engine: Engine = Engine.KERNEL,
+) -> ChangedCopies:
+    """The copies that `Action.apply` makes of many messages, at the speed of a kernel.
+
+    `actions` are with the name of their rule; `which` is `(messages,)`, the place among them of the one for each
+    message, `now_ms` the time of each. `identity_of` gives the identity of the copy of a row, and is asked where
+    newid() counts. Bytes that are no message fail. What the kernel leaves undecided, `apply` does.
+    """
+    nowhere = np.zeros(len(batch), dtype=np.int64)
+    messages = EncodedMessages(np.zeros(SLACK_BYTES, dtype=np.uint8), nowhere, nowhere)
+    statuses = np.full(len(batch), UNDECIDED, dtype=np.uint8)
+    programs = [action.programs(rule) if engine is Engine.KERNEL else () for action, rule in actions]
+    stages = np.array([len(of_action) for of_action in programs], dtype=np.int64)
+    for stage in range(stages.max(initial=0)):
+        rows = np.flatnonzero((stages > stage)[which] & (statuses == (Verdict.TRUE if stage else UNDECIDED)))
+        wanted = [of_action[stage] if stage < len(of_action) else None for of_action in programs]
+        ids, first_ids = _new_ids(wanted, which[rows], map(identity_of, rows.tolist()))
+        changed = run_edits(wanted, which[rows], (messages if stage else batch).take(rows), ids, first_ids)
+        if changed is None:
+            break
+        messages = _placed(messages, rows, changed.messages)
+        statuses[rows] = changed.statuses
+    settled: dict[int, bytes] = {}
+    for row in np.flatnonzero(statuses == UNDECIDED).tolist():
+        action, rule = actions[which[row]]
+        statuses[row] = Verdict.ERROR
+        with contextlib.suppress(EvaluationFailed, MessageError):
+            message = Message.decode(batch.message(row))
+            copy = action.apply(message, now_ms=int(now_ms[row]), identity=identity_of(row), rule=rule)
+            settled[row] = copy.encode()
+            statuses[row] = Verdict.TRUE
+    if settled:
+        messages = _placed(messages, np.array(list(settled)), EncodedMessages.of(settled.values()))
+    is_made = statuses == Verdict.TRUE
+    return ChangedCopies(messages.take(is_made), np.flatnonzero(is_made), np.flatnonzero(~is_made))
+
+
+def _placed(messages: EncodedMessages, rows: NDArray[np.intp], others: EncodedMessages) -> EncodedMessages:
+    """The messages with others in some rows."""
+    if len(rows) == len(messages):
+        return others
+    starts, lengths = messages.starts.copy(), messages.lengths.copy()
+    starts[rows], lengths[rows] = others.starts + len(messages.data), others.lengths
+    return EncodedMessages(np.concatenate([messages.data, others.data]), starts, lengths)
+
+
 _RULE_NAME = FieldReference(Section.APPLICATION_PROPERTIES, key=b"RuleName")
 _ANY_RULE_NAME = FieldReference(Section.APPLICATION_PROPERTIES, key=b"RuleName", ignore_case=True)
 _CONTENT_TYPE = FieldReference(Section.PROPERTIES, position=PROPERTIES_FIELDS.index("content-type"))
@@ -275,28 +280,31 @@ def _stages(statements: Sequence[v.Statement]) -> tuple[tuple[v.Statement, ...],
     return tuple(map(tuple, stages))
 
 
-def _compiled(stages: Sequence[Sequence[v.Statement]], rule: str | None, limits: v.Limits) -> list[EditProgram] | None:
-    """A program for each stage, the last of which names the rule; None where there is none for one of them."""
+def _compiled(stages: Sequence[Sequence[v.Statement]], rule: str | None, limits: v.Limits) -> list[EditProgram]:
     programs = []
     for number, stage in enumerate(stages, start=1):
         is_last = number == len(stages)
         program = compile_edits(stage, rule=rule if is_last else None, limits=limits, is_whole=is_last)
         if program is None:
-            return None
+            return []
         programs.append(program)
     return programs
 
 
-def _new_ids(messages: int, occurrences: Sequence[int], identity_of: Callable[[int], bytes]) -> NDArray[np.uint8]:
-    """The guids that calls of newid() give, `(messages, occurrences, 16)`."""
-    if not occurrences:
-        return np.empty((messages, 0, 16), dtype=np.uint8)
+def _new_ids(
+    programs: Sequence[EditProgram | None], which: NDArray[np.int64], identities: Iterable[bytes]
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The guids that calls of newid() give, `(guids, 16)`, and the first of each message."""
+    occurrences = [() if program is None else program.occurrences for program in programs]
+    counts = np.array([len(calls) for calls in occurrences], dtype=np.int64)[which]
+    if not counts.any():
+        return np.empty((0, 16), dtype=np.uint8), np.zeros_like(which)
     made = b"".join(
         v.new_id(identity, occurrence).octets() or b""
-        for identity in map(identity_of, range(messages))
-        for occurrence in occurrences
+        for number, identity in zip(which.tolist(), identities, strict=True)
+        for occurrence in occurrences[number]
     )
-    return np.frombuffer(made, dtype=np.uint8).reshape(messages, len(occurrences), 16)
+    return np.frombuffer(made, dtype=np.uint8).reshape(-1, 16), np.cumsum(counts) - counts
 
 
 def _places_read(statement: v.Statement) -> frozenset[_Place] | None:

@@ -254,29 +254,28 @@ class _Routing:
             stop = int(np.searchsorted(offsets, stop_offset))
             if stop:
                 part = slice(0, stop)
-                taken = messages.take(part)
-                copies = router.route(taken, offsets[part], timestamps_ms[part])
-                self._write(copies, taken)
+                copies = router.route(messages.take(part), offsets[part], timestamps_ms[part])
+                self._write(copies)
                 self._count_copies(router, copies)
             rest = slice(stop, len(offsets))
             messages, offsets, timestamps_ms = messages.take(rest), offsets[rest], timestamps_ms[rest]
         self._kept.reuse(collected)
 
-    def _write(self, copies: Copies, batch: EncodedMessages) -> None:
-        values = _ValuesOfBatch(batch)
+    def _write(self, copies: Copies) -> None:
         names = [subscription.name for subscription in copies.topic.subscriptions]
         places = {name: place for place, name in enumerate(names) if copies.count(place)}
         letters: dict[str, list[DeadLetter]] = {}
         for letter in copies.dead_letters:
             letters.setdefault(names[letter.subscription], []).append(letter)
-        plain: dict[tuple[FieldReference, ChunkLimits], tuple[list[Outlet], list[Int64Array]]] = {}
+        together: dict[tuple[int, FieldReference, ChunkLimits], _Together] = {}
         for output, outlet in self._outputs:
             wanted = output.values or self._declared or ANNOTATION
             taken = [places[name] for name in output.copies_of if name in places]
-            if len(taken) == 1 and copies.is_plain(taken[0]) and not output.dead_letters_of:
-                outlets, shares = plain.setdefault((wanted, outlet.limits), ([], []))
-                outlets.append(outlet)
-                shares.append(copies.rows[copies.of(taken[0])])
+            if len(taken) == 1 and not output.dead_letters_of:
+                held, rows = copies.located(taken[0])
+                same = together.setdefault((id(held), wanted, outlet.limits), _Together(held, [], []))
+                same.outlets.append(outlet)
+                same.shares.append(rows)
                 continue
             parts = [(copies.rows[copies.of(place)], copies.messages(place)) for place in taken]
             for own in (letters[name] for name in output.dead_letters_of if name in letters):
@@ -285,10 +284,15 @@ class _Routing:
             if parts:
                 messages = parts[0][1] if len(parts) == 1 else _merged(parts)
                 outlet.add(messages, field_values(messages, wanted))
-        for (wanted, _), (outlets, shares) in plain.items():
-            rows = np.concatenate(shares)
-            bounds = np.cumsum([0, *(len(share) for share in shares)])
-            Outlet.add_to_each(outlets, bounds, batch.take(rows), values.of(wanted, rows))
+        values: dict[tuple[int, FieldReference], FilterValues] = {}
+        for (number, wanted, _), same in together.items():
+            if (number, wanted) not in values:
+                values[number, wanted] = field_values(same.messages, wanted)
+            found = values[number, wanted]
+            rows = np.concatenate(same.shares)
+            bounds = np.cumsum([0, *(len(share) for share in same.shares)])
+            of_rows = FilterValues(found.data, found.starts[rows], found.lengths[rows])
+            Outlet.add_to_each(same.outlets, bounds, same.messages.take(rows), of_rows)
 
     def _count_copies(self, router: Router, copies: Copies) -> None:
         self._letters.update(copies.topic.subscriptions[letter.subscription].name for letter in copies.dead_letters)
@@ -315,18 +319,13 @@ class _Routing:
         return {json.dumps(key): count for key, count in counted.items() if count}
 
 
-class _ValuesOfBatch:
-    """Filter values of the messages of a batch, found once per field, whatever the number of outputs."""
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """Outlets that are written together, and the places of what each gets among the same messages."""
 
-    def __init__(self, batch: EncodedMessages) -> None:
-        self._batch = batch
-        self._found: dict[FieldReference, FilterValues] = {}
-
-    def of(self, wanted: FieldReference, rows: Int64Array) -> FilterValues:
-        found = self._found.get(wanted)
-        if found is None:
-            found = self._found[wanted] = field_values(self._batch, wanted)
-        return FilterValues(found.data, found.starts[rows], found.lengths[rows])
+    messages: EncodedMessages
+    outlets: list[Outlet]
+    shares: list[Int64Array]
 
 
 def _merged(parts: list[tuple[Int64Array, EncodedMessages]]) -> EncodedMessages:

@@ -175,17 +175,21 @@ class Copies:
 
     def messages(self, subscription: int) -> EncodedMessages:
         """The copies of a subscription, in order of offset and rule: the batch's own bytes where none is changed."""
-        place = self.of(subscription)
-        sources = self._sources[place]
-        if self.is_plain(subscription):
-            return self._batch.take(self.rows[place])
-        if int(sources.min()) >= 0:
-            return self._changed.take(sources)
-        return self._joined.take(np.where(sources < 0, self.rows[place] + len(self._changed), sources))
+        held, places = self.located(subscription)
+        return held.take(places)
 
-    def is_plain(self, subscription: int) -> bool:
-        """Whether no action changed any of the copies of a subscription."""
-        return not len(self._changed) or int(self._sources[self.of(subscription)].max(initial=-1)) < 0
+    def located(self, subscription: int) -> tuple[EncodedMessages, Int64Array]:
+        """The messages among which the copies of a subscription are, and their places there.
+
+        They are the same object for all subscriptions without changed copies, and for those without others.
+        """
+        place = self.of(subscription)
+        rows, sources = self.rows[place], self._sources[place]
+        if int(sources.max(initial=-1)) < 0:
+            return self._batch, rows
+        if int(sources.min()) >= 0:
+            return self._changed, sources
+        return self._joined, np.where(sources < 0, rows + len(self._changed), sources)
 
     def plain_counts(self) -> Int64Array:
         """How many plain copies each subscription has, `(subscriptions,)`."""

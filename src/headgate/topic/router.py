@@ -13,16 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headgate.columns import order_of
-from headgate.evaluate import Filter, Verdict
+from headgate.evaluate import Filter, Verdict, changed_copies
 from headgate.evaluate.rules import RuleSet
-from headgate.message import SLACK_BYTES, EncodedMessages
-from headgate.message.lookup import MessageCollector
+from headgate.message import EncodedMessages
 from headgate.topic.copies import Copies, CopyRun, Counters, DeadLetter, Int64Array
 from headgate.topic.dead_letters import dead_letter, failure_of, failure_of_action
 from headgate.topic.model import Topic
@@ -214,27 +212,18 @@ class Router:
         rows: Int64Array,
         slots: Int64Array,
     ) -> _Changed:
-        """What the actions of rules make of the rows that they selected: one rule after the other."""
-        order = np.argsort(slots, kind="stable")
-        rows, slots = rows[order], slots[order]
-        bounds = np.flatnonzero(np.diff(slots, prepend=-1, append=-1)).tolist()
-        parts, made, failed = [], [], []
-        for first, stop in pairwise(bounds):
-            slot, own = self._slots[slots[first]], rows[first:stop]
-            assert slot.rule.action is not None
-            copies = slot.rule.action.copies(
-                batch.take(own),
-                now_ms=timestamps_ms[own],
-                identity_of=lambda row, slot=slot, own=own: self._identity(slot, int(offsets[own[row]])),
-                rule=slot.rule.name,
-            )
-            parts.append(copies.messages)
-            made.append(first + copies.rows)
-            failed.append(first + copies.failed)
-        if not parts:
-            return _Changed.none()
-        took, missed = np.concatenate(made), np.concatenate(failed)
-        return _Changed(_side_by_side(parts), rows[took], slots[took], rows[missed], slots[missed])
+        """What the actions of rules make of the rows that they selected."""
+        used, which = np.unique(slots, return_inverse=True)
+        of_used = [self._slots[number] for number in used.tolist()]
+        copies = changed_copies(
+            [(slot.rule.action, slot.rule.name) for slot in of_used if slot.rule.action is not None],
+            which.astype(np.int64),
+            batch.take(rows),
+            now_ms=timestamps_ms[rows],
+            identity_of=lambda pair: self._identity(of_used[which[pair]], int(offsets[rows[pair]])),
+        )
+        made, failed = copies.rows, copies.failed
+        return _Changed(copies.messages, rows[made], slots[made], rows[failed], slots[failed])
 
     def _identity(self, slot: _Slot, offset: int) -> bytes:
         return copy_identity(self._stream, offset, slot.subscription, slot.rule.number)
@@ -366,13 +355,3 @@ class _Group:
         slots = np.repeat(self._numbers, [len(each) for each in found])
         order = np.lexsort((slots, rows))
         return rows[order], slots[order]
-
-
-def _side_by_side(parts: list[EncodedMessages]) -> EncodedMessages:
-    """The messages of several batches in one buffer."""
-    if len(parts) == 1:
-        return parts[0]
-    collected = MessageCollector(room_bytes=SLACK_BYTES + sum(int(part.lengths.sum()) for part in parts))
-    for part in parts:
-        collected.add(part)
-    return collected.take()

@@ -18,9 +18,9 @@ import kernel_strategies
 import servicebus_filters
 from examples import examples
 from headgate.errors import FilterError
-from headgate.evaluate import Action, Engine
+from headgate.evaluate import Action, Engine, changed_copies
 from headgate.evaluate.actions import ChangedCopies
-from headgate.evaluate.edits import compile_edits
+from headgate.evaluate.edits import run_edits
 from headgate.evaluate.verdict import UNDECIDED, Verdict
 from headgate.kernels import load
 from headgate.language import Limits
@@ -61,7 +61,14 @@ def copies(
     """The copies of messages that lie apart in their buffer."""
     batch = EncodedMessages.of([part for message in messages for part in (b"?" * 5, message)]).take(slice(1, None, 2))
     times = np.zeros(len(messages), dtype=np.int64)
-    return action.copies(batch, now_ms=times, identity_of=lambda row: b"s/%d" % row, rule=rule, engine=engine)
+    return changed_copies(
+        [(action, rule)],
+        np.zeros(len(messages), dtype=np.int64),
+        batch,
+        now_ms=times,
+        identity_of=lambda row: b"s/%d" % row,
+        engine=engine,
+    )
 
 
 def listed(made: ChangedCopies) -> dict[int, bytes | None]:
@@ -72,8 +79,17 @@ def listed(made: ChangedCopies) -> dict[int, bytes | None]:
 
 def statuses(action: Action, messages: Sequence[bytes], rule: str | None = "r") -> list[int]:
     """What the kernel says of each message; all undecided where it does not know the action."""
-    made = action._changed_by_kernel(EncodedMessages.of(messages), lambda row: b"s/%d" % row, rule)
-    return [UNDECIDED] * len(messages) if made is None else [int(status) for status in made[1]]
+    batch, found = EncodedMessages.of(messages), [int(Verdict.TRUE)] * len(messages)
+    for program in action.programs(rule):
+        ids = np.zeros((len(messages) * len(program.occurrences), 16), dtype=np.uint8)
+        first = np.arange(len(messages), dtype=np.int64) * len(program.occurrences)
+        changed = run_edits([program], np.zeros(len(messages), dtype=np.int64), batch, ids, first)
+        assert changed is not None
+        batch = changed.messages
+        found = [
+            int(now) if before == Verdict.TRUE else before for before, now in zip(found, changed.statuses, strict=True)
+        ]
+    return found if action.programs(rule) else [UNDECIDED] * len(messages)
 
 
 def undecided(text: str, messages: Sequence[bytes], *, limits: Limits = DEFAULT_LIMITS, rule: str | None = "r") -> int:
@@ -219,15 +235,34 @@ def test_copies_may_be_much_larger_than_their_messages() -> None:
     assert undecided("SET a = text; SET b = text", [message] * 40) == 0
 
 
+def test_many_actions_share_a_run() -> None:
+    texts = (
+        "SET n = newid()",
+        "SET a = property(color); SET b = 1",
+        "SET a = 1 / zero",
+        "SET a = 1; SET b = a",
+        "REMOVE color",
+    )
+    actions = [(Action.parse(text), f"r{number}") for number, text in enumerate(texts)]
+    which = np.array([4, 0, 3, 2, 1, 0, 3, 1, 4, 2, 0], dtype=np.int64)
+    batch, times = EncodedMessages.of([ORDER] * len(which)), np.zeros(len(which), dtype=np.int64)
+    by_kernel, by_reference = (
+        changed_copies(actions, which, batch, now_ms=times, identity_of=lambda row: b"%d" % row, engine=engine)
+        for engine in (Engine.KERNEL, Engine.REFERENCE)
+    )
+    assert listed(by_kernel) == listed(by_reference)
+    assert by_kernel.failed.tolist() == [3, 9]
+
+
 def test_a_batch_of_nothing_gives_nothing() -> None:
     made = copies(Action.parse("SET a = newid()"), [])
     assert (len(made.messages), len(made.rows), len(made.failed)) == (0, 0, 0)
 
 
 def test_a_message_beyond_the_buffer_is_refused() -> None:
-    program = compile_edits(Action.parse("REMOVE a").statements, rule=None, limits=DEFAULT_LIMITS, is_whole=True)
+    (program,) = Action.parse("REMOVE a").programs(None)
     batch = EncodedMessages.of([ORDER])
     batch.lengths[0] += 1
-    assert program is not None
+    zeros = np.zeros(1, dtype=np.int64)
     with pytest.raises(ValueError, match="message 0 is not within the buffer"):
-        program.run(batch, np.empty((1, 0, 16), dtype=np.uint8))
+        run_edits([program], zeros, batch, np.empty((0, 16), dtype=np.uint8), zeros)

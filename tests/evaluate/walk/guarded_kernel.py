@@ -18,11 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from headgate.evaluate import Action
-from headgate.evaluate.edits import compile_edits
+from headgate.evaluate.edits import run_edits
 from headgate.evaluate.program import compile_program
 from headgate.kernels import load
 from headgate.language import bind, parse
-from headgate.language.servicebus import DEFAULT_LIMITS
 from headgate.message.batch import SLACK_BYTES, EncodedMessages
 
 FILTERS = (
@@ -167,9 +166,7 @@ def main(vectors: list[str], changes: int) -> None:
     texts = [("rocketmq", text) for text in ROCKETMQ_FILTERS] + [("servicebus", text) for text in SERVICE_BUS_FILTERS]
     texts += [("amqp", text) for text in AMQP_FILTERS + FILTERS]
     programs = [compile_program(bind(parse(text, dialect), dialect, text)) for dialect, text in texts]
-    edits = [
-        compile_edits(Action.parse(text).statements, rule="r", limits=DEFAULT_LIMITS, is_whole=True) for text in ACTIONS
-    ]
+    edits = [program for text in ACTIONS for program in Action.parse(text).programs("r")]
     lines = [line for path in vectors for line in Path(path).read_text().splitlines()]
     stored = [bytes.fromhex(json.loads(line)["encoded_hex"]) for line in lines]
     buffer = GuardedBuffer(4, 256)
@@ -187,8 +184,8 @@ def main(vectors: list[str], changes: int) -> None:
             program.verdicts(batch, 0)
             program.verdicts(batch, 0, exact=False)
         for edit in edits:
-            assert edit is not None
-            edit.run(batch, np.zeros((len(batch), len(edit.occurrences), 16), dtype=np.uint8))
+            which, ids = np.zeros(len(batch), dtype=np.int64), np.zeros((len(edit.occurrences), 16), dtype=np.uint8)
+            run_edits([edit], which, batch, ids, which)
         looked_at += len(some)
     print(looked_at)
 

@@ -1,7 +1,7 @@
 """Changing encoded messages in a kernel: the statements of an action as a program.
 
-    compile_edits, EditProgram     statements that see the same message, compiled and run over a batch
-    Changed                        what comes out: copies, and a status for each message
+    compile_edits, EditProgram     statements that see the same message, compiled
+    run_edits, Changed             many programs over a batch: copies, and a status for each message
 
 Hidden: the words of a program (`layout.py`), and the kernel that runs them. What the kernel leaves undecided, the
 reference does (`headgate.evaluate.actions`).
@@ -10,7 +10,7 @@ reference does (`headgate.evaluate.actions`).
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.evaluate.edits.program import Changed, EditProgram, compile_edits
+    from headgate.evaluate.edits.program import Changed, EditProgram, compile_edits, run_edits
 else:
     from headgate.faces import lazy
 

@@ -539,7 +539,7 @@ def _prepare_all(edits: int, registers: int, pool: int) -> int:
 
 @kernel(
     "int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, "
-    "int64, int64)"
+    "int64)"
 )
 def change(
     data: int,
@@ -548,11 +548,10 @@ def change(
     lengths: int,
     row: int,
     messages: int,
-    program: int,
-    pool: int,
-    registers: int,
-    edits: int,
+    which: int,
+    programs: int,
     new_ids: int,
+    first_new_ids: int,
     out: int,
     used: int,
     capacity: int,
@@ -562,12 +561,11 @@ def change(
 ) -> int:
     """Write the changed copies of messages from `row` on behind the `used` bytes at `out`, and a status byte for each.
 
-    Statuses are TRUE, ERROR or UNDECIDED; only TRUE has a copy. Gives `messages`; less, the first row for which
-    `capacity` is too small; or -1 less the first row whose bytes are not within `data_bytes`. All but those, `row`,
-    `messages` and `used` are addresses.
+    `which` has the number of a program for each message, -1 for none; `programs` the addresses of their parts. Statuses
+    are TRUE, ERROR or UNDECIDED; only TRUE has a copy. Gives `messages`; less, the first row for which `capacity` is
+    too small; or -1 less the first row whose bytes are not within `data_bytes`. All but those, `row`, `messages` and
+    `used` are addresses.
     """
-    code = load_i64(program + CODE_EXACT)
-    ids = load_i64(edits + layout.NEW_IDS)
     while row < messages:
         start = load_i64(starts + 8 * row)
         length = load_i64(lengths + 8 * row)
@@ -578,27 +576,38 @@ def change(
             prefetch(ahead)
             prefetch(ahead + 64)
             prefetch(ahead + 128)
-        for number in range(ids):
-            register = registers + load_i64(edits + layout.NEW_ID_REGISTER) + REGISTER_BYTES * number
-            set_text(register, UUID, new_ids + 16 * (row * ids + number), 16)
-        start += data
-        status = decide(start, start + length, program, code, registers, pool)
         written = 0
-        if status == TRUE:
-            texts = _prepare_all(edits, registers, pool)
-            if texts < 0:
-                status = -texts
-            elif length + texts + load_i64(edits + layout.ROOM) > capacity - used:
-                return row
-            else:
-                behind = _write_message(start, start + length, edits, registers, pool, out + used)
-                written = behind - out - used
-                if behind < 0:
-                    status = -behind
-                    written = 0
-                elif written > load_i64(edits + layout.MOST_MESSAGE):
-                    status = UNDECIDED
-                    written = 0
+        status = UNDECIDED
+        number = load_i64(which + 8 * row)
+        if number >= 0:
+            parts = programs + number * layout.PROGRAM_BYTES
+            program = load_i64(parts + layout.WORDS)
+            pool = load_i64(parts + layout.POOL)
+            registers = load_i64(parts + layout.REGISTERS)
+            edits = load_i64(parts + layout.EDIT_TABLE)
+            ids = new_ids + 16 * load_i64(first_new_ids + 8 * row)
+            register = registers + load_i64(edits + layout.NEW_ID_REGISTER)
+            for _ in range(load_i64(edits + layout.NEW_IDS)):
+                set_text(register, UUID, ids, 16)
+                register += REGISTER_BYTES
+                ids += 16
+            start += data
+            status = decide(start, start + length, program, load_i64(program + CODE_EXACT), registers, pool)
+            if status == TRUE:
+                texts = _prepare_all(edits, registers, pool)
+                if texts < 0:
+                    status = -texts
+                elif length + texts + load_i64(edits + layout.ROOM) > capacity - used:
+                    return row
+                else:
+                    behind = _write_message(start, start + length, edits, registers, pool, out + used)
+                    written = behind - out - used
+                    if behind < 0:
+                        status = -behind
+                        written = 0
+                    elif written > load_i64(edits + layout.MOST_MESSAGE):
+                        status = UNDECIDED
+                        written = 0
         store_u8(statuses + row, status)
         store_i64(out_starts + 8 * row, used)
         store_i64(out_lengths + 8 * row, written)

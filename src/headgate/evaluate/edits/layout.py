@@ -10,6 +10,13 @@ This module holds plain integers only: kernels freeze them when they are compile
 
 from __future__ import annotations
 
+# The addresses of a program's parts, as a run gives them to the kernel.
+PROGRAM_BYTES = 32
+WORDS = 0  # of the program that computes values
+POOL = 8
+REGISTERS = 16
+EDIT_TABLE = 24  # the words below
+
 # Words of the head, in bytes from its start. Positions are in the pool.
 HEAD_WORDS = 10
 COUNT = 0  # of edits

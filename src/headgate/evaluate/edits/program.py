@@ -94,68 +94,91 @@ class Changed:
     statuses: NDArray[np.uint8]
 
 
-@dataclass(slots=True, frozen=True)
 class EditProgram:
-    """Compiled statements: may be pickled, kept, and run by several threads at once.
+    """Compiled statements; may be run by several threads at once.
 
-    `program` computes the values; `edits` is `(n,)` int64, laid out as `layout.py` says. `occurrences` are the numbers
-    of the calls of newid() whose guids a run takes.
+    `occurrences` are the numbers of the calls of newid() whose guids a run takes.
     """
 
-    program: Program
-    edits: NDArray[np.int64]
-    occurrences: tuple[int, ...]
+    __slots__ = ("_edits", "_program", "addresses", "occurrences", "registers", "room_bytes")
 
-    def run(self, batch: EncodedMessages, new_ids: NDArray[np.uint8]) -> Changed | None:
-        """The copies of messages; None where the kernel cannot be used.
+    def __init__(self, program: Program, edits: NDArray[np.int64], occurrences: tuple[int, ...]) -> None:
+        self._program = program
+        self._edits = edits
+        self.occurrences = occurrences
+        self.registers = program.registers_at(0)
+        """What the registers of a run begin with, `(r, 3)`; they point into the program."""
+        self.addresses = (address_of(program.words), address_of(program.pool), 0, address_of(edits))
+        """Of the parts, as `layout.py` says; that of the registers is the matter of a run."""
+        self.room_bytes = int(edits[layout.ROOM // 8])
+        """Bytes that a copy may have more than its message and the texts that are written."""
 
-        `new_ids` is `(messages, occurrences, 16)`. Bytes that are no message are an error. Raises ValueError for a
-        message beyond its buffer.
-        """
-        kernel = load(KERNEL_MODULE)
-        if kernel is None:
-            return None
-        messages = len(batch)
-        data = np.ascontiguousarray(batch.data)
-        starts = np.ascontiguousarray(batch.starts, dtype=np.int64)
-        lengths = np.ascontiguousarray(batch.lengths, dtype=np.int64)
-        ids = np.ascontiguousarray(new_ids, dtype=np.uint8)
-        registers = self.program.registers_at(0)
-        statuses = np.empty(messages, dtype=np.uint8)
-        out_starts, out_lengths = np.empty(messages, dtype=np.int64), np.empty(messages, dtype=np.int64)
-        # As a rule that is enough: texts that are written are those that were read.
-        room = int(self.edits[layout.ROOM // 8])
-        out = np.empty(int(lengths.sum()) + room * (messages + 1), dtype=np.uint8)
-        row = used = 0
-        while True:
-            row = kernel.change(
-                address_of(data),
-                len(data) - SLACK_BYTES,
-                address_of(starts),
-                address_of(lengths),
-                row,
-                messages,
-                address_of(self.program.words),
-                address_of(self.program.pool),
-                address_of(registers),
-                address_of(self.edits),
-                address_of(ids),
-                address_of(out),
-                used,
-                len(out) - SLACK_BYTES,
-                address_of(out_starts),
-                address_of(out_lengths),
-                address_of(statuses),
-            )
-            if row < 0:
-                raise ValueError(f"message {-1 - row} is not within the buffer of {len(data)} bytes")
-            used = int(out_starts[row - 1] + out_lengths[row - 1]) if row else 0
-            if row == messages:
-                break
+
+def run_edits(
+    programs: Sequence[EditProgram | None],
+    which: NDArray[np.int64],
+    batch: EncodedMessages,
+    new_ids: NDArray[np.uint8],
+    first_new_ids: NDArray[np.int64],
+) -> Changed | None:
+    """The copies that programs make of messages, in one run; None where the kernel cannot be used.
+
+    `which` is `(messages,)`, places in `programs`: None leaves the row undecided. `new_ids` is `(guids, 16)`, and
+    `first_new_ids` `(messages,)` says where those of each message begin. Bytes that are no message are an error. Raises
+    ValueError for a message beyond its buffer.
+    """
+    kernel = load(KERNEL_MODULE)
+    if kernel is None:
+        return None
+    messages = len(batch)
+    data = np.ascontiguousarray(batch.data)
+    starts = np.ascontiguousarray(batch.starts, dtype=np.int64)
+    lengths = np.ascontiguousarray(batch.lengths, dtype=np.int64)
+    known = [program for program in programs if program is not None]
+    numbers = np.cumsum([program is not None for program in programs]) - 1
+    numbers[[program is None for program in programs]] = -1
+    of_rows = np.ascontiguousarray(numbers[which], dtype=np.int64)
+    registers = np.concatenate([_NO_REGISTERS, *(program.registers for program in known)])
+    parts = np.array([program.addresses for program in known], dtype=np.int64).reshape(-1, layout.PROGRAM_BYTES // 8)
+    sizes = np.array([len(program.registers) for program in known], dtype=np.int64)
+    parts[:, layout.REGISTERS // 8] = address_of(registers) + kinds.REGISTER_BYTES * (np.cumsum(sizes) - sizes)
+    ids, first_ids = np.ascontiguousarray(new_ids), np.ascontiguousarray(first_new_ids)
+    statuses = np.empty(messages, dtype=np.uint8)
+    out_starts, out_lengths = np.empty(messages, dtype=np.int64), np.empty(messages, dtype=np.int64)
+    # As a rule that is enough: texts that are written are those that were read.
+    room_bytes = max((program.room_bytes for program in known), default=0)
+    out = np.empty(int(lengths.sum()) + room_bytes * (messages + 1) + SLACK_BYTES, dtype=np.uint8)
+    row = used = 0
+    while row < messages:
+        row = kernel.change(
+            address_of(data),
+            len(data) - SLACK_BYTES,
+            address_of(starts),
+            address_of(lengths),
+            row,
+            messages,
+            address_of(of_rows),
+            address_of(parts),
+            address_of(ids),
+            address_of(first_ids),
+            address_of(out),
+            used,
+            len(out) - SLACK_BYTES,
+            address_of(out_starts),
+            address_of(out_lengths),
+            address_of(statuses),
+        )
+        if row < 0:
+            raise ValueError(f"message {-1 - row} is not within the buffer of {len(data)} bytes")
+        used = int(out_starts[row - 1] + out_lengths[row - 1]) if row else 0
+        if row < messages:
             larger = np.empty(2 * len(out), dtype=np.uint8)
             larger[:used] = out[:used]
             out = larger
-        return Changed(EncodedMessages(out[: used + SLACK_BYTES], out_starts, out_lengths), statuses)
+    return Changed(EncodedMessages(out[: used + SLACK_BYTES], out_starts, out_lengths), statuses)
+
+
+_NO_REGISTERS = np.empty((0, 3), dtype=np.int64)
 
 
 def compile_edits(

@@ -2,7 +2,7 @@
 
 Stream to streams, committed exactly once, in a temporary folder and in a file system in memory. The baseline is the
 same with a handful of the same subscriptions, whose rules are evaluated one by one; its ratio says what the number of
-rules costs. HEADGATE_BENCH_MESSAGES sets the number of messages.
+rules costs. With an action on every rule each copy is changed. HEADGATE_BENCH_MESSAGES sets the number of messages.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ MESSAGES = int(os.environ.get("HEADGATE_BENCH_MESSAGES", "8000000"))
 SUBSCRIPTIONS = 1000
 FEW = 3
 ROUNDS = 5
+ACTION = "SET quantity = quantity * 2 + 1; REMOVE channel"
 MEMORY = Path("/dev/shm")
 ROOM_SIZES = 6
 """A root holds the topic and four times its bytes in copies, staged and appended."""
@@ -44,17 +45,19 @@ def rule(number: int) -> str:
     )
 
 
-def topic_of(subscriptions: int) -> Topic:
-    made = [Subscription(f"s{n}", (Rule("r", rule(n), dialect="amqp"),)) for n in range(subscriptions)]
+def topic_of(subscriptions: int, action: str | None) -> Topic:
+    made = [Subscription(f"s{n}", (Rule("r", rule(n), action, dialect="amqp"),)) for n in range(subscriptions)]
     return Topic("events", tuple(made))
 
 
-def routed(spark: SparkSession, made: Stream, root: Path, subscriptions: int, name: str) -> Measurement:
+def routed(
+    spark: SparkSession, made: Stream, root: Path, subscriptions: int, name: str, action: str | None = None
+) -> Measurement:
     """Rounds of routing a copy of a stream below `root`, each to new streams."""
     events = stream_folder(root, "events")
     events.parent.mkdir(parents=True)
     shutil.copytree(made.path, events)
-    declare_topic(root, topic_of(subscriptions))
+    declare_topic(root, topic_of(subscriptions, action))
     outputs = {output_of_copies(f"s{n}"): {"root": str(root), "stream": f"s{n}"} for n in range(subscriptions)}
     copies = 0
 
@@ -88,6 +91,7 @@ def main() -> None:
         results = [
             routed(spark, made, place / "few", FEW, f"{FEW} subscriptions"),
             routed(spark, made, place / "many", SUBSCRIPTIONS, f"{SUBSCRIPTIONS:,} subscriptions"),
+            routed(spark, made, place / "acting", SUBSCRIPTIONS, f"{SUBSCRIPTIONS:,} subscriptions, {ACTION}", ACTION),
         ]
         if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM_SIZES * size:
             with tempfile.TemporaryDirectory(prefix="headgate-benchmark-", dir=MEMORY) as memory:

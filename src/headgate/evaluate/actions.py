@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import MessageError
-from headgate.evaluate.edits import EditProgram, compile_edits, run_edits
+from headgate.evaluate.edits import RULE_NAME, EditProgram, Place, compile_edits, place_of, run_edits
 from headgate.evaluate.filter import Engine
 from headgate.evaluate.reference import evaluate
 from headgate.evaluate.verdict import UNDECIDED, EvaluationFailed, Verdict
@@ -35,7 +34,6 @@ from headgate.message import (
     Section,
     decimal_of,
     encode_value,
-    without_case,
 )
 
 
@@ -233,10 +231,8 @@ def _placed(messages: EncodedMessages, rows: NDArray[np.intp], others: EncodedMe
     return EncodedMessages(np.concatenate([messages.data, others.data]), starts, lengths)
 
 
-_RULE_NAME = FieldReference(Section.APPLICATION_PROPERTIES, key=b"RuleName")
-_ANY_RULE_NAME = FieldReference(Section.APPLICATION_PROPERTIES, key=b"RuleName", ignore_case=True)
+_EXACT_RULE_NAME = replace(RULE_NAME, ignore_case=False)
 _CONTENT_TYPE = FieldReference(Section.PROPERTIES, position=PROPERTIES_FIELDS.index("content-type"))
-_Place: TypeAlias = tuple[Section, int | bytes | None]
 _MAX_TTL_MS = INTEGER_RANGES[AmqpType.UINT][1]
 
 
@@ -244,7 +240,7 @@ def _named(message: Message, rule: str | None) -> Message:
     """The message with the name of the rule, whatever it has in its place."""
     if rule is None:
         return message
-    return message.with_changes([(_ANY_RULE_NAME, None), (_RULE_NAME, AmqpValue(AmqpType.STRING, rule))])
+    return message.with_changes([(RULE_NAME, None), (_EXACT_RULE_NAME, AmqpValue(AmqpType.STRING, rule))])
 
 
 def _properties_bytes(message: Message) -> int:
@@ -259,15 +255,10 @@ def _reference(target: v.Target) -> FieldReference | None:
     return target.reference if isinstance(target, v.SystemProperty) else target
 
 
-def _place(reference: FieldReference) -> _Place:
-    """What a change of a field may change for others that are read: keys are the same in any letter case."""
-    return reference.section, reference.position if reference.key is None else without_case(reference.key)
-
-
 def _stages(statements: Sequence[v.Statement]) -> tuple[tuple[v.Statement, ...], ...]:
     """The statements in groups: within one nothing is read, or replaced, that was changed before in it."""
     stages: list[list[v.Statement]] = [[]]
-    pending: set[_Place] = set()
+    pending: set[Place] = set()
     for statement in statements:
         places = _places_read(statement)
         if pending and (places is None or not places.isdisjoint(pending)):
@@ -276,7 +267,7 @@ def _stages(statements: Sequence[v.Statement]) -> tuple[tuple[v.Statement, ...],
         stages[-1].append(statement)
         target = _reference(statement.target)
         if target is not None:
-            pending.add(_place(target))
+            pending.add(place_of(target))
     return tuple(map(tuple, stages))
 
 
@@ -307,7 +298,7 @@ def _new_ids(
     return np.frombuffer(made, dtype=np.uint8).reshape(-1, 16), np.cumsum(counts) - counts
 
 
-def _places_read(statement: v.Statement) -> frozenset[_Place] | None:
+def _places_read(statement: v.Statement) -> frozenset[Place] | None:
     """What a statement reads of a message, the value that it replaces included; None for anything."""
     if isinstance(statement, v.RemoveProperty):
         return frozenset()
@@ -316,7 +307,7 @@ def _places_read(statement: v.Statement) -> frozenset[_Place] | None:
         return None
     references = [node.reference for node in nodes if isinstance(node, t.Field)]
     target = _reference(statement.target)
-    return frozenset(map(_place, references if target is None else [*references, target]))
+    return frozenset(map(place_of, references if target is None else [*references, target]))
 
 
 def _with_new_ids(tree: t.Node, identity: bytes) -> t.Node:

@@ -2,6 +2,7 @@
 
     compile_edits, EditProgram     statements that see the same message, compiled
     run_edits, Changed             many programs over a batch: copies, and a status for each message
+    place_of, Place, RULE_NAME     what counts as the same field; where copies have the name of their rule
 
 Hidden: the words of a program (`layout.py`), and the kernel that runs them. What the kernel leaves undecided, the
 reference does (`headgate.evaluate.actions`).
@@ -10,7 +11,15 @@ reference does (`headgate.evaluate.actions`).
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.evaluate.edits.program import Changed, EditProgram, compile_edits, run_edits
+    from headgate.evaluate.edits.program import (
+        RULE_NAME,
+        Changed,
+        EditProgram,
+        Place,
+        compile_edits,
+        place_of,
+        run_edits,
+    )
 else:
     from headgate.faces import lazy
 

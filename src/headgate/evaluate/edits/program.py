@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,14 +38,17 @@ from headgate.message.constructors import CONSTRUCTORS, DESCRIBED
 
 KERNEL_MODULE = "headgate.evaluate.edits.kernel"
 
-_RULE_NAME = FieldReference(Section.APPLICATION_PROPERTIES, key=b"RuleName", ignore_case=True)
+RULE_NAME = FieldReference(Section.APPLICATION_PROPERTIES, key=b"RuleName", ignore_case=True)
+"""Where a copy has the name of its rule, in any letter case."""
+
 _CONTENT_TYPE = FieldReference(Section.PROPERTIES, position=PROPERTIES_FIELDS.index("content-type"))
-_LIST_SECTIONS = (Section.HEADER, Section.PROPERTIES)
 _NO_LIMIT = 2**62
 _ROOM_OF_EDIT_BYTES = 64
 """More than a value without text takes, or the nulls before a field of a list."""
 
 _ROOM_OF_SECTION_BYTES = 32
+_USUAL_GROWTH_BYTES = 64
+"""As a rule copies are larger by less than that; where they are not, they move to a larger buffer."""
 
 _TYPES: Mapping[AmqpType, int] = {
     kind: found for kind in AmqpType if (found := getattr(layout, f"TYPE_{kind.name}", None)) is not None
@@ -135,8 +139,8 @@ def run_edits(
     starts = np.ascontiguousarray(batch.starts, dtype=np.int64)
     lengths = np.ascontiguousarray(batch.lengths, dtype=np.int64)
     known = [program for program in programs if program is not None]
-    numbers = np.cumsum([program is not None for program in programs]) - 1
-    numbers[[program is None for program in programs]] = -1
+    is_known = np.array([program is not None for program in programs], dtype=np.bool_)
+    numbers = np.where(is_known, np.cumsum(is_known) - 1, -1)
     of_rows = np.ascontiguousarray(numbers[which], dtype=np.int64)
     registers = np.concatenate([_NO_REGISTERS, *(program.registers for program in known)])
     parts = np.array([program.addresses for program in known], dtype=np.int64).reshape(-1, layout.PROGRAM_BYTES // 8)
@@ -145,9 +149,8 @@ def run_edits(
     ids, first_ids = np.ascontiguousarray(new_ids), np.ascontiguousarray(first_new_ids)
     statuses = np.empty(messages, dtype=np.uint8)
     out_starts, out_lengths = np.empty(messages, dtype=np.int64), np.empty(messages, dtype=np.int64)
-    # As a rule that is enough: texts that are written are those that were read.
     room_bytes = max((program.room_bytes for program in known), default=0)
-    out = np.empty(int(lengths.sum()) + room_bytes * (messages + 1) + SLACK_BYTES, dtype=np.uint8)
+    out = np.empty(int(lengths.sum()) + _USUAL_GROWTH_BYTES * messages + room_bytes + SLACK_BYTES, dtype=np.uint8)
     row = used = 0
     while row < messages:
         row = kernel.change(
@@ -195,6 +198,14 @@ def compile_edits(
         return None
 
 
+Place: TypeAlias = tuple[Section, int | bytes | None]
+
+
+def place_of(reference: FieldReference) -> Place:
+    """What a change of a field may change for others that are read: keys are the same in any letter case."""
+    return reference.section, reference.position if reference.key is None else without_case(reference.key)
+
+
 @dataclass(slots=True)
 class _Edit:
     """One edit: the field and the words that are known before registers are."""
@@ -214,7 +225,7 @@ class _EditCompiler(Compiler):
     def __init__(self, statements: Sequence[v.Statement], rule: str | None) -> None:
         values = [statement.value for statement in statements if isinstance(statement, v.SetProperty)]
         # Whatever is read, Service Bus reads it.
-        super().__init__(t.And((t.Field(_RULE_NAME, t.ValueRules.SERVICE_BUS), *values)))
+        super().__init__(t.And((t.Field(RULE_NAME, t.ValueRules.SERVICE_BUS), *values)))
         self.statements = statements
         self.rule = rule
         self.values = values
@@ -226,9 +237,9 @@ class _EditCompiler(Compiler):
         if self.rule is not None:
             name = AmqpValue(AmqpType.STRING, self.rule)
             edits.append(
-                _Edit(_RULE_NAME, layout.HOW_TYPED, t.Constant(name.octets()), name, is_limited=False, at_end=True)
+                _Edit(RULE_NAME, layout.HOW_TYPED, t.Constant(name.octets()), name, is_limited=False, at_end=True)
             )
-        places = {_place(edit.reference) for edit in edits}
+        places = {place_of(edit.reference) for edit in edits}
         if len(places) < len(edits):
             # One after the other they give what both together do not.
             raise NotCompiledError
@@ -354,7 +365,3 @@ def _register_type(typed: AmqpValue) -> int:
     if found is None or typed.type in (AmqpType.FLOAT, AmqpType.CHAR):
         raise NotCompiledError
     return found
-
-
-def _place(reference: FieldReference) -> tuple[Section, int | bytes | None]:
-    return reference.section, reference.position if reference.key is None else without_case(reference.key)

@@ -291,7 +291,7 @@ def _new_ids(
     if not counts.any():
         return np.empty((0, 16), dtype=np.uint8), np.zeros_like(which)
     made = b"".join(
-        v.new_id(identity, occurrence).octets() or b""
+        v.new_id_octets(identity, occurrence)
         for number, identity in zip(which.tolist(), identities, strict=True)
         for occurrence in occurrences[number]
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import json
 import uuid
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from headgate.kernels import load
 from headgate.language import Limits
 from headgate.language.servicebus import DEFAULT_LIMITS
 from headgate.message import AmqpType, AmqpValue, EncodedMessages, Message
+from strategies import compound, section, string
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 PARAMETERS = {
@@ -233,6 +235,24 @@ def test_properties_of_many_keys_take_the_wide_form() -> None:
 def test_copies_may_be_much_larger_than_their_messages() -> None:
     message = Message(b"", application_properties={"text": "x" * 20_000}).encode()
     assert undecided("SET a = text; SET b = text", [message] * 40) == 0
+
+
+@pytest.mark.parametrize("names", [("RuleName",), ("rulename",), ("RULENAME", "rulename"), ("rulename", "RuleName")])
+def test_the_name_of_the_rule_takes_the_place_of_another(names: tuple[str, ...]) -> None:
+    properties = {"a": 1} | {name: f"old {name}" for name in names} | {"b": 2}
+    assert undecided("SET a = 5", [Message(b"", application_properties=properties).encode()]) == 0
+    assert undecided("SET c = RULEname", [Message(b"", application_properties=properties).encode()]) == 0
+
+
+def test_of_keys_that_are_spelled_alike_one_is_left() -> None:
+    key, other = string(b"a"), string(b"A")
+    for values in itertools.product(
+        (b"\x54\x05", b"\x40", b"\xa1\x01x", b"\x45", b"\x82\x7f\xf0" + bytes(6)), repeat=3
+    ):
+        elements = [key, values[0], other, values[1], string(b"b"), b"\x41", key, values[2]]
+        message = section(0x74, compound(0xC1, elements))
+        for text in ("SET a = 1", "SET A = 2.5", "REMOVE a", "SET c = a", "SET a = b; SET b = A", "SET a = a + 1"):
+            undecided(text, [message])
 
 
 def test_many_actions_share_a_run() -> None:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         equals,
         kind_of,
         new_id,
+        new_id_octets,
         number_of,
         signed,
         text_of,

@@ -424,5 +424,14 @@ def new_id(identity: bytes, occurrence: int) -> AmqpValue:
     The same for the same `identity` (of a copy: stream, offset, rule) and number of the call in its text, so that a
     copy that is made again is the same copy.
     """
+    return AmqpValue(AmqpType.UUID, uuid.UUID(bytes=new_id_octets(identity, occurrence)))
+
+
+def new_id_octets(identity: bytes, occurrence: int) -> bytes:
+    """The sixteen bytes of `new_id`."""
     digest = hashlib.blake2b(identity, digest_size=16, salt=occurrence.to_bytes(16, "big"), person=b"headgate.newid")
-    return AmqpValue(AmqpType.UUID, uuid.UUID(bytes=digest.digest(), version=4))
+    return (int.from_bytes(digest.digest(), "big") & ~_VERSION_BITS | _VERSION_4).to_bytes(16, "big")
+
+
+_VERSION_BITS = 0xF000 << 64 | 0xC000 << 48
+_VERSION_4 = 0x4000 << 64 | 0x8000 << 48

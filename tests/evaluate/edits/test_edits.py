@@ -237,6 +237,24 @@ def test_copies_may_be_much_larger_than_their_messages() -> None:
     assert undecided("SET a = text; SET b = text", [message] * 40) == 0
 
 
+@pytest.mark.parametrize(
+    "limits",
+    [
+        Limits(property_bytes=110),
+        Limits(properties_bytes=200),
+        Limits(message_bytes=240),
+        Limits(identifier_characters=90),
+    ],
+)
+def test_limits_count_for_copies_of_the_kernel(limits: Limits) -> None:
+    messages = [Message(b"body", application_properties={"text": "x" * size}).encode() for size in range(60, 300, 3)]
+    failures = 0
+    for text in ("SET other = 'y'", "SET text = text", "SET other = text; REMOVE text", "SET sys.SessionId = text"):
+        undecided(text, messages, limits=limits)
+        failures += len(copies(Action.parse(text, limits=limits), messages).failed)
+    assert 0 < failures < 4 * len(messages)
+
+
 @pytest.mark.parametrize("names", [("RuleName",), ("rulename",), ("RULENAME", "rulename"), ("rulename", "RuleName")])
 def test_the_name_of_the_rule_takes_the_place_of_another(names: tuple[str, ...]) -> None:
     properties = {"a": 1} | {name: f"old {name}" for name in names} | {"b": 2}

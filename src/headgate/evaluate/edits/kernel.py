@@ -184,11 +184,11 @@ def _prepare(edit: int, edits: int, registers: int, pool: int) -> int:
         return _prepare_system(edit, state, value, registers)
     kind = load_i64(value)
     payload = load_i64(value + 8)
-    if kind in (OPEN, ODD):
-        return -UNDECIDED
     if kind < FIRST_KNOWN:
         store_i64(state, layout.TYPE_NULL)
         return 0
+    if kind <= ODD:
+        return -UNDECIDED
     given = _type_of_kind(kind)
     if how == layout.HOW_TYPED:
         given = load_i64(edit + layout.TYPE)

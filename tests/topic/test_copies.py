@@ -74,6 +74,22 @@ def test_five_matching_rules_give_the_plain_copy_and_one_for_each_action() -> No
     assert copies.changed(0) == [(0, 4, halved), (0, 5, tagged)]
 
 
+def test_changed_copies_take_the_room_of_earlier_ones() -> None:
+    actions = (Rule("a1", "1=1", "SET quantity = quantity / 2"), Rule("a2", "1=1", "SET a = 1; SET b = a"))
+    router = Router(Topic("t", (Subscription("s", (*actions, Rule("n", "1=1"))),)), stream="t")
+    batch, zeros = batch_of(RED, BLUE, RED), np.zeros(3, dtype=np.int64)
+    first = router.route(batch, zeros, zeros)
+    expected = seen(first)
+    for taken in (slice(0, 1), slice(0, 3)):
+        again = router.route(batch.take(taken), zeros[taken], zeros[taken], room=np.full(5000, 0xFF, dtype=np.uint8))
+        assert seen(again) == expected[: len(again)]
+    assert len(expected) == 9
+    alone = Router(Topic("t", (Subscription("s", actions[:1]),)), stream="t")
+    room = np.empty(5000, dtype=np.uint8)
+    assert alone.route(batch, zeros, zeros, room=room).room is room
+    assert alone.route(batch, zeros, zeros, room=room[:20]).room is not room
+
+
 def test_a_subscription_made_without_rules_gets_everything_as_it_is() -> None:
     copies = route(Router(Topic("t", (Subscription("all"), Subscription("none", ()))), stream="t"), RED, BLUE)
     assert [encoded for _, _, encoded in seen(copies, 0)] == [RED.encode(), BLUE.encode()]

@@ -186,12 +186,14 @@ def changed_copies(
     now_ms: NDArray[np.int64],
     identity_of: Callable[[int], bytes],
     engine: Engine = Engine.KERNEL,
+    room: NDArray[np.uint8] | None = None,
 ) -> ChangedCopies:
     """The copies that `Action.apply` makes of many messages, at the speed of a kernel.
 
     `actions` are with the name of their rule; `which` is `(messages,)`, the place among them of the one for each
     message, `now_ms` the time of each. `identity_of` gives the identity of the copy of a row, and is asked where
-    newid() counts. Bytes that are no message fail. What the kernel leaves undecided, `apply` does.
+    newid() counts. Bytes that are no message fail. What the kernel leaves undecided, `apply` does. Copies are written
+    into `room`, if it is large enough.
     """
     nowhere = np.zeros(len(batch), dtype=np.int64)
     messages = EncodedMessages(np.zeros(SLACK_BYTES, dtype=np.uint8), nowhere, nowhere)
@@ -202,7 +204,9 @@ def changed_copies(
         rows = np.flatnonzero((stages > stage)[which] & (statuses == (Verdict.TRUE if stage else UNDECIDED)))
         wanted = [of_action[stage] if stage < len(of_action) else None for of_action in programs]
         ids, first_ids = _new_ids(wanted, which[rows], map(identity_of, rows.tolist()))
-        changed = run_edits(wanted, which[rows], (messages if stage else batch).take(rows), ids, first_ids)
+        changed = run_edits(wanted, which[rows], (messages if stage else batch).take(rows), ids, first_ids, room=room)
+        # What it holds now is read by the next stage.
+        room = None
         if changed is None:
             break
         messages = _placed(messages, rows, changed.messages)
@@ -227,8 +231,10 @@ def _placed(messages: EncodedMessages, rows: NDArray[np.intp], others: EncodedMe
     if len(rows) == len(messages):
         return others
     starts, lengths = messages.starts.copy(), messages.lengths.copy()
-    starts[rows], lengths[rows] = others.starts + len(messages.data), others.lengths
-    return EncodedMessages(np.concatenate([messages.data, others.data]), starts, lengths)
+    stop = messages.stop
+    starts[rows], lengths[rows] = others.starts + stop, others.lengths
+    data = np.concatenate([messages.data[:stop], others.data[: others.stop + SLACK_BYTES]])
+    return EncodedMessages(data, starts, lengths)
 
 
 _EXACT_RULE_NAME = replace(RULE_NAME, ignore_case=False)

@@ -26,6 +26,11 @@ class EncodedMessages(msgspec.Struct, eq=False):
     def __len__(self) -> int:
         return len(self.starts)
 
+    @property
+    def stop(self) -> int:
+        """Where in `data` the last of the messages ends; 0 where there are none."""
+        return int((self.starts + self.lengths).max(initial=0))
+
     def message(self, row: int) -> bytes:
         """The bytes of one message, copied."""
         start = int(self.starts[row])

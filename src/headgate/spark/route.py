@@ -235,6 +235,8 @@ class _Routing:
         self._declared: FieldReference | None = None
         self._counted: dict[Router, tuple[Counters, Int64Array]] = {}
         self._letters: Counter[str] = Counter()
+        self._room: NDArray[np.uint8] | None = None
+        """For changed copies. Memory fresh from the system costs more than making them."""
 
     def add(self, batch: ScanBatch, declared: FieldReference | None) -> None:
         self._declared = declared
@@ -254,9 +256,11 @@ class _Routing:
             stop = int(np.searchsorted(offsets, stop_offset))
             if stop:
                 part = slice(0, stop)
-                copies = router.route(messages.take(part), offsets[part], timestamps_ms[part])
+                copies = router.route(messages.take(part), offsets[part], timestamps_ms[part], room=self._room)
                 self._write(copies)
                 self._count_copies(router, copies)
+                if self._room is None or len(copies.room) > len(self._room):
+                    self._room = copies.room
             rest = slice(stop, len(offsets))
             messages, offsets, timestamps_ms = messages.take(rest), offsets[rest], timestamps_ms[rest]
         self._kept.reuse(collected)

@@ -191,6 +191,11 @@ class Copies:
             return self._changed, sources
         return self._joined, np.where(sources < 0, rows + len(self._changed), sources)
 
+    @property
+    def room(self) -> NDArray[np.uint8]:
+        """The buffer that the changed copies lie in: for other ones, when these are not used any more."""
+        return self._changed.data
+
     def plain_counts(self) -> Int64Array:
         """How many plain copies each subscription has, `(subscriptions,)`."""
         if not len(self._changed):
@@ -216,10 +221,11 @@ class Copies:
     def _joined(self) -> EncodedMessages:
         """The changed copies and, behind them, all messages of the batch, in one buffer."""
         batch, changed = self._batch, self._changed
+        stop = changed.stop
         first = int(batch.starts.min(initial=len(batch.data)))
-        moved = len(changed.data) - first
+        moved = stop - first
         return EncodedMessages(
-            np.concatenate([changed.data, batch.data[first:]]),
+            np.concatenate([changed.data[:stop], batch.data[first:]]),
             np.concatenate([changed.starts, batch.starts + moved]),
             np.concatenate([changed.lengths, batch.lengths]),
         )

@@ -130,15 +130,29 @@ class Router:
         """Place of the subscription and rule by slot; −1 for a rule that is in force no more."""
         return [(slot.place, slot.rule) for slot in self._slots]
 
-    def route(self, batch: EncodedMessages, offsets: Int64Array, timestamps_ms: Int64Array) -> Copies:
+    def route(
+        self,
+        batch: EncodedMessages,
+        offsets: Int64Array,
+        timestamps_ms: Int64Array,
+        *,
+        room: NDArray[np.uint8] | None = None,
+    ) -> Copies:
         """The copies of messages; `offsets` and `timestamps_ms`, when they arrived, are `(messages,)`.
 
-        What UTC() gives is the time at which the message arrived. Never raises for what messages hold.
+        What UTC() gives is the time at which the message arrived. Never raises for what messages hold. Changed copies
+        are written into `room`, that of copies that are not used any more, if it is large enough.
         """
-        return self.copies(self.decide(batch, timestamps_ms), batch, offsets, timestamps_ms)
+        return self.copies(self.decide(batch, timestamps_ms), batch, offsets, timestamps_ms, room=room)
 
     def copies(
-        self, decided: Decided, batch: EncodedMessages, offsets: Int64Array, timestamps_ms: Int64Array
+        self,
+        decided: Decided,
+        batch: EncodedMessages,
+        offsets: Int64Array,
+        timestamps_ms: Int64Array,
+        *,
+        room: NDArray[np.uint8] | None = None,
     ) -> Copies:
         """The copies of messages that were decided; the arrays are those of `route`."""
         plain_rows, plain_slots = decided.rows, decided.slots
@@ -148,7 +162,7 @@ class Router:
             acts = self._has_action[plain_slots]
             rows, slots = plain_rows[acts], plain_slots[acts]
             plain_rows, plain_slots = plain_rows[~acts], plain_slots[~acts]
-            changed = self._act(batch, offsets, timestamps_ms, rows, slots)
+            changed = self._act(batch, offsets, timestamps_ms, rows, slots, room)
             runs.append(self._changed_run(changed.rows, changed.slots))
         runs.append(self._plain(plain_rows, plain_slots))
         if self._fall_through is not None:
@@ -211,6 +225,7 @@ class Router:
         timestamps_ms: Int64Array,
         rows: Int64Array,
         slots: Int64Array,
+        room: NDArray[np.uint8] | None,
     ) -> _Changed:
         """What the actions of rules make of the rows that they selected."""
         used, which = np.unique(slots, return_inverse=True)
@@ -221,6 +236,7 @@ class Router:
             batch.take(rows),
             now_ms=timestamps_ms[rows],
             identity_of=lambda pair: self._identity(of_used[which[pair]], int(offsets[rows[pair]])),
+            room=room,
         )
         made, failed = copies.rows, copies.failed
         return _Changed(copies.messages, rows[made], slots[made], rows[failed], slots[failed])

@@ -124,12 +124,14 @@ def run_edits(
     batch: EncodedMessages,
     new_ids: NDArray[np.uint8],
     first_new_ids: NDArray[np.int64],
+    *,
+    room: NDArray[np.uint8] | None = None,
 ) -> Changed | None:
     """The copies that programs make of messages, in one run; None where the kernel cannot be used.
 
     `which` is `(messages,)`, places in `programs`: None leaves the row undecided. `new_ids` is `(guids, 16)`, and
-    `first_new_ids` `(messages,)` says where those of each message begin. Bytes that are no message are an error. Raises
-    ValueError for a message beyond its buffer.
+    `first_new_ids` `(messages,)` says where those of each message begin. Copies are written into `room`, if it is large
+    enough. Bytes that are no message are an error. Raises ValueError for a message beyond its buffer.
     """
     kernel = load(KERNEL_MODULE)
     if kernel is None:
@@ -150,7 +152,8 @@ def run_edits(
     statuses = np.empty(messages, dtype=np.uint8)
     out_starts, out_lengths = np.empty(messages, dtype=np.int64), np.empty(messages, dtype=np.int64)
     room_bytes = max((program.room_bytes for program in known), default=0)
-    out = np.empty(int(lengths.sum()) + _USUAL_GROWTH_BYTES * messages + room_bytes + SLACK_BYTES, dtype=np.uint8)
+    wanted = int(lengths.sum()) + _USUAL_GROWTH_BYTES * messages + room_bytes + SLACK_BYTES
+    out = np.empty(wanted, dtype=np.uint8) if room is None or len(room) < wanted else room
     row = used = 0
     while row < messages:
         row = kernel.change(
@@ -178,7 +181,7 @@ def run_edits(
             larger = np.empty(2 * len(out), dtype=np.uint8)
             larger[:used] = out[:used]
             out = larger
-    return Changed(EncodedMessages(out[: used + SLACK_BYTES], out_starts, out_lengths), statuses)
+    return Changed(EncodedMessages(out, out_starts, out_lengths), statuses)
 
 
 _NO_REGISTERS = np.empty((0, 3), dtype=np.int64)

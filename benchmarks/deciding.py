@@ -8,7 +8,6 @@ each is asking its rules about the same messages in memory, with nothing read an
 from __future__ import annotations
 
 import gc
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,11 +20,12 @@ from messages import event_batch
 from rules import CORRELATION_FILTERS, SQL_FILTERS, correlation_demands, sql_filters
 
 from headgate.evaluate.rules import RuleSet
-from headgate.log import Stream, Writer
+from headgate.log import Stream, Writer, stream_folder
 from headgate.log.build import ChunkLimits, FilterValues, build_chunks
 from headgate.message.batch import EncodedMessages
 from headgate.topic import Rule, Subscription, Topic, TopicEditor, create_topic
-from headgate.topic.deciding import POSTINGS_FOLDER, Decider, Postings
+from headgate.topic.deciding import Decider, Postings
+from headgate.topic.deciding.block import BLOCK_OFFSETS
 
 MESSAGES = 1_000_000
 SUBSCRIPTIONS = 2_000
@@ -38,7 +38,7 @@ class Case:
     """A topic whose messages are decided again and again."""
 
     name: str
-    stream: Stream
+    decider: Decider
     rules: RuleSet
     alone: Measurement
     decided: Measurement
@@ -106,14 +106,15 @@ def decide(decider: Decider) -> None:
 
 
 def one_round(case: Case, batch: EncodedMessages, *, counts: bool) -> None:
-    """The rules alone, then deciding from the first message on; the decider is warm, as in a server that runs."""
+    """The rules alone, then deciding from the first message on, by a decider that runs for a while already."""
     with timed(case.alone, counts=counts):
         case.rules.match(batch, now_ms=0)
-    shutil.rmtree(case.stream.path / POSTINGS_FOLDER, ignore_errors=True)
-    with Decider.open(case.stream, now_ms=0) as decider:
-        decider._selector_at(0)
-        with timed(case.decided, counts=counts):
-            decide(decider)
+    postings = case.decider.postings
+    postings.open_block = None
+    for base in range(0, MESSAGES, BLOCK_OFFSETS):
+        postings.drop(base)
+    with timed(case.decided, counts=counts):
+        decide(case.decider)
 
 
 def answers(stream: Stream) -> list[Measurement]:
@@ -146,21 +147,16 @@ def main() -> None:
                 rules = rules[:1]
             alone = Measurement(f"{name}: rules alone, in memory", MESSAGES, [], work_bytes=size)
             decided = Measurement(f"{name}: decided, postings written", MESSAGES, [], work_bytes=size)
-            cases.append(
-                Case(name, stream, RuleSet([rule.filter for rule in rules], exact_errors=errors), alone, decided)
-            )
+            rule_set = RuleSet([rule.filter for rule in rules], exact_errors=errors)
+            cases.append(Case(name, Decider.open(stream, now_ms=0), rule_set, alone, decided))
         for number in range(ROUNDS + 1):
             for case in cases:
                 one_round(case, batch, counts=number > 0)
         measurements = [measurement for case in cases for measurement in (case.alone, case.decided)]
-        measurements += answers(cases[0].stream)
-        postings_bytes = [
-            sum(segment.size_bytes() for segment in Stream.open(case.stream.path / POSTINGS_FOLDER).segments())
-            for case in cases
-        ]
+        measurements += answers(Stream.open(stream_folder(folder, "t0")))
+        for case in cases:
+            case.decider.close()
     report("deciding", f"{MESSAGES:,} messages decided, one core", measurements, baseline=cases[0].alone.name)
-    for case, written in zip(cases, postings_bytes, strict=True):
-        print(f"{case.name}: postings of {written / MESSAGES:.1f} bytes a message")
 
 
 if __name__ == "__main__":

@@ -127,27 +127,28 @@ def encode_block(content: BlockContent) -> bytes:
     copies, failures, base = content.copies, content.failures, base_of(content.start)
     names = [copies.subscriptions, failures.subscriptions, *(each[0] for each in (*content.sound, *content.malformed))]
     size = 1 + max(int(numbers.max(initial=0)) for numbers in names)
-    acts = copies.rules != PLAIN
-    acting = copies.take(np.flatnonzero(acts)) if acts.any() else None
-    plain = copies if acting is None else copies.take(np.flatnonzero(~acts))
+    acting = plain = copies
+    if copies.rules.any():
+        acts = copies.rules != PLAIN
+        acting, plain = copies.take(np.flatnonzero(acts)), copies.take(np.flatnonzero(~acts))
     areas = AreaParts()
     lists: list[tuple[Int64Array, Int64Array]] = []
     columns = {name: np.zeros(size, dtype=np.int64) for name in ROW_DTYPE.names or ()}
     columns["number"] = np.arange(size)
     for name, groups, total in (("sound", content.sound, "copies"), ("malformed", content.malformed, "failed")):
         columns[name], columns[total] = _lists_of(groups, size, lists)
-    columns["copies"] += np.bincount(copies.subscriptions, minlength=size)
-    columns["failures"] = np.bincount(failures.subscriptions, minlength=size)
+    columns["copies"] += copies.counts(size)
+    columns["failures"] = failures.counts(size)
     columns["failed"] += columns["failures"]
-    starts = run_starts(plain.offsets, plain.subscriptions)
-    firsts, stops = plain.offsets[starts], run_stops(plain.offsets, starts)
-    lengths = stops - firsts
-    is_long = lengths >= _SHORTEST_RUN
-    alone = plain.take(np.flatnonzero(~np.repeat(is_long, lengths))) if is_long.any() else plain
-    columns["plain"] = np.bincount(alone.subscriptions, minlength=size)
-    columns["runs"] = np.bincount(plain.subscriptions[starts[is_long]], minlength=size)
+    begins, lengths = _long_runs(plain)
+    within = np.repeat(begins - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))
+    is_alone = np.ones(len(plain), dtype=np.bool_)
+    is_alone[within] = False
+    firsts = plain.offsets[begins]
+    columns["plain"] = plain.counts(size) - np.bincount(plain.subscriptions[within], minlength=size)
+    columns["runs"] = np.bincount(plain.subscriptions[begins], minlength=size)
     acting_runs = np.zeros(0, dtype=_ACTING_DTYPE)
-    if acting is not None:
+    if acting is not plain:
         by_rule = acting.take(np.lexsort((acting.offsets, acting.rules, acting.subscriptions)))
         begins = run_starts(by_rule.offsets, by_rule.rules, by_rule.subscriptions)
         acting_runs = _runs(by_rule.offsets[begins], run_stops(by_rule.offsets, begins), base, _ACTING_DTYPE)
@@ -169,8 +170,8 @@ def encode_block(content: BlockContent) -> bytes:
         chunks=areas.add(content.chunks.tobytes()),
         rows=areas.add(rows.tobytes()),
         lists=areas.add(b"".join(_runs(*each, base, _RUN_DTYPE).tobytes() for each in lists)),
-        plain=areas.add((alone.offsets - base).astype(">u2").tobytes()),
-        runs=areas.add(_runs(firsts[is_long], stops[is_long], base, _RUN_DTYPE).tobytes()),
+        plain=areas.add((plain.offsets[is_alone] - base).astype(">u2").tobytes()),
+        runs=areas.add(_runs(firsts, firsts + lengths, base, _RUN_DTYPE).tobytes()),
         acting=areas.add(acting_runs.tobytes()),
         failures=areas.add(failed.tobytes()),
         entries=areas.add(content.entries.tobytes()),
@@ -178,6 +179,17 @@ def encode_block(content: BlockContent) -> bytes:
     encoded = msgspec.json.encode(directory)
     head = _HEAD.pack(MAGIC, BLOCK_FORMAT, len(encoded), zlib.crc32(encoded))
     return b"".join([head, encoded, *areas.parts])
+
+
+def _long_runs(plain: Pairs) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The rows where plain copies in a row begin that are written as a run, and how many they are."""
+    follows = np.zeros(len(plain) + 1, dtype=np.bool_)
+    offsets, subscriptions = plain.offsets, plain.subscriptions
+    follows[1:-1] = (offsets[1:] == offsets[:-1] + 1) & (subscriptions[1:] == subscriptions[:-1])
+    begins = np.flatnonzero(~follows[:-1] & follows[1:])
+    lengths = np.flatnonzero(follows[:-1] & ~follows[1:]) - begins + 1
+    is_long = lengths >= _SHORTEST_RUN
+    return begins[is_long], lengths[is_long]
 
 
 def _runs(firsts: Int64Array, stops: Int64Array, base: int, dtype: np.dtype[np.void]) -> NDArray[np.void]:

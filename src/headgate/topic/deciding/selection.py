@@ -35,6 +35,10 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    def counts(self, size: int) -> Int64Array:
+        """How many each of the subscriptions below a number has, `(size,)`."""
+        return np.diff(np.searchsorted(self.subscriptions, np.arange(size + 1)))
+
     def take(self, rows: NDArray[np.intp]) -> Pairs:
         """Some of them, in the order of `rows`."""
         return Pairs(self.subscriptions[rows], self.offsets[rows], self.rules[rows])

@@ -9,7 +9,7 @@ import pytest
 from headgate.errors import RuleNotFoundError
 from headgate.log import Stream
 from headgate.topic import RoutersInForce, Subscription
-from headgate.topic.in_force import history_now
+from headgate.topic.in_force import FollowedHistory
 from topic_streams import editing, new_topic, publish, shape, version_rule
 
 
@@ -45,12 +45,14 @@ def test_routers_are_made_once_until_the_journal_changes(changed_topic: Stream) 
     made = [router for _, router in routers.within(0, 3)]
     assert RoutersInForce.of(folder) is routers
     assert all(one is other for one, (_, other) in zip(made, routers.within(0, 3), strict=True))
-    history = history_now(folder)
-    assert history_now(folder) is history
+    followed = FollowedHistory(folder)
+    history = followed.now()
+    assert followed.now() is history
     with editing(changed_topic) as editor:
         editor.add_rule("red", version_rule("s", 3), now_ms=3)
     assert RoutersInForce.of(folder) is not routers
-    assert history_now(folder).last_change == 3
+    assert followed.now().last_change == 3
+    assert history.last_change == 2
     assert versions(RoutersInForce.of(folder), 3, 4) == [(4, {"red": {"r": "version = 2", "s": "version = 3"}})]
 
 

@@ -43,12 +43,23 @@ class RoutersInForce:
             yield piece.stop, router
 
 
-def history_now(folder: Path) -> RuleHistory:
-    """The history of the topic in a stream's folder, as its journal is now; the same object until that changes.
+class FollowedHistory:
+    """The history of the topic in a stream's folder, loaded again only when its journal has changed."""
 
-    Raises RuleNotFoundError, LogError. Cost without a change: microseconds.
-    """
-    return _history(folder, *_state_of_journal(folder))
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._state = (0, 0, 0)
+        self._history: RuleHistory | None = None
+
+    def now(self) -> RuleHistory:
+        """The history as the journal is now; the same object until that changes.
+
+        Raises RuleNotFoundError, LogError. Cost without a change: microseconds.
+        """
+        state = _state_of_journal(self._folder)
+        if self._history is None or state != self._state:
+            self._history, self._state = RuleHistory.load(Stream.open(self._folder)), state
+        return self._history
 
 
 def _state_of_journal(folder: Path) -> tuple[int, int, int]:
@@ -61,10 +72,6 @@ def _state_of_journal(folder: Path) -> tuple[int, int, int]:
 
 
 @functools.lru_cache(maxsize=_KEPT_TOPICS)
-def _routers(folder: Path, *state: int) -> RoutersInForce:
-    return RoutersInForce(_history(folder, *state), Stream.open(folder).name)
-
-
-@functools.lru_cache(maxsize=_KEPT_TOPICS)
-def _history(folder: Path, *_state: int) -> RuleHistory:
-    return RuleHistory.load(Stream.open(folder))
+def _routers(folder: Path, *_state: int) -> RoutersInForce:
+    stream = Stream.open(folder)
+    return RoutersInForce(RuleHistory.load(stream), stream.name)

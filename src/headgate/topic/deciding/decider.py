@@ -20,7 +20,7 @@ from headgate.topic.deciding.open_block import OpenBlock
 from headgate.topic.deciding.postings import Postings, PostingsWriter, is_same
 from headgate.topic.deciding.selection import Selected, Selector
 from headgate.topic.deciding.source import Source, SourceBatch
-from headgate.topic.in_force import history_now
+from headgate.topic.in_force import FollowedHistory
 
 
 @dataclass(slots=True)
@@ -42,17 +42,16 @@ class Decider:
     `postings` is what it decided; it belongs to the same thread.
     """
 
-    def __init__(self, stream: Stream, writer: PostingsWriter, *, floor: int) -> None:
+    def __init__(self, stream: Stream, writer: PostingsWriter, history: FollowedHistory, *, floor: int) -> None:
         self._stream = stream
         self._writer = writer
         self._floor = base_of(floor)
         self._source = Source(stream)
         self._source.refresh()
-        self._history = history_now(stream.path)
         self._forgotten_below = 0
         self._selector: Selector | None = None
         self._selector_state = ""
-        self.postings = Postings(self._source, self._history)
+        self.postings = Postings(self._source, history)
 
     @staticmethod
     def open(
@@ -63,10 +62,11 @@ class Decider:
         Raises RuleNotFoundError for a stream that is not a topic, StreamLockedError that names the other decider,
         StreamReadOnlyError, StorageFullError, LogError.
         """
-        history_now(stream.path)
+        history = FollowedHistory(stream.path)
+        history.now()
         writer = PostingsWriter.open(stream, now_ms=now_ms, wait=wait, open_file=open_file)
         try:
-            return Decider(stream, writer, floor=floor)
+            return Decider(stream, writer, history, floor=floor)
         except BaseException:
             writer.close()
             raise
@@ -101,8 +101,7 @@ class Decider:
         """
         # The end first and the rules second: so all rules for what lies before the end are known.
         self._source.refresh()
-        self._history = history_now(self._stream.path)
-        self.postings.follow(self._history)
+        self.postings.follow_rules()
         self._forget()
         self._write_full_block(now_ms)
         begin = self.next_offset
@@ -136,22 +135,24 @@ class Decider:
             block = self.postings.open_block = OpenBlock(step.stop)
         block.next_offset = step.stop
         stop = min(stop, block.stop)
+        selected: list[Selected] = []
         try:
             for found in self._source.read(step.stop, stop):
                 if isinstance(found, SourceBatch):
-                    step.selected += self._select(block, found)
+                    selected += self._select(block, found)
                 else:
                     block.add_chunks(found)
         except BaseException:
             # A part of the messages may be in it.
             self.postings.open_block = None
             raise
+        step.selected += selected
         block.next_offset = step.stop = stop
 
     def _select(self, block: OpenBlock, batch: SourceBatch) -> Iterator[Selected]:
         """What messages give, in pieces with the same rules."""
         first, stop = int(batch.offsets[0]), int(batch.offsets[-1]) + 1
-        for piece in self._history.ranges(first, stop):
+        for piece in self.postings.history.ranges(first, stop):
             part = slice(*np.searchsorted(batch.offsets, (piece.start, piece.stop)).tolist())
             offsets = batch.offsets[part]
             selector = self._selector_at(piece.start)
@@ -162,7 +163,7 @@ class Decider:
     def _selector_at(self, offset: int) -> Selector:
         (state,) = self.postings.states.within(offset, offset + 1)
         if self._selector is None or self._selector_state != state.name:
-            topic = self._history.at(offset)
+            topic = self.postings.history.at(offset)
             self._selector = Selector(topic, stream=self._stream.name, before=self._selector)
             self._selector_state = state.name
         return self._selector

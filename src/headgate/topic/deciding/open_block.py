@@ -147,11 +147,11 @@ class _Growing:
 
     def of(self, subscription: int) -> Pairs:
         """Those of a subscription, by offset and rule."""
-        found = [part.take(self._rows(part, subscription)) for part in self._parts]
+        found = [part.of(subscription) for part in self._parts]
         return _joined(found) if found else NO_PAIRS
 
     def count(self, subscription: int) -> int:
-        return sum(len(self._rows(part, subscription)) for part in self._parts)
+        return sum(len(part.of(subscription)) for part in self._parts)
 
     def add_counts(self, counts: Int64Array) -> None:
         for part in self._parts:
@@ -159,11 +159,6 @@ class _Growing:
 
     def subscriptions(self) -> list[Int64Array]:
         return [part.subscriptions for part in self._parts]
-
-    @staticmethod
-    def _rows(part: Pairs, subscription: int) -> NDArray[np.intp]:
-        first, stop = np.searchsorted(part.subscriptions, (subscription, subscription + 1)).tolist()
-        return np.arange(first, stop)
 
 
 def _joined(parts: list[Pairs]) -> Pairs:

@@ -24,8 +24,7 @@ from headgate.topic.deciding.open_block import OpenBlock
 from headgate.topic.deciding.rule_states import EVALUATOR, RuleStates, from_offset
 from headgate.topic.deciding.runs import CopyRuns
 from headgate.topic.deciding.source import Source
-from headgate.topic.history import RuleHistory
-from headgate.topic.in_force import history_now
+from headgate.topic.in_force import FollowedHistory
 
 FOLDER = "postings"
 """The folder of the postings in that of the topic's stream."""
@@ -50,6 +49,7 @@ class PostingsWriter:
 
         def opened() -> PostingsWriter:
             if not folder.exists():
+                stream.check_is_there()
                 arguments = StreamArguments(max_segment_size_bytes=_SEGMENT_BYTES)
                 Stream.create(
                     folder,
@@ -94,10 +94,11 @@ class Postings:
     Copies at and behind the first offset that is not decided are not there yet (`decided_until`).
     """
 
-    def __init__(self, source: Source, history: RuleHistory) -> None:
+    def __init__(self, source: Source, history: FollowedHistory) -> None:
         """The postings of a stream as its source saw it last, with the history of its rules."""
         self._source = source
-        self._history = history
+        self._followed = history
+        self.history = history.now()
         self._folder = source.stream.path / FOLDER
         self._blocks: dict[int, Block] = {}
         self._places: dict[int, int] = {}
@@ -108,7 +109,7 @@ class Postings:
         self._next_place = 0
         self._gap: tuple[int, int] | None = None
         self.open_block: OpenBlock | None = None
-        self.states = RuleStates(history)
+        self.states = RuleStates(self.history)
         self.take_over()
 
     @staticmethod
@@ -116,7 +117,7 @@ class Postings:
         """The postings of a topic as they are now. Raises RuleNotFoundError for another stream, LogError."""
         source = Source(stream)
         source.refresh()
-        return Postings(source, history_now(stream.path))
+        return Postings(source, FollowedHistory(stream.path))
 
     def __enter__(self) -> Postings:
         return self
@@ -136,7 +137,7 @@ class Postings:
     def refresh(self) -> None:
         """Look at stream, rules and postings again, for one who reads beside the decider. Raises LogError."""
         self._source.refresh()
-        self.follow(history_now(self._source.stream.path))
+        self.follow_rules()
         self.take_over()
 
     def take_over(self) -> None:
@@ -205,11 +206,12 @@ class Postings:
         if number >= len(self._totals):
             self._totals = np.append(self._totals, np.zeros(2 * number + 1 - len(self._totals), dtype=np.int64))
 
-    def follow(self, history: RuleHistory) -> None:
+    def follow_rules(self) -> None:
         """Go on with what the history says now; what was decided by other rules is dropped."""
-        if history is self._history:
+        history = self._followed.now()
+        if history is self.history:
             return
-        before, self.states, self._history = self.states, RuleStates(history), history
+        before, self.states, self.history = self.states, RuleStates(history), history
         start, stop = max(before.pruned_below, self.states.pruned_below), self._decided_stop
         if before.within(start, stop) == self.states.within(start, stop):
             return

@@ -39,6 +39,11 @@ class Pairs:
         """How many each of the subscriptions below a number has, `(size,)`."""
         return np.diff(np.searchsorted(self.subscriptions, np.arange(size + 1)))
 
+    def of(self, subscription: int) -> Pairs:
+        """Those of one subscription."""
+        own = slice(*self.subscriptions.searchsorted((subscription, subscription + 1)).tolist())
+        return Pairs(self.subscriptions[own], self.offsets[own], self.rules[own])
+
     def take(self, rows: NDArray[np.intp]) -> Pairs:
         """Some of them, in the order of `rows`."""
         return Pairs(self.subscriptions[rows], self.offsets[rows], self.rules[rows])

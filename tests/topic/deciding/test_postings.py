@@ -216,6 +216,7 @@ def test_a_full_disk_is_an_error_and_the_step_may_be_asked_for_again(folder: Pat
         for _ in range(3):
             with pytest.raises(StorageFullError):
                 decider.step(48, now_ms=0)
+            assert decider.next_offset == 16
             expected_of(stream).check(decider.postings)
         files.budget = None
         decide_all(decider)

@@ -121,6 +121,9 @@ def test_postings_say_where_each_message_lies(decided: Stream) -> None:
     with Postings.open(decided) as found:
         for offset, data in read_messages(decided):
             (entry,) = found.entries(offset, offset + 1)
+            if data == NO_MESSAGE:
+                assert (entry["position"], entry["crc"]) == (0, 0)
+                continue
             start = int(entry["position"])
             whole = raw[start : start + 4 + len(data)]
             assert whole[4:] == data and zlib.crc32(whole) == entry["crc"]

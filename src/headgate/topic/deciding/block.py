@@ -15,7 +15,8 @@
     acting      8 bytes per run           copies by a rule with an action: u16 first offset, u16 how many more, u32 rule
     failures    6 bytes per failure       u16 offset, u32 rule: the message is a dead letter of the subscription
     entries     8 bytes per offset        as in the match index: u32 position of the entry in its segment, u32 CRC-32 of
-                                          the entry, head included; position 0: no entry of its own (in a sub-batch)
+                                          the entry, head included; zeros: no entry of its own (in a sub-batch), or
+                                          nobody has a copy of it but those who have all
 
 A block has the offsets n · 65 536 … (n + 1) · 65 536; offsets in areas count from there. Areas of copies have those of
 the first subscription, then those of the second, and so on, as many of each as its row says.

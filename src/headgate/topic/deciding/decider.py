@@ -153,11 +153,9 @@ class Decider:
         """What messages give, in pieces with the same rules."""
         first, stop = int(batch.offsets[0]), int(batch.offsets[-1]) + 1
         for piece in self.postings.history.ranges(first, stop):
-            part = slice(*np.searchsorted(batch.offsets, (piece.start, piece.stop)).tolist())
-            offsets = batch.offsets[part]
-            selector = self._selector_at(piece.start)
-            selected = selector.select(batch.messages.take(part), offsets, batch.timestamps_ms[part])
-            block.add(selected, offsets, batch.entries[part])
+            part = batch.take(slice(*np.searchsorted(batch.offsets, (piece.start, piece.stop)).tolist()))
+            selected = self._selector_at(piece.start).select(part.messages, part.offsets, part.timestamps_ms)
+            block.add(selected, part.offsets, part.entries(selected.copies.offsets))
             yield selected
 
     def _selector_at(self, offset: int) -> Selector:

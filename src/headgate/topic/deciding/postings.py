@@ -320,7 +320,7 @@ class Postings:
     def entries(self, start: int, stop: int) -> NDArray[np.void]:
         """Where the messages of the offsets `start … stop` of one block lie in their segments, and their checksums.
 
-        `(offsets,)` of ENTRY_DTYPE; zeros where that is not known. Raises CorruptSidecarError.
+        `(offsets,)` of ENTRY_DTYPE; zeros where there is none (see `block`). Raises CorruptSidecarError.
         """
         block = self._verified(base_of(start))
         if block is not None:

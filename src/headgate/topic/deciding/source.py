@@ -35,13 +35,32 @@ _ALL = ScanRequest()
 class SourceBatch:
     """Messages in order, with offsets and times `(messages,)`; their bytes lie in a buffer of the next batch, too.
 
-    `entries` `(messages,)` of ENTRY_DTYPE say where they lie in their segment.
+    `positions` `(messages,)` are those of their entries in the segment; 0 in a sub-batch, where none has its own.
     """
 
     messages: EncodedMessages
     offsets: Int64Array
     timestamps_ms: Int64Array
-    entries: NDArray[np.void]
+    positions: Int64Array
+
+    def take(self, part: slice) -> SourceBatch:
+        """Some of the messages, in a row."""
+        messages, positions = self.messages.take(part), self.positions[part]
+        return SourceBatch(messages, self.offsets[part], self.timestamps_ms[part], positions)
+
+    def entries(self, offsets: Int64Array) -> NDArray[np.void]:
+        """Where messages lie, and their checksums, `(messages,)` of ENTRY_DTYPE; zeros for other than these offsets."""
+        found = np.zeros(len(self.offsets), dtype=ENTRY_DTYPE)
+        if not len(offsets) or not len(found):
+            return found
+        first = int(self.offsets[0])
+        is_asked = np.zeros(int(self.offsets[-1]) + 1 - first, dtype=np.bool_)
+        is_asked[offsets - first] = True
+        rows = np.flatnonzero(is_asked[self.offsets - first] & (self.positions > 0))
+        starts = self.messages.starts[rows] - ENTRY_HEAD_BYTES
+        found["position"][rows] = self.positions[rows]
+        found["crc"][rows] = crcs_of_ranges(self.messages.data, starts, self.messages.lengths[rows] + ENTRY_HEAD_BYTES)
+        return found
 
 
 class Source:
@@ -105,8 +124,8 @@ class Source:
                 yield chunks_of(window.headers)
                 for batch in read_window(window, decider, ScanCounters()):
                     if len(batch):
-                        entries = _entries(window, batch.messages, batch.offsets)
-                        yield SourceBatch(batch.messages, batch.offsets, batch.timestamps_ms, entries)
+                        positions = _positions(window, batch.messages, batch.offsets)
+                        yield SourceBatch(batch.messages, batch.offsets, batch.timestamps_ms, positions)
 
     def _rows(self, start: int, stop: int) -> Iterator[tuple[SegmentReader, int, int]]:
         """The segments with chunks of some offsets, and the rows of these chunks in their tables."""
@@ -154,14 +173,10 @@ def chunks_of(headers: ChunkHeaders) -> NDArray[np.void]:
     return found
 
 
-def _entries(window: Window, messages: EncodedMessages, offsets: Int64Array) -> NDArray[np.void]:
-    """Where messages lie; messages of a sub-batch have no entries of their own."""
-    found = np.zeros(len(offsets), dtype=ENTRY_DTYPE)
+def _positions(window: Window, messages: EncodedMessages, offsets: Int64Array) -> Int64Array:
+    """Where the entries of messages lie in the file."""
     if messages.data is not window.chunks.data:
-        return found
+        return np.zeros(len(offsets), dtype=np.int64)
     chunks = np.searchsorted(window.chunks.chunk_ids, offsets, side="right") - 1
-    shifts = window.positions - window.headers.starts
-    starts, sizes = messages.starts - ENTRY_HEAD_BYTES, messages.lengths + ENTRY_HEAD_BYTES
-    found["position"] = starts + shifts[chunks]
-    found["crc"] = crcs_of_ranges(messages.data, starts, sizes)
-    return found
+    shifts = window.positions - window.headers.starts - ENTRY_HEAD_BYTES
+    return messages.starts + shifts[chunks]

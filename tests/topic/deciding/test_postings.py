@@ -22,9 +22,6 @@ from topic_oracle import NO_MESSAGE, Expected
 from topic_streams import editing, new_topic, publish
 
 RED, BLUE = (Message(b"b", application_properties={"color": color}).encode() for color in ("red", "blue"))
-_BYTES_APART = 31
-"""A crash at each byte takes a minute; any number gives the same result."""
-
 BODIES = [RED, BLUE, NO_MESSAGE, RED, BLUE, BLUE, RED, RED] * 6
 SUBSCRIPTIONS = (
     Subscription("red", (Rule("r", "color = 'red'"), Rule("act", "1=1", "SET seen = 1")), dead_letter_on_errors=True),
@@ -186,7 +183,8 @@ def test_a_change_of_rules_behind_the_end_leaves_postings_as_they_are(decided: S
         assert [decider.postings.count(number) for number in (2, 4)] == [42, 1]
 
 
-def test_a_writer_that_dies_at_any_byte_leaves_whole_blocks_or_none(folder: Path) -> None:
+@pytest.mark.parametrize("bytes_apart", [61, pytest.param(1, marks=pytest.mark.long)])
+def test_a_writer_that_dies_at_any_byte_leaves_whole_blocks_or_none(folder: Path, bytes_apart: int) -> None:
     origin = topic_with(folder, *SUBSCRIPTIONS)
     publish(origin, *BODIES)
     expected = expected_of(origin)
@@ -194,7 +192,7 @@ def test_a_writer_that_dies_at_any_byte_leaves_whole_blocks_or_none(folder: Path
     stream = Stream.open(shutil.copytree(origin.path, folder / "measured"))
     with Decider.open(stream, now_ms=0, open_file=measured) as decider:
         decide_all(decider)
-    for budget in range(0, measured.written, _BYTES_APART):
+    for budget in range(0, measured.written, bytes_apart):
         stream = Stream.open(shutil.copytree(origin.path, folder / "copy"))
         with contextlib.suppress(Killed):
             decider = Decider.open(stream, now_ms=0, open_file=FailingFiles(Killed(), budget=budget))

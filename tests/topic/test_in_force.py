@@ -56,6 +56,19 @@ def test_routers_are_made_once_until_the_journal_changes(changed_topic: Stream) 
     assert versions(RoutersInForce.of(folder), 3, 4) == [(4, {"red": {"r": "version = 2", "s": "version = 3"}})]
 
 
+def test_a_change_compiles_only_what_is_new(changed_topic: Stream) -> None:
+    followed = FollowedHistory(changed_topic.path)
+    (before,) = followed.now().at(2).subscriptions[0].rules
+    with editing(changed_topic) as editor:
+        editor.add_rule("red", version_rule("s", 3), now_ms=3)
+    kept, added = followed.now().at(3).subscriptions[0].rules
+    assert kept is before and added.name == "s"
+    with editing(changed_topic) as editor:
+        editor.replace_rule("red", version_rule("r", 4), now_ms=3)
+    replaced, _ = followed.now().at(3).subscriptions[0].rules
+    assert replaced.definition.sql == "version = 4"
+
+
 def test_a_stream_without_rules_is_named(tmp_path: Path) -> None:
     plain = Stream.create(tmp_path / "plain", name="plain", now_ms=0)
     with pytest.raises(RuleNotFoundError, match="no topic"):

@@ -58,7 +58,10 @@ class FollowedHistory:
         """
         state = _state_of_journal(self._folder)
         if self._history is None or state != self._state:
-            self._history, self._state = RuleHistory.load(Stream.open(self._folder)), state
+            history = RuleHistory.load(Stream.open(self._folder))
+            if self._history is not None:
+                history.share_compiled(self._history)
+            self._history, self._state = history, state
         return self._history
 
 

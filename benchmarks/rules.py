@@ -28,10 +28,14 @@ KINDS = ("order.created", "order.paid", "order.shipped", "cart.add", "product.vi
 REGIONS = ("AMER", "EMEA", "APJ")
 
 
-def correlation_filters(count: int, seed: int = 1) -> list[Filter]:
+Demands = tuple[dict[str, object], dict[str, object]]
+"""Values that fields of the properties section, and application properties, must have."""
+
+
+def correlation_demands(count: int, seed: int = 1) -> list[Demands]:
     """Equalities on one customer, order or session, and some of region and kind of event."""
     chance = random.Random(seed)
-    made = []
+    made: list[Demands] = []
     for _ in range(count):
         demanded: dict[str, object] = {}
         properties: dict[str, object] = {}
@@ -46,8 +50,13 @@ def correlation_filters(count: int, seed: int = 1) -> list[Filter]:
             demanded["region"] = chance.choice(REGIONS)
         if chance.random() < 0.5:
             properties["subject"] = chance.choice(KINDS)
-        made.append(Filter.from_properties(properties or None, demanded))
+        made.append((properties, demanded))
     return made
+
+
+def correlation_filters(count: int, seed: int = 1) -> list[Filter]:
+    """Filters with these demands."""
+    return [Filter.from_properties(fields or None, demanded) for fields, demanded in correlation_demands(count, seed)]
 
 
 def sql_filters(count: int, seed: int = 2) -> list[Filter]:

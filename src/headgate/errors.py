@@ -12,7 +12,7 @@
     │   │   └── StreamReplacedError    it was deleted, and another one of its name is there
     │   ├── StreamExistsError      a stream of that name is there already
     │   ├── CorruptChunkError      chunk, index or file head that does not check
-    │   ├── CorruptSidecarError    a match index that does not check; readers pass over it
+    │   ├── CorruptSidecarError    a match index, or postings, that do not check; readers pass over them
     │   ├── OffsetOutOfRangeError  the offset asked for was deleted by retention
     │   ├── StreamLockedError      another writer holds the stream; names the holder
     │   ├── StreamReadOnlyError    a foreign folder that was not adopted, or a file system that refuses writing
@@ -188,7 +188,7 @@ class CorruptChunkError(LogError):
 
 
 class CorruptSidecarError(LogError):
-    """The match index of a segment that does not check; readers go on without it."""
+    """A derived file, a match index or postings, that does not check; readers go on without it."""
 
 
 class OffsetOutOfRangeError(LogError):

@@ -467,6 +467,16 @@ def test_retention_runs_when_a_segment_opens_when_limits_change_and_at_start(tmp
         assert stream.first_offset() == 8
 
 
+def test_segments_below_an_offset_are_deleted_and_the_last_one_stays(tmp_path: Path) -> None:
+    stream = small(tmp_path, max_segment_chunks=2)
+    with Writer.open(stream, now_ms=0) as writer:
+        fill(writer, 6)
+        for offset, first in ((1, 0), (2, 2), (5, 4), (100, 4)):
+            writer.drop_below(offset)
+            assert stream.first_offset() == first == writer.first_offset
+        assert writer.append([(b"m", None)], now_ms=0).offsets().tolist() == [6]
+
+
 def test_a_sidecar_goes_with_its_segment(tmp_path: Path) -> None:
     stream = small(tmp_path, max_segment_chunks=2, max_age_ms=5)
     with Writer.open(stream, now_ms=0) as writer:

@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import MessageError
+from headgate.evaluate import Filter
 from headgate.evaluate.copies import copies_of
+from headgate.evaluate.rules import RuleSet
 from headgate.message import EncodedMessages, Message
 from headgate.topic import Copies, Router, Rule, RuleDefinition, Subscription, Topic, copy_identity
 from headgate.topic.copies import PLAIN
@@ -149,6 +151,27 @@ def test_a_message_that_rules_fail_on_is_one_dead_letter_that_names_them_all() -
     # Another rule of the subscription selects the message as well: both happen.
     assert [(row, rule) for row, rule, _ in seen(copies, 1)] == [(0, 3), (1, 0)]
     assert [counter.errors for counter in copies.counters] == [None, None, None, 1, 0, 0]
+
+
+def test_a_correlation_fails_on_bytes_that_are_no_message_and_is_not_asked_for_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Sequence[int]] = []
+
+    class Asked(RuleSet):
+        def __init__(self, filters: Sequence[Filter], *, exact_errors: Sequence[int] = ()) -> None:
+            asked.append(exact_errors)
+            super().__init__(filters, exact_errors=exact_errors)
+
+    monkeypatch.setattr("headgate.topic.router.RuleSet", Asked)
+    rules = (Rule("bad", "quantity / zero = 1"), Rule("label", correlation={"label": "x"}))
+    subscriptions = (Subscription("off", rules), Subscription("on", rules, dead_letter_on_errors=True))
+    copies = route(Router(Topic("t", subscriptions), stream="t"), NO_MESSAGE, RED)
+    assert asked == [[2], []]
+    assert [counter.errors for counter in copies.counters] == [None, None, 2, 1]
+    of_bytes, of_red = (str(named(letter.encoded, "DeadLetterErrorDescription")) for letter in copies.dead_letters)
+    assert [part.split("'")[1] for part in of_bytes.split("; rule")] == ["bad", "label"]
+    assert of_red.startswith("rule 'bad': ") and "label" not in of_red
 
 
 def test_bytes_that_are_no_message_go_to_dead_letters_and_to_the_fall_through() -> None:

@@ -10,6 +10,7 @@ A reader never needs the writer, the writer never waits for a reader. What other
     commit     StagingFile, StagedChunks, BatchManifest, commit_batch: exactly once    staging, manifest, commit
     track      read_tracking, TrackingState, MessageCounts: offsets, sequences, counts        tracking, counting
     skip       BloomMatcher, bloom_bytes; Sidecar, write_sidecar: the match index's file          bloom, sidecar
+    derive     Area, AreaParts, read_area: bytes with checksums for parts of a derived file                areas
     look       stream_info, dump_chunks, verify_stream; recover, repair_stream         inspect, recovery, repair
     store      DiskFile, replace_file, remove_file, storage_error: files as all of Headgate writes them    files
 
@@ -20,6 +21,7 @@ and what is kept (`retention`).
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headgate.log.areas import Area, AreaParts, ReadBytes, read_area
     from headgate.log.bloom import (
         DEFAULT_FILTER_SIZE_BYTES,
         MAX_FILTER_SIZE_BYTES,
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
         chunk_boundaries,
         gather,
     )
-    from headgate.log.checksums import first_mismatch
+    from headgate.log.checksums import crcs_of_ranges, first_mismatch
     from headgate.log.commit import abort_batch, commit_batch, output_of
     from headgate.log.compression import COMPRESSION_NAMES, EXPANSION_LIMIT_BYTES, parse_compression
     from headgate.log.counting import MessageCounts

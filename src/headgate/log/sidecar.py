@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptSidecarError
+from headgate.log.areas import Area, AreaParts, read_area
 from headgate.log.files import replace_file
 from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.log.pairs import MATCH_SUFFIX
@@ -40,9 +41,6 @@ from headgate.log.segment import Segment
 
 SIDECAR_FORMAT = 2
 MAGIC = b"HGMX"
-PIECE_BYTES = 1 << 16
-"""Bytes of an area that share a checksum: the unit of reading."""
-
 ENTRY_DTYPE = np.dtype([("position", ">u4"), ("crc", ">u4")])
 """Position of the message of an offset, and its checksum when it was decided."""
 
@@ -51,14 +49,6 @@ HEADER_BYTES_DTYPE = np.dtype(f"V{CHUNK_HEADER_BYTES}")
 
 _HEAD = struct.Struct(">4sIII")
 _MOST_DIRECTORY_BYTES = 1 << 26
-
-
-class Area(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """Bytes of the file: `position`, `length`, and the CRC-32 of each piece."""
-
-    position: int
-    length: int
-    crcs: tuple[int, ...]
 
 
 class IndexedFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -134,7 +124,7 @@ def write_sidecar(segment: Segment, content: SidecarContent) -> int:
 
 def encode_sidecar(content: SidecarContent) -> bytes:
     """The bytes of a sidecar."""
-    areas = _Areas()
+    areas = AreaParts()
     count = len(content.entries)
     headers = areas.add(content.headers.tobytes())
     entries = areas.add(content.entries.tobytes())
@@ -158,21 +148,6 @@ def encode_sidecar(content: SidecarContent) -> bytes:
     encoded = msgspec.json.encode(directory)
     head = _HEAD.pack(MAGIC, SIDECAR_FORMAT, len(encoded), zlib.crc32(encoded))
     return b"".join([head, encoded, *areas.parts])
-
-
-class _Areas:
-    """Areas one after the other; positions count from the end of the directory."""
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self._position = 0
-
-    def add(self, data: bytes) -> Area:
-        crcs = tuple(zlib.crc32(data[at : at + PIECE_BYTES]) for at in range(0, len(data), PIECE_BYTES))
-        area = Area(self._position, len(data), crcs)
-        self.parts.append(data)
-        self._position += len(data)
-        return area
 
 
 class Sidecar:
@@ -274,23 +249,10 @@ class Sidecar:
 
     def _read(self, area: Area, start: int, stop: int) -> bytes:
         """Bytes of an area, from whole pieces that check."""
-        if not 0 <= start <= stop <= area.length:
-            raise CorruptSidecarError(f"bytes {start} to {stop} of an area of {area.length}", path=self.path)
-        first = start // PIECE_BYTES
-        base = first * PIECE_BYTES
-        end = min(area.length, -(-stop // PIECE_BYTES) * PIECE_BYTES)
-        at = self._areas_at + area.position + base
-        try:
-            data = os.pread(self._descriptor, end - base, at)
-        except OSError as error:
-            raise CorruptSidecarError(f"cannot be read: {error.strerror}", path=self.path, position=at) from error
-        if len(data) != end - base:
-            raise CorruptSidecarError("the file ends inside an area", path=self.path, position=at + len(data))
-        view = memoryview(data)
-        for number, piece in enumerate(range(0, len(data), PIECE_BYTES), first):
-            if zlib.crc32(view[piece : piece + PIECE_BYTES]) != area.crcs[number]:
-                raise CorruptSidecarError("checksum does not match", path=self.path, position=at + piece)
-        return data[start - base : stop - base]
+        return read_area(self._read_at, area, start, stop, path=self.path, areas_at=self._areas_at)
+
+    def _read_at(self, position: int, count: int) -> bytes:
+        return os.pread(self._descriptor, count, position)
 
 
 def _read_directory(path: Path, descriptor: int) -> tuple[Directory, int]:
@@ -329,8 +291,7 @@ def _check_directory(path: Path, directory: Directory, room: int) -> None:
     if directory.arrays is not None:
         sizes.append((directory.arrays, count * directory.array_bytes))
     for area, expected in sizes:
-        fits = area.length == expected and len(area.crcs) == -(-expected // PIECE_BYTES)
-        if not fits or area.position < 0 or area.position + area.length > room:
+        if not area.fits(expected, room):
             raise CorruptSidecarError(
                 f"an area of {area.length} bytes at {area.position}, expected {expected} of {room}", path=path
             )

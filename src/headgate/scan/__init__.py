@@ -7,6 +7,7 @@ Broker, Spark, tail and back-tests all read through this package, so a filter gi
     plan, read_range, ChunkRange              cut a bounded read into ranges for tasks, and read one
     ScanBatch, ScanCounters                   what comes out: kept messages, and what each stage examined and skipped
     Decider                                   stage 2 for chunks that came over the network
+    Window, open_window, read_window          chunks in memory: where each lies, its header, its messages
     count_matches, MatchCount                 counts from the match index, no message read
     declared_values                           the filter values that a stream's declared source gives
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from headgate.scan.declared import declared_values
     from headgate.scan.match_index import MatchCount, count_matches
     from headgate.scan.plan import rows_within
-    from headgate.scan.reading import WINDOW_BYTES, ScanBatch, Window, read_window
+    from headgate.scan.reading import WINDOW_BYTES, ScanBatch, Window, open_window, read_window
     from headgate.scan.request import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
 else:
     from headgate.faces import lazy

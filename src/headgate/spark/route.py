@@ -7,7 +7,6 @@ in force at their offsets, with the time at which they arrived, so a batch that 
 
 from __future__ import annotations
 
-import functools
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,11 +31,11 @@ from headgate.spark.target import WAIT, Target, open_target
 from headgate.spark.transfer import Outlet, TransferSource, run_transfer
 from headgate.spark.values import ANNOTATION, field_values, target_field
 from headgate.topic import (
-    JOURNAL_NAME,
     Copies,
     Counters,
     DeadLetter,
     Router,
+    RoutersInForce,
     RuleHistory,
     Topic,
     TopicEditor,
@@ -229,7 +228,7 @@ class _Routing:
     """One task: messages are collected, so that many are decided at once."""
 
     def __init__(self, stream: Path, outputs: list[tuple[_Output, Outlet]]) -> None:
-        self._rules = _Rules.of(stream)
+        self._routers = RoutersInForce.of(stream)
         self._outputs = outputs
         self._kept = KeptMessages(room_bytes=_MOST_BYTES + WINDOW_BYTES)
         self._declared: FieldReference | None = None
@@ -252,7 +251,7 @@ class _Routing:
     def _route(self) -> None:
         messages, offsets, timestamps_ms = self._kept.take()
         collected = messages
-        for stop_offset, router in self._rules.routers(int(offsets[0]), int(offsets[-1]) + 1):
+        for stop_offset, router in self._routers.within(int(offsets[0]), int(offsets[-1]) + 1):
             stop = int(np.searchsorted(offsets, stop_offset))
             if stop:
                 part = slice(0, stop)
@@ -339,35 +338,6 @@ def _merged(parts: list[tuple[Int64Array, EncodedMessages]]) -> EncodedMessages:
         joined.add(messages)
     rows = np.concatenate([rows for rows, _ in parts])
     return joined.take().take(np.argsort(rows, kind="stable"))
-
-
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    """The rules of a topic and what is made of them, kept from task to task of one worker."""
-
-    history: RuleHistory
-    stream: str
-    made: dict[int, Router]
-
-    @staticmethod
-    def of(stream: Path) -> _Rules:
-        found = (stream / JOURNAL_NAME).stat()
-        return _rules(stream, found.st_ino, found.st_size, found.st_mtime_ns)
-
-    def routers(self, first: int, stop: int) -> Iterator[tuple[int, Router]]:
-        """The routers for offsets `first … stop`, each with the offset up to which it is in force."""
-        for piece in self.history.ranges(first, stop):
-            router = self.made.get(piece.since)
-            if router is None:
-                router = self.made[piece.since] = Router(self.history.at(piece.start), stream=self.stream)
-            yield piece.stop, router
-
-
-@functools.lru_cache(maxsize=4)
-def _rules(stream: Path, inode: int, size_bytes: int, modified_ns: int) -> _Rules:
-    """The rules as the journal says them; what it looked like when it was read is the key."""
-    opened = Stream.open(stream)
-    return _Rules(RuleHistory.load(opened), opened.name, {})
 
 
 _DEAD_LETTERS = "(dead letters)"

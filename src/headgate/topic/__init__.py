@@ -1,8 +1,8 @@
 """Topics: streams whose subscriptions are views made by rules; which message gives which subscription which copies.
 
 Hides how rules are written down (`rule`), what makes a topic right (`model`, `limits`, `forwarding`), from which offset
-each rule is in force and how that survives a crash (`history`, `journal`, `editor`), and how a batch of messages
-becomes copies (`router`, `copies`).
+each rule is in force and how that survives a crash (`history`, `journal`, `editor`, `in_force`), and how a batch of
+messages becomes copies (`router`, `copies`).
 """
 
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headgate.topic.editor import TopicEditor, create_topic, list_topics, remove_topic, topic_stream
     from headgate.topic.forwarding import forward_order
     from headgate.topic.history import RuleHistory, RulesInForce
-    from headgate.topic.journal import JOURNAL_NAME
+    from headgate.topic.in_force import RoutersInForce
     from headgate.topic.limits import TopicLimits
     from headgate.topic.model import DEFAULT_RULES, Subscription, Topic
     from headgate.topic.record import RuleVersion

@@ -204,6 +204,10 @@ class RuleHistory:
             limits,
         )
 
+    def share_compiled(self, before: RuleHistory) -> None:
+        """Take over the rules that an earlier state of the history compiled; those that differ are compiled anew."""
+        self._compiled = before._compiled
+
     # single entries
 
     def subscription(self, name: str) -> r.SubscriptionVersion:

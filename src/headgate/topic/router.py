@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.columns import order_of
-from headgate.evaluate import Filter, Verdict, changed_copies
+from headgate.evaluate import Filter, Verdict, changed_copies, malformed_rows
 from headgate.evaluate.rules import RuleSet
 from headgate.message import EncodedMessages
-from headgate.topic.copies import Copies, CopyRun, Counters, DeadLetter, Int64Array
+from headgate.topic.copies import Copies, CopyRun, Counters, DeadLetter, Int64Array, joined
 from headgate.topic.dead_letters import dead_letter, failure_of, failure_of_action
 from headgate.topic.model import Topic
 from headgate.topic.rule import Rule
@@ -118,6 +118,10 @@ class Router:
         self._number_of = np.array([slot.rule.number for slot in self._slots], dtype=np.int64)
         self._has_action = np.array([slot.rule.has_action for slot in self._slots], dtype=np.bool_)
         self._keeps_errors = np.array([slot.keeps_errors for slot in self._slots], dtype=np.bool_)
+        self._fail_on_malformed = np.array(
+            [] if self._exact else [number for number, slot in enumerate(self._slots) if slot.fails_on_malformed_only],
+            dtype=np.int64,
+        )
         self._fall_through = next((at for at, each in enumerate(topic.subscriptions) if each.fall_through), None)
 
     @cached_property
@@ -155,22 +159,7 @@ class Router:
         room: NDArray[np.uint8] | None = None,
     ) -> Copies:
         """The copies of messages that were decided; the arrays are those of `route`."""
-        plain_rows, plain_slots = decided.rows, decided.slots
-        changed = _Changed.none()
-        runs = []
-        if self._has_action.any():
-            acts = self._has_action[plain_slots]
-            rows, slots = plain_rows[acts], plain_slots[acts]
-            plain_rows, plain_slots = plain_rows[~acts], plain_slots[~acts]
-            changed = self._act(batch, offsets, timestamps_ms, rows, slots, room)
-            runs.append(self._changed_run(changed.rows, changed.slots))
-        runs.append(self._plain(plain_rows, plain_slots))
-        if self._fall_through is not None:
-            taken = np.zeros(len(batch), dtype=np.bool_)
-            for run in runs:
-                taken[run.rows] = True
-            left = np.flatnonzero(~taken).astype(np.int64)
-            runs.append(CopyRun.plain(np.full(len(left), self._fall_through, dtype=np.int64), left))
+        runs, changed = self._make(decided, batch, offsets, timestamps_ms, room)
         count = len(self._slots)
         counters = Counters(
             self.rules,
@@ -184,7 +173,47 @@ class Router:
         letters = self._dead_letters(batch, offsets, timestamps_ms, decided, changed)
         return Copies(self.topic, batch, runs, changed.messages, counters, letters)
 
-    def _changed_run(self, rows: Int64Array, slots: Int64Array) -> CopyRun:
+    def place(self, batch: EncodedMessages, offsets: Int64Array, timestamps_ms: Int64Array) -> tuple[CopyRun, CopyRun]:
+        """Which copies messages give, without their bytes, and which rules make dead letters of them.
+
+        Both are sorted by subscription, row, rule; the arrays are those of `route`.
+        """
+        decided = self.decide(batch, timestamps_ms)
+        runs, changed = self._make(decided, batch, offsets, timestamps_ms, None)
+        rows = np.concatenate([decided.error_rows, changed.failed_rows])
+        slots = np.concatenate([decided.error_slots, changed.failed_slots])
+        kept = self._keeps_errors[slots]
+        return joined([run for run in runs if len(run)]), self._run_of_rules(rows[kept], slots[kept])
+
+    def _make(
+        self,
+        decided: Decided,
+        batch: EncodedMessages,
+        offsets: Int64Array,
+        timestamps_ms: Int64Array,
+        room: NDArray[np.uint8] | None,
+    ) -> tuple[list[CopyRun], _Changed]:
+        """The copies, and what actions made."""
+        plain_rows, plain_slots = decided.rows, decided.slots
+        changed = _Changed.none()
+        runs = []
+        if self._has_action.any():
+            acts = self._has_action[plain_slots]
+            rows, slots = plain_rows[acts], plain_slots[acts]
+            plain_rows, plain_slots = plain_rows[~acts], plain_slots[~acts]
+            changed = self._act(batch, offsets, timestamps_ms, rows, slots, room)
+            runs.append(self._run_of_rules(changed.rows, changed.slots))
+        runs.append(self._plain(plain_rows, plain_slots))
+        if self._fall_through is not None:
+            taken = np.zeros(len(batch), dtype=np.bool_)
+            for run in runs:
+                taken[run.rows] = True
+            left = np.flatnonzero(~taken).astype(np.int64)
+            runs.append(CopyRun.plain(np.full(len(left), self._fall_through, dtype=np.int64), left))
+        return runs, changed
+
+    def _run_of_rules(self, rows: Int64Array, slots: Int64Array) -> CopyRun:
+        """What single rules make of messages; the sources are the places in `rows`."""
         places, rules = self._subscription_of[slots], self._number_of[slots]
         order = np.lexsort((rules, rows, places))
         return CopyRun(places[order], rows[order], rules[order], order.astype(np.int64))
@@ -205,7 +234,7 @@ class Router:
         unknown = np.zeros(len(self._slots), dtype=np.int64) if self._exact else None
         anytime, timed = self._groups
         if not len(timed):
-            return replace(anytime.decide(batch, 0, 0, unknown), unknown=unknown)
+            return self._with_malformed(replace(anytime.decide(batch, 0, 0, unknown), unknown=unknown), batch)
         found = [anytime.decide(batch, 0, 0, unknown)]
         starts = np.flatnonzero(np.diff(timestamps_ms, prepend=timestamps_ms[:1] - 1)).tolist()
         for start, stop in zip(starts, [*starts[1:], len(batch)], strict=True) if starts else ():
@@ -216,7 +245,20 @@ class Router:
             for name in ("rows", "slots", "error_rows", "error_slots")
         )
         order, error_order = np.lexsort((slots, rows)), np.lexsort((error_slots, error_rows))
-        return Decided(rows[order], slots[order], error_rows[error_order], error_slots[error_order], unknown)
+        decided = Decided(rows[order], slots[order], error_rows[error_order], error_slots[error_order], unknown)
+        return self._with_malformed(decided, batch)
+
+    def _with_malformed(self, decided: Decided, batch: EncodedMessages) -> Decided:
+        """Add the errors of filters that fail on nothing but bytes that are not a message."""
+        if not len(self._fail_on_malformed):
+            return decided
+        malformed = malformed_rows(batch)
+        if not len(malformed):
+            return decided
+        rows = np.concatenate([decided.error_rows, np.repeat(malformed, len(self._fail_on_malformed))])
+        slots = np.concatenate([decided.error_slots, np.tile(self._fail_on_malformed, len(malformed))])
+        order = np.lexsort((slots, rows))
+        return replace(decided, error_rows=rows[order], error_slots=slots[order])
 
     def _act(
         self,
@@ -308,6 +350,16 @@ class _Slot:
     def in_force(self) -> bool:
         return self.place >= 0
 
+    @property
+    def fails_on_malformed_only(self) -> bool:
+        """Whether errors are kept, and the filter, a correlation, has none for a message."""
+        return self.in_force and self.keeps_errors and self.rule.definition.correlation is not None
+
+    @property
+    def asks_for_errors(self) -> bool:
+        """Whether the errors of its filter have to be found with its matches: a set without them may be indexed."""
+        return self.keeps_errors and self.rule.definition.correlation is None
+
     def decides_as(self, other: _Slot) -> bool:
         """Whether what was compiled for the other one serves this one."""
         return self.keeps_errors == other.keeps_errors and (self.rule is other.rule or self.rule == other.rule)
@@ -330,7 +382,7 @@ class _Group:
         new = [number for number in added if slots[number].rule.filter.uses_time is timed]
         if before is None or before._rule_set is None:
             filters = [slots[number].rule.filter for number in new]
-            errors = [at for at, number in enumerate(new) if slots[number].keeps_errors]
+            errors = [at for at, number in enumerate(new) if slots[number].asks_for_errors]
             rule_set = None if exact else RuleSet(filters, exact_errors=errors)
             return _Group(np.array(new, dtype=np.int64), filters, rule_set)
         rule_set, numbers = before._rule_set, before._numbers.tolist()
@@ -339,7 +391,7 @@ class _Group:
                 rule_set = rule_set.without(at)
                 numbers[at] = -1
         for number in new:
-            rule_set = rule_set.with_filter(slots[number].rule.filter, exact_errors=slots[number].keeps_errors)
+            rule_set = rule_set.with_filter(slots[number].rule.filter, exact_errors=slots[number].asks_for_errors)
             numbers.append(number)
         return _Group(np.array(numbers, dtype=np.int64), [], rule_set)
 

@@ -1,0 +1,22 @@
+"""Deciding a topic once, behind its writer: which copies each message gives to which subscription, written down.
+
+    Decider, Step              decides in steps of bounded work; the one at a time for a topic
+    Postings, CopyRuns         what it left: counts, the first copy, runs of (offset, rule) of a subscription
+    Selected, Pairs            what the messages of a step give
+
+Hidden: the bytes of a block (`block`) and its making (`open_block`, `selection`), how chunks are read (`source`), and
+when postings are believed (`postings`, `rule_states`). docs/design/deciding.md has the reasons.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.topic.deciding.decider import Decider, Step
+    from headgate.topic.deciding.postings import FOLDER as POSTINGS_FOLDER
+    from headgate.topic.deciding.postings import Postings
+    from headgate.topic.deciding.runs import CopyRuns
+    from headgate.topic.deciding.selection import Pairs, Selected
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

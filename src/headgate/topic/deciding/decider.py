@@ -1,0 +1,180 @@
+"""Deciding a topic behind its writer: every message once, for all subscriptions together.
+
+Work is done in steps, of as many messages as the caller allows, from the first offset that is not decided on. What is
+decided of a block stays in memory until the block is full; then it is written. After a restart, and where postings are
+not what they should be, blocks are decided again: the same messages and the same rules give the same postings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headgate.errors import OffsetOutOfRangeError
+from headgate.log import DiskFile, OpenFile, Stream, Wait, no_wait
+from headgate.topic.deciding.block import base_of, encode_block
+from headgate.topic.deciding.open_block import OpenBlock
+from headgate.topic.deciding.postings import Postings, PostingsWriter, is_same
+from headgate.topic.deciding.selection import Selected, Selector
+from headgate.topic.deciding.source import Source, SourceBatch
+from headgate.topic.in_force import FollowedHistory
+
+
+@dataclass(slots=True)
+class Step:
+    """What a step did: it decided the offsets `start … stop`, and `selected` is what their messages give, in order.
+
+    `is_done`: nothing is left to do until there are more messages.
+    """
+
+    start: int
+    stop: int
+    selected: list[Selected] = field(default_factory=list)
+    is_done: bool = False
+
+
+class Decider:
+    """Decides one topic; holds the lock of its postings from `open` to `close`. Not for several threads at once.
+
+    `postings` is what it decided; it belongs to the same thread.
+    """
+
+    def __init__(self, stream: Stream, writer: PostingsWriter, history: FollowedHistory, *, floor: int) -> None:
+        self._stream = stream
+        self._writer = writer
+        self._floor = base_of(floor)
+        self._source = Source(stream)
+        self._source.refresh()
+        self._forgotten_below = 0
+        self._selector: Selector | None = None
+        self._selector_state = ""
+        self.postings = Postings(self._source, history)
+
+    @staticmethod
+    def open(
+        stream: Stream, *, now_ms: int, floor: int = 0, wait: Wait = no_wait, open_file: OpenFile = DiskFile
+    ) -> Decider:
+        """Take the lock of a topic's postings. Nobody asks for copies below the offset `floor`.
+
+        Raises RuleNotFoundError for a stream that is not a topic, StreamLockedError that names the other decider,
+        StreamReadOnlyError, StorageFullError, LogError.
+        """
+        history = FollowedHistory(stream.path)
+        history.now()
+        writer = PostingsWriter.open(stream, now_ms=now_ms, wait=wait, open_file=open_file)
+        try:
+            return Decider(stream, writer, history, floor=floor)
+        except BaseException:
+            writer.close()
+            raise
+
+    def __enter__(self) -> Decider:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close files and give the lock back; again is harmless. What is decided of the open block is lost."""
+        self.postings.close()
+        self._writer.close()
+
+    @property
+    def next_offset(self) -> int:
+        """The first offset that is not decided."""
+        start = max(self._floor, self._source.first_offset, self.postings.states.pruned_below)
+        return self.postings.decided_until(start)
+
+    def move_floor(self, floor: int) -> None:
+        """From now on nobody asks for copies below this offset; it may be lower than before."""
+        self._floor = base_of(floor)
+
+    def step(self, max_messages: int, *, now_ms: int) -> Step:
+        """Decide at most so many messages more; without any, compare a block with the stream that it was made from.
+
+        `now_ms` becomes the time of written blocks. Raises StreamNotFoundError and its kinds for a deleted stream,
+        CorruptChunkError for a damaged one, RuleNotFoundError or LogError for a damaged history, StorageFullError or
+        LogError if a block cannot be written; the step may then be asked for again.
+        """
+        # The end first and the rules second: so all rules for what lies before the end are known.
+        self._source.refresh()
+        self.postings.follow_rules()
+        self._forget()
+        self._write_full_block(now_ms)
+        begin = self.next_offset
+        step = Step(begin, begin)
+        stop = min(begin + max_messages, self._source.next_offset)
+        # Retention may be faster: then the next step begins behind what it deleted.
+        with contextlib.suppress(OffsetOutOfRangeError):
+            while step.stop < stop and step.stop == self.next_offset:
+                self._decide(step, stop)
+                self._write_full_block(now_ms)
+        if step.stop == begin:
+            self.postings.verify_one()
+        step.is_done = self.next_offset >= self._source.next_offset and not self.postings.has_unverified
+        return step
+
+    def _forget(self) -> None:
+        """Forget what lies below the floor or was deleted, and an open block of messages that were taken back."""
+        postings, source = self.postings, self._source
+        if postings.open_block is not None and postings.open_block.next_offset > source.next_offset:
+            postings.open_block = None
+        first = max(self._floor, source.first_offset)
+        if first > self._forgotten_below:
+            self._forgotten_below = first
+            postings.forget_below(first)
+            self._writer.drop_below(postings.first_place)
+
+    def _decide(self, step: Step, stop: int) -> None:
+        """Decide from `step.stop` on, at most to the end of its block."""
+        block = self.postings.open_block
+        if block is None or base_of(block.start) != base_of(step.stop):
+            block = self.postings.open_block = OpenBlock(step.stop)
+        block.next_offset = step.stop
+        stop = min(stop, block.stop)
+        selected: list[Selected] = []
+        try:
+            for found in self._source.read(step.stop, stop):
+                if isinstance(found, SourceBatch):
+                    selected += self._select(block, found)
+                else:
+                    block.add_chunks(found)
+        except BaseException:
+            # A part of the messages may be in it.
+            self.postings.open_block = None
+            raise
+        step.selected += selected
+        block.next_offset = step.stop = stop
+
+    def _select(self, block: OpenBlock, batch: SourceBatch) -> Iterator[Selected]:
+        """What messages give, in pieces with the same rules."""
+        first, stop = int(batch.offsets[0]), int(batch.offsets[-1]) + 1
+        for piece in self.postings.history.ranges(first, stop):
+            part = batch.take(slice(*np.searchsorted(batch.offsets, (piece.start, piece.stop)).tolist()))
+            selected = self._selector_at(piece.start).select(part.messages, part.offsets, part.timestamps_ms)
+            block.add(selected, part.offsets, part.entries(selected.copies.offsets))
+            yield selected
+
+    def _selector_at(self, offset: int) -> Selector:
+        (state,) = self.postings.states.within(offset, offset + 1)
+        if self._selector is None or self._selector_state != state.name:
+            topic = self.postings.history.at(offset)
+            self._selector = Selector(topic, stream=self._stream.name, before=self._selector)
+            self._selector_state = state.name
+        return self._selector
+
+    def _write_full_block(self, now_ms: int) -> None:
+        """Write the open block if it is full, and the stream still has the chunks that it was made from."""
+        postings = self.postings
+        block = postings.open_block
+        if block is None or not block.is_full:
+            return
+        start = max(block.start, self._source.first_offset)
+        if is_same(block.chunks(), self._source.chunks(start, block.stop)):
+            rules = postings.states.within(block.start, block.stop)
+            self._writer.append(encode_block(block.content(identity=self._stream.identity, rules=rules)), now_ms=now_ms)
+        postings.open_block = None
+        postings.take_over()

@@ -1,0 +1,229 @@
+"""The postings of the block that is being decided, in memory until it is full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.columns import order_of
+from headgate.log import ENTRY_DTYPE
+from headgate.topic.deciding.block import (
+    CHUNK_DTYPE,
+    BlockContent,
+    Shared,
+    SubscriptionPostings,
+    end_of,
+)
+from headgate.topic.deciding.rule_states import RuleState
+from headgate.topic.deciding.runs import CopyRuns, Int64Array, Runs, joined_runs, run_starts, run_stops
+from headgate.topic.deciding.selection import NO_PAIRS, Pairs, Selected
+
+_LARGE = 4096
+"""Parts of this size are not joined any more."""
+
+Entries = tuple[Int64Array, NDArray[np.void]]
+Part = TypeVar("Part")
+
+
+class OpenBlock:
+    """What was decided of a block so far: the offsets `start … next_offset`."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.next_offset = start
+        self.stop = end_of(start)
+        self._copies = _Growing()
+        self._failures = _Growing()
+        self._sound = _GrowingShared()
+        self._malformed = _GrowingShared()
+        self._chunks: list[NDArray[np.void]] = []
+        self._entries: list[Entries] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether everything up to its end was decided."""
+        return self.next_offset >= self.stop
+
+    def add_chunks(self, chunks: NDArray[np.void]) -> None:
+        """Note chunks whose messages come next; of the first one some may be there already."""
+        last = int(self._chunks[-1]["chunk_id"][-1]) if self._chunks else -1
+        fresh = chunks[chunks["chunk_id"] > last]
+        if len(fresh):
+            self._chunks.append(fresh)
+
+    def add(self, selected: Selected, offsets: Int64Array, entries: NDArray[np.void]) -> None:
+        """Add what the next messages give; `entries` are those of their `offsets`."""
+        self._copies.add(selected.copies)
+        self._failures.add(selected.failures)
+        self._sound.add(selected.taking_all, selected.sound)
+        self._malformed.add(selected.failing_on_malformed, selected.malformed)
+        _add(self._entries, (offsets, entries), size=lambda part: len(part[0]), join=_joined_entries)
+
+    def count(self, subscription: int) -> int:
+        """How many copies a subscription has so far."""
+        shared = sum(int((stops - firsts).sum()) for firsts, stops in self._sound.of(subscription))
+        return shared + self._copies.count(subscription)
+
+    def add_counts(self, counts: Int64Array) -> None:
+        """Add how many copies each subscription has so far to `counts`, `(numbers,)`."""
+        self._copies.add_counts(counts)
+        for numbers, firsts, stops in self._sound.groups():
+            counts[numbers] += int((stops - firsts).sum())
+
+    @property
+    def largest_number(self) -> int:
+        """The largest number of a subscription that has anything here."""
+        numbers = [*self._copies.subscriptions(), *(each for each, _, _ in self._sound.groups())]
+        return max((int(each[-1]) for each in numbers), default=0)
+
+    def postings(self, subscription: int) -> SubscriptionPostings:
+        """What a subscription has so far."""
+        return SubscriptionPostings(
+            _copy_runs(self._copies.of(subscription), self._sound.of(subscription)),
+            _copy_runs(self._failures.of(subscription), self._malformed.of(subscription)),
+        )
+
+    def entries(self, start: int, stop: int) -> NDArray[np.void]:
+        """Where the messages of the offsets `start … stop` lie in their segments, `(offsets,)` of ENTRY_DTYPE."""
+        found = np.zeros(stop - start, dtype=ENTRY_DTYPE)
+        for offsets, entries in self._entries:
+            first, last = np.searchsorted(offsets, (start, stop)).tolist()
+            found[offsets[first:last] - start] = entries[first:last]
+        return found
+
+    def chunks(self) -> NDArray[np.void]:
+        """The chunks that were decided, `(chunks,)` of CHUNK_DTYPE."""
+        return np.concatenate([np.zeros(0, dtype=CHUNK_DTYPE), *self._chunks])
+
+    def content(self, *, identity: str, rules: tuple[RuleState, ...]) -> BlockContent:
+        """What is written of a full block of the stream with that identity, decided by these rules."""
+        return BlockContent(
+            identity=identity,
+            start=self.start,
+            stop=self.stop,
+            rules=rules,
+            chunks=self.chunks(),
+            entries=self.entries(self.start, self.stop),
+            copies=self._copies.joined(),
+            failures=self._failures.joined(),
+            sound=self._sound.groups(),
+            malformed=self._malformed.groups(),
+        )
+
+
+class _Growing:
+    """Pairs to which later ones are added."""
+
+    def __init__(self) -> None:
+        self._parts: list[Pairs] = []
+
+    def add(self, pairs: Pairs) -> None:
+        if not len(pairs):
+            return
+        _add(self._parts, pairs, size=len, join=_joined)
+
+    def joined(self) -> Pairs:
+        """All of them. Each pair gets its place by counting: sorting costs five times as much."""
+        parts = self._parts
+        if len(parts) < 2:
+            return parts[0] if parts else NO_PAIRS
+        size = 1 + max(int(part.subscriptions[-1]) for part in parts)
+        counts = np.array([part.counts(size) for part in parts])
+        totals = counts.sum(axis=0)
+        # Where the pairs of a subscription out of a part go, less where they are in that part.
+        shifts = np.cumsum(totals) - totals + np.cumsum(counts, axis=0) - counts
+        shifts -= np.cumsum(counts, axis=1) - counts
+        offsets, rules = (np.zeros(int(totals.sum()), dtype=np.int64) for _ in range(2))
+        for part, shift, count in zip(parts, shifts, counts, strict=True):
+            places = np.arange(len(part))
+            places += np.repeat(shift, count)
+            offsets[places] = part.offsets
+            if part.rules.any():
+                rules[places] = part.rules
+        return Pairs(np.repeat(np.arange(size), totals), offsets, rules)
+
+    def of(self, subscription: int) -> Pairs:
+        """Those of a subscription, by offset and rule."""
+        found = [part.of(subscription) for part in self._parts]
+        return _joined(found) if found else NO_PAIRS
+
+    def count(self, subscription: int) -> int:
+        return sum(len(part.of(subscription)) for part in self._parts)
+
+    def add_counts(self, counts: Int64Array) -> None:
+        for part in self._parts:
+            counts += part.counts(len(counts))
+
+    def subscriptions(self) -> list[Int64Array]:
+        return [part.subscriptions for part in self._parts]
+
+
+def _joined(parts: list[Pairs]) -> Pairs:
+    """Pairs of parts that come one behind the other in offsets."""
+    if len(parts) == 1:
+        return parts[0]
+    numbers, offsets, rules = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("subscriptions", "offsets", "rules")
+    )
+    order = order_of(numbers, below=int(numbers.max(initial=0)) + 1)
+    return Pairs(numbers[order], offsets[order], rules[order])
+
+
+class _GrowingShared:
+    """Runs that some subscriptions have in common, to which later ones are added."""
+
+    def __init__(self) -> None:
+        self._groups: list[tuple[Int64Array, list[Runs]]] = []
+
+    def add(self, numbers: Int64Array, offsets: Int64Array) -> None:
+        """Add offsets, ascending, that all subscriptions of these numbers have."""
+        if not len(numbers) or not len(offsets):
+            return
+        if not self._groups or not np.array_equal(self._groups[-1][0], numbers):
+            self._groups.append((numbers, []))
+        starts = run_starts(offsets)
+        _add(self._groups[-1][1], (offsets[starts], run_stops(offsets, starts)), size=_run_count, join=joined_runs)
+
+    def groups(self) -> list[Shared]:
+        """Subscriptions and the runs that they share, each run once."""
+        return [(numbers, *joined_runs(parts)) for numbers, parts in self._groups]
+
+    def of(self, subscription: int) -> list[Runs]:
+        """The runs of a subscription."""
+        found = []
+        for numbers, parts in self._groups:
+            place = int(np.searchsorted(numbers, subscription))
+            if place < len(numbers) and numbers[place] == subscription:
+                found += parts
+        return found
+
+
+def _add(parts: list[Part], part: Part, *, size: Callable[[Part], int], join: Callable[[list[Part]], Part]) -> None:
+    """Add a part behind others; small ones are joined, so that there are few parts and little is copied."""
+    parts.append(part)
+    while len(parts) > 1 and size(parts[-2]) < min(2 * size(parts[-1]), _LARGE):
+        later = parts.pop()
+        parts[-1] = join([parts[-1], later])
+
+
+def _run_count(runs: Runs) -> int:
+    return len(runs[0])
+
+
+def _joined_entries(parts: list[Entries]) -> Entries:
+    return np.concatenate([offsets for offsets, _ in parts]), np.concatenate([entries for _, entries in parts])
+
+
+def _copy_runs(pairs: Pairs, shared: list[Runs]) -> CopyRuns:
+    own = CopyRuns.of_pairs(pairs.offsets, pairs.rules)
+    if not shared:
+        return own
+    firsts, stops = joined_runs(shared)
+    return CopyRuns.ordered(
+        np.append(own.firsts, firsts),
+        np.append(own.stops, stops),
+        np.append(own.rules, np.zeros(len(firsts), dtype=np.int64)),
+    )

@@ -1,0 +1,151 @@
+"""Which copies a batch of messages gives, while the rules stay the same.
+
+What is the same for every message is not written down for each: rules that are true for all messages, and what becomes
+of bytes that are not a message, where every rule fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.evaluate import malformed_rows
+from headgate.language.tree import Constant
+from headgate.message import EncodedMessages
+from headgate.topic.copies import PLAIN, CopyRun
+from headgate.topic.deciding.runs import NOTHING, Int64Array
+from headgate.topic.model import Subscription, Topic
+from headgate.topic.router import Router
+from headgate.topic.rule import Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Copies, or failures of rules: `(pairs,)` int64 each, sorted by subscription, offset, rule.
+
+    `subscriptions` and `rules` are the numbers that the history gave them.
+    """
+
+    subscriptions: Int64Array
+    offsets: Int64Array
+    rules: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def counts(self, size: int) -> Int64Array:
+        """How many each of the subscriptions below a number has, `(size,)`."""
+        return np.diff(np.searchsorted(self.subscriptions, np.arange(size + 1)))
+
+    def of(self, subscription: int) -> Pairs:
+        """Those of one subscription."""
+        own = slice(*self.subscriptions.searchsorted((subscription, subscription + 1)).tolist())
+        return Pairs(self.subscriptions[own], self.offsets[own], self.rules[own])
+
+    def take(self, rows: NDArray[np.intp]) -> Pairs:
+        """Some of them, in the order of `rows`."""
+        return Pairs(self.subscriptions[rows], self.offsets[rows], self.rules[rows])
+
+
+NO_PAIRS = Pairs(NOTHING, NOTHING, NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What some messages give: `copies`, and `failures` where a rule makes a dead letter of a message.
+
+    Each of the subscriptions `taking_all` gets a plain copy of every message of `sound`; each of those in
+    `failing_on_malformed` a dead letter of all bytes in `malformed`, which are not a message. `sound` and `malformed`
+    are offsets `(messages,)`, ascending; they are told apart only where somebody asks.
+    """
+
+    copies: Pairs
+    failures: Pairs
+    sound: Int64Array
+    malformed: Int64Array
+    taking_all: Int64Array
+    failing_on_malformed: Int64Array
+
+
+class Selector:
+    """Selects by the rules of one topic; not for several threads at once."""
+
+    def __init__(self, topic: Topic, *, stream: str, before: Selector | None = None) -> None:
+        """`stream` is the name of the topic's stream; what `before` compiled and is still in force is taken over."""
+        taking_all = [each for each in topic.subscriptions if any(map(_takes_all, each.rules))]
+        failing = [each for each in topic.subscriptions if each.dead_letter_on_errors and each.rules]
+        self._taking_all = _numbers(taking_all)
+        self._failing = _numbers(failing)
+        self._fall_through = next((each.number for each in topic.subscriptions if each.fall_through), None)
+        self._asks_for_malformed = bool(taking_all or failing or self._fall_through is not None)
+        kept = tuple(_without_constants(each, all_taken=bool(taking_all)) for each in topic.subscriptions)
+        rest = replace(topic, subscriptions=kept)
+        self._router: Router = Router(rest, stream=stream) if before is None else before._router.changed(rest)
+        self._numbers = _numbers(topic.subscriptions)
+
+    def select(self, batch: EncodedMessages, offsets: Int64Array, timestamps_ms: Int64Array) -> Selected:
+        """What messages give; `offsets` and `timestamps_ms`, when they arrived, are `(messages,)`."""
+        malformed = NOTHING
+        if self._asks_for_malformed:
+            wrong = malformed_rows(batch)
+            if len(wrong):
+                malformed = offsets[wrong]
+                sound = np.delete(np.arange(len(batch)), wrong)
+                batch, offsets, timestamps_ms = batch.take(sound), offsets[sound], timestamps_ms[sound]
+        copied, failed = self._router.place(batch, offsets, timestamps_ms)
+        copies = self._pairs(copied, offsets)
+        if len(self._taking_all):
+            # Where only dead letters are asked for, the matches of other rules are among the copies of all messages.
+            copies = copies.take(
+                np.flatnonzero((copies.rules != PLAIN) | ~np.isin(copies.subscriptions, self._taking_all))
+            )
+        if self._fall_through is not None and len(malformed):
+            copies = self._with_plain(copies, self._fall_through, malformed)
+        return Selected(copies, self._pairs(failed, offsets), offsets, malformed, self._taking_all, self._failing)
+
+    def _pairs(self, run: CopyRun, offsets: Int64Array) -> Pairs:
+        return Pairs(self._numbers[run.subscriptions], offsets[run.rows], run.rules) if len(run) else NO_PAIRS
+
+    @staticmethod
+    def _with_plain(copies: Pairs, subscription: int, offsets: Int64Array) -> Pairs:
+        subscriptions = np.append(copies.subscriptions, np.full(len(offsets), subscription))
+        joined = Pairs(
+            subscriptions,
+            np.append(copies.offsets, offsets),
+            np.append(copies.rules, np.full(len(offsets), PLAIN)),
+        )
+        return joined.take(np.lexsort((joined.rules, joined.offsets, joined.subscriptions)))
+
+
+def _numbers(subscriptions: list[Subscription] | tuple[Subscription, ...]) -> Int64Array:
+    return np.array([each.number for each in subscriptions], dtype=np.int64)
+
+
+def _takes_all(rule: Rule) -> bool:
+    """Whether the rule gives a plain copy of every message."""
+    return not rule.has_action and _constant(rule) is True
+
+
+def _constant(rule: Rule) -> object:
+    """What the filter is for every message; None for one that depends on the message."""
+    tree = rule.filter.tree
+    return tree.value if isinstance(tree, Constant) else None
+
+
+def _without_constants(subscription: Subscription, *, all_taken: bool) -> Subscription:
+    """A subscription with the rules that have to be evaluated: constant filters, and what they make idle, left out.
+
+    If `all_taken`, some subscription takes every message, and the fall-through none of them.
+    """
+    takes_all = any(map(_takes_all, subscription.rules))
+
+    def is_evaluated(rule: Rule) -> bool:
+        if _constant(rule) is not None:
+            return rule.has_action and _constant(rule) is True
+        may_fail = subscription.dead_letter_on_errors and rule.definition.correlation is None
+        return rule.has_action or not takes_all or may_fail
+
+    rules = tuple(filter(is_evaluated, subscription.rules))
+    return replace(subscription, rules=rules, fall_through=subscription.fall_through and not all_taken)

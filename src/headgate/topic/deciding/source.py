@@ -1,0 +1,182 @@
+"""The stream of a topic as its decider reads it: chunks with their messages, and what their headers are now."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.errors import CorruptChunkError, OffsetOutOfRangeError
+from headgate.log import ENTRY_DTYPE, ChunkHeaders, ChunkType, Segment, SegmentReader, Stream, crcs_of_ranges
+from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES
+from headgate.message import EncodedMessages
+from headgate.scan import (
+    WINDOW_BYTES,
+    OffsetRange,
+    ScanCounters,
+    ScanRequest,
+    Window,
+    open_window,
+    read_window,
+    rows_within,
+)
+from headgate.scan import Decider as ChunkDecider
+from headgate.topic.deciding.block import CHUNK_DTYPE
+from headgate.topic.deciding.runs import Int64Array
+
+_MAPPED_FROM_BYTES = 1 << 20
+_ALL = ScanRequest()
+
+
+@dataclass(slots=True)
+class SourceBatch:
+    """Messages in order, with offsets and times `(messages,)`; their bytes lie in a buffer of the next batch, too.
+
+    `positions` `(messages,)` are those of their entries in the segment; 0 in a sub-batch, where none has its own.
+    """
+
+    messages: EncodedMessages
+    offsets: Int64Array
+    timestamps_ms: Int64Array
+    positions: Int64Array
+
+    def take(self, part: slice) -> SourceBatch:
+        """Some of the messages, in a row."""
+        messages, positions = self.messages.take(part), self.positions[part]
+        return SourceBatch(messages, self.offsets[part], self.timestamps_ms[part], positions)
+
+    def entries(self, offsets: Int64Array) -> NDArray[np.void]:
+        """Where messages lie, and their checksums, `(messages,)` of ENTRY_DTYPE; zeros for other than these offsets."""
+        found = np.zeros(len(self.offsets), dtype=ENTRY_DTYPE)
+        if not len(offsets) or not len(found):
+            return found
+        first = int(self.offsets[0])
+        is_asked = np.zeros(int(self.offsets[-1]) + 1 - first, dtype=np.bool_)
+        is_asked[offsets - first] = True
+        rows = np.flatnonzero(is_asked[self.offsets - first] & (self.positions > 0))
+        starts = self.messages.starts[rows] - ENTRY_HEAD_BYTES
+        found["position"][rows] = self.positions[rows]
+        found["crc"][rows] = crcs_of_ranges(self.messages.data, starts, self.messages.lengths[rows] + ENTRY_HEAD_BYTES)
+        return found
+
+
+class Source:
+    """Reads the chunks of one stream beside its writer; keeps one segment open. Not for several threads at once."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self._segments: list[Segment] = []
+        self._reader: SegmentReader | None = None
+        self.first_offset = 0
+        self.next_offset = 0
+
+    def close(self) -> None:
+        """Close the open segment."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def refresh(self) -> None:
+        """Look where the stream begins and ends now. Raises StreamNotFoundError and its kinds, CorruptChunkError."""
+        for _ in range(3):
+            with contextlib.suppress(OffsetOutOfRangeError):
+                self._refresh()
+                return
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self._segments = self.stream.segments()
+        if not self._segments:
+            self.stream.check_is_there()
+            return
+        reader = self._open(self._segments[-1])
+        reader.chunks(refresh=True)
+        before = self.next_offset
+        self.first_offset, self.next_offset = self._segments[0].first_chunk_id, reader.next_chunk_id
+        if self.next_offset == before:
+            self.stream.check_is_there()
+
+    def chunks(self, start: int, stop: int) -> NDArray[np.void] | None:
+        """The chunks that have messages of the offsets `start … stop` now, `(chunks,)` of CHUNK_DTYPE.
+
+        None if one of them does not check.
+        """
+        found = [np.zeros(0, dtype=CHUNK_DTYPE)]
+        try:
+            for reader, first, last in self._rows(start, stop):
+                found.append(chunks_of(reader.headers(first, last)))
+        except (CorruptChunkError, OffsetOutOfRangeError):
+            return None
+        return np.concatenate(found)
+
+    def read(self, start: int, stop: int) -> Iterator[SourceBatch | NDArray[np.void]]:
+        """The messages of the offsets `start … stop`, and before them the chunks, of CHUNK_DTYPE, that they lie in.
+
+        Raises CorruptChunkError with file and position, OffsetOutOfRangeError where retention deleted them meanwhile.
+        """
+        within = OffsetRange(start, stop)
+        decider = ChunkDecider(_ALL, within)
+        for reader, first, last in self._rows(start, stop):
+            for window in _windows(reader, first, last):
+                yield chunks_of(window.headers)
+                for batch in read_window(window, decider, ScanCounters()):
+                    if len(batch):
+                        positions = _positions(window, batch.messages, batch.offsets)
+                        yield SourceBatch(batch.messages, batch.offsets, batch.timestamps_ms, positions)
+
+    def _rows(self, start: int, stop: int) -> Iterator[tuple[SegmentReader, int, int]]:
+        """The segments with chunks of some offsets, and the rows of these chunks in their tables."""
+        segments = self._segments
+        for number, segment in enumerate(segments):
+            behind = segments[number + 1].first_chunk_id if number + 1 < len(segments) else self.next_offset
+            if segment.first_chunk_id < stop and behind > start:
+                reader = self._open(segment)
+                first, last = rows_within(reader.chunks(), OffsetRange(start, stop))
+                if last > first:
+                    yield reader, first, last
+
+    def _open(self, segment: Segment) -> SegmentReader:
+        if self._reader is None or self._reader.segment != segment:
+            self.close()
+            self._reader = segment.open()
+        return self._reader
+
+
+def _windows(reader: SegmentReader, first: int, last: int) -> Iterator[Window]:
+    table = reader.chunks()
+    rows = first + np.flatnonzero(table.type[first:last] == ChunkType.USER)
+    if not len(rows):
+        return
+    stops = reader.stop_positions()[rows]
+    if int(stops[-1] - table.position[rows[0]]) >= _MAPPED_FROM_BYTES:
+        reader.map_to(int(stops[-1]))
+    total = np.cumsum(stops - table.position[rows])
+    begin = 0
+    while begin < len(rows):
+        before = int(total[begin - 1]) if begin else 0
+        end = max(begin + 1, int(np.searchsorted(total, before + WINDOW_BYTES, side="right")))
+        yield open_window(reader, table, rows[begin:end], stops[begin:end], None)
+        begin = end
+
+
+def chunks_of(headers: ChunkHeaders) -> NDArray[np.void]:
+    """The user chunks with some headers, of CHUNK_DTYPE."""
+    kept = np.flatnonzero(headers.chunk_type == ChunkType.USER)
+    data = np.ascontiguousarray(headers.records[kept]).view(np.uint8)
+    starts = np.arange(len(kept), dtype=np.int64) * CHUNK_HEADER_BYTES
+    found = np.empty(len(kept), dtype=CHUNK_DTYPE)
+    found["chunk_id"] = headers.chunk_id[kept]
+    found["crc"] = crcs_of_ranges(data, starts, np.full(len(kept), CHUNK_HEADER_BYTES, dtype=np.int64))
+    return found
+
+
+def _positions(window: Window, messages: EncodedMessages, offsets: Int64Array) -> Int64Array:
+    """Where the entries of messages lie in the file."""
+    if messages.data is not window.chunks.data:
+        return np.zeros(len(offsets), dtype=np.int64)
+    chunks = np.searchsorted(window.chunks.chunk_ids, offsets, side="right") - 1
+    shifts = window.positions - window.headers.starts - ENTRY_HEAD_BYTES
+    return messages.starts + shifts[chunks]

@@ -8,6 +8,7 @@ reader can have seen it; the stream stays readable and, when there is room again
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 from collections.abc import Collection, Sequence
 from enum import Enum
@@ -461,6 +462,14 @@ class Writer:
             # Until a snapshot is written, what is tracked stands in the segment before.
             return
         self._keep(self._kept(now_ms))
+
+    def drop_below(self, offset: int) -> None:
+        """Delete the segments that end at or before `offset`; never the last one. Raises as `apply_retention`.
+
+        For streams without stored offsets and sequences: nothing of what is tracked may stand there alone.
+        """
+        ids = self._first_chunk_ids
+        self._keep(ids[max(0, bisect.bisect_right(ids, offset) - 1) :])
 
     def _kept(self, now_ms: int) -> list[int]:
         """The pairs that the limits keep now."""

@@ -18,7 +18,7 @@ import numpy as np
 from headgate.ledger import records as r
 from headgate.ledger.copies import NO_COPY
 from headgate.ledger.state import LedgerState, ViewState
-from headgate.ledger.table import IN_SESSION
+from headgate.ledger.table import IN_SESSION, Rows
 
 _ROWS_AT_ONCE = 2048
 
@@ -73,22 +73,21 @@ def _cut_rows(view: ViewState) -> Iterator[r.Record]:
     after = 0
     while view.table is not None and after != NO_COPY:
         rows, after = view.table.rows_from(after, _ROWS_AT_ONCE)
-        alone = rows.untils != IN_SESSION
-        if alone.any():
-            yield r.RowsKept(
-                view.number, rows.copies[alone], rows.claims[alone], rows.attempts[alone], rows.untils[alone]
-            )
-        if not alone.all():
-            yield from _claims_in_sessions(view, rows.copies[~alone].tolist())
-
-
-def _claims_in_sessions(view: ViewState, copies: list[int]) -> Iterator[r.Record]:
-    """Each copy is looked up when its turn comes: it may be settled since its row was cut."""
-    for copy in copies:
-        name = (view.session_of or {}).get(copy)
-        if name is not None:
+        in_session = rows.untils == IN_SESSION
+        if not in_session.all():
+            yield _kept(view, rows.take(~in_session))
+        for copy in rows.copies[in_session].tolist():
+            # As it is when its turn comes: the claim may have ended since with the lock, which nothing wrote down.
             row = view.rows().rows_between(copy, copy + 1)
-            yield r.Claimed(view.number, int(row.claims[0]), IN_SESSION, name, row.copies, row.attempts)
+            name = (view.session_of or {}).get(copy)
+            if name is not None:
+                yield r.Claimed(view.number, int(row.claims[0]), IN_SESSION, name, row.copies, row.attempts)
+            elif len(row):
+                yield _kept(view, row)
+
+
+def _kept(view: ViewState, rows: Rows) -> r.RowsKept:
+    return r.RowsKept(view.number, rows.copies, rows.claims, rows.attempts, rows.untils)
 
 
 def _cut_moves(state: LedgerState, target: str) -> Iterator[r.Record]:

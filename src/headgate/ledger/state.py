@@ -266,8 +266,7 @@ class LedgerState:
             ended = view.end_sessions(now_ms)
             if view.table is not None and view.table.next_due_ms <= now_ms:
                 rows = view.table.expire(now_ms)
-                claimed = rows.claims > 0
-                ended.append(Rows(rows.copies[claimed], rows.claims, rows.attempts[claimed], rows.untils))
+                ended.append(rows.take(rows.claims > 0))
             self._watch(view)
             copies = np.concatenate([each.copies for each in ended]) if ended else np.empty(0, dtype=np.int64)
             if len(copies):

@@ -43,6 +43,14 @@ class Rows:
     def __len__(self) -> int:
         return len(self.copies)
 
+    def take(self, rows: NDArray[np.bool_]) -> Rows:
+        """The rows selected by a mask."""
+        return Rows(self.copies[rows], self.claims[rows], self.attempts[rows], self.untils[rows])
+
+    def stacked(self) -> NDArray[np.int64]:
+        """The columns as one array, `(4, rows)`."""
+        return np.stack((self.copies, self.claims, self.attempts, self.untils))
+
 
 @dataclass(slots=True)
 class RowCounts:
@@ -83,12 +91,16 @@ class CopyTable:
 
     def find(self, copies: Int64Array) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """Where each copy stands, and whether it is here; the place of one that is not is arbitrary. Any order."""
-        window = self._columns[_COPY, self._start : self._stop]
-        places = np.searchsorted(window, copies)
-        np.minimum(places, len(window) - 1, out=places)
-        places += self._start
-        if not len(window):
-            return places, np.zeros(len(copies), dtype=np.bool_)
+        if not self.live:
+            return np.zeros(len(copies), dtype=np.intp), np.zeros(len(copies), dtype=np.bool_)
+        if len(copies) == 1:
+            # A copy that is settled alone is found in a tenth of the time.
+            place = bisect_left(self._copies, int(copies[0]), self._start, self._stop - 1)
+            places = np.array((place,), dtype=np.intp)
+        else:
+            places = np.searchsorted(self._columns[_COPY, self._start : self._stop], copies)
+            np.minimum(places, self._stop - self._start - 1, out=places)
+            places += self._start
         return places, (self._columns[_COPY, places] == copies) & (self._columns[_ATTEMPT, places] >= 0)
 
     def rows_at(self, places: NDArray[np.intp]) -> Rows:
@@ -111,6 +123,9 @@ class CopyTable:
 
     def runs(self, places: NDArray[np.intp]) -> list[tuple[int, int]]:
         """Places from `find`, at least one, as runs (first copy, last copy): no other copy of the table is in between."""
+        if len(places) == 1:
+            copy = self._copies[int(places[0])]
+            return [(copy, copy)]
         places = np.sort(places)
         ends = np.flatnonzero(np.diff(places) > 1)
         if not len(ends):
@@ -148,17 +163,13 @@ class CopyTable:
         """Add rows, or replace those of the same copies."""
         if not len(rows):
             return
-        new = np.stack((rows.copies, rows.claims, rows.attempts, rows.untils))
-        if new[_COPY, 0] > self.last:
-            self._append(new)
+        if int(rows.copies[0]) > self.last:
+            self._append(rows)
         else:
             places, known = self.find(rows.copies)
-            known |= self._columns[_COPY, places] == rows.copies
-            there = places[known]
-            self.live += int(np.count_nonzero(self._columns[_ATTEMPT, there] < 0))
-            self._columns[:, there] = new[:, known]
+            self._columns[:, places[known]] = rows.take(known).stacked()
             if not known.all():
-                self._insert(new[:, ~known])
+                self._insert(rows.take(~known).stacked())
         self._note(rows)
 
     def set(self, places: NDArray[np.intp], *, claim: int | None = None, until_ms: int) -> None:
@@ -210,6 +221,13 @@ class CopyTable:
 
     def _note(self, rows: Rows) -> None:
         """Keep the lower bounds right for rows that were changed."""
+        if len(rows) == 1:
+            until, copy = int(rows.untils[0]), int(rows.copies[0])
+            if until:
+                self.next_due_ms = min(self.next_due_ms, until if until < IN_SESSION else NEVER)
+            elif not rows.claims[0]:
+                self.lowest_available = min(self.lowest_available, copy)
+            return
         timed = rows.untils[rows.untils > 0]
         if len(timed):
             least = int(timed.min())
@@ -238,13 +256,15 @@ class CopyTable:
             window = attempts[self._start : min(self._stop, self._start + _LOOK_ROWS)] >= 0
             self._start += int(window.argmax()) if window.any() else len(window)
 
-    def _append(self, new: NDArray[np.int64]) -> None:
-        count = new.shape[1]
-        if self._stop + count > self._columns.shape[1]:
-            self._compact(spare=count)
-        self._columns[:, self._stop : self._stop + count] = new
-        self._stop += count
-        self.live += count
+    def _append(self, rows: Rows) -> None:
+        stop = self._stop + len(rows)
+        if stop > self._columns.shape[1]:
+            self._compact(spare=len(rows))
+            stop = self._stop + len(rows)
+        for column, values in enumerate((rows.copies, rows.claims, rows.attempts, rows.untils)):
+            self._columns[column, self._stop : stop] = values
+        self._stop = stop
+        self.live += len(rows)
 
     def _insert(self, new: NDArray[np.int64]) -> None:
         self._compact(spare=new.shape[1])

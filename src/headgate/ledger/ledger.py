@@ -16,7 +16,7 @@ from headgate.ledger.view import View
 from headgate.log import DiskFile, Durability, Entries, OpenFile, Run, Stream, StreamArguments, Wait, Writer, no_wait
 
 SEGMENT_BYTES = 4 << 20
-LEAST_BYTES_BETWEEN_SNAPSHOTS = 2 << 20
+LEAST_BYTES_BETWEEN_SNAPSHOTS = 1 << 20
 _SNAPSHOT_BYTES_AT_ONCE = 32 << 10
 _PUBLISHER_DIGITS = 32
 
@@ -76,7 +76,7 @@ class Ledger:
 
         Claims that ended by `now_ms` are available, all others stand, and their tokens with them. With
         `Durability.DISK` a commit also survives a power loss. Cost: proportional to what is unsettled, and to what was
-        written since the last snapshot (at most some 6 MB, or three times the size of a snapshot).
+        written since the last snapshot (at most some 5 MB, or three times the size of a snapshot).
 
         Raises StreamLockedError that names the process that has it open, StreamReadOnlyError for a foreign stream,
         StreamNotFoundError and StreamReplacedError as `Writer.open`, LogError for a damaged ledger, StorageFullError.

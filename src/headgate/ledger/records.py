@@ -240,11 +240,10 @@ def decode_message(data: bytes | memoryview, *, path: str | Path, position: int)
             raise reader.error(f"no record of a ledger has kind {kind}")
         reader.begin = reader.at
         reader.at += 1
-        record = _CLASSES[kind](**{name: decode(reader) for name, _, decode in _FIELDS[kind]})
-        columns = [value for value in msgspec.structs.asdict(record).values() if isinstance(value, np.ndarray)]
-        if len({len(column) for column in columns}) > 1:
+        values = [decode(reader) for _, _, decode in _FIELDS[kind]]
+        if len({len(value) for value in values if isinstance(value, np.ndarray)}) > 1:
             raise reader.error(f"columns of different lengths in a record of kind {kind}", at_record=True)
-        yield record
+        yield _CLASSES[kind](*values)
 
 
 class _Reader:

@@ -458,7 +458,8 @@ TestLedgerMachine = LedgerMachine.TestCase
 TestLedgerMachine.settings = settings(deadline=None, max_examples=40, stateful_step_count=50)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
 def test_a_long_walk(seed: int) -> None:
     """The same machine, walked at random for long enough that snapshots follow one another."""
     random = Random(seed)

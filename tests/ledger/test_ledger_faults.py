@@ -103,6 +103,18 @@ def states_after_each_turn(folder: Path, stream: Stream, tokens: Tokens) -> tupl
     return states, files.written
 
 
+def turns_until_killed(ledger: Ledger, tokens: Tokens) -> int:
+    """How many turns were committed before the one in which the process died."""
+    committed = 0
+    try:
+        for _ in turns(ledger, tokens):
+            ledger.commit(0)
+            committed += 1
+    except Killed:
+        return committed
+    raise AssertionError("nothing died")
+
+
 @pytest.mark.slow
 def test_a_process_that_dies_at_any_byte_leaves_the_turn_before_or_the_whole_turn(folder: Path) -> None:
     stream, tokens = seeded(folder)
@@ -113,11 +125,7 @@ def test_a_process_that_dies_at_any_byte_leaves_the_turn_before_or_the_whole_tur
         files = FailingFiles(Killed())
         ledger = Ledger.open(copy, now_ms=0, open_file=files)
         files.budget = files.written + budget
-        committed = 0
-        with pytest.raises(Killed):
-            for _ in turns(ledger, tokens):
-                ledger.commit(0)
-                committed += 1
+        committed = turns_until_killed(ledger, tokens)
         abandon(ledger._writer)
         with Ledger.open(copy, now_ms=0) as ledger:
             assert shape(ledger) in states[committed : committed + 2]
@@ -136,8 +144,7 @@ def test_a_full_disk_refuses_settlement_forgets_nothing_and_goes_on_when_there_i
         files = FailingFiles(FULL)
         with Ledger.open(copy, now_ms=0, open_file=files) as ledger:
             files.budget = files.written + budget
-            committed = 0
-            for _ in turns(ledger, tokens):
+            for committed, _ in enumerate(turns(ledger, tokens)):
                 try:
                     ledger.commit(0)
                 except StorageFullError:
@@ -153,7 +160,6 @@ def test_a_full_disk_refuses_settlement_forgets_nothing_and_goes_on_when_there_i
                         assert shape(other) == states[committed]
                     files.budget = None
                     ledger.commit(0)
-                committed += 1
             assert shape(ledger) == states[-1]
         with Ledger.open(copy, now_ms=0) as ledger:
             assert shape(ledger) == states[-1]

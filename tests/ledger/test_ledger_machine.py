@@ -1,4 +1,4 @@
-"""A ledger against a model of a page: any calls, clocks that jump, crashes at any byte, restarts; snapshots all the time.
+"""A ledger against a model of a page: any calls, clocks that jump, crashes at any byte, restarts, many snapshots.
 
 The model is kept twice: `live`, as the process knows it, and `written`, without what only time has changed, which is
 where a restart begins.
@@ -7,6 +7,7 @@ where a restart begins.
 from __future__ import annotations
 
 import copy as copying
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -431,13 +432,13 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule()
     def read_beside_the_writer(self) -> None:
         state = read_ledger(self.stream, now_ms=self.now)
-        assert {key for key in state.by_key} == self.safe.views.keys()
+        assert set(state.by_key) == self.safe.views.keys()
 
 
 def available_copies(view: View) -> list[int]:
     runs = view.available(limit=1000)
     assert runs[-1][1] == NO_COPY
-    assert all(before[1] <= after[0] for before, after in zip(runs, runs[1:], strict=False))
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(runs))
     for limit in (1, 2):
         assert view.available(limit=limit) == runs[:limit]
     return [c for start, stop in runs for c in range(start, min(stop, 48))]

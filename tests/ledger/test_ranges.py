@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +21,7 @@ def test_ranges_hold_what_was_added_and_nothing_else(spans: list[tuple[int, int]
         model.update(range(start, start + length))
     found = list(ranges)
     assert [copy for start, stop in found for copy in range(start, stop)] == sorted(model)
-    assert all(before[1] < later[0] for before, later in zip(found, found[1:], strict=False))
+    assert all(before[1] < later[0] for before, later in itertools.pairwise(found))
     assert [copy for copy in range(60) if copy in ranges] == sorted(model)
     gaps = list(ranges.gaps(after))
     assert gaps[-1][1] == NO_COPY

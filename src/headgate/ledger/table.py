@@ -122,7 +122,7 @@ class CopyTable:
         return Rows(*window[:, window[_ATTEMPT] >= 0]), following
 
     def runs(self, places: NDArray[np.intp]) -> list[tuple[int, int]]:
-        """Places from `find`, at least one, as runs (first copy, last copy): no other copy of the table is in between."""
+        """Places from `find`, at least one, as runs (first copy, last copy) with no other copy in between."""
         if len(places) == 1:
             copy = self._copies[int(places[0])]
             return [(copy, copy)]

@@ -167,7 +167,8 @@ class View:
     def move(self, tokens: Tokens, target: str, change: bytes) -> NDArray[np.bool_]:
         """Settle claimed copies, to be appended to `target` exactly once. Gives as `complete`.
 
-        `change` is the caller's: how the copy is changed on its way. Written down is the intent. After the commit `Ledger.moves` lists it until `Ledger.moved`; see there.
+        `change` is the caller's: how the copy is changed on its way. Written down is the intent; after the commit
+        `Ledger.moves` lists it until `Ledger.moved`.
         """
         rows, held = self._held(tokens)
         if len(rows):

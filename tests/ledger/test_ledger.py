@@ -123,6 +123,18 @@ def test_a_dropped_view_is_used_by_nobody_and_its_tokens_fit_no_other(tmp_path: 
         assert ledger.pin == 0
 
 
+def test_a_forged_token_settles_nothing(tmp_path: Path) -> None:
+    with Ledger.open(new_stream(tmp_path), now_ms=0) as ledger:
+        view = ledger.view("red", 0)
+        claim(view, 0, 1)
+        view.postpone(plain(1), 0)
+        forged = Tokens.of([(copy_number(0), 0), (copy_number(1), 0), (copy_number(0), 99), (-1, -1), (NEVER, 1)])
+        for settle in (view.complete, view.holds):
+            assert not settle(forged).any()
+        assert not view.move(forged, "dead", b"").any()
+        assert view.counts().claimed == view.counts().available == 1
+
+
 # time
 
 

@@ -24,6 +24,9 @@ from headgate.ledger.table import NEVER, CopyTable, RowCounts, Rows
 MOVE_BITS = 20
 """A sequence of a move is the ledger offset of its message · 2^20 + its number in the message."""
 
+MOVES_AT_ONCE = 1 << MOVE_BITS
+"""Moves of one message at most."""
+
 _by_sequence = attrgetter("sequence")
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headgate.ledger import records as r
 from headgate.ledger.copies import NO_COPY, Int64Array, Tokens
-from headgate.ledger.state import LedgerState, Session, ViewState
+from headgate.ledger.state import MOVES_AT_ONCE, LedgerState, Session, ViewState
 from headgate.ledger.table import IN_SESSION, RowCounts, Rows
 
 CopyRanges = Iterable[tuple[int, int]]
@@ -107,7 +107,8 @@ class View:
             held = (self._state.sessions or {}).get(name)
             if held is None or not held.lock:
                 raise ValueError(f"session {session!r} is not locked")
-        _check_time(until_ms)
+        else:
+            _check_time(until_ms)
         self._cover(covered)
         number = self._ledger.next_claim
         if len(column):
@@ -130,9 +131,10 @@ class View:
     def complete(self, tokens: Tokens) -> NDArray[np.bool_]:
         """Settle claimed copies. `(tokens,)`: which claims still stood; the others changed nothing."""
         places, held = self._find(tokens)
-        runs = self._state.rows().runs(places[held]) if held.any() else []
-        ranges = [part for first, last in runs for part in self._seen_parts(first, last)]
-        if ranges:
+        places = places[held]
+        if len(places):
+            runs = self._state.rows().runs(places)
+            ranges = [part for first, last in runs for part in self._seen_parts(first, last)]
             self._do(r.Settled(self.number, *_columns(ranges)))
         return held
 
@@ -171,16 +173,14 @@ class View:
         `Ledger.moves` lists it until `Ledger.moved`.
         """
         rows, held = self._held(tokens)
-        if len(rows):
-            self._do(r.Moved(self.number, _encoded(target), change, rows.copies, rows.attempts))
+        self._move(rows.copies, rows.attempts, target, change)
         return held
 
     def move_available(self, copies: Sequence[int] | Int64Array, target: str, change: bytes) -> None:
         """`move` for copies that nobody has: too old, or claimed too often."""
         column = _ascending(copies)
         attempts = self._attempts_of_available(column)
-        if len(column):
-            self._do(r.Moved(self.number, _encoded(target), change, column, attempts))
+        self._move(column, attempts, target, change)
 
     # sessions
 
@@ -233,11 +233,7 @@ class View:
 
     def _find(self, tokens: Tokens) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """The place of each token's copy, and whether its claim stands."""
-        table = self._state.rows()
-        places, held = table.find(tokens.copies)
-        if held.any():
-            held[held] = table.rows_at(places[held]).claims == tokens.claims[held]
-        return places, held
+        return self._state.rows().find_claimed(tokens.copies, tokens.claims)
 
     def _held(self, tokens: Tokens) -> tuple[Rows, NDArray[np.bool_]]:
         """The rows of the tokens whose claims stand, ascending, each once; and which those are."""
@@ -271,9 +267,17 @@ class View:
         untils = np.full(len(copies), not_before_ms, dtype=np.int64)
         self._do(r.RowsKept(self.number, copies, np.zeros(len(copies), dtype=np.int64), attempts, untils))
 
+    def _move(self, copies: Int64Array, attempts: Int64Array, target: str, change: bytes) -> None:
+        if len(self._ledger.unplaced) + len(copies) > MOVES_AT_ONCE:
+            raise ValueError(f"more than {MOVES_AT_ONCE} moves between two commits")
+        if len(copies):
+            self._do(r.Moved(self.number, _encoded(target), change, copies, attempts))
+
     def _seen_parts(self, first: int, last: int) -> list[tuple[int, int]]:
         """A run of known copies, cut where copies lie between that were not looked at."""
         seen = self._state.seen
+        if first == last:
+            return [(first, last + 1)]
         rows = range(seen.row_of(first), seen.row_of(last) + 1)
         return [(max(first, seen.starts[row]), min(last + 1, seen.stops[row])) for row in rows]
 
@@ -295,7 +299,7 @@ def _columns(ranges: list[tuple[int, int]]) -> tuple[Int64Array, Int64Array]:
 
 
 def _check_time(until_ms: int) -> None:
-    if not 0 < until_ms <= IN_SESSION:
+    if not 0 < until_ms < IN_SESSION:
         raise ValueError(f"a time of {until_ms} ms; expected above 0")
 
 

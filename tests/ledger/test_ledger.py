@@ -230,33 +230,6 @@ def test_copies_of_a_session_go_back_with_its_lock(tmp_path: Path) -> None:
         assert not view.unlock_session("x", lock)
 
 
-def test_locks_come_before_rows_in_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock that changes hands while a snapshot is cut frees copies that only the snapshot knows."""
-    monkeypatch.setattr(ledger_module, "LEAST_BYTES_BETWEEN_SNAPSHOTS", 1)
-    monkeypatch.setattr(ledger_module, "_SNAPSHOT_BYTES_AT_ONCE", 1)
-    monkeypatch.setattr(ledger_module, "SEGMENT_BYTES", 1)
-    stream = new_stream(tmp_path)
-    with Ledger.open(stream, now_ms=0) as ledger:
-        view = ledger.view("red", 0)
-        assert view.lock_session("x", 500) is not None
-        view.claim(plain(3), 1, session="x")
-        ledger.commit(0)
-        other = ledger.view("other", 0)
-        while ledger._writer.first_offset < 4:
-            for session in view.sessions():
-                ledger.due(10**9)  # nobody writes down that the lock ended
-                lock = view.lock_session(session, 2 * 10**9)
-                assert lock is not None
-                other.complete(other.claim([other.floor], UNTIL).tokens)
-                ledger.commit(0)
-                view.unlock_session(session, lock)
-                assert view.lock_session("x", 500) is not None
-                ledger.commit(0)
-        expected = view.available()
-    with Ledger.open(stream, now_ms=1) as ledger:
-        assert ledger.view("red", 0).available() == expected
-
-
 # moves
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -251,8 +252,21 @@ def test_moves_of_a_process_that_dies_at_any_byte_are_there_once(folder: Path) -
 
 
 @pytest.mark.faults
+@pytest.mark.slow
 @pytest.mark.parametrize("turns_said", [1, 2, 5, 40, 300])
 def test_kill_9_forgets_no_settlement_and_doubles_no_move(folder: Path, turns_said: int) -> None:
+    kill_twice(folder, turns_said)
+
+
+@pytest.mark.faults
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(150))
+def test_kill_9_at_many_places(folder: Path, seed: int) -> None:
+    kill_twice(folder, Random(seed).randint(1, 500))
+
+
+def kill_twice(folder: Path, turns_said: int) -> None:
+    """Kill a process after so many lines of it, and the next one; then compare what they said with what is there."""
     stream, target = new_stream(folder), new_stream(folder, "dead")
     claimed: dict[int, int] = {}
     settled: set[int] = set()

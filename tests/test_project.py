@@ -16,7 +16,7 @@ import pytest
 PROJECT = Path(__file__).parent.parent
 PACKAGE = PROJECT / "src" / "headgate"
 HEAVY = ("numba", "llvmlite", "pyarrow", "pyspark", "pandas")
-CORE = ("message", "language", "evaluate", "log", "scan", "topic", "broker", "protocols")
+CORE = ("message", "language", "evaluate", "log", "scan", "topic", "ledger", "broker", "protocols")
 
 
 def _modules_after(code: str) -> set[str]:

@@ -1,0 +1,27 @@
+"""The ledger of a stream: who has what of it, durably. A view is a subscription or a consumer group.
+
+    open       Ledger, read_ledger                                                  ledger, replay
+    take       View: claim, postpone; Claim, Tokens, RowCounts                      view, copies, table
+    settle     View: complete, release, renew, move; Ledger.commit                  view, ledger
+    time       Ledger.due, Expired, NEVER                                           state, table
+    carry out  Move, append_moves                                                   state, moving
+    copies     copy_number, offset_of, rule_of, NO_COPY                             copies
+
+Hidden: what a view knows of its copies (`ranges`, `table`), how each change is written down (`records`), how all of it
+is cut in snapshots while it changes (`snapshot`), and how it is read back (`replay`). No clock, no threads.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.ledger.copies import MAX_OFFSET, MAX_RULE, NO_COPY, Tokens, copy_number, offset_of, rule_of
+    from headgate.ledger.ledger import Ledger
+    from headgate.ledger.moving import append_moves
+    from headgate.ledger.replay import ledger_folder, read_ledger
+    from headgate.ledger.state import Expired, LedgerState, Move, Session, ViewState
+    from headgate.ledger.table import NEVER, RowCounts
+    from headgate.ledger.view import Claim, View
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

@@ -1,0 +1,307 @@
+"""A view of a ledger: everything that one subscription or consumer group does with its copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.ledger import records as r
+from headgate.ledger.copies import NO_COPY, Int64Array, Tokens
+from headgate.ledger.state import MOVES_AT_ONCE, LedgerState, Session, ViewState
+from headgate.ledger.table import IN_SESSION, RowCounts, Rows
+
+CopyRanges = Iterable[tuple[int, int]]
+"""Ranges `start … stop` of copies."""
+
+
+@dataclass(slots=True)
+class Claim:
+    """Copies that were claimed together: `copies` and how often each was claimed by now, `(copies,)` int64."""
+
+    number: int
+    copies: Int64Array
+    attempts: Int64Array
+
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens that settle these copies."""
+        return Tokens.of_claim(self.copies, self.number)
+
+
+class View:
+    """One view of an open ledger; made by `Ledger.view`.
+
+    What changes the view counts at once for later calls, and is on disk after the next `Ledger.commit`: send nothing
+    that follows from it before. Copies and ranges are given ascending. Calls raise LogError after the view was dropped,
+    and what `Ledger.commit` raised as long as a commit is unfinished; then they change nothing. ValueError for
+    arguments that are a mistake of the caller: copies that are not available, not ascending, or more than 2^20.
+    """
+
+    __slots__ = ("_change", "_ledger", "_state")
+
+    def __init__(self, ledger: LedgerState, state: ViewState, change: Callable[[ViewState, r.Record], None]) -> None:
+        self._ledger = ledger
+        self._state = state
+        self._change = change
+
+    def _do(self, record: r.Record) -> None:
+        self._change(self._state, record)
+
+    # what it knows
+
+    @property
+    def number(self) -> int:
+        """The number of the view in its ledger; never given twice."""
+        return self._state.number
+
+    @property
+    def key(self) -> str:
+        """The name that it was opened with."""
+        return self._state.key or ""
+
+    @property
+    def floor(self) -> int:
+        """The lowest copy that it needs: unsettled, or on its way to a target. Cost: one step per pending move."""
+        return self._ledger.floor(self._state)
+
+    def counts(self) -> RowCounts:
+        """Known copies that are claimed, wait, or are available again; not those that were never looked at."""
+        return self._state.counts()
+
+    def available(self, after: int = 0, *, limit: int = 256) -> list[tuple[int, int]]:
+        """At most `limit` runs of copies, from copy `after` on, that are not settled, claimed or waiting.
+
+        A run of one copy, `(copy, copy + 1)`, was released: that copy exists. A longer one was never looked at, so
+        which of its copies the view has is the caller's to find out; the last one ends at NO_COPY.
+        """
+        return self._state.available(after, limit)
+
+    def holds(self, tokens: Tokens) -> NDArray[np.bool_]:
+        """`(tokens,)`: which claims still stand."""
+        return self._find(tokens)[1]
+
+    # taking copies
+
+    def claim(
+        self,
+        copies: Sequence[int] | Int64Array,
+        until_ms: int,
+        *,
+        session: str | None = None,
+        covered: CopyRanges = (),
+    ) -> Claim:
+        """Take available copies until `until_ms`; each attempt is one higher than before.
+
+        `covered` are ranges that were searched: they hold no copies of the view but these and those known already, so
+        the rest of them counts as settled. With `session`, which must be locked, the copies stay claimed as long as its
+        lock does, whatever `until_ms` says.
+        """
+        column = _ascending(copies)
+        attempts = self._attempts_of_available(column) + 1
+        name = b""
+        if session is not None:
+            name, until_ms = _encoded(session), IN_SESSION
+            held = (self._state.sessions or {}).get(name)
+            if held is None or not held.lock:
+                raise ValueError(f"session {session!r} is not locked")
+        else:
+            _check_time(until_ms)
+        self._cover(covered)
+        number = self._ledger.next_claim
+        if len(column):
+            self._do(r.Claimed(self.number, number, until_ms, name, column, attempts))
+        return Claim(number, column, attempts)
+
+    def postpone(self, copies: Sequence[int] | Int64Array, not_before_ms: int, *, covered: CopyRanges = ()) -> None:
+        """Note available copies without claiming them: available from `not_before_ms` on, 0: at once.
+
+        `covered` as for `claim`. So a waiting message waits, and copies of many sessions are known before any is taken.
+        """
+        column = _ascending(copies)
+        attempts = self._attempts_of_available(column)
+        self._cover(covered)
+        if len(column):
+            self._keep(column, attempts, not_before_ms)
+
+    # giving them back, or away
+
+    def complete(self, tokens: Tokens) -> NDArray[np.bool_]:
+        """Settle claimed copies. `(tokens,)`: which claims still stood; the others changed nothing."""
+        places, held = self._find(tokens)
+        places = places[held]
+        if len(places):
+            runs = self._state.rows().runs(places)
+            ranges = [part for first, last in runs for part in self._seen_parts(first, last)]
+            self._do(r.Settled(self.number, *_columns(ranges)))
+        return held
+
+    def complete_ranges(self, ranges: CopyRanges) -> None:
+        """Settle every copy of the view in these ranges, claimed or not: filtered out, purged, expired."""
+        columns = _columns(list(ranges))
+        if len(columns[0]):
+            self._do(r.Settled(self.number, *columns))
+
+    def release(self, tokens: Tokens, *, counts: bool, not_before_ms: int = 0) -> NDArray[np.bool_]:
+        """Give claimed copies back: available from `not_before_ms` on, 0: at once. Gives as `complete`.
+
+        Unless it `counts`, the attempt is taken back, too.
+        """
+        rows, held = self._held(tokens)
+        if len(rows):
+            self._keep(rows.copies, rows.attempts if counts else rows.attempts - 1, not_before_ms)
+        return held
+
+    def renew(self, tokens: Tokens, until_ms: int) -> NDArray[np.bool_]:
+        """Claims end at `until_ms`, earlier or later than before. Gives as `complete`.
+
+        Copies that are claimed with the lock of a session stay so: renew the session.
+        """
+        _check_time(until_ms)
+        rows, held = self._held(tokens)
+        alone = rows.copies[rows.untils != IN_SESSION]
+        if len(alone):
+            self._do(r.Renewed(self.number, until_ms, alone))
+        return held
+
+    def move(self, tokens: Tokens, target: str, change: bytes) -> NDArray[np.bool_]:
+        """Settle claimed copies, to be appended to `target` exactly once. Gives as `complete`.
+
+        `change` is the caller's: how the copy is changed on its way. Written down is the intent; after the commit
+        `Ledger.moves` lists it until `Ledger.moved`.
+        """
+        rows, held = self._held(tokens)
+        self._move(rows.copies, rows.attempts, target, change)
+        return held
+
+    def move_available(self, copies: Sequence[int] | Int64Array, target: str, change: bytes) -> None:
+        """`move` for copies that nobody has: too old, or claimed too often."""
+        column = _ascending(copies)
+        attempts = self._attempts_of_available(column)
+        self._move(column, attempts, target, change)
+
+    # sessions
+
+    def lock_session(self, session: str, until_ms: int) -> int | None:
+        """Lock a session until `until_ms`; the number of the lock, None if somebody has it."""
+        _check_time(until_ms)
+        held = (self._state.sessions or {}).get(_encoded(session))
+        if held is not None and held.lock:
+            return None
+        lock = self._ledger.next_claim
+        self._do(r.SessionLocked(self.number, _encoded(session), lock, until_ms))
+        return lock
+
+    def renew_session(self, session: str, lock: int, until_ms: int) -> bool:
+        """The lock ends at `until_ms`; false if it ended before."""
+        _check_time(until_ms)
+        if not self._has_lock(session, lock):
+            return False
+        self._do(r.SessionLocked(self.number, _encoded(session), lock, until_ms))
+        return True
+
+    def unlock_session(self, session: str, lock: int) -> bool:
+        """Give a lock back, and with it all copies claimed with it; false if it ended before."""
+        if not self._has_lock(session, lock):
+            return False
+        self._do(r.SessionLocked(self.number, _encoded(session), 0, 0))
+        return True
+
+    def session_state(self, session: str) -> bytes | None:
+        """The state that was set for a session; None without one."""
+        held = (self._state.sessions or {}).get(_encoded(session))
+        return None if held is None else held.state
+
+    def set_session_state(self, session: str, lock: int, state: bytes | None) -> bool:
+        """Set the state of a session, None removes it; false, and nothing is set, if the lock ended before."""
+        if not self._has_lock(session, lock):
+            return False
+        self._do(r.SessionState(self.number, _encoded(session), int(state is not None), state or b""))
+        return True
+
+    def sessions(self) -> dict[str, Session]:
+        """The sessions that are locked or have a state, by name."""
+        return {name.decode("utf-8", "surrogateescape"): held for name, held in (self._state.sessions or {}).items()}
+
+    # inside
+
+    def _has_lock(self, session: str, lock: int) -> bool:
+        held = (self._state.sessions or {}).get(_encoded(session))
+        return held is not None and lock > 0 and held.lock == lock
+
+    def _find(self, tokens: Tokens) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """The place of each token's copy, and whether its claim stands."""
+        return self._state.rows().find_claimed(tokens.copies, tokens.claims)
+
+    def _held(self, tokens: Tokens) -> tuple[Rows, NDArray[np.bool_]]:
+        """The rows of the tokens whose claims stand, ascending, each once; and which those are."""
+        places, held = self._find(tokens)
+        return self._state.rows().rows_at(np.unique(places[held])), held
+
+    def _attempts_of_available(self, copies: Int64Array) -> Int64Array:
+        """How often each copy was claimed. Raises ValueError unless all are available."""
+        attempts = np.zeros(len(copies), dtype=np.int64)
+        if not len(copies) or int(copies[0]) >= self._state.seen.stop:
+            return attempts
+        table = self._state.rows()
+        places, known = table.find(copies)
+        rows = table.rows_at(places[known])
+        taken = rows.copies[(rows.claims != 0) | (rows.untils != 0)]
+        settled = [copy for copy in copies[~known].tolist() if copy in self._state.seen]
+        if len(taken) or settled:
+            copy = int(taken[0]) if len(taken) else settled[0]
+            raise ValueError(f"copy {copy} of view {self.key!r} is {'claimed or waiting' if len(taken) else 'settled'}")
+        attempts[known] = rows.attempts
+        return attempts
+
+    def _cover(self, covered: CopyRanges) -> None:
+        starts, stops = _columns(list(covered))
+        if len(starts):
+            self._do(r.Seen(self.number, starts, stops))
+
+    def _keep(self, copies: Int64Array, attempts: Int64Array, not_before_ms: int) -> None:
+        if not 0 <= not_before_ms < IN_SESSION:
+            raise ValueError(f"a time of {not_before_ms} ms; expected 0 or more")
+        untils = np.full(len(copies), not_before_ms, dtype=np.int64)
+        self._do(r.RowsKept(self.number, copies, np.zeros(len(copies), dtype=np.int64), attempts, untils))
+
+    def _move(self, copies: Int64Array, attempts: Int64Array, target: str, change: bytes) -> None:
+        if len(self._ledger.unplaced) + len(copies) > MOVES_AT_ONCE:
+            raise ValueError(f"more than {MOVES_AT_ONCE} moves between two commits")
+        if len(copies):
+            self._do(r.Moved(self.number, _encoded(target), change, copies, attempts))
+
+    def _seen_parts(self, first: int, last: int) -> list[tuple[int, int]]:
+        """A run of known copies, cut where copies lie between that were not looked at."""
+        seen = self._state.seen
+        if first == last:
+            return [(first, last + 1)]
+        rows = range(seen.row_of(first), seen.row_of(last) + 1)
+        return [(max(first, seen.starts[row]), min(last + 1, seen.stops[row])) for row in rows]
+
+
+def _ascending(copies: Sequence[int] | Int64Array) -> Int64Array:
+    column = np.asarray(copies, dtype=np.int64)
+    if len(column) and (
+        int(column[0]) < 0 or int(column[-1]) >= NO_COPY or (len(column) > 1 and bool((np.diff(column) <= 0).any()))
+    ):
+        raise ValueError("copies are given ascending, each once")
+    return column
+
+
+def _columns(ranges: list[tuple[int, int]]) -> tuple[Int64Array, Int64Array]:
+    if any(not 0 <= start < stop for start, stop in ranges):
+        raise ValueError("a range of copies is given as start below stop")
+    columns = np.array(ranges, dtype=np.int64).reshape(-1, 2)
+    return columns[:, 0], columns[:, 1]
+
+
+def _check_time(until_ms: int) -> None:
+    if not 0 < until_ms < IN_SESSION:
+        raise ValueError(f"a time of {until_ms} ms; expected above 0")
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

@@ -467,16 +467,6 @@ def test_retention_runs_when_a_segment_opens_when_limits_change_and_at_start(tmp
         assert stream.first_offset() == 8
 
 
-def test_segments_below_an_offset_are_deleted_and_the_last_one_stays(tmp_path: Path) -> None:
-    stream = small(tmp_path, max_segment_chunks=2)
-    with Writer.open(stream, now_ms=0) as writer:
-        fill(writer, 6)
-        for offset, first in ((1, 0), (2, 2), (5, 4), (100, 4)):
-            writer.drop_below(offset)
-            assert stream.first_offset() == first == writer.first_offset
-        assert writer.append([(b"m", None)], now_ms=0).offsets().tolist() == [6]
-
-
 def test_a_sidecar_goes_with_its_segment(tmp_path: Path) -> None:
     stream = small(tmp_path, max_segment_chunks=2, max_age_ms=5)
     with Writer.open(stream, now_ms=0) as writer:
@@ -535,3 +525,20 @@ def test_a_chunk_ends_before_its_sub_batches_expand_to_more_than_readers_take(st
     with Writer.open(stream, now_ms=0) as writer:
         assert writer.append([batch] * 6, now_ms=0).num_records.tolist() == [5, 1]
     assert len(read_messages(stream)) == 6
+
+
+def test_segments_below_an_offset_are_dropped_one_at_a_time_and_never_the_last(tmp_path: Path) -> None:
+    stream = Stream.create(tmp_path / "s", name="s", now_ms=0, arguments=StreamArguments(max_segment_chunks=1))
+    with Writer.open(stream, now_ms=0) as writer:
+        for number in range(4):
+            writer.append([(b"%d" % number, None), (b"m", None)], now_ms=0)
+        assert not writer.drop_first_below(1)
+        assert writer.first_offset == 0
+        assert writer.drop_first_below(4)
+        assert writer.first_offset == 2
+        assert writer.drop_first_below(100)
+        assert writer.drop_first_below(100)
+        assert not writer.drop_first_below(100)
+        assert [offset for offset, _ in read_messages(stream)] == [6, 7]
+        writer.append([(b"more", None)], now_ms=0)
+    assert stream.first_offset() == 6

@@ -8,7 +8,6 @@ reader can have seen it; the stream stays readable and, when there is room again
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 from collections.abc import Collection, Sequence
 from enum import Enum
@@ -463,13 +462,17 @@ class Writer:
             return
         self._keep(self._kept(now_ms))
 
-    def drop_below(self, offset: int) -> None:
-        """Delete the segments that end at or before `offset`; never the last one. Raises as `apply_retention`.
+    def drop_first_below(self, offset: int) -> bool:
+        """Delete the oldest segment if it ends at or before `offset`; whether it did. Raises as `apply_retention`.
 
-        For streams without stored offsets and sequences: nothing of what is tracked may stand there alone.
+        For streams without stored offsets and sequences: nothing of what is tracked may stand there alone. Never the
+        last segment; one at a time, because the system takes a millisecond to delete some megabytes.
         """
         ids = self._first_chunk_ids
-        self._keep(ids[max(0, bisect.bisect_right(ids, offset) - 1) :])
+        is_below = len(ids) > 1 and ids[1] <= offset
+        if is_below:
+            self._keep(ids[1:])
+        return is_below
 
     def _kept(self, now_ms: int) -> list[int]:
         """The pairs that the limits keep now."""

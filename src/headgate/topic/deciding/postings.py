@@ -85,7 +85,8 @@ class PostingsWriter:
 
     def drop_below(self, place: int) -> None:
         """Delete files in which all blocks lie below a place among the postings."""
-        self._writer.drop_below(place)
+        while self._writer.drop_first_below(place):
+            pass
 
 
 class Postings:

@@ -256,7 +256,8 @@ def test_what_retention_deleted_is_forgotten(folder: Path) -> None:
     with Decider.open(stream, now_ms=0) as decider:
         decide_all(decider)
         with Writer.open(stream, now_ms=0) as writer:
-            writer.drop_below(40)
+            while writer.drop_first_below(40):
+                pass
         assert stream.first_offset() == 40
         decide_all(decider)
         expected_of(stream).check(decider.postings, first=40, counts_gone=True)

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 from headgate.errors import LocalProtocolError, RemoteProtocolError
 from headgate.protocols.stream.codes import REPLY_BIT, ResponseCode
-from headgate.protocols.stream.frames import FROM_CLIENT, FROM_SERVER, Frame, Reply, Request
+from headgate.protocols.stream.frames import FROM_CLIENT, FROM_SERVER, Credit, Frame, Reply, Request
 from headgate.protocols.stream.wire import Reader, WireType, malformed
 
 FRAME_HEAD = struct.Struct(">IHH")
@@ -18,6 +18,8 @@ _KEY = struct.Struct(">HH")
 _CORRELATION = struct.Struct(">I")
 _CODE = struct.Struct(">H")
 _VERSION = 1
+_CREDIT = struct.Struct(">HHBh")
+_CREDIT_HEAD = _KEY.pack(Credit.command, _VERSION)
 
 
 class _Layout:
@@ -73,6 +75,9 @@ def decode_from_client(body: bytes) -> Frame:
 
     Raises RemoteProtocolError (unknown frame) for a key or a version that is not known and for malformed fields.
     """
+    if len(body) == _CREDIT.size and body.startswith(_CREDIT_HEAD):
+        # What a consumer says for each chunk.
+        return Credit(*_CREDIT.unpack(body)[2:])
     return _decode(body, _FROM_CLIENT)
 
 

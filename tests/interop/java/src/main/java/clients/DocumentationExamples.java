@@ -71,10 +71,11 @@ public final class DocumentationExamples {
   }
 
   private static Object stop() throws Exception {
-    for (AutoCloseable consumer : CONSUMERS) {
+    List<AutoCloseable> consumers = List.copyOf(CONSUMERS);
+    CONSUMERS.clear();
+    for (AutoCloseable consumer : consumers) {
       consumer.close();
     }
-    CONSUMERS.clear();
     return null;
   }
 
@@ -221,12 +222,12 @@ public final class DocumentationExamples {
         .builder()
         .messageHandler(
             (ctx, msg) -> {
+              ctx.accept(); // before whoever waits for the message may close the consumer
               String filterValue = (String) msg.annotation("x-stream-filter-value");
               // This filter will be evaluted client-side per message (Stage 3).
               if ("invoices".equals(filterValue) || "orders".equals(filterValue)) {
                 processed(text(msg.body()));
               }
-              ctx.accept();
             })
         .build();
   }
@@ -246,13 +247,14 @@ public final class DocumentationExamples {
         false,
         arguments,
         (consumerTag, message) -> {
+          // Ack is required to receive more messages from the stream. The example acknowledges last; here that comes
+          // before whoever waits for the message may close the channel.
+          channel.basicAck(message.getEnvelope().getDeliveryTag(), false);
           Map<String, Object> headers = message.getProperties().getHeaders();
           // This filter will be evaluted client-side per message (Stage 3).
           if ("emea".equals(String.valueOf(headers.get("x-stream-filter-value")))) {
             processed(text(message.getBody()));
           }
-          // Ack is required to receive more messages from the stream.
-          channel.basicAck(message.getEnvelope().getDeliveryTag(), false);
         },
         consumerTag -> {});
     return channel;
@@ -326,8 +328,8 @@ public final class DocumentationExamples {
         .builder()
         .messageHandler(
             (ctx, msg) -> {
+              ctx.accept(); // before whoever waits for the message may close the consumer
               processed(text(msg.body()));
-              ctx.accept();
             })
         .build();
   }

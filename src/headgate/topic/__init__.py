@@ -2,7 +2,7 @@
 
 Hides how rules are written down (`rule`), what makes a topic right (`model`, `limits`, `forwarding`), from which offset
 each rule is in force and how that survives a crash (`history`, `journal`, `editor`, `in_force`), and how a batch of
-messages becomes copies (`router`, `copies`).
+messages becomes copies (`router`, `copies`). `places` says where it all lies.
 """
 
 from typing import TYPE_CHECKING
@@ -15,6 +15,17 @@ if TYPE_CHECKING:
     from headgate.topic.in_force import RoutersInForce
     from headgate.topic.limits import TopicLimits
     from headgate.topic.model import DEFAULT_RULES, Subscription, Topic
+    from headgate.topic.places import (
+        DEAD_LETTER_QUEUE,
+        QUEUE_VIEW,
+        SubscriptionName,
+        dead_letters_folder,
+        deferred_folder,
+        postings_folder,
+        subscription_folder,
+        view_key,
+        waiting_folder,
+    )
     from headgate.topic.record import RuleVersion
     from headgate.topic.router import Router, copy_identity
     from headgate.topic.rule import Rule, RuleDefinition

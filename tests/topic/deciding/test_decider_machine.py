@@ -17,8 +17,8 @@ from headgate.errors import RuleError
 from headgate.log import Writer
 from headgate.log.format import Compression
 from headgate.message import Message
-from headgate.topic import Rule, Subscription, TopicEditor
-from headgate.topic.deciding import POSTINGS_FOLDER, Decider, Postings, block
+from headgate.topic import Rule, Subscription, TopicEditor, postings_folder
+from headgate.topic.deciding import Decider, Postings, block
 from log_streams import abandon, quick_folder
 from topic_oracle import NO_MESSAGE, Expected
 from topic_streams import new_topic
@@ -135,7 +135,7 @@ class DeciderMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 3), place=st.integers(0, 1 << 16), mask=st.integers(1, 255), goes_on=st.booleans())
     def damage(self, which: int, place: int, mask: int, goes_on: bool) -> None:
         self.decider.close()
-        files = sorted(each for each in (self.stream.path / POSTINGS_FOLDER).iterdir() if each.suffix != ".lock")
+        files = sorted(each for each in postings_folder(self.stream).iterdir() if each.suffix != ".lock")
         path = files[which % len(files)]
         content = bytearray(path.read_bytes())
         content[place % len(content)] ^= mask

@@ -14,8 +14,8 @@ import pytest
 from headgate.errors import RuleNotFoundError, StorageFullError, StreamLockedError
 from headgate.log import Stream, StreamArguments, Writer, list_streams, stream_folder
 from headgate.message import Message
-from headgate.topic import Rule, Subscription
-from headgate.topic.deciding import POSTINGS_FOLDER, Decider, Postings, block, postings, rule_states
+from headgate.topic import Rule, Subscription, postings_folder
+from headgate.topic.deciding import Decider, Postings, block, postings, rule_states
 from headgate.topic.journal import JOURNAL_NAME
 from log_streams import FailingFiles, Killed, abandon, quick_folder, read_messages
 from topic_oracle import NO_MESSAGE, Expected
@@ -135,10 +135,10 @@ def of_another_stream(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = stream.path.parent.parent / "other"
     other = topic_with(settings, *SUBSCRIPTIONS)
     publish(other, *BODIES)
-    shutil.rmtree(stream.path / POSTINGS_FOLDER)
+    shutil.rmtree(postings_folder(stream))
     with Decider.open(other, now_ms=0) as decider:
         decide_all(decider)
-    shutil.copytree(other.path / POSTINGS_FOLDER, stream.path / POSTINGS_FOLDER)
+    shutil.copytree(postings_folder(other), postings_folder(stream))
 
 
 def by_other_rules(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ def test_a_plain_stream_is_not_decided(folder: Path) -> None:
     plain = Stream.create(folder / "plain", name="plain", now_ms=0)
     with pytest.raises(RuleNotFoundError):
         Decider.open(plain, now_ms=0)
-    assert not (plain.path / POSTINGS_FOLDER).exists()
+    assert not postings_folder(plain).exists()
 
 
 def test_listings_do_not_see_postings(decided: Stream) -> None:
@@ -274,10 +274,10 @@ def test_files_of_forgotten_blocks_are_deleted(folder: Path, monkeypatch: pytest
     publish(stream, *BODIES)
     with Decider.open(stream, now_ms=0) as decider:
         decide_all(decider)
-        assert len(Stream.open(stream.path / POSTINGS_FOLDER).segments()) == 3
+        assert len(Stream.open(postings_folder(stream)).segments()) == 3
         decider.move_floor(33)
         decide_all(decider)
-        assert len(Stream.open(stream.path / POSTINGS_FOLDER).segments()) == 1
+        assert len(Stream.open(postings_folder(stream)).segments()) == 1
         expected_of(stream).check(decider.postings, first=32, counts_gone=True)
 
 
@@ -304,7 +304,7 @@ def test_rules_that_take_everything_cost_a_run(folder: Path) -> None:
         decide_all(decider)
         assert (decider.postings.counts()[1:301] == 42).all()
         assert [len(runs) for runs in decider.postings.runs(300, 0)] == [3, 3, 3]
-        block_bytes = (Stream.open(stream.path / POSTINGS_FOLDER).segments()[0].size_bytes()) / 3
+        block_bytes = (Stream.open(postings_folder(stream)).segments()[0].size_bytes()) / 3
         assert block_bytes < 300 * block.ROW_DTYPE.itemsize + 2000
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.topic.deciding.decider import Decider, Step
-    from headgate.topic.deciding.postings import FOLDER as POSTINGS_FOLDER
     from headgate.topic.deciding.postings import Postings
     from headgate.topic.deciding.runs import CopyRuns
     from headgate.topic.deciding.selection import Pairs, Selected

@@ -25,10 +25,9 @@ from headgate.topic.deciding.rule_states import EVALUATOR, RuleStates, from_offs
 from headgate.topic.deciding.runs import CopyRuns
 from headgate.topic.deciding.source import Source
 from headgate.topic.in_force import FollowedHistory
+from headgate.topic.places import postings_folder
 
-FOLDER = "postings"
-"""The folder of the postings in that of the topic's stream."""
-
+_STREAM_NAME = "postings"
 _SEGMENT_BYTES = 64 << 20
 _KEPT_ROWS = 8
 
@@ -45,7 +44,7 @@ class PostingsWriter:
 
         Raises StreamLockedError that names the holder, StreamReadOnlyError, StorageFullError, LogError.
         """
-        folder = stream.path / FOLDER
+        folder = postings_folder(stream)
 
         def opened() -> PostingsWriter:
             if not folder.exists():
@@ -53,7 +52,7 @@ class PostingsWriter:
                 arguments = StreamArguments(max_segment_size_bytes=_SEGMENT_BYTES)
                 Stream.create(
                     folder,
-                    name=FOLDER,
+                    name=_STREAM_NAME,
                     now_ms=now_ms,
                     arguments=arguments,
                     flushed=False,
@@ -100,7 +99,7 @@ class Postings:
         self._source = source
         self._followed = history
         self.history = history.now()
-        self._folder = source.stream.path / FOLDER
+        self._folder = postings_folder(source.stream)
         self._blocks: dict[int, Block] = {}
         self._places: dict[int, int] = {}
         self._unverified: set[int] = set()

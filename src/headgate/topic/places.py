@@ -1,0 +1,86 @@
+"""Where what belongs to a topic lies, all inside the folder of its stream, and how its subscriptions are named.
+
+    streams/<topic>/                                      segments, stream.json, topic.journal
+    streams/<topic>/postings/                             which copies each subscription has (`topic.deciding`)
+    streams/<topic>/ledger/                               who has which of them; a view for each subscription
+    streams/<topic>/subscriptions/<number>/dead-letters/  a stream with a ledger of its own
+    streams/<topic>/subscriptions/<number>/deferred/      a stream with a ledger of its own
+    streams/<topic>/waiting/                              a stream: messages whose time has not come
+
+So deleting a topic stays one rename, and lists of streams show none of them. A subscription's number is never used
+again in its topic, so what a removed one left belongs to no later one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.log import Stream
+
+QUEUE_VIEW = "queue"
+"""The key of the only view of a stream of dead letters or of deferred copies, in that stream's own ledger."""
+
+DEAD_LETTER_QUEUE = "$DeadLetterQueue"
+_SUBSCRIPTIONS = "Subscriptions"
+# Greedy: the last `/Subscriptions/` counts. ASCII: letters that are an ASCII letter only without case are none.
+_NAME = re.compile(
+    rf"(?P<topic>.+)/{_SUBSCRIPTIONS}/(?P<subscription>[^/$][^/]*)(?P<dead>/{re.escape(DEAD_LETTER_QUEUE)})?",
+    re.ASCII | re.DOTALL | re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionName:
+    """A subscription, or its dead letters, as a client names it: `orders/Subscriptions/red/$DeadLetterQueue`."""
+
+    topic: str
+    subscription: str
+    is_dead_letter: bool = False
+
+    @staticmethod
+    def parse(name: str) -> SubscriptionName | None:
+        """The parts of a name (servicebus_wire, section 4); None for any other, such as that of a stream.
+
+        `Subscriptions` and `$DeadLetterQueue` are compared without case; topic and subscription are given as they are
+        written. The topic may hold `/`, so the last `/Subscriptions/` counts. Names of the dead letters of a transfer
+        (`…/$Transfer/$DeadLetterQueue`) are none: nothing is there.
+        """
+        found = _NAME.fullmatch(name)
+        return None if found is None else SubscriptionName(found["topic"], found["subscription"], bool(found["dead"]))
+
+    def __str__(self) -> str:
+        """The name as Service Bus writes it."""
+        name = f"{self.topic}/{_SUBSCRIPTIONS}/{self.subscription}"
+        return f"{name}/{DEAD_LETTER_QUEUE}" if self.is_dead_letter else name
+
+
+def view_key(number: int) -> str:
+    """The key of a subscription's view in the ledger of its topic; `number` is what the rule history gave it."""
+    return f"subscription/{number}"
+
+
+def postings_folder(stream: Stream) -> Path:
+    """The folder of a topic's postings."""
+    return stream.path / "postings"
+
+
+def waiting_folder(stream: Stream) -> Path:
+    """The folder of the stream with the messages of a topic whose time has not come."""
+    return stream.path / "waiting"
+
+
+def subscription_folder(stream: Stream, number: int) -> Path:
+    """The folder with what a subscription has for itself; it may go when the subscription is removed."""
+    return stream.path / "subscriptions" / str(number)
+
+
+def dead_letters_folder(stream: Stream, number: int) -> Path:
+    """The folder of the stream with a subscription's dead letters."""
+    return subscription_folder(stream, number) / "dead-letters"
+
+
+def deferred_folder(stream: Stream, number: int) -> Path:
+    """The folder of the stream with the copies that a subscription deferred."""
+    return subscription_folder(stream, number) / "deferred"

@@ -10,11 +10,13 @@ The same commands serve every protocol; time comes in as an argument or through 
     BrokerStream                       one stream, with its `StreamCounters` and `ReadingCounters`
     Declared                           what a declaration found
     Binding, Headers                   a route from an exchange to a stream or an exchange; gives a message's headers
+    BrokerTopic, SubscriptionInfo      one topic, and what its subscriptions have
+    Receiver, Delivery                 takes the copies of a subscription, and settles them
     Users, Permissions, Permission     passwords and patterns; `EVERYTHING` and `NOTHING`
     is_damage                          whether an error says that the files of a stream are wrong
 
 Hidden: which streams are open and who writes them, how queued batches become chunks and confirms, how consumers share
-reading, and single active consumers. The arguments of streams are the table `headgate.broker.arguments`.
+reading, single active consumers, and how topics give out copies (`headgate.broker.topics`). The arguments of streams are the table `headgate.broker.arguments`.
 """
 
 from typing import TYPE_CHECKING
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from headgate.broker.routing import Binding, Headers
     from headgate.broker.session import Session
     from headgate.broker.stream import BrokerStream, ReadingCounters, StreamCounters
+    from headgate.broker.topics import BrokerTopic, DeadLetterReason, Delivery, Receiver, SubscriptionInfo
     from headgate.broker.troubles import is_damage
     from headgate.broker.users import EVERYTHING, NOTHING, Permission, Permissions, Users
 else:

@@ -10,7 +10,7 @@ import functools
 import logging
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,10 +24,12 @@ from headgate.broker.indexing import Indexing, RunInWorker, run_here
 from headgate.broker.publishers import Publisher, Queued
 from headgate.broker.publishing import WriteJob, refuse
 from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
+from headgate.broker.topics import Topics
 from headgate.broker.troubles import is_damage
 from headgate.broker.users import Users
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.log import PRIVATE_FOLDER, DiskFile, Durability, OpenFile
+from headgate.topic import Change, TopicLimits, create_topic
 
 if TYPE_CHECKING:
     from headgate.broker.session import Session
@@ -113,6 +115,9 @@ class Broker:
         self._wake = wake
         self._run_in_worker = run_in_worker
         self._indexing = Indexing(now_ms=now_ms, run_in_worker=run_in_worker or run_here)
+        self.topics = Topics(
+            find=self.catalogue.find, root=self.root, now_ms=now_ms, wake=wake, run_in_worker=run_in_worker
+        )
         self._waits_for_disk = self.settings.durability is Durability.DISK
         self._unwritten: dict[BrokerStream, None] = {}
         self._jobs: dict[BrokerStream, WriteJob] = {}
@@ -195,6 +200,7 @@ class Broker:
         """Nobody uses a stream any more: what is queued is refused."""
         self._finish_job(stream)
         stream.is_deleted = True
+        self.topics.forget(stream, ResourceNotFoundError("the stream was deleted", subject=stream.name))
         for key in [key for key in self.groups if key[0] == stream.name]:
             self.groups.pop(key).disband()
         queue, stream.queue = stream.queue, []
@@ -327,6 +333,32 @@ class Broker:
         stream.is_writing = False
         return self._jobs.pop(stream)
 
+    def end_turn(self) -> None:
+        """Decide, give out and settle what topics have to; at the end of the loop's turn, before output is sent."""
+        self.topics.turn()
+
+    def create_topic(self, name: str, limits: TopicLimits | None = None) -> None:
+        """Make a topic of a stream, which is made if it is not there.
+
+        Raises RuleExistsError if it is one already, RuleError for its name, LogError.
+        """
+        stream = self.catalogue.find(name)
+        if stream is not None:
+            self._write_all(stream)
+            stream.close_writer()
+        create_topic(self.root, name, now_ms=self.now_ms(), limits=limits or TopicLimits())
+
+    def change_topic(self, name: str, changes: Sequence[Change]) -> int:
+        """Change subscriptions and rules of a topic; the offset from which that is in force.
+
+        What was published before is written first, and decided by the rules before. Raises ResourceNotFoundError,
+        RuleError and its kinds, StreamLockedError where another process writes the stream, LogError.
+        """
+        topic = self.topics.get(name)
+        self._write_all(topic.stream)
+        self.watch(topic.stream)
+        return topic.change(changes)
+
     # regular work
 
     def tick(self, now_ms: int) -> None:
@@ -336,6 +368,7 @@ class Broker:
         used for ten seconds, keeps match indexes up, applies retention once an hour.
         """
         self.consumers.tick(now_ms)
+        self.topics.tick(now_ms)
         flush_is_due = now_ms - self._flushed_ms >= FLUSH_MS
         if flush_is_due:
             self._flushed_ms = now_ms
@@ -424,6 +457,7 @@ class Broker:
             for session in list(self.sessions):
                 session.close()
             self.consumers.close()
+            self.topics.close()
             for stream in self.catalogue:
                 stream.close_writer()
 

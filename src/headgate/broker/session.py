@@ -6,6 +6,8 @@ consume, store and query offsets        read on the stream
 bind, unbind                            write on the stream or exchange that it leads to, read on the exchange
 give an exchange an alternate one       read on it, write on the alternate exchange
 query a publisher's sequence            write on the stream
+receive, settle, peek, purge            read on the subscription, by its whole name
+change subscriptions and rules          configure on the topic
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from headgate.broker.groups import Group
 from headgate.broker.publishers import Publisher
 from headgate.broker.routing import Binding, Exchange, Headers
 from headgate.broker.stream import BrokerStream
+from headgate.broker.topics import BrokerTopic, Delivery, Receiver
 from headgate.broker.users import Permission
 from headgate.errors import (
     AccessRefusedError,
@@ -33,6 +36,7 @@ from headgate.errors import (
     ResourceExistsError,
 )
 from headgate.log import MAX_REFERENCE_BYTES, OffsetSpecification
+from headgate.topic import Change, SubscriptionName, TopicLimits
 
 if TYPE_CHECKING:
     from headgate.broker.broker import Broker
@@ -75,6 +79,7 @@ class Session:
         "_closed",
         "_consumers",
         "_publishers",
+        "_receivers",
         "backlog",
         "connection",
         "on_stream_deleted",
@@ -91,6 +96,7 @@ class Session:
         self._broker = broker
         self._publishers: dict[Publisher, BrokerStream] = {}
         self._consumers: dict[Consumer, BrokerStream] = {}
+        self._receivers: list[Receiver] = []
         self._closed = False
 
     # streams
@@ -251,6 +257,58 @@ class Session:
             return None
         partitions = exchanges.partitions(options.super_stream)
         return partitions.index(stream.name) if stream.name in partitions else None
+
+    # topics
+
+    def receiver(
+        self,
+        name: SubscriptionName,
+        *,
+        deliver: Callable[[Sequence[Delivery]], None],
+        ended: Callable[[HeadgateError], None],
+        settles_first: bool = False,
+        tag: str = "",
+    ) -> Receiver:
+        """A receiver of a subscription, or of its dead letters; `deliver` and `ended` as `Receiver` says.
+
+        Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError, LogError.
+        """
+        receiver = self.topic_of(name).receiver(
+            name.subscription,
+            deliver=deliver,
+            ended=ended,
+            dead_letters=name.is_dead_letter,
+            settles_first=settles_first,
+            tag=tag,
+        )
+        self._receivers = [each for each in self._receivers if not each.is_closed]
+        self._receivers.append(receiver)
+        return receiver
+
+    def topic_of(self, name: SubscriptionName) -> BrokerTopic:
+        """The topic of a subscription that the user may read.
+
+        Raises ResourceNotFoundError, AccessRefusedError, LogError.
+        """
+        self._check(Permission.READ, str(name))
+        return self._broker.topics.get(name.topic)
+
+    def create_topic(self, name: str, *, limits: TopicLimits | None = None) -> None:
+        """Make a topic of a stream, which is made if it is not there.
+
+        Raises ResourceExistsError, RuleError for its name, AccessRefusedError, LogError.
+        """
+        self._check(Permission.CONFIGURE, name)
+        check_name(name)
+        self._broker.create_topic(name, limits)
+
+    def change_topic(self, name: str, changes: Sequence[Change]) -> int:
+        """Change subscriptions and rules; the offset from which that is in force, behind all that was published.
+
+        Raises ResourceNotFoundError, AccessRefusedError, RuleError and its kinds, LogError.
+        """
+        self._check(Permission.CONFIGURE, name)
+        return self._broker.change_topic(name, changes)
 
     # offsets
 
@@ -453,6 +511,11 @@ class Session:
         return tuple(self._publishers)
 
     @property
+    def receivers(self) -> tuple[Receiver, ...]:
+        """Those that are open."""
+        return tuple(receiver for receiver in self._receivers if not receiver.is_closed)
+
+    @property
     def consumers(self) -> tuple[Consumer, ...]:
         """Those that are open."""
         return tuple(self._consumers)
@@ -480,6 +543,8 @@ class Session:
             group.leave(*members)
         for consumer in list(self._consumers):
             consumer.close()
+        for receiver in self._receivers:
+            receiver.close()
         self._broker.sessions.pop(self, None)
 
     # inside

@@ -156,6 +156,8 @@ class BrokerStream:
     idle_since_ms: int | None = None
     trouble: str = ""
     """What was wrong when the stream was last looked after; empty for nothing."""
+    on_appended: Callable[[], None] | None = None
+    """Called when there is more in it than before; its topic's, if it is one that is in use."""
     engine: ReadingEngine | None = None
     """What its consumers read with, while it has some; it is told of all that is appended."""
     _suspected: str = ""
@@ -286,6 +288,8 @@ class BrokerStream:
         self.next_offset, self.last_chunk_id = next_offset, last_chunk_id
         if self.engine is not None:
             self.engine.appended(next_offset, chunks, now_ms=now_ms)
+        if self.on_appended is not None:
+            self.on_appended()
 
     # what others write
 
@@ -301,6 +305,8 @@ class BrokerStream:
             self.engine.damaged(None)
             if self.next_offset > before:
                 self.engine.appended(self.next_offset)
+        if self.on_appended is not None and self.next_offset > before:
+            self.on_appended()
 
     def _take(self, tail: StreamTail) -> None:
         self.tail = tail

@@ -83,6 +83,31 @@ class View:
         """`(tokens,)`: which claims still stand."""
         return self._find(tokens)[1]
 
+    def attempts(self, tokens: Tokens) -> Int64Array:
+        """`(tokens,)`: how often each copy was claimed by now; 0 where the claim does not stand any more."""
+        places, held = self._find(tokens)
+        attempts = np.zeros(len(tokens), dtype=np.int64)
+        attempts[held] = self._state.rows().rows_at(places[held]).attempts
+        return attempts
+
+    def unseen(self, copies: Int64Array) -> NDArray[np.bool_]:
+        """`(copies,)`: which copies were never looked at. Cost: some 0.2 µs each."""
+        return np.array([copy not in self._state.seen for copy in copies.tolist()], dtype=np.bool_)
+
+    def unsettled(self, from_copy: int, limit: int) -> Int64Array:
+        """At most `limit` known copies at or above one that are not settled, ascending, whoever has them."""
+        return self._state.rows().rows_from(from_copy, limit)[0].copies
+
+    @property
+    def floor_of_rows(self) -> int:
+        """The lowest known copy that is not settled; NO_COPY without one."""
+        return self._state.rows().first
+
+    @property
+    def next_copy(self) -> int:
+        """The lowest copy that was never looked at."""
+        return self._state.seen.first_gap()
+
     # taking copies
 
     def claim(

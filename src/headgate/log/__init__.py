@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from headgate.log.repair import repair_stream
     from headgate.log.root import (
         HTTP_NOTE,
+        STREAMS_FOLDER,
         deleted_folder,
         list_streams,
         lock_root,

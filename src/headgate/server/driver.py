@@ -1,7 +1,7 @@
 """The one driver: a loop, its turns, threads for what takes long, and the connections of all listeners.
 
 Each turn of the loop ends in this order: the broker writes what was published, calls that handlers asked for are made,
-and what was written to each connection is sent. So everything that one round of reading brought is written to its
+topics decide, settle and give out, and what was written to each connection is sent. So everything that one round of reading brought is written to its
 stream at once, confirmed and delivered in the same turn, with one system call per connection.
 """
 
@@ -141,6 +141,7 @@ class Driver:
             calls, self._calls = self._calls, []
             for call in calls:
                 call()
+            self._guarded("topics failed at their turn", self.context.broker.end_turn)
             unsent, self._unsent = self._unsent, []
             for connection in unsent:
                 connection.flush()

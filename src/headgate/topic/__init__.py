@@ -13,8 +13,18 @@ if TYPE_CHECKING:
     from headgate.topic.forwarding import forward_order
     from headgate.topic.history import RuleHistory, RulesInForce
     from headgate.topic.in_force import RoutersInForce
+    from headgate.topic.journal import JOURNAL_NAME
     from headgate.topic.limits import TopicLimits
-    from headgate.topic.model import DEFAULT_RULES, Subscription, Topic
+    from headgate.topic.model import DEFAULT_RULES, Subscription, Topic, folded
+    from headgate.topic.moved import (
+        ARRIVED_ANNOTATION,
+        ATTEMPTS_ANNOTATION,
+        COPY_ANNOTATION,
+        DESCRIPTION_PROPERTY,
+        REASON_PROPERTY,
+        with_origin,
+        with_properties,
+    )
     from headgate.topic.places import (
         DEAD_LETTER_QUEUE,
         QUEUE_VIEW,
@@ -26,7 +36,18 @@ if TYPE_CHECKING:
         view_key,
         waiting_folder,
     )
-    from headgate.topic.record import RuleVersion
+    from headgate.topic.record import (
+        AddRule,
+        Change,
+        ChangeLimits,
+        ChangeSubscription,
+        CreateSubscription,
+        RemoveRule,
+        RemoveSubscription,
+        ReplaceRule,
+        RuleVersion,
+        SubscriptionVersion,
+    )
     from headgate.topic.router import Router, copy_identity
     from headgate.topic.rule import Rule, RuleDefinition
 else:

@@ -5,28 +5,19 @@ from __future__ import annotations
 from headgate.errors import MessageError
 from headgate.evaluate import Action, Filter, evaluate
 from headgate.language import EvaluationFailed
-from headgate.message import AmqpType, AmqpValue, Body, FieldReference, Message, Section
+from headgate.message import AmqpType, AmqpValue, Message
+from headgate.topic.moved import DESCRIPTION_PROPERTY, REASON_PROPERTY, with_properties
 
-REASON_PROPERTY = "DeadLetterReason"
-DESCRIPTION_PROPERTY = "DeadLetterErrorDescription"
 REASON = "FilterEvaluationException"
 
 
 def dead_letter(encoded: bytes, description: str) -> bytes:
     """The message with reason and description as application properties; all else keeps its bytes.
 
-    Bytes that are not a message, or whose application properties cannot be added to, become the body of a new one.
+    Bytes that are not a message become the body of a new one.
     """
     marks = {REASON_PROPERTY: REASON, DESCRIPTION_PROPERTY: description}
-    changes: list[tuple[FieldReference, AmqpValue | None]] = []
-    for name, text in marks.items():
-        key = name.encode()
-        changes.append((FieldReference(Section.APPLICATION_PROPERTIES, key=key, ignore_case=True), None))
-        changes.append((FieldReference(Section.APPLICATION_PROPERTIES, key=key), AmqpValue(AmqpType.STRING, text)))
-    try:
-        return Message.decode(encoded).with_changes(changes).encode()
-    except MessageError:
-        return Message(Body.data(encoded), application_properties=marks).encode()
+    return with_properties(encoded, {name: AmqpValue(AmqpType.STRING, text) for name, text in marks.items()})
 
 
 def failure_of(given: Filter, encoded: bytes, *, now_ms: int) -> str:

@@ -87,6 +87,10 @@ class TopicEditor:
         if self._owns_writer:
             self._writer.close()
 
+    def writes_with(self, writer: Writer) -> bool:
+        """Whether this is an editor beside that writer."""
+        return self._writer is writer
+
     @property
     def history(self) -> RuleHistory:
         """The rules as they are now."""

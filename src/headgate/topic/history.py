@@ -214,6 +214,10 @@ class RuleHistory:
         """The subscription of a name, without case, as it is in force; raises RuleNotFoundError."""
         return self._opened(name).version
 
+    def created_at(self, number: int) -> int:
+        """The offset from which the subscription with a number, which is in force, has messages."""
+        return min(each.from_offset for each in self._every_subscription() if each.number == number)
+
     def subscriptions(self) -> list[r.SubscriptionVersion]:
         """All subscriptions in force, in order of creation."""
         return [opened.version for opened in self._open.values()]

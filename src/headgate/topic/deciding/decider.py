@@ -83,10 +83,14 @@ class Decider:
         self._writer.close()
 
     @property
+    def first_offset(self) -> int:
+        """Nothing is decided below: nobody asks for it, or it was deleted, or its rules were."""
+        return max(self._floor, self._source.first_offset, self.postings.states.pruned_below)
+
+    @property
     def next_offset(self) -> int:
         """The first offset that is not decided."""
-        start = max(self._floor, self._source.first_offset, self.postings.states.pruned_below)
-        return self.postings.decided_until(start)
+        return self.postings.decided_until(self.first_offset)
 
     def move_floor(self, floor: int) -> None:
         """From now on nobody asks for copies below this offset; it may be lower than before."""

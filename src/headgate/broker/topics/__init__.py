@@ -1,0 +1,21 @@
+"""Topics at work: who is given which copies of their subscriptions, and what becomes of each.
+
+    Topics                the topics of a broker: opened when they are asked for, and the turn that they share
+    BrokerTopic           one topic: its decider, its ledger, its subscriptions, their dead letters
+    Receiver, Delivery    takes the copies of one subscription, or of its dead letters, for one link, and settles them
+    SubscriptionInfo      a subscription as users see it: settings and counts
+
+Hidden: how copies are found and read (`sources`), given out (`dispatcher`), written down before anything is told
+(`consumption`), and carried to dead letters and other streams (`moving`, `queue`).
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.broker.topics.receiver import DeadLetterReason, Delivery, Receiver
+    from headgate.broker.topics.topic import BrokerTopic, SubscriptionInfo
+    from headgate.broker.topics.topics import Topics
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

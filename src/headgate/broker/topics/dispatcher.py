@@ -1,0 +1,371 @@
+"""The dispatcher of a view: which receiver is given which of its copies, and what settling one does.
+
+In one turn of the loop it finds available copies, reads them, claims them, and gives them out behind the commit. Copies
+are given in order; of several receivers each has its turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.broker.topics.moving import Movement
+from headgate.broker.topics.receiver import DeadLetterReason, Delivery, Receiver, Settled, nobody_asks
+from headgate.broker.topics.sources import CopySource, ReadCopy
+from headgate.errors import HeadgateError, LogError, PreconditionFailedError
+from headgate.ledger import Claim, Expired, Tokens, View
+from headgate.topic import SubscriptionSettings, SubscriptionStatus
+
+if TYPE_CHECKING:
+    from headgate.broker.topics.consumption import Consumption
+
+COPIES_A_TURN = 512
+BYTES_A_TURN = 512 << 10
+"""At most so much is given out by one view in one turn; a single larger copy goes alone."""
+
+_RUNS_A_TURN = 64
+_RUNS_COUNTED = 1 << 20
+
+MAX_DELIVERY_COUNT_EXCEEDED = "MaxDeliveryCountExceeded"
+
+
+@dataclass(slots=True)
+class Targets:
+    """Where the copies go that a view gives up, as the ledger names it; None: they may not go there."""
+
+    dead_letters: str | None = None
+    deferred: str | None = None
+
+
+@dataclass(slots=True)
+class CopyCounts:
+    """Copies of a view that are not settled: `active` ones are available, `waiting` ones after their backoff."""
+
+    active: int = 0
+    locked: int = 0
+    waiting: int = 0
+
+
+@dataclass(slots=True)
+class _Available:
+    """Available copies, ascending, of which `fresh` were never looked at, and the ranges searched for these.
+
+    `is_all`: there are no others now.
+    """
+
+    copies: NDArray[np.int64]
+    covered: list[tuple[int, int]]
+    fresh: int
+    is_all: bool
+
+    def below(self, stop: int) -> _Available:
+        """Those below a copy."""
+        covered = [(first, min(last, stop)) for first, last in self.covered if first < stop]
+        copies = self.copies[self.copies < stop]
+        fresh = sum(int(((copies >= first) & (copies < last)).sum()) for first, last in covered)
+        return _Available(copies, covered, fresh, is_all=False)
+
+
+class Dispatcher:
+    """Gives the copies of one view to its receivers; in the broker's thread only.
+
+    `settings` are asked for whenever they count, so a change of them does at once. `name` is what users call the view.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        view: View,
+        source: CopySource,
+        consumption: Consumption,
+        *,
+        settings: Callable[[], SubscriptionSettings],
+        targets: Targets,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.name = name
+        self.view = view
+        self.source = source
+        self.receivers: list[Receiver] = []
+        self.is_queued = False
+        self.unseen = 0
+        """How many copies it has that were never looked at."""
+        self.settings = settings
+        self._consumption = consumption
+        self._targets = targets
+        self._now_ms = now_ms
+        self._given: list[tuple[Receiver, list[Delivery]]] = []
+
+    # counting
+
+    def count_unseen(self) -> None:
+        """Count anew which copies were never looked at. Cost: one look into the postings for each block with any."""
+        runs = self.view.available(limit=_RUNS_COUNTED)
+        self.unseen = sum(self.source.count(start, stop) for start, stop in runs if stop > start + 1)
+
+    def counts(self) -> CopyCounts:
+        """How many copies are there, by state. Cost: microseconds."""
+        rows = self.view.counts()
+        return CopyCounts(self.unseen + rows.available, rows.claimed, rows.waiting)
+
+    # receivers
+
+    def add(self, receiver: Receiver) -> None:
+        """A receiver comes; it is given copies from its first `want` on."""
+        self.receivers.append(receiver)
+
+    def left(self, receiver: Receiver) -> None:
+        """A receiver is given nothing more. What is on its way to it goes back, as if it had not been claimed."""
+        self.receivers.remove(receiver)
+        kept, self._given = self._given, []
+        for whose, deliveries in kept:
+            if whose is not receiver:
+                self._given.append((whose, deliveries))
+            elif not receiver.settles_first and self._consumption.trouble is None:
+                self.release([each.token for each in deliveries], nobody_asks, counts=False, delay_ms=0)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a receiver waits for copies."""
+        return any(receiver.wanted > 0 for receiver in self.receivers)
+
+    def arrived(self, count: int) -> None:
+        """There are so many copies more."""
+        self.unseen += count
+        if self.is_wanted:
+            self.touch()
+
+    def touch(self) -> None:
+        """Something changed: look for copies in the next turn."""
+        self._consumption.ready(self)
+
+    def end(self, error: HeadgateError) -> None:
+        """The view is no more."""
+        self._given.clear()
+        receivers, self.receivers = self.receivers, []
+        for receiver in receivers:
+            receiver.end(error)
+
+    # giving out
+
+    def dispatch(self, now_ms: int) -> bool:
+        """Claim copies for the receivers that want some; whether there may be more to give. Raises LogError."""
+        wanted = sum(receiver.wanted for receiver in self.receivers)
+        settings = self.settings()
+        if not wanted or settings.status is not SubscriptionStatus.ACTIVE:
+            return False
+        available = self._available(min(wanted, COPIES_A_TURN))
+        copies = available.copies
+        if not len(copies):
+            # An empty search is not written down: it would be for every message that only others get.
+            return False
+        found = self.source.read(copies, max_bytes=BYTES_A_TURN)
+        stop = found[-1].copy + 1 if found else int(copies[-1]) + 1
+        if stop <= int(copies[-1]):
+            # The rest has its turn later: it counts as not searched.
+            available = available.below(stop)
+        claimed = np.array([each.copy for each in found], dtype=np.int64)
+        until_ms = now_ms + settings.lock_ms
+        claim = self.view.claim(claimed, until_ms, covered=available.covered)
+        self.unseen -= available.fresh
+        gone = np.setdiff1d(available.copies, claimed)
+        if len(gone):
+            # Retention deleted the messages.
+            self.view.complete_ranges([(copy, copy + 1) for copy in gone.tolist()])
+        self._share(found, claim, until_ms)
+        self._consumption.give(self)
+        return self.is_wanted and (not available.is_all or len(available.copies) < len(copies))
+
+    def forward(self, target: str, change: bytes, now_ms: int) -> bool:
+        """Move what is available to a target, a bounded amount; whether there may be more. Raises LogError."""
+        available = self._available(COPIES_A_TURN)
+        if not len(available.copies):
+            return False
+        claim = self.view.claim(available.copies, now_ms + self.settings().lock_ms, covered=available.covered)
+        self.unseen -= available.fresh
+        self.view.move(claim.tokens, target, change)
+        return not available.is_all
+
+    def peek(self, from_copy: int, limit: int) -> list[ReadCopy]:
+        """At most `limit` copies that are not settled, at or above a copy, whoever has them."""
+        copies = self.view.unsettled(from_copy, limit)
+        parts = [copies]
+        for start, stop in self.view.available(max(from_copy, self.view.next_copy), limit=_RUNS_A_TURN):
+            if stop > start + 1:
+                parts.append(self.source.find(max(start, from_copy), stop, limit).copies)
+        first = np.sort(np.concatenate(parts))[:limit]
+        return self.source.read(first, max_bytes=BYTES_A_TURN) if len(first) else []
+
+    def purge(self, then: Callable[[int | HeadgateError], None]) -> None:
+        """Settle all copies that are there now; `then` gets how many, behind the commit."""
+        counts = self.counts()
+        purged = counts.active + counts.locked + counts.waiting
+        try:
+            self.view.complete_ranges([(0, self.source.end)])
+        except LogError as error:
+            then(error)
+            return
+        self.unseen = 0
+        self._consumption.answer(lambda result: then(result if isinstance(result, HeadgateError) else purged), [])
+
+    def _available(self, limit: int) -> _Available:
+        """At most `limit` available copies."""
+        parts: list[NDArray[np.int64]] = []
+        covered: list[tuple[int, int]] = []
+        fresh = 0
+        for start, stop in self.view.available(limit=_RUNS_A_TURN):
+            if limit <= 0:
+                break
+            if stop == start + 1:
+                parts.append(np.array([start], dtype=np.int64))
+                limit -= 1
+                continue
+            found = self.source.find(start, stop, limit)
+            parts.append(found.copies)
+            limit -= len(found.copies)
+            fresh += len(found.copies)
+            if found.searched > start:
+                covered.append((start, found.searched))
+            if found.searched < stop:
+                break
+        copies = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+        return _Available(copies, covered, fresh, is_all=limit > 0)
+
+    def _share(self, found: Sequence[ReadCopy], claim: Claim, until_ms: int) -> None:
+        """Each receiver that wants some gets its part, in order, the one that waited longest first."""
+        tokens = claim.tokens
+        packed, attempts = tokens.pack(), claim.attempts.tolist()
+        row = 0
+        while row < len(found):
+            waiting = [receiver for receiver in self.receivers if receiver.wanted > 0]
+            share = -(-(len(found) - row) // len(waiting))
+            for receiver in waiting:
+                stop = min(row + min(receiver.wanted, share), len(found))
+                if stop == row:
+                    break
+                self._given.append(
+                    (
+                        receiver,
+                        [
+                            Delivery(
+                                b"" if receiver.settles_first else packed[at],
+                                found[at].copy,
+                                attempts[at],
+                                found[at].timestamp_ms,
+                                until_ms,
+                                found[at].message,
+                            )
+                            for at in range(row, stop)
+                        ],
+                    )
+                )
+                if receiver.settles_first:
+                    self.view.complete(Tokens(tokens.copies[row:stop], tokens.claims[row:stop]))
+                receiver.wanted -= stop - row
+                row = stop
+                # Who got something waits behind the others.
+                self.receivers.remove(receiver)
+                self.receivers.append(receiver)
+
+    def deliver(self, *, check: bool) -> None:
+        """The claims are on disk: give out what was claimed. `check`: that took long, and claims may have ended."""
+        given, self._given = self._given, []
+        for receiver, deliveries in given:
+            if check and not receiver.settles_first:
+                held = self.view.holds(Tokens.unpack([each.token for each in deliveries]))
+                deliveries = [each for each, holds in zip(deliveries, held.tolist(), strict=True) if holds]
+            if deliveries and not receiver.is_closed:
+                receiver.given(deliveries)
+
+    # settling
+
+    def complete(self, tokens: Sequence[bytes], then: Settled) -> None:
+        """See `Receiver.complete`."""
+        self._settle(tokens, then, self.view.complete)
+
+    def release(self, tokens: Sequence[bytes], then: Settled, *, counts: bool, delay_ms: int | None) -> None:
+        """See `Receiver.release`."""
+
+        def settle(given: Tokens) -> NDArray[np.bool_]:
+            if not counts:
+                return self.view.release(given, counts=False, not_before_ms=self._not_before(delay_ms))
+            attempts = self.view.attempts(given)
+            held = np.zeros(len(given), dtype=np.bool_)
+            for attempt in np.unique(attempts[attempts > 0]).tolist():
+                own = attempts == attempt
+                held[own] = self._give_back(given.take(own), attempt, delay_ms)
+            return held
+
+        self._settle(tokens, then, settle)
+        self.touch()
+
+    def _give_back(self, tokens: Tokens, attempt: int, delay_ms: int | None) -> NDArray[np.bool_]:
+        """Copies of one number of attempts come back, or become dead letters."""
+        settings = self.settings()
+        target = self._targets.dead_letters
+        if attempt >= settings.max_delivery_count and target is not None:
+            return self.view.move(tokens, target, _too_many(settings.max_delivery_count).encode())
+        delay_ms = _backoff_ms(settings, attempt) if delay_ms is None else delay_ms
+        return self.view.release(tokens, counts=True, not_before_ms=self._not_before(delay_ms))
+
+    def _not_before(self, delay_ms: int | None) -> int:
+        return self._now_ms() + delay_ms if delay_ms else 0
+
+    def dead_letter(self, tokens: Sequence[bytes], then: Settled, why: DeadLetterReason) -> None:
+        """See `Receiver.dead_letter`."""
+        movement = Movement(why.reason, why.description, dict(why.properties or {}))
+        self._move(tokens, then, self._targets.dead_letters, movement, "dead letters have no dead letters of their own")
+
+    def defer(self, tokens: Sequence[bytes], then: Settled) -> None:
+        """See `Receiver.defer`."""
+        self._move(tokens, then, self._targets.deferred, Movement(), "what is here cannot be deferred")
+
+    def _move(
+        self, tokens: Sequence[bytes], then: Settled, target: str | None, movement: Movement, refusal: str
+    ) -> None:
+        if target is None:
+            then(PreconditionFailedError(refusal, subject=self.name))
+            return
+        change = movement.encode()
+        self._settle(tokens, then, lambda given: self.view.move(given, target, change))
+
+    def renew(self, tokens: Sequence[bytes], then: Settled) -> int:
+        """See `Receiver.renew`."""
+        until_ms = self._now_ms() + self.settings().lock_ms
+        self._settle(tokens, then, lambda given: self.view.renew(given, until_ms))
+        return until_ms
+
+    def _settle(
+        self, tokens: Sequence[bytes], then: Settled, settle: Callable[[Tokens], NDArray[np.bool_]]
+    ) -> None:
+        try:
+            held = settle(Tokens.unpack(tokens))
+        except (LogError, ValueError) as error:
+            reason = error if isinstance(error, LogError) else PreconditionFailedError(str(error), subject=self.name)
+            then(reason)
+            return
+        self._consumption.answer(then, held.tolist())
+
+    def expired(self, expired: Expired) -> None:
+        """Claims ended: copies are available again, or become dead letters after too many attempts."""
+        settings = self.settings()
+        target = self._targets.dead_letters
+        if target is not None and self._consumption.trouble is None:
+            over = expired.copies[expired.attempts >= settings.max_delivery_count]
+            if len(over):
+                self.view.move_available(over, target, _too_many(settings.max_delivery_count).encode())
+        self.touch()
+
+
+def _backoff_ms(settings: SubscriptionSettings, attempt: int) -> int:
+    """How long a copy waits after an attempt that failed."""
+    waits = settings.backoff_ms
+    return waits[min(attempt, len(waits)) - 1] if waits else 0
+
+
+def _too_many(count: int) -> Movement:
+    return Movement(MAX_DELIVERY_COUNT_EXCEEDED, f"the copy was given out {count} times, and not completed")

@@ -1,0 +1,156 @@
+"""A small stream beside a topic, with a ledger and one view: dead letters, or deferred copies, of a subscription."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from headgate.broker.stream import Storage
+from headgate.broker.topics.consumption import Consumption
+from headgate.broker.topics.dispatcher import Dispatcher, Targets
+from headgate.broker.topics.sources import StreamSource
+from headgate.errors import HeadgateError
+from headgate.ledger import Ledger, Move, append_moves
+from headgate.log import Stream, StreamArguments, Writer
+from headgate.scan import MessageReader
+from headgate.topic import QUEUE_VIEW, SubscriptionSettings
+
+IDLE_MS = 10_000
+"""After this time without use the files of such a stream are closed; the next use opens them again."""
+
+_SEGMENT_BYTES = 16 << 20
+
+
+class Queue:
+    """The stream in a folder, made when the first message comes; files are open while it is used."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        *,
+        storage: Storage,
+        settings: Callable[[], SubscriptionSettings],
+        now_ms: Callable[[], int],
+        touched: Callable[[Queue], None],
+    ) -> None:
+        self.name = name
+        self._folder = folder
+        self._storage = storage
+        self._settings = settings
+        self._now_ms = now_ms
+        self._touched = touched
+        self._writer: Writer | None = None
+        self._consumption: Consumption | None = None
+        self._dispatcher: Dispatcher | None = None
+        self._reader: MessageReader | None = None
+        self._used_ms = now_ms()
+
+    @property
+    def exists(self) -> bool:
+        """Whether a message ever came."""
+        return self._folder.exists()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether files are open."""
+        return self._writer is not None or self._consumption is not None
+
+    def append(self, ledger: Ledger, target: str, made: Callable[[Move], tuple[bytes, bytes | None]]) -> int:
+        """Append the pending moves of a ledger to it; how many are not pending any more. Raises LogError."""
+        self._used_ms = now_ms = self._now_ms()
+        self._touched(self)
+        if self._writer is None:
+            self._writer = Writer.open(
+                self._stream(),
+                now_ms=now_ms,
+                durability=self._storage.durability,
+                open_file=self._storage.open_file,
+            )
+        before = self._writer.next_offset
+        try:
+            moved = append_moves(ledger, target, self._writer, made=made, now_ms=now_ms)
+        finally:
+            if self._writer.is_broken:
+                self._writer.close()
+                self._writer = None
+            elif self._dispatcher is not None and self._reader is not None:
+                self._reader.refresh()
+                self._dispatcher.arrived(self._writer.next_offset - before)
+        return moved
+
+    def dispatcher(self) -> Dispatcher:
+        """What gives out its messages; opens its ledger. Raises StreamLockedError and other LogErrors."""
+        self._used_ms = now_ms = self._now_ms()
+        if self._dispatcher is None:
+            stream = self._stream()
+            ledger = Ledger.open(
+                stream, now_ms=now_ms, durability=self._storage.durability, open_file=self._storage.open_file
+            )
+            self._reader = MessageReader(stream)
+            self._consumption = Consumption(ledger, lambda: self._touched(self))
+            view = ledger.view(QUEUE_VIEW, 0)
+            self._dispatcher = Dispatcher(
+                self.name,
+                view,
+                StreamSource(self._reader),
+                self._consumption,
+                settings=self._settings,
+                targets=Targets(),
+                now_ms=self._now_ms,
+            )
+            self._dispatcher.count_unseen()
+            self._consumption.add(self._dispatcher)
+            self._touched(self)
+        return self._dispatcher
+
+    def count(self) -> int:
+        """How many messages are not settled. Raises LogError."""
+        if not self.exists:
+            return 0
+        counts = self.dispatcher().counts()
+        return counts.active + counts.locked + counts.waiting
+
+    def turn(self, now_ms: int) -> None:
+        """Give out, settle, write down."""
+        if self._consumption is not None:
+            self._consumption.expire(now_ms)
+            self._consumption.dispatch(now_ms)
+            self._consumption.commit(now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Drop what is settled, and close files that nobody uses."""
+        dispatcher = self._dispatcher
+        if dispatcher is not None and dispatcher.receivers:
+            self._used_ms = now_ms
+        if self._consumption is not None and self._consumption.ledger.next_due_ms <= now_ms:
+            self._touched(self)
+        if self.is_open and now_ms - self._used_ms >= IDLE_MS:
+            self.close()
+
+    def close(self) -> None:
+        """Close all files; again is harmless."""
+        if self._consumption is not None:
+            self._consumption.close()
+        if self._reader is not None:
+            self._reader.close()
+        if self._writer is not None:
+            self._writer.close()
+        self._consumption = self._dispatcher = self._reader = self._writer = None
+
+    def end(self, error: HeadgateError) -> None:
+        """Its subscription is removed: receivers end."""
+        if self._consumption is not None:
+            self._consumption.end(error)
+        self.close()
+
+    def _stream(self) -> Stream:
+        if not (self._folder / "stream.json").exists():
+            return Stream.create(
+                self._folder,
+                name=self.name,
+                now_ms=self._now_ms(),
+                arguments=StreamArguments(max_segment_size_bytes=_SEGMENT_BYTES),
+                open_file=self._storage.open_file,
+            )
+        return Stream.open(self._folder)

@@ -1,0 +1,132 @@
+"""Receivers: one link's way to the copies of a subscription, and to settling them.
+
+A receiver says how many copies its peer takes; it is given them when their claims are on disk. What it settles counts
+when `then` is called without an error, which is when that is on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headgate.errors import HeadgateError
+
+if TYPE_CHECKING:
+    from headgate.broker.topics.dispatcher import Dispatcher
+
+Settled = Callable[[list[bool] | HeadgateError], None]
+"""Called once, in the broker's thread: for each token whether its claim still stood, or why nothing was settled."""
+
+
+def nobody_asks(_result: list[bool] | HeadgateError) -> None:
+    """For who settles without waiting for the answer."""
+
+
+@dataclass(slots=True)
+class Delivery:
+    """One copy on its way to a peer: `message` is its encoded AMQP 1.0 message, with the action of its rule applied.
+
+    `token` (16 bytes) settles it; it is empty where the copy is settled already. `copy` is offset · 2^20 + rule,
+    `attempt` 1 for the first. It arrived in its topic at `timestamp_ms`, and is this peer's until `locked_until_ms`.
+    """
+
+    token: bytes
+    copy: int
+    attempt: int
+    timestamp_ms: int
+    locked_until_ms: int
+    message: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterReason:
+    """Why a copy becomes a dead letter; both become application properties, and so do `properties`."""
+
+    reason: str | None = None
+    description: str | None = None
+    properties: Mapping[str, object] | None = None
+
+
+class Receiver:
+    """One link's receiver, from `BrokerTopic.receiver` to `close`.
+
+    `deliver` is called with copies in order, at most as many as are wanted; `ended` when the subscription is no more.
+    With `settles_first` copies are settled before they are given out, and a peer that fails loses them.
+    """
+
+    __slots__ = ("_deliver", "_dispatcher", "_ended", "delivered_bytes", "delivered_messages", "is_closed",
+                 "settles_first", "tag", "wanted")
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        *,
+        deliver: Callable[[Sequence[Delivery]], None],
+        ended: Callable[[HeadgateError], None],
+        settles_first: bool,
+        tag: str,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._deliver = deliver
+        self._ended = ended
+        self.settles_first = settles_first
+        self.tag = tag
+        self.wanted = 0
+        self.delivered_messages = self.delivered_bytes = 0
+        self.is_closed = False
+
+    def want(self, count: int) -> None:
+        """Its peer takes so many copies from now on; 0 while the link is full."""
+        self.wanted = count
+        if count:
+            self._dispatcher.touch()
+
+    def close(self) -> None:
+        """It is given nothing more; what it has stays claimed until its time. Again is harmless."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.wanted = 0
+            self._dispatcher.left(self)
+
+    # settling; tokens are those of any receiver of the same subscription
+
+    def complete(self, tokens: Sequence[bytes], then: Settled = nobody_asks) -> None:
+        """Settle copies: they do not come back."""
+        self._dispatcher.complete(tokens, then)
+
+    def release(
+        self, tokens: Sequence[bytes], then: Settled = nobody_asks, *, counts: bool, delay_ms: int | None = None
+    ) -> None:
+        """Give copies back. One that `counts` and was the last attempt allowed becomes a dead letter.
+
+        They are available after `delay_ms`; None: after the subscription's backoff where it `counts`, else at once.
+        """
+        self._dispatcher.release(tokens, then, counts=counts, delay_ms=delay_ms)
+
+    def dead_letter(self, tokens: Sequence[bytes], then: Settled = nobody_asks, *, why: DeadLetterReason) -> None:
+        """Move copies to the dead letters. Dead letters themselves are only settled."""
+        self._dispatcher.dead_letter(tokens, then, why)
+
+    def defer(self, tokens: Sequence[bytes], then: Settled = nobody_asks) -> None:
+        """Put copies aside: they are received by their number only."""
+        self._dispatcher.defer(tokens, then)
+
+    def renew(self, tokens: Sequence[bytes], then: Settled = nobody_asks) -> int:
+        """Claims end a lock time after now; gives that time, in milliseconds."""
+        return self._dispatcher.renew(tokens, then)
+
+    # the dispatcher's side
+
+    def given(self, deliveries: Sequence[Delivery]) -> None:
+        """Copies whose claims are on disk are its own."""
+        self.delivered_messages += len(deliveries)
+        self.delivered_bytes += sum(len(each.message) for each in deliveries)
+        self._deliver(deliveries)
+
+    def end(self, error: HeadgateError) -> None:
+        """Its subscription is no more."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.wanted = 0
+            self._ended(error)

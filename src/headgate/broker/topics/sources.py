@@ -1,0 +1,177 @@
+"""Where the copies of a view come from: the postings of a topic, or all messages of a stream without rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.errors import OffsetOutOfRangeError
+from headgate.ledger import MAX_RULE, NO_COPY, copy_number, offset_of, rule_of
+from headgate.message import EncodedMessages
+from headgate.scan import MessageReader
+from headgate.topic.deciding import CopyReader, Decider
+
+Int64Array = NDArray[np.int64]
+
+FAILED_RULES = MAX_RULE
+"""The rule of the copy that stands for a message which the rules of a subscription failed on: its dead letter."""
+
+_RULE_BITS = MAX_RULE.bit_length()
+_READ_FIRST = 8
+_READ_FACTOR = 4
+
+
+@dataclass(slots=True)
+class Found:
+    """Copies of a view, ascending, and `searched`, the copy up to which there are no others."""
+
+    copies: Int64Array
+    searched: int
+
+
+@dataclass(slots=True)
+class ReadCopy:
+    """One copy as it is delivered: its encoded message, and when it arrived."""
+
+    copy: int
+    timestamp_ms: int
+    message: bytes
+
+
+class CopySource(Protocol):
+    """What a dispatcher asks for copies; not for several threads at once."""
+
+    def find(self, start: int, stop: int, limit: int) -> Found:
+        """At most `limit` copies at or above `start` and below `stop`, as far as they are decided."""
+
+    def read(self, copies: Int64Array, *, max_bytes: int) -> list[ReadCopy]:
+        """The first of these copies, at least one if any is still there, up to so many bytes; deleted ones left out.
+
+        The last one says how far was read. Raises CorruptChunkError.
+        """
+
+    def count(self, start: int, stop: int) -> int:
+        """How many copies there are at or above `start` and below `stop`, as far as they are decided."""
+
+    @property
+    def end(self) -> int:
+        """The copy behind all that are decided."""
+
+
+class SubscriptionSource:
+    """The copies of one subscription, by its number, as the postings of its topic say."""
+
+    def __init__(self, number: int, decider: Decider, reader: CopyReader) -> None:
+        self._number = number
+        self._decider = decider
+        self._postings = decider.postings
+        self._reader = reader
+
+    def find(self, start: int, stop: int, limit: int) -> Found:
+        """See `CopySource`."""
+        start = max(start, copy_number(self._decider.first_offset))
+        stop = min(stop, copy_number(self._decider.next_offset))
+        parts: list[Int64Array] = []
+        left = limit
+        for runs in self._postings.runs(self._number, offset_of(start)):
+            lengths = np.minimum(runs.stops - runs.firsts, limit + 1)
+            enough = int(np.searchsorted(np.cumsum(lengths), left + 1)) + 1
+            firsts, lengths, rules = runs.firsts[:enough], lengths[:enough], runs.rules[:enough]
+            within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+            copies = (np.repeat(firsts, lengths) + within << _RULE_BITS) | np.repeat(rules, lengths)
+            copies = copies[(copies >= start) & (copies < stop)]
+            parts.append(copies[:left])
+            left -= len(parts[-1])
+            if not left or (len(runs) and int(runs.firsts[-1]) << _RULE_BITS >= stop):
+                break
+        found = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+        return Found(found, max(start, stop) if left else int(found[-1]) + 1)
+
+    def read(self, copies: Int64Array, *, max_bytes: int) -> list[ReadCopy]:
+        """See `CopySource`."""
+
+        def read(part: Int64Array) -> list[ReadCopy]:
+            batch = self._reader.read(self._number, part >> _RULE_BITS, part & MAX_RULE)
+            return _read_copies(part, batch.timestamps_ms, batch.messages)
+
+        return _read_some(copies, read, max_bytes=max_bytes, first_offset=lambda: self._decider.first_offset)
+
+    def count(self, start: int, stop: int) -> int:
+        """See `CopySource`."""
+        total = 0
+        start = max(start, copy_number(self._decider.first_offset))
+        for runs in self._postings.runs(self._number, offset_of(start)):
+            firsts, stops = np.maximum(runs.firsts, offset_of(start)), np.minimum(runs.stops, offset_of(stop))
+            total += int(np.maximum(stops - firsts, 0).sum())
+        return total
+
+    @property
+    def end(self) -> int:
+        """See `CopySource`."""
+        return copy_number(self._decider.next_offset)
+
+
+class StreamSource:
+    """The messages of a stream that has no rules; each is one plain copy."""
+
+    def __init__(self, reader: MessageReader) -> None:
+        self._reader = reader
+
+    def find(self, start: int, stop: int, limit: int) -> Found:
+        """See `CopySource`."""
+        first = offset_of(start) + (1 if rule_of(start) else 0)
+        offsets, searched = self._reader.offsets(first, min(offset_of(stop), offset_of(NO_COPY)), limit)
+        return Found(offsets << _RULE_BITS, max(start, copy_number(searched)))
+
+    def read(self, copies: Int64Array, *, max_bytes: int) -> list[ReadCopy]:
+        """See `CopySource`."""
+
+        def read(part: Int64Array) -> list[ReadCopy]:
+            batch = self._reader.read(part >> _RULE_BITS)
+            return _read_copies(part, batch.timestamps_ms, batch.messages)
+
+        return _read_some(copies, read, max_bytes=max_bytes, first_offset=lambda: self._reader.first_offset)
+
+    def count(self, start: int, stop: int) -> int:
+        """See `CopySource`."""
+        return self._reader.count(offset_of(start), offset_of(stop))
+
+    @property
+    def end(self) -> int:
+        """See `CopySource`."""
+        return copy_number(self._reader.next_offset)
+
+
+def _read_copies(copies: Int64Array, timestamps_ms: Int64Array, messages: EncodedMessages) -> list[ReadCopy]:
+    return [
+        ReadCopy(copy, timestamp_ms, messages.message(row))
+        for row, (copy, timestamp_ms) in enumerate(zip(copies.tolist(), timestamps_ms.tolist(), strict=True))
+    ]
+
+
+def _read_some(
+    copies: Int64Array,
+    read: Callable[[Int64Array], list[ReadCopy]],
+    *,
+    max_bytes: int,
+    first_offset: Callable[[], int],
+) -> list[ReadCopy]:
+    """Read the first of some copies, few at first, as nobody knows how large they are."""
+    found: list[ReadCopy] = []
+    begin, count = 0, _READ_FIRST
+    while begin < len(copies) and max_bytes > 0:
+        part = copies[begin : begin + count]
+        try:
+            read_now = read(part)
+        except OffsetOutOfRangeError:
+            kept = part[part >= copy_number(first_offset())]
+            read_now = read(kept) if len(kept) else []
+        found += read_now
+        max_bytes -= sum(len(each.message) for each in read_now)
+        begin += len(part)
+        count *= _READ_FACTOR
+    return found

@@ -1,0 +1,563 @@
+"""One topic at work: its messages are decided behind the writer, its copies given out, and what becomes of them kept.
+
+    append ──► decide ──► claim ──► commit ──► deliver          one turn of the loop, where little is to be decided
+                 └─ much: in a worker, step by step; the topic's copies are given out between the steps
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headgate.broker.stream import BrokerStream
+from headgate.broker.topics.consumption import Consumption
+from headgate.broker.topics.dispatcher import CopyCounts, Dispatcher, Targets
+from headgate.broker.topics.moving import Movement, TargetKind
+from headgate.broker.topics.queue import Queue
+from headgate.broker.topics.receiver import Delivery, Receiver
+from headgate.broker.topics.sources import FAILED_RULES, ReadCopy, SubscriptionSource
+from headgate.errors import HeadgateError, LogError, PreconditionFailedError, ResourceNotFoundError
+from headgate.ledger import Ledger, Move, append_moves, copy_number, offset_of, rule_of
+from headgate.topic import (
+    DEFAULT_SETTINGS,
+    Change,
+    RuleHistory,
+    SubscriptionName,
+    SubscriptionSettings,
+    SubscriptionVersion,
+    TopicEditor,
+    dead_letters_folder,
+    deferred_folder,
+    folded,
+    subscription_folder,
+    view_key,
+    with_origin,
+)
+from headgate.topic.deciding import CopyReader, Decider, Step
+
+DECIDED_HERE = 512
+"""At most so many messages are decided in the loop's own turn."""
+
+DECIDED_A_STEP = 16_384
+"""Messages that a worker decides at once; while it does, the topic's copies wait."""
+
+_RETRY_MS = 1_000
+
+logger = logging.getLogger("headgate.broker")
+
+RunInWorker = Callable[[Callable[[], object], Callable[[object], None]], None]
+
+
+@dataclass(slots=True)
+class SubscriptionInfo:
+    """A subscription as users see it; `pins` is the lowest offset that it needs, None if it needs none."""
+
+    name: str
+    number: int
+    settings: SubscriptionSettings
+    counts: CopyCounts
+    dead_lettered: int
+    deferred: int
+    receivers: int
+    pins: int | None
+
+
+@dataclass(slots=True)
+class _Subscription:
+    version: SubscriptionVersion
+    dispatcher: Dispatcher
+    dead_letters: Queue
+    deferred: Queue
+
+
+@dataclass(slots=True)
+class TopicCounters:
+    """What a topic did since the broker opened it."""
+
+    messages_decided: int = 0
+    moved: int = 0
+    rule_changes: int = 0
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """The last thing that went wrong, told once, and when it is tried again."""
+
+    text: str = ""
+    not_before_ms: int = 0
+
+    def note(self, what: str, error: Exception, now_ms: int) -> None:
+        self.not_before_ms = now_ms + _RETRY_MS
+        if str(error) != self.text:
+            self.text = str(error)
+            logger.warning("%s: %s", what, error)
+
+    def clear(self) -> None:
+        self.text, self.not_before_ms = "", 0
+
+
+class BrokerTopic:
+    """One topic of a broker, from `open` to `close`; in the broker's thread only, but for the steps of a worker."""
+
+    def __init__(
+        self,
+        stream: BrokerStream,
+        ledger: Ledger,
+        decider: Decider,
+        *,
+        now_ms: Callable[[], int],
+        touch: Callable[[], None],
+        run_in_worker: RunInWorker | None,
+        find: Callable[[str], BrokerStream | None],
+    ) -> None:
+        self.stream = stream
+        self.counters = TopicCounters()
+        self.consumption = Consumption(ledger, touch)
+        self._decider = decider
+        self._reader = CopyReader(decider.postings)
+        self._now_ms = now_ms
+        self._touch = touch
+        self._run_in_worker = run_in_worker
+        self._find = find
+        self._subscriptions: dict[int, _Subscription] = {}
+        self._by_name: dict[str, _Subscription] = {}
+        self._forwarding: list[_Subscription] = []
+        self._open_queues: dict[Queue, None] = {}
+        self._touched_queues: dict[Queue, None] = {}
+        self._history: RuleHistory | None = None
+        self._editor: TopicEditor | None = None
+        self._is_deciding = False
+        self._is_closed = False
+        self._trouble = _Trouble()
+        self._follow_rules()
+        self._sweep_failures()
+
+    @staticmethod
+    def open(
+        stream: BrokerStream,
+        *,
+        now_ms: Callable[[], int],
+        touch: Callable[[], None],
+        run_in_worker: RunInWorker | None,
+        find: Callable[[str], BrokerStream | None],
+    ) -> BrokerTopic:
+        """Open ledger and postings of a stream that is a topic; moves that were begun go on.
+
+        Raises RuleNotFoundError for another stream, StreamLockedError that names who has them open, LogError.
+        """
+        storage = stream.storage
+        with stream.guarded():
+            ledger = Ledger.open(
+                stream.stream, now_ms=now_ms(), durability=storage.durability, open_file=storage.open_file
+            )
+            try:
+                pin = ledger.pin
+                decider = Decider.open(
+                    stream.stream,
+                    now_ms=now_ms(),
+                    floor=stream.first_offset if pin is None else pin,
+                    open_file=storage.open_file,
+                )
+            except BaseException:
+                ledger.close()
+                raise
+            try:
+                return BrokerTopic(
+                    stream, ledger, decider, now_ms=now_ms, touch=touch, run_in_worker=run_in_worker, find=find
+                )
+            except BaseException:
+                decider.close()
+                ledger.close()
+                raise
+
+    # subscriptions
+
+    def receiver(
+        self,
+        subscription: str,
+        *,
+        deliver: Callable[[Sequence[Delivery]], None],
+        ended: Callable[[HeadgateError], None],
+        dead_letters: bool = False,
+        settles_first: bool = False,
+        tag: str = "",
+    ) -> Receiver:
+        """A receiver of a subscription, or of its dead letters.
+
+        Raises ResourceNotFoundError, PreconditionFailedError for a subscription that may not be received from, LogError.
+        """
+        found = self._subscription(subscription)
+        dispatcher = found.dead_letters.dispatcher() if dead_letters else found.dispatcher
+        if not dead_letters and found.version.forward_to is not None:
+            raise PreconditionFailedError(
+                f"the subscription forwards to {found.version.forward_to!r}; nobody receives from it",
+                subject=dispatcher.name,
+            )
+        receiver = Receiver(dispatcher, deliver=deliver, ended=ended, settles_first=settles_first, tag=tag)
+        dispatcher.add(receiver)
+        return receiver
+
+    def subscriptions(self) -> list[SubscriptionInfo]:
+        """All subscriptions, in order of creation, with their counts. Raises LogError for damaged dead letters."""
+        return [self._info(each) for each in self._subscriptions.values()]
+
+    def subscription(self, name: str) -> SubscriptionInfo:
+        """One subscription; ResourceNotFoundError, LogError."""
+        return self._info(self._subscription(name))
+
+    def _info(self, found: _Subscription) -> SubscriptionInfo:
+        dispatcher = found.dispatcher
+        floor = dispatcher.view.floor
+        return SubscriptionInfo(
+            found.version.name,
+            found.version.number,
+            found.version.settings,
+            dispatcher.counts(),
+            dead_lettered=found.dead_letters.count(),
+            deferred=found.deferred.count(),
+            receivers=len(dispatcher.receivers),
+            pins=self._needed_from(found) if offset_of(floor) < self.stream.next_offset else None,
+        )
+
+    def _subscription(self, name: str) -> _Subscription:
+        found = self._by_name.get(folded(name))
+        if found is None:
+            raise ResourceNotFoundError(
+                f"topic {self.stream.name!r} has no such subscription", subject=f"{self.stream.name}/{name}"
+            )
+        return found
+
+    def peek(self, subscription: str, from_copy: int, limit: int, *, dead_letters: bool = False) -> list[ReadCopy]:
+        """At most `limit` copies that are not settled, at or above a copy, whoever has them. Claims nothing."""
+        found = self._subscription(subscription)
+        dispatcher = found.dead_letters.dispatcher() if dead_letters else found.dispatcher
+        return dispatcher.peek(from_copy, limit)
+
+    def purge(self, subscription: str, then: Callable[[int | HeadgateError], None], *, dead_letters: bool = False) -> None:
+        """Settle all copies that are there now, claimed or not; `then` gets how many."""
+        found = self._subscription(subscription)
+        dispatcher = found.dead_letters.dispatcher() if dead_letters else found.dispatcher
+        dispatcher.purge(then)
+
+    # rules
+
+    def change(self, changes: Sequence[Change]) -> int:
+        """Change subscriptions and rules; the offset from which that is in force, behind all that was published.
+
+        What waits to be written must be written before: `Broker.change_topic` sees to it. Raises RuleError and its
+        kinds, StreamLockedError where another process writes the stream, LogError.
+        """
+        now_ms = self._now_ms()
+        writer = self.stream.open_writer(now_ms=now_ms)
+        if self._editor is None or not self._editor.writes_with(writer):
+            self._editor = TopicEditor(writer, open_file=self.stream.storage.open_file)
+        try:
+            offset = self._editor.apply(changes, now_ms=now_ms)
+        except LogError:
+            self._editor = None
+            raise
+        self.counters.rule_changes += 1
+        if not self._is_deciding:
+            self._decider.postings.follow_rules()
+            self._follow_rules()
+        self._touch()
+        return offset
+
+    def _follow_rules(self) -> None:
+        """Open views of new subscriptions, end those of removed ones."""
+        history = self._decider.postings.history
+        if history is self._history:
+            return
+        self._history = history
+        versions = {version.number: version for version in history.subscriptions()}
+        for number in self._subscriptions.keys() - versions.keys():
+            self._remove(self._subscriptions.pop(number))
+        for number, version in versions.items():
+            found = self._subscriptions.get(number)
+            if found is None:
+                self._subscriptions[number] = self._add(version, history)
+            else:
+                found.version = version
+        self._by_name = {folded(each.version.name): each for each in self._subscriptions.values()}
+        self._forwarding = [each for each in self._subscriptions.values() if each.version.forward_to is not None]
+
+    def _add(self, version: SubscriptionVersion, history: RuleHistory) -> _Subscription:
+        number = version.number
+        view = self.consumption.ledger.view(view_key(number), copy_number(history.created_at(number)))
+        name = str(SubscriptionName(self.stream.name, version.name))
+        held: list[_Subscription] = []
+
+        def settings() -> SubscriptionSettings:
+            return held[0].version.settings
+
+        dispatcher = Dispatcher(
+            name,
+            view,
+            self._source(number),
+            self.consumption,
+            settings=settings,
+            targets=Targets(TargetKind.DEAD_LETTERS.named(number), TargetKind.DEFERRED.named(number)),
+            now_ms=self._now_ms,
+        )
+        dead_letters, deferred = (
+            Queue(
+                name_of,
+                folder(self.stream.stream, number),
+                storage=self.stream.storage,
+                settings=_queue_settings,
+                now_ms=self._now_ms,
+                touched=self._queue_touched,
+            )
+            for name_of, folder in (
+                (str(SubscriptionName(self.stream.name, version.name, is_dead_letter=True)), dead_letters_folder),
+                (f"{name}/$Deferred", deferred_folder),
+            )
+        )
+        subscription = _Subscription(version, dispatcher, dead_letters, deferred)
+        held.append(subscription)
+        dispatcher.count_unseen()
+        self.consumption.add(dispatcher)
+        return subscription
+
+    def _remove(self, found: _Subscription) -> None:
+        gone = ResourceNotFoundError("the subscription was removed", subject=found.dispatcher.name)
+        found.dispatcher.end(gone)
+        self.consumption.remove(found.dispatcher.view)
+        self.consumption.ledger.drop(found.dispatcher.view.key)
+        for queue in (found.dead_letters, found.deferred):
+            queue.end(gone)
+            self._open_queues.pop(queue, None)
+            self._touched_queues.pop(queue, None)
+        shutil.rmtree(subscription_folder(self.stream.stream, found.version.number), ignore_errors=True)
+
+    # the turn
+
+    def turn(self, now_ms: int) -> None:
+        """Decide what came, take back what is due, give out, write down, tell, move; then the small streams alike."""
+        if self._is_closed:
+            return
+        self.consumption.expire(now_ms)
+        self._decide(now_ms)
+        if not self._is_deciding:
+            self._forward_available(now_ms)
+            self.consumption.dispatch(now_ms)
+        if self.consumption.commit(now_ms):
+            self._carry_out(now_ms)
+        queues, self._touched_queues = self._touched_queues, {}
+        for queue in queues:
+            queue.turn(now_ms)
+
+    def _queue_touched(self, queue: Queue) -> None:
+        self._open_queues[queue] = self._touched_queues[queue] = None
+        self._touch()
+
+    def _decide(self, now_ms: int) -> None:
+        if self._is_deciding or now_ms < self._trouble.not_before_ms:
+            return
+        left = self.stream.next_offset - self._decider.next_offset
+        if left <= DECIDED_HERE or self._run_in_worker is None:
+            try:
+                self._take(self._decider.step(max(left, 1), now_ms=now_ms))
+            except HeadgateError as error:
+                self._trouble.note(f"topic {self.stream.name!r} cannot be decided", error, now_ms)
+            return
+        self._is_deciding = True
+        self._run_in_worker(lambda: self._decider.step(DECIDED_A_STEP, now_ms=now_ms), self._decided)
+
+    def _decided(self, result: object) -> None:
+        """A worker is done with a step."""
+        self._is_deciding = False
+        if self._is_closed:
+            self._close_decider()
+            return
+        if isinstance(result, Step):
+            self._take(result)
+        elif isinstance(result, HeadgateError):
+            self._trouble.note(f"topic {self.stream.name!r} cannot be decided", result, self._now_ms())
+        elif isinstance(result, BaseException):
+            raise result
+        self._touch()
+
+    def _take(self, step: Step) -> None:
+        """Count what was decided, wake who waits for it, move dead letters of rules that failed."""
+        self._trouble.clear()
+        self._follow_rules()
+        self.counters.messages_decided += step.stop - step.start
+        failing: set[int] = set()
+        for selected in step.selected:
+            numbers, counts = np.unique(selected.copies.subscriptions, return_counts=True)
+            for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+                self._arrived(number, count)
+            if len(selected.sound):
+                for number in selected.taking_all.tolist():
+                    self._arrived(number, len(selected.sound))
+            failing.update(selected.failures.subscriptions.tolist())
+            if len(selected.malformed):
+                failing.update(selected.failing_on_malformed.tolist())
+        for number in failing:
+            self._move_failures(number, step.start)
+
+    def _arrived(self, number: int, count: int) -> None:
+        found = self._subscriptions.get(number)
+        if found is not None:
+            found.dispatcher.arrived(count)
+
+    def _sweep_failures(self) -> None:
+        """Move the dead letters of failing rules that were decided, and not moved, when an earlier process ended."""
+        for number, found in self._subscriptions.items():
+            if found.version.dead_letter_on_errors:
+                self._move_failures(number, offset_of(found.dispatcher.view.next_copy))
+
+    def _move_failures(self, number: int, offset: int) -> None:
+        """Messages from an offset on that the rules of a subscription failed on become its dead letters."""
+        found = self._subscriptions.get(number)
+        if found is None:
+            return
+        view = found.dispatcher.view
+        start = max(offset, self._decider.first_offset)
+        offsets = {failed for runs in self._decider.postings.failures(number, start) for failed, _ in runs.pairs()}
+        copies = np.array(sorted(copy_number(each, FAILED_RULES) for each in offsets), dtype=np.int64)
+        copies = copies[view.unseen(copies)]
+        if len(copies):
+            # What failed, and why, is found out again when the message is moved.
+            view.move_available(copies, TargetKind.DEAD_LETTERS.named(number), Movement().encode())
+
+    # moves
+
+    def _forward_available(self, now_ms: int) -> None:
+        """Subscriptions that forward give up what they have."""
+        for found in self._forwarding:
+            target = found.version.forward_to
+            if target is not None and found.dispatcher.unseen and self.consumption.trouble is None:
+                movement = Movement(subscription=found.version.number)
+                if found.dispatcher.forward(TargetKind.STREAM.named(target), movement.encode(), now_ms):
+                    self._touch()
+
+    def _carry_out(self, now_ms: int) -> None:
+        """Append what is to be moved, target by target; one that fails holds back what follows it to that target."""
+        if self._is_deciding:
+            return
+        ledger = self.consumption.ledger
+        for target in list(ledger.moves()):
+            try:
+                self.counters.moved += self._carry_to(target)
+            except HeadgateError as error:
+                self._trouble.note(f"topic {self.stream.name!r}: moves to {target} wait", error, now_ms)
+        if ledger.has_changes:
+            self.consumption.commit(now_ms)
+
+    def _carry_to(self, target: str) -> int:
+        kind, name = TargetKind.parse(target)
+        ledger = self.consumption.ledger
+        if kind is TargetKind.STREAM:
+            return self._forward(name, target)
+        found = self._subscriptions.get(int(name))
+        if found is None:
+            # Its subscription was removed, and all it had with it.
+            ledger.moved(target, ledger.moves()[target][-1].sequence)
+            return 0
+        queue = found.dead_letters if kind is TargetKind.DEAD_LETTERS else found.deferred
+        return queue.append(ledger, target, self._made)
+
+    def _forward(self, name: str, target: str) -> int:
+        """Append moves to another stream of the root, as one of its publishers would."""
+        found = self._find(name)
+        if found is None:
+            raise ResourceNotFoundError("there is no such stream to forward to", subject=name)
+        if found.is_writing:
+            self._touch()
+            return 0
+        now_ms = self._now_ms()
+        writer = found.open_writer(now_ms=now_ms)
+        before = writer.next_offset
+        try:
+            return append_moves(self.consumption.ledger, target, writer, made=self._made, now_ms=now_ms)
+        finally:
+            if writer.is_broken:
+                found.close_writer()
+            elif writer.next_offset > before:
+                found.refresh()
+
+    def _made(self, move: Move) -> tuple[bytes, bytes | None]:
+        """The message of a move, as it lies in its target."""
+        kind, name = TargetKind.parse(move.target)
+        movement = Movement.decode(move.change)
+        number = movement.subscription if kind is TargetKind.STREAM else int(name)
+        offset = offset_of(move.copy)
+        if rule_of(move.copy) == FAILED_RULES:
+            failed = next(iter(self._decider.postings.failures(number, offset)))
+            rules = [rule for each, rule in failed.pairs() if each == offset]
+            message, arrived_ms, attempts = self._reader.dead_letter(number, offset, rules), 0, 0
+        else:
+            found = self._source(number).read(np.array([move.copy], dtype=np.int64), max_bytes=1)
+            if not found:
+                raise LogError(f"the message at offset {offset} was deleted", path=self.stream.stream.path)
+            message, arrived_ms, attempts = found[0].message, found[0].timestamp_ms, move.attempt
+        message = movement.marked(message)
+        if kind is not TargetKind.STREAM:
+            message = with_origin(message, copy=move.copy, arrived_ms=arrived_ms, attempts=attempts)
+        return message, None
+
+    def _source(self, number: int) -> SubscriptionSource:
+        return SubscriptionSource(number, self._decider, self._reader)
+
+    # time
+
+    def tick(self, now_ms: int) -> None:
+        """Look after what time brings; about every 100 ms."""
+        if self.consumption.ledger.next_due_ms <= now_ms or self.consumption.trouble is not None:
+            self._touch()
+        elif self.stream.next_offset > self._decider.next_offset:
+            self._touch()
+        for queue in list(self._open_queues):
+            queue.tick(now_ms)
+            if not queue.is_open:
+                del self._open_queues[queue]
+
+    @property
+    def pin(self) -> int:
+        """The lowest offset that a subscription, or a move on its way, needs; the next one if none is needed."""
+        needed = [self._needed_from(each) for each in self._subscriptions.values()]
+        needed += [offset_of(move.copy) for moves in self.consumption.ledger.moves().values() for move in moves]
+        return min(needed, default=self._decider.next_offset)
+
+    def _needed_from(self, found: _Subscription) -> int:
+        view = found.dispatcher.view
+        if found.dispatcher.unseen:
+            return offset_of(view.floor)
+        # Nothing of what is decided and was not looked at is for this one.
+        return min(offset_of(view.floor_of_rows), self._decider.next_offset)
+
+    # ending
+
+    def end(self, error: HeadgateError) -> None:
+        """The stream is gone: receivers are told, files are closed."""
+        self.consumption.end(error)
+        for queue in self._open_queues:
+            queue.end(error)
+        self.close()
+
+    def close(self) -> None:
+        """Write down what changed, and close all files; a step that a worker is at ends first. Again is harmless."""
+        if self._is_closed:
+            return
+        self.consumption.commit(self._now_ms())
+        for queue in self._open_queues:
+            queue.close()
+        self.consumption.close()
+        self._is_closed = True
+        if not self._is_deciding:
+            self._close_decider()
+
+    def _close_decider(self) -> None:
+        self._reader.close()
+        self._decider.close()
+
+
+def _queue_settings() -> SubscriptionSettings:
+    """Dead letters are given out until they are settled, however often."""
+    return DEFAULT_SETTINGS

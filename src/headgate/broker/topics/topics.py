@@ -1,0 +1,125 @@
+"""The topics of a broker: opened when somebody asks for them, looked after at every tick, one turn for all."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from headgate.broker.stream import BrokerStream
+from headgate.broker.topics.topic import BrokerTopic, RunInWorker
+from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
+from headgate.log import STREAMS_FOLDER, name_of_folder
+from headgate.topic import JOURNAL_NAME
+
+_OPENED_A_TICK = 1
+"""Topics that a start opens, so that moves which were begun go on, and claims end, without anybody asking."""
+
+logger = logging.getLogger("headgate.broker")
+
+
+class Topics:
+    """All topics of one broker; in its thread only."""
+
+    def __init__(
+        self,
+        *,
+        find: Callable[[str], BrokerStream | None],
+        root: Path,
+        now_ms: Callable[[], int],
+        wake: Callable[[], None],
+        run_in_worker: RunInWorker | None,
+    ) -> None:
+        self._find = find
+        self._root = root
+        self._now_ms = now_ms
+        self._wake = wake
+        self._run_in_worker = run_in_worker
+        self._topics: dict[BrokerStream, BrokerTopic] = {}
+        self._touched: dict[BrokerStream, None] = {}
+        self._to_open: list[str] | None = None
+
+    def __iter__(self) -> Iterator[BrokerTopic]:
+        """Those that are open."""
+        return iter(list(self._topics.values()))
+
+    def is_topic(self, stream: BrokerStream) -> bool:
+        """Whether a stream has rules. Cost: a `stat`, where it is not open."""
+        return stream in self._topics or (stream.stream.path / JOURNAL_NAME).exists()
+
+    def get(self, name: str) -> BrokerTopic:
+        """The topic of that name, opened if it is not.
+
+        Raises ResourceNotFoundError, StreamLockedError that names who has its ledger or its postings, LogError.
+        """
+        stream = self._find(name)
+        if stream is None or not self.is_topic(stream):
+            raise ResourceNotFoundError("no such topic", subject=name)
+        return self._opened(stream)
+
+    def names(self) -> list[str]:
+        """The names of all topics, in order."""
+        return sorted(name_of_folder(path.parent) for path in self._root.glob(f"{STREAMS_FOLDER}/*/{JOURNAL_NAME}"))
+
+    def _opened(self, stream: BrokerStream) -> BrokerTopic:
+        topic = self._topics.get(stream)
+        if topic is None:
+
+            def touch() -> None:
+                self.touch(stream)
+
+            topic = self._topics[stream] = BrokerTopic.open(
+                stream, now_ms=self._now_ms, touch=touch, run_in_worker=self._run_in_worker, find=self._find
+            )
+            stream.on_appended = touch
+            touch()
+        return topic
+
+    def touch(self, stream: BrokerStream) -> None:
+        """A topic has something to do in the next turn."""
+        if not self._touched:
+            self._wake()
+        self._touched[stream] = None
+
+    def turn(self) -> None:
+        """The turn of each topic that has something to do; at the end of the loop's turn, before output is sent."""
+        if not self._touched:
+            return
+        touched, self._touched = self._touched, {}
+        now_ms = self._now_ms()
+        for stream in touched:
+            topic = self._topics.get(stream)
+            if topic is not None:
+                topic.turn(now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Look after the topics; opens those that nobody asked for, one at a time."""
+        for topic in self:
+            topic.tick(now_ms)
+        if self._to_open is None:
+            self._to_open = self.names()
+        for _ in range(min(_OPENED_A_TICK, len(self._to_open))):
+            self._open_safely(self._to_open.pop())
+
+    def _open_safely(self, name: str) -> None:
+        try:
+            stream = self._find(name)
+            if stream is not None and self.is_topic(stream):
+                self._opened(stream)
+        except (LogError, BrokerError) as error:
+            logger.warning("topic %r cannot be opened: %s", name, error)
+
+    def forget(self, stream: BrokerStream, error: HeadgateError) -> None:
+        """A stream is deleted: its topic ends."""
+        self._touched.pop(stream, None)
+        topic = self._topics.pop(stream, None)
+        if topic is not None:
+            stream.on_appended = None
+            topic.end(error)
+
+    def close(self) -> None:
+        """Close all of them."""
+        for stream, topic in list(self._topics.items()):
+            stream.on_appended = None
+            topic.close()
+        self._topics.clear()

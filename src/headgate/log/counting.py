@@ -47,15 +47,23 @@ class MessageCounts:
         Offsets that retention deleted count as messages. Cost: the first time the index files from `start` on, the
         new records if `stop` is higher than before, else some microseconds.
         """
+        return 0 if stop <= start else stop - start - len(self._tracking_between(stream, start, stop))
+
+    def messages(self, stream: Stream, start: int, stop: int) -> NDArray[np.int64]:
+        """The offsets of the messages between two offsets, ascending; limits and cost as of `between`."""
         if stop <= start:
-            return 0
+            return np.empty(0, dtype=np.int64)
+        return np.delete(np.arange(start, stop), self._tracking_between(stream, start, stop) - start)
+
+    def _tracking_between(self, stream: Stream, start: int, stop: int) -> NDArray[np.int64]:
+        """The offsets of tracking chunks from `start` to `stop - 1`."""
         with self._lock:
             if self._start is None or start < self._start or stop > self._stop:
                 self._start = start if self._start is None else min(start, self._start)
                 self._look(stream, self._start)
                 self._stop = max(stop, self._stop)
-            first, behind = np.searchsorted(self._tracking, (start, stop))
-        return stop - start - int(behind - first)
+            first, behind = np.searchsorted(self._tracking, (start, stop)).tolist()
+            return self._tracking[first:behind]
 
     def _look(self, stream: Stream, start: int) -> None:
         """Read new records in the index files of the segments that reach beyond `start`."""

@@ -11,7 +11,7 @@ from headgate.broker.topics.dispatcher import Dispatcher, Targets
 from headgate.broker.topics.sources import StreamSource
 from headgate.errors import HeadgateError
 from headgate.ledger import Ledger, Move, append_moves
-from headgate.log import Stream, StreamArguments, Writer
+from headgate.log import Stream, StreamArguments, Writer, read_tail
 from headgate.scan import MessageReader
 from headgate.topic import QUEUE_VIEW, SubscriptionSettings
 
@@ -44,6 +44,7 @@ class Queue:
         self._consumption: Consumption | None = None
         self._dispatcher: Dispatcher | None = None
         self._reader: MessageReader | None = None
+        self._next_offset = 0
         self._used_ms = now_ms()
 
     @property
@@ -67,16 +68,16 @@ class Queue:
                 durability=self._storage.durability,
                 open_file=self._storage.open_file,
             )
-        before = self._writer.next_offset
         try:
             moved = append_moves(ledger, target, self._writer, made=made, now_ms=now_ms)
         finally:
             if self._writer.is_broken:
                 self._writer.close()
                 self._writer = None
-            elif self._dispatcher is not None and self._reader is not None:
-                self._reader.refresh()
-                self._dispatcher.arrived(self._writer.next_offset - before)
+            elif self._dispatcher is not None:
+                self._next_offset = self._writer.next_offset
+                self._dispatcher.count_unseen()
+                self._dispatcher.arrived(0)
         return moved
 
     def dispatcher(self) -> Dispatcher:
@@ -88,12 +89,13 @@ class Queue:
                 stream, now_ms=now_ms, durability=self._storage.durability, open_file=self._storage.open_file
             )
             self._reader = MessageReader(stream)
+            self._next_offset = read_tail(stream).next_offset
             self._consumption = Consumption(ledger, lambda: self._touched(self))
             view = ledger.view(QUEUE_VIEW, 0)
             self._dispatcher = Dispatcher(
                 self.name,
                 view,
-                StreamSource(self._reader),
+                StreamSource(stream, self._reader, lambda: self._next_offset),
                 self._consumption,
                 settings=self._settings,
                 targets=Targets(),

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import OffsetOutOfRangeError
-from headgate.ledger import MAX_RULE, NO_COPY, copy_number, offset_of, rule_of
+from headgate.ledger import MAX_RULE, copy_number, offset_of, rule_of
+from headgate.log import MessageCounts, Stream
 from headgate.message import EncodedMessages
 from headgate.scan import MessageReader
 from headgate.topic.deciding import CopyReader, Decider
@@ -118,13 +119,23 @@ class SubscriptionSource:
 class StreamSource:
     """The messages of a stream that has no rules; each is one plain copy."""
 
-    def __init__(self, reader: MessageReader) -> None:
+    def __init__(self, stream: Stream, reader: MessageReader, next_offset: Callable[[], int]) -> None:
+        """`next_offset` gives the offset behind the last message."""
+        self._stream = stream
         self._reader = reader
+        self._counts = MessageCounts()
+        self._next_offset = next_offset
 
     def find(self, start: int, stop: int, limit: int) -> Found:
         """See `CopySource`."""
-        first = offset_of(start) + (1 if rule_of(start) else 0)
-        offsets, searched = self._reader.offsets(first, min(offset_of(stop), offset_of(NO_COPY)), limit)
+        first, behind = self._offsets(start, stop)
+        # Tracking chunks, few among the messages, are searched with them.
+        searched = min(first + limit, behind)
+        offsets = self._counts.messages(self._stream, first, searched)
+        while len(offsets) < limit and searched < behind:
+            more = min(searched + limit, behind)
+            offsets = np.append(offsets, self._counts.messages(self._stream, searched, more))[:limit]
+            searched = more if len(offsets) < limit else int(offsets[-1]) + 1
         return Found(offsets << _RULE_BITS, max(start, copy_number(searched)))
 
     def read(self, copies: Int64Array, *, max_bytes: int) -> list[ReadCopy]:
@@ -134,16 +145,23 @@ class StreamSource:
             batch = self._reader.read(part >> _RULE_BITS)
             return _read_copies(part, batch.timestamps_ms, batch.messages)
 
-        return _read_some(copies, read, max_bytes=max_bytes, first_offset=lambda: self._reader.first_offset)
+        return _read_some(copies, read, max_bytes=max_bytes, first_offset=self._stream.first_offset)
 
     def count(self, start: int, stop: int) -> int:
         """See `CopySource`."""
-        return self._reader.count(offset_of(start), offset_of(stop))
+        return self._counts.between(self._stream, *self._offsets(start, stop))
+
+    def _offsets(self, start: int, stop: int) -> tuple[int, int]:
+        """The offsets whose plain copies lie between two copies."""
+        first = offset_of(start) + (1 if rule_of(start) else 0)
+        behind = offset_of(stop) + (1 if rule_of(stop) else 0)
+        first = max(first, self._stream.first_offset())
+        return first, max(first, min(behind, self._next_offset()))
 
     @property
     def end(self) -> int:
         """See `CopySource`."""
-        return copy_number(self._reader.next_offset)
+        return copy_number(self._next_offset())
 
 
 def _read_copies(copies: Int64Array, timestamps_ms: Int64Array, messages: EncodedMessages) -> list[ReadCopy]:

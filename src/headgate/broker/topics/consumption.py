@@ -59,13 +59,16 @@ class Consumption:
         self.touch()
 
     def wake_all(self) -> None:
-        """There are new copies, for whom is not known: everyone who waits is asked."""
+        """There are copies for somebody: everyone who waits is asked."""
         for dispatcher in self._dispatchers.values():
             if dispatcher.is_wanted:
                 self.ready(dispatcher)
 
     def expire(self, now_ms: int) -> None:
-        """Take back what is due."""
+        """Take back what is due: claims that ended, and copies that waited."""
+        if now_ms < self.ledger.next_due_ms:
+            return
+        self.wake_all()
         for expired in self.ledger.due(now_ms):
             dispatcher = self._dispatchers.get(expired.view)
             if dispatcher is not None:

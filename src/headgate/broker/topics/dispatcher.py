@@ -358,7 +358,6 @@ class Dispatcher:
             over = expired.copies[expired.attempts >= settings.max_delivery_count]
             if len(over):
                 self.view.move_available(over, target, _too_many(settings.max_delivery_count).encode())
-        self.touch()
 
 
 def _backoff_ms(settings: SubscriptionSettings, attempt: int) -> int:

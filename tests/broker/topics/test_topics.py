@@ -1,0 +1,364 @@
+"""Topics in the broker: what receivers are given, what settling does, and what a restart finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from brokers import SetClock, open_broker, open_session, publish
+from headgate.broker import Broker, DeadLetterReason, Delivery, Receiver, Session
+from headgate.errors import HeadgateError, PreconditionFailedError, ResourceNotFoundError
+from headgate.ledger import offset_of, rule_of
+from headgate.message import Message
+from headgate.topic import (
+    AddRule,
+    Change,
+    ChangeSubscription,
+    CreateSubscription,
+    RemoveSubscription,
+    RuleDefinition,
+    SubscriptionName,
+    SubscriptionSettings,
+)
+
+RED, BLUE = (Message(b"b", application_properties={"color": color}).encode() for color in ("red", "blue"))
+NO_MESSAGE = b"\x00\x53\x99"
+
+
+@dataclass(slots=True)
+class Link:
+    """A peer's end of a receiver: what it was given, and what it was answered."""
+
+    session: Session
+    deliveries: list[Delivery] = field(default_factory=list)
+    ends: list[HeadgateError] = field(default_factory=list)
+    answers: list[object] = field(default_factory=list)
+    receiver: Receiver = field(init=False)
+
+    def open(self, name: str, **more: object) -> Link:
+        parsed = SubscriptionName.parse(name)
+        assert parsed is not None
+        self.receiver = self.session.receiver(
+            parsed, deliver=self._deliver, ended=self.ends.append, **more  # type: ignore[arg-type]
+        )
+        return self
+
+    def _deliver(self, deliveries: Sequence[Delivery]) -> None:
+        self.deliveries += deliveries
+
+    @property
+    def tokens(self) -> list[bytes]:
+        return [each.token for each in self.deliveries]
+
+    @property
+    def offsets(self) -> list[int]:
+        return [offset_of(each.copy) for each in self.deliveries]
+
+
+class Lab:
+    """A broker with one topic, and turns of its loop."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.clock = SetClock()
+        self.broker: Broker = self.opened()
+
+    def opened(self) -> Broker:
+        self.broker = open_broker(self.root, clock=self.clock)
+        self.session = open_session(self.broker)
+        return self.broker
+
+    def restart(self) -> None:
+        self.broker.close()
+        self.opened()
+
+    def topic(self, *changes: Change) -> None:
+        self.session.create_topic("orders")
+        if changes:
+            self.session.change_topic("orders", changes)
+
+    def publish(self, *messages: bytes) -> None:
+        publisher = self.session.publisher("orders")
+        assert publish(self.broker, publisher, messages) is None
+        self.turn()
+
+    def turn(self, after_ms: int = 0) -> None:
+        self.clock.now += after_ms
+        self.broker.tick(self.clock.now)
+        for _ in range(3):
+            self.broker.write_queued()
+            self.broker.end_turn()
+
+    def link(self, name: str = "orders/Subscriptions/red", want: int = 0, **more: object) -> Link:
+        link = Link(self.session).open(name, **more)
+        if want:
+            link.receiver.want(want)
+        self.turn()
+        return link
+
+    def counts(self, name: str = "red") -> tuple[int, int, int, int]:
+        """Active, locked, waiting, dead letters."""
+        info = self.broker.topics.get("orders").subscription(name)
+        return info.counts.active, info.counts.locked, info.counts.waiting, info.dead_lettered
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path)
+    yield lab
+    lab.broker.close()
+
+
+RED_ONLY = (CreateSubscription("red"), AddRule("red", RuleDefinition("Red", sql="color = 'red'")))
+
+
+def test_a_receiver_gets_the_copies_of_its_subscription_and_no_more_than_it_wants(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    link = lab.link(want=2)
+    lab.publish(RED, BLUE, RED, RED)
+    assert link.offsets == [0, 2]
+    assert [each.message for each in link.deliveries] == [RED, RED]
+    assert lab.counts() == (1, 2, 0, 0)
+    link.receiver.complete(link.tokens, link.answers.append)
+    link.receiver.want(5)
+    assert link.answers == []
+    lab.turn()
+    assert link.answers == [[True, True]]
+    assert link.offsets == [0, 2, 3]
+    assert lab.counts() == (0, 1, 0, 0)
+
+
+def test_actions_change_the_copy_and_rules_with_them_give_copies_of_their_own(lab: Lab) -> None:
+    act = AddRule("red", RuleDefinition("Act", sql="color = 'red'", action="SET color = 'pink'"))
+    lab.topic(*RED_ONLY, act)
+    link = lab.link(want=10)
+    lab.publish(BLUE, RED)
+    assert [(offset_of(each.copy), rule_of(each.copy)) for each in link.deliveries] == [(1, 0), (1, 2)]
+    changed = Message.decode(link.deliveries[1].message)
+    assert changed.application_properties is not None
+    assert changed.application_properties["color"].value == "pink"
+    assert changed.application_properties["RuleName"].value == "Act"
+
+
+def test_receivers_of_one_subscription_share_its_copies(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    links = [lab.link(want=want) for want in (10, 2, 10)]
+    lab.publish(*[RED] * 10)
+    assert sorted(offset for link in links for offset in link.offsets) == list(range(10))
+    assert len(links[1].offsets) == 2
+    assert all(link.offsets == sorted(link.offsets) for link in links)
+
+
+def test_what_is_completed_does_not_come_back_and_what_is_not_does(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    link = lab.link(want=10)
+    lab.publish(RED, RED, RED)
+    link.receiver.complete(link.tokens[1:2])
+    lab.turn()
+    lab.restart()
+    again = lab.link(want=10)
+    assert again.offsets == []
+    lab.turn(after_ms=60_000)
+    assert again.offsets == [0, 2]
+    assert [each.attempt for each in again.deliveries] == [2, 2]
+    again.receiver.complete(link.tokens[:1], again.answers.append)
+    lab.turn()
+    assert again.answers == [[False]]
+
+
+def test_a_token_settles_after_a_restart(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    link = lab.link(want=10)
+    lab.publish(RED)
+    lab.restart()
+    again = lab.link(want=10)
+    again.receiver.complete(link.tokens, again.answers.append)
+    lab.turn(after_ms=60_000)
+    assert again.answers == [[True]]
+    assert again.offsets == []
+
+
+def test_released_copies_come_back_and_those_of_a_closed_receiver_wait_for_their_time(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    link = lab.link(want=2)
+    lab.publish(RED, RED)
+    link.receiver.release(link.tokens[:1], counts=False)
+    link.receiver.close()
+    other = lab.link(want=5)
+    assert other.offsets == [0]
+    assert other.deliveries[0].attempt == 1
+    lab.turn(after_ms=60_000)
+    assert other.offsets == [0, 0, 1] or other.offsets == [0, 1, 0]
+
+
+def test_backoff_delays_what_failed(lab: Lab) -> None:
+    settings = SubscriptionSettings(backoff_ms=(1_000, 5_000))
+    lab.topic(*RED_ONLY, ChangeSubscription("red", settings=settings))
+    link = lab.link(want=10)
+    lab.publish(RED)
+    for wait_ms in (1_000, 5_000, 5_000):
+        link.receiver.release(link.tokens[-1:], counts=True)
+        before = len(link.offsets)
+        lab.turn()
+        assert lab.counts() == (0, 0, 1, 0)
+        lab.turn(after_ms=wait_ms - 1)
+        assert len(link.offsets) == before
+        lab.turn(after_ms=1)
+        assert len(link.offsets) == before + 1
+
+
+@pytest.mark.parametrize("by", ["release", "expiry"])
+def test_too_many_attempts_make_a_dead_letter(lab: Lab, by: str) -> None:
+    lab.topic(*RED_ONLY, ChangeSubscription("red", settings=SubscriptionSettings(max_delivery_count=2)))
+    link = lab.link(want=10)
+    lab.publish(RED)
+    for _ in range(2):
+        if by == "release":
+            link.receiver.release(link.tokens[-1:], counts=True)
+            lab.turn()
+        else:
+            lab.turn(after_ms=60_000)
+    assert len(link.deliveries) == 2
+    assert lab.counts() == (0, 0, 0, 1)
+    dead = lab.link("orders/Subscriptions/red/$DeadLetterQueue", want=10)
+    (letter,) = dead.deliveries
+    properties = Message.decode(letter.message).application_properties
+    assert properties is not None and properties["DeadLetterReason"].value == "MaxDeliveryCountExceeded"
+
+
+def test_dead_letters_keep_number_and_reason_and_are_settled_on_their_own(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    link = lab.link(want=10)
+    lab.publish(BLUE, RED, RED)
+    why = DeadLetterReason("NoStock", "sold out", {"shop": 7})
+    link.receiver.dead_letter(link.tokens[1:], link.answers.append, why=why)
+    lab.turn()
+    assert link.answers == [[True]]
+    assert lab.counts() == (0, 1, 0, 1)
+    dead = lab.link("orders/Subscriptions/RED/$deadletterqueue", want=10)
+    (letter,) = dead.deliveries
+    message = Message.decode(letter.message)
+    assert message.application_properties is not None and message.message_annotations is not None
+    shown = {name: value.value for name, value in message.application_properties.items()}
+    assert shown == {"color": "red", "DeadLetterReason": "NoStock", "DeadLetterErrorDescription": "sold out", "shop": 7}
+    assert message.message_annotations["x-headgate-copy"].value == link.deliveries[1].copy
+    assert message.message_annotations["x-headgate-arrived"].value == lab.clock.now
+    dead.receiver.dead_letter(dead.tokens, dead.answers.append, why=why)
+    dead.receiver.complete(dead.tokens, dead.answers.append)
+    lab.turn()
+    assert isinstance(dead.answers[0], PreconditionFailedError)
+    assert dead.answers[1] == [True]
+    assert lab.counts() == (0, 1, 0, 0)
+    lab.restart()
+    assert lab.counts() == (0, 1, 0, 0)
+
+
+def test_messages_that_rules_fail_on_become_dead_letters_without_a_receiver(lab: Lab) -> None:
+    failing = AddRule("strict", RuleDefinition("Fails", sql="color > 5"))
+    lab.topic(CreateSubscription("strict", dead_letter_on_errors=True), failing)
+    lab.publish(NO_MESSAGE, RED)
+    assert lab.counts("strict") == (0, 0, 0, 2)
+    lab.restart()
+    assert lab.counts("strict") == (0, 0, 0, 2)
+    dead = lab.link("orders/Subscriptions/strict/$DeadLetterQueue", want=10)
+    assert len(dead.deliveries) == 2
+    properties = Message.decode(dead.deliveries[1].message).application_properties
+    assert properties is not None and "'Fails'" in str(properties["DeadLetterErrorDescription"].value)
+
+
+def test_settling_first_loses_what_a_peer_does_not_read(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    link = lab.link(want=10, settles_first=True)
+    lab.publish(RED)
+    assert link.tokens == [b""]
+    assert lab.counts() == (0, 0, 0, 0)
+
+
+def test_a_new_subscription_gets_what_comes_after_it(lab: Lab) -> None:
+    lab.topic()
+    lab.publish(RED, RED)
+    lab.session.change_topic("orders", [CreateSubscription("late"), AddRule("late", RuleDefinition("All", sql="1=1"))])
+    lab.publish(BLUE)
+    assert lab.link("orders/Subscriptions/late", want=10).offsets == [2]
+    assert lab.counts("late") == (0, 1, 0, 0)
+
+
+def test_a_rule_change_counts_for_what_is_published_behind_its_answer(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    lab.publish(BLUE)
+    lab.session.change_topic("orders", [AddRule("red", RuleDefinition("Blue", sql="color = 'blue'"))])
+    lab.publish(BLUE)
+    assert lab.link(want=10).offsets == [1]
+
+
+def test_receivers_of_a_removed_subscription_end(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    link = lab.link(want=10)
+    lab.publish(RED)
+    link.receiver.dead_letter(link.tokens, why=DeadLetterReason())
+    lab.turn()
+    lab.session.change_topic("orders", [RemoveSubscription("red")])
+    lab.turn()
+    assert isinstance(link.ends[0], ResourceNotFoundError)
+    with pytest.raises(ResourceNotFoundError):
+        lab.link()
+    lab.session.change_topic("orders", RED_ONLY)
+    assert lab.counts() == (0, 0, 0, 0)
+
+
+def test_receivers_of_a_deleted_topic_end(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    link = lab.link(want=10)
+    lab.session.delete_stream("orders")
+    assert isinstance(link.ends[0], ResourceNotFoundError)
+
+
+def test_peeking_claims_nothing_and_purging_settles_all(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    lab.publish(RED, BLUE, RED, RED)
+    link = lab.link(want=1)
+    topic = lab.broker.topics.get("orders")
+    assert [offset_of(each.copy) for each in topic.peek("red", 0, 10)] == [0, 2, 3]
+    assert [offset_of(each.copy) for each in topic.peek("red", link.deliveries[0].copy + 1, 1)] == [2]
+    assert lab.counts() == (2, 1, 0, 0)
+    purged: list[object] = []
+    topic.purge("red", purged.append)
+    lab.turn()
+    assert purged == [3]
+    assert lab.counts() == (0, 0, 0, 0)
+    lab.restart()
+    assert lab.counts() == (0, 0, 0, 0)
+
+
+def test_forwarded_copies_are_decided_by_the_other_topic(lab: Lab) -> None:
+    lab.session.create_topic("paid")
+    every = AddRule("all", RuleDefinition("All", sql="1=1"))
+    lab.session.change_topic("paid", [CreateSubscription("all"), every])
+    lab.topic(
+        CreateSubscription("on", forward_to="paid"), AddRule("on", RuleDefinition("R", sql="color = 'red'", action="SET n = 1"))
+    )
+    lab.publish(RED, BLUE, RED)
+    link = lab.link("paid/Subscriptions/all", want=10)
+    assert link.offsets == [0, 1]
+    properties = Message.decode(link.deliveries[0].message).application_properties
+    assert properties is not None and properties["n"].value == 1
+    assert lab.counts("on") == (0, 0, 0, 0)
+    with pytest.raises(PreconditionFailedError, match="forwards to 'paid'"):
+        lab.link("orders/Subscriptions/on")
+
+
+def test_the_pin_is_what_the_slowest_subscription_needs(lab: Lab) -> None:
+    lab.topic(*RED_ONLY, CreateSubscription("blue"), AddRule("blue", RuleDefinition("B", sql="color = 'blue'")))
+    lab.publish(BLUE, RED, BLUE, RED)
+    topic = lab.broker.topics.get("orders")
+    assert topic.pin == 0
+    blue, red = lab.link("orders/Subscriptions/blue", want=10), lab.link(want=10)
+    blue.receiver.complete(blue.tokens)
+    lab.turn()
+    assert topic.pin == 1
+    red.receiver.complete(red.tokens)
+    lab.turn()
+    assert topic.pin == 4

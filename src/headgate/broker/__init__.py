@@ -16,7 +16,8 @@ The same commands serve every protocol; time comes in as an argument or through 
     is_damage                          whether an error says that the files of a stream are wrong
 
 Hidden: which streams are open and who writes them, how queued batches become chunks and confirms, how consumers share
-reading, single active consumers, and how topics give out copies (`headgate.broker.topics`). The arguments of streams are the table `headgate.broker.arguments`.
+reading, single active consumers, and how topics give out copies (`headgate.broker.topics`). The arguments of streams
+are the table `headgate.broker.arguments`.
 """
 
 from typing import TYPE_CHECKING

@@ -42,7 +42,10 @@ class Link:
         parsed = SubscriptionName.parse(name)
         assert parsed is not None
         self.receiver = self.session.receiver(
-            parsed, deliver=self._deliver, ended=self.ends.append, **more  # type: ignore[arg-type]
+            parsed,
+            deliver=self._deliver,
+            ended=self.ends.append,
+            **more,  # type: ignore[arg-type]
         )
         return self
 
@@ -338,7 +341,8 @@ def test_forwarded_copies_are_decided_by_the_other_topic(lab: Lab) -> None:
     every = AddRule("all", RuleDefinition("All", sql="1=1"))
     lab.session.change_topic("paid", [CreateSubscription("all"), every])
     lab.topic(
-        CreateSubscription("on", forward_to="paid"), AddRule("on", RuleDefinition("R", sql="color = 'red'", action="SET n = 1"))
+        CreateSubscription("on", forward_to="paid"),
+        AddRule("on", RuleDefinition("R", sql="color = 'red'", action="SET n = 1")),
     )
     lab.publish(RED, BLUE, RED)
     link = lab.link("paid/Subscriptions/all", want=10)

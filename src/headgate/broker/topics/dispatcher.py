@@ -339,9 +339,7 @@ class Dispatcher:
         self._settle(tokens, then, lambda given: self.view.renew(given, until_ms))
         return until_ms
 
-    def _settle(
-        self, tokens: Sequence[bytes], then: Settled, settle: Callable[[Tokens], NDArray[np.bool_]]
-    ) -> None:
+    def _settle(self, tokens: Sequence[bytes], then: Settled, settle: Callable[[Tokens], NDArray[np.bool_]]) -> None:
         try:
             held = settle(Tokens.unpack(tokens))
         except (LogError, ValueError) as error:

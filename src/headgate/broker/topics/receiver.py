@@ -55,8 +55,17 @@ class Receiver:
     With `settles_first` copies are settled before they are given out, and a peer that fails loses them.
     """
 
-    __slots__ = ("_deliver", "_dispatcher", "_ended", "delivered_bytes", "delivered_messages", "is_closed",
-                 "settles_first", "tag", "wanted")
+    __slots__ = (
+        "_deliver",
+        "_dispatcher",
+        "_ended",
+        "delivered_bytes",
+        "delivered_messages",
+        "is_closed",
+        "settles_first",
+        "tag",
+        "wanted",
+    )
 
     def __init__(
         self,

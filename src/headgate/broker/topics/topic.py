@@ -1,7 +1,7 @@
 """One topic at work: its messages are decided behind the writer, its copies given out, and what becomes of them kept.
 
-    append ──► decide ──► claim ──► commit ──► deliver          one turn of the loop, where little is to be decided
-                 └─ much: in a worker, step by step; the topic's copies are given out between the steps
+append ──► decide ──► claim ──► commit ──► deliver          one turn of the loop, where little is to be decided
+             └─ much: in a worker, step by step; the topic's copies are given out between the steps
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.consumption import Consumption
 from headgate.broker.topics.dispatcher import CopyCounts, Dispatcher, Targets
@@ -48,8 +49,6 @@ DECIDED_A_STEP = 16_384
 _RETRY_MS = 1_000
 
 logger = logging.getLogger("headgate.broker")
-
-RunInWorker = Callable[[Callable[[], object], Callable[[object], None]], None]
 
 
 @dataclass(slots=True)
@@ -188,7 +187,7 @@ class BrokerTopic:
     ) -> Receiver:
         """A receiver of a subscription, or of its dead letters.
 
-        Raises ResourceNotFoundError, PreconditionFailedError for a subscription that may not be received from, LogError.
+        Raises ResourceNotFoundError, PreconditionFailedError for a subscription that forwards its copies, LogError.
         """
         found = self._subscription(subscription)
         dispatcher = found.dead_letters.dispatcher() if dead_letters else found.dispatcher
@@ -237,7 +236,9 @@ class BrokerTopic:
         dispatcher = found.dead_letters.dispatcher() if dead_letters else found.dispatcher
         return dispatcher.peek(from_copy, limit)
 
-    def purge(self, subscription: str, then: Callable[[int | HeadgateError], None], *, dead_letters: bool = False) -> None:
+    def purge(
+        self, subscription: str, then: Callable[[int | HeadgateError], None], *, dead_letters: bool = False
+    ) -> None:
         """Settle all copies that are there now, claimed or not; `then` gets how many."""
         found = self._subscription(subscription)
         dispatcher = found.dead_letters.dispatcher() if dead_letters else found.dispatcher
@@ -366,20 +367,25 @@ class BrokerTopic:
                 self._trouble.note(f"topic {self.stream.name!r} cannot be decided", error, now_ms)
             return
         self._is_deciding = True
-        self._run_in_worker(lambda: self._decider.step(DECIDED_A_STEP, now_ms=now_ms), self._decided)
+        steps: list[Step] = []
 
-    def _decided(self, result: object) -> None:
+        def decide() -> None:
+            steps.append(self._decider.step(DECIDED_A_STEP, now_ms=now_ms))
+
+        self._run_in_worker(decide, lambda error: self._decided(steps, error))
+
+    def _decided(self, steps: list[Step], error: BaseException | None) -> None:
         """A worker is done with a step."""
         self._is_deciding = False
         if self._is_closed:
             self._close_decider()
             return
-        if isinstance(result, Step):
-            self._take(result)
-        elif isinstance(result, HeadgateError):
-            self._trouble.note(f"topic {self.stream.name!r} cannot be decided", result, self._now_ms())
-        elif isinstance(result, BaseException):
-            raise result
+        if isinstance(error, HeadgateError):
+            self._trouble.note(f"topic {self.stream.name!r} cannot be decided", error, self._now_ms())
+        elif error is not None:
+            raise error
+        for step in steps:
+            self._take(step)
         self._touch()
 
     def _take(self, step: Step) -> None:
@@ -509,9 +515,11 @@ class BrokerTopic:
 
     def tick(self, now_ms: int) -> None:
         """Look after what time brings; about every 100 ms."""
-        if self.consumption.ledger.next_due_ms <= now_ms or self.consumption.trouble is not None:
-            self._touch()
-        elif self.stream.next_offset > self._decider.next_offset:
+        if (
+            self.consumption.ledger.next_due_ms <= now_ms
+            or self.consumption.trouble is not None
+            or self.stream.next_offset > self._decider.next_offset
+        ):
             self._touch()
         for queue in list(self._open_queues):
             queue.tick(now_ms)

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics.topic import BrokerTopic, RunInWorker
+from headgate.broker.topics.topic import BrokerTopic
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.log import STREAMS_FOLDER, name_of_folder
 from headgate.topic import JOURNAL_NAME

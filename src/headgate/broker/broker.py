@@ -24,7 +24,7 @@ from headgate.broker.indexing import Indexing, RunInWorker, run_here
 from headgate.broker.publishers import Publisher, Queued
 from headgate.broker.publishing import WriteJob, refuse
 from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
-from headgate.broker.topics import Topics
+from headgate.broker.topics import Changed, RuleChange, Topics
 from headgate.broker.troubles import is_damage
 from headgate.broker.users import Users
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
@@ -120,7 +120,7 @@ class Broker:
         )
         self._waits_for_disk = self.settings.durability is Durability.DISK
         self._unwritten: dict[BrokerStream, None] = {}
-        self._jobs: dict[BrokerStream, WriteJob] = {}
+        self._jobs: dict[BrokerStream, WriteJob | RuleChange] = {}
         """Those that a worker has."""
         self._watched: dict[BrokerStream, None] = {}
         self._calls: list[Callable[[], None]] = []
@@ -285,7 +285,11 @@ class Broker:
         if job is None:
             return
         self.watch(stream)
-        if self._run_in_worker is None or not self._waits_for_disk:
+        self._run(stream, job, in_worker=self._waits_for_disk)
+
+    def _run(self, stream: BrokerStream, job: WriteJob | RuleChange, *, in_worker: bool) -> None:
+        """Run a job that needs a stream's writer; in a worker, nobody else uses it until the job is finished."""
+        if self._run_in_worker is None or not in_worker:
             try:
                 job.run()
             except BaseException:
@@ -298,7 +302,7 @@ class Broker:
         job.done = threading.Event()
         self._run_in_worker(job.run, lambda error: self._written(stream, job, error))
 
-    def _written(self, stream: BrokerStream, job: WriteJob, error: BaseException | None) -> None:
+    def _written(self, stream: BrokerStream, job: WriteJob | RuleChange, error: BaseException | None) -> None:
         """A worker is done with a job, unless somebody waited for it meanwhile."""
         if self._jobs.get(stream) is not job:
             return
@@ -328,8 +332,8 @@ class Broker:
             else:
                 job.abandon()
 
-    def _take_job(self, stream: BrokerStream) -> WriteJob:
-        """What a worker was given to write, which is not waited for any more."""
+    def _take_job(self, stream: BrokerStream) -> WriteJob | RuleChange:
+        """What a worker was given to do with the writer, which is not waited for any more."""
         stream.is_writing = False
         return self._jobs.pop(stream)
 
@@ -348,16 +352,22 @@ class Broker:
             stream.close_writer()
         create_topic(self.root, name, now_ms=self.now_ms(), limits=limits or TopicLimits())
 
-    def change_topic(self, name: str, changes: Sequence[Change]) -> int:
-        """Change subscriptions and rules of a topic; the offset from which that is in force.
+    def change_topic(self, name: str, changes: Sequence[Change], then: Changed) -> None:
+        """Change subscriptions and rules of a topic; `then` gets the offset from which that is in force.
 
-        What was published before is written first, and decided by the rules before. Raises ResourceNotFoundError,
-        RuleError and its kinds, StreamLockedError where another process writes the stream, LogError.
+        What was published before is written first, and decided by the rules before; what comes meanwhile waits for it.
+        `then` also gets RuleError and its kinds, StreamLockedError where another process writes the stream, LogError.
+        Raises ResourceNotFoundError, LogError.
         """
         topic = self.topics.get(name)
         self._write_all(topic.stream)
         self.watch(topic.stream)
-        return topic.change(changes)
+        try:
+            change = topic.begin_change(changes, then)
+        except HeadgateError as error:
+            then(error)
+            return
+        self._run(topic.stream, change, in_worker=self._run_in_worker is not None)
 
     # regular work
 

@@ -25,7 +25,7 @@ from headgate.broker.groups import Group
 from headgate.broker.publishers import Publisher
 from headgate.broker.routing import Binding, Exchange, Headers
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics import BrokerTopic, Delivery, Receiver
+from headgate.broker.topics import BrokerTopic, Changed, Delivery, Receiver
 from headgate.broker.users import Permission
 from headgate.errors import (
     AccessRefusedError,
@@ -302,13 +302,14 @@ class Session:
         check_name(name)
         self._broker.create_topic(name, limits)
 
-    def change_topic(self, name: str, changes: Sequence[Change]) -> int:
-        """Change subscriptions and rules; the offset from which that is in force, behind all that was published.
+    def change_topic(self, name: str, changes: Sequence[Change], then: Changed) -> None:
+        """Change subscriptions and rules; `then` gets the offset from which that is in force, or the error.
 
-        Raises ResourceNotFoundError, AccessRefusedError, RuleError and its kinds, LogError.
+        That is behind all that was published before. The errors are RuleError and its kinds, and LogError; raised are
+        ResourceNotFoundError, AccessRefusedError and LogError.
         """
         self._check(Permission.CONFIGURE, name)
-        return self._broker.change_topic(name, changes)
+        self._broker.change_topic(name, changes, then)
 
     # offsets
 

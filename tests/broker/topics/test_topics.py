@@ -80,8 +80,16 @@ class Lab:
 
     def topic(self, *changes: Change) -> None:
         self.session.create_topic("orders")
+        self.change(*changes)
+
+    def change(self, *changes: Change, topic: str = "orders") -> object:
+        """What a change of rules was answered."""
+        answers: list[object] = []
         if changes:
-            self.session.change_topic("orders", changes)
+            self.session.change_topic(topic, changes, answers.append)
+            self.turn()
+            assert len(answers) == 1
+        return answers
 
     def publish(self, *messages: bytes) -> None:
         publisher = self.session.publisher("orders")
@@ -283,7 +291,7 @@ def test_settling_first_loses_what_a_peer_does_not_read(lab: Lab) -> None:
 def test_a_new_subscription_gets_what_comes_after_it(lab: Lab) -> None:
     lab.topic()
     lab.publish(RED, RED)
-    lab.session.change_topic("orders", [CreateSubscription("late"), AddRule("late", RuleDefinition("All", sql="1=1"))])
+    lab.change(CreateSubscription("late"), AddRule("late", RuleDefinition("All", sql="1=1")))
     lab.publish(BLUE)
     assert lab.link("orders/Subscriptions/late", want=10).offsets == [2]
     assert lab.counts("late") == (0, 1, 0, 0)
@@ -292,7 +300,7 @@ def test_a_new_subscription_gets_what_comes_after_it(lab: Lab) -> None:
 def test_a_rule_change_counts_for_what_is_published_behind_its_answer(lab: Lab) -> None:
     lab.topic(*RED_ONLY)
     lab.publish(BLUE)
-    lab.session.change_topic("orders", [AddRule("red", RuleDefinition("Blue", sql="color = 'blue'"))])
+    lab.change(AddRule("red", RuleDefinition("Blue", sql="color = 'blue'")))
     lab.publish(BLUE)
     assert lab.link(want=10).offsets == [1]
 
@@ -303,12 +311,12 @@ def test_receivers_of_a_removed_subscription_end(lab: Lab) -> None:
     lab.publish(RED)
     link.receiver.dead_letter(link.tokens, why=DeadLetterReason())
     lab.turn()
-    lab.session.change_topic("orders", [RemoveSubscription("red")])
+    lab.change(RemoveSubscription("red"))
     lab.turn()
     assert isinstance(link.ends[0], ResourceNotFoundError)
     with pytest.raises(ResourceNotFoundError):
         lab.link()
-    lab.session.change_topic("orders", RED_ONLY)
+    lab.change(*RED_ONLY)
     assert lab.counts() == (0, 0, 0, 0)
 
 
@@ -339,7 +347,7 @@ def test_peeking_claims_nothing_and_purging_settles_all(lab: Lab) -> None:
 def test_forwarded_copies_are_decided_by_the_other_topic(lab: Lab) -> None:
     lab.session.create_topic("paid")
     every = AddRule("all", RuleDefinition("All", sql="1=1"))
-    lab.session.change_topic("paid", [CreateSubscription("all"), every])
+    lab.change(CreateSubscription("all"), every, topic="paid")
     lab.topic(
         CreateSubscription("on", forward_to="paid"),
         AddRule("on", RuleDefinition("R", sql="color = 'red'", action="SET n = 1")),

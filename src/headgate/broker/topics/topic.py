@@ -15,6 +15,7 @@ import numpy as np
 
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
+from headgate.broker.topics.changing import Changed, RuleChange
 from headgate.broker.topics.consumption import Consumption
 from headgate.broker.topics.dispatcher import CopyCounts, Dispatcher, Targets
 from headgate.broker.topics.moving import Movement, TargetKind
@@ -129,6 +130,8 @@ class BrokerTopic:
         self._touched_queues: dict[Queue, None] = {}
         self._history: RuleHistory | None = None
         self._editor: TopicEditor | None = None
+        self._changed: list[tuple[Changed, int]] = []
+        """Changes that are made, and not known to the decider."""
         self._is_deciding = False
         self._is_closed = False
         self._trouble = _Trouble()
@@ -246,27 +249,26 @@ class BrokerTopic:
 
     # rules
 
-    def change(self, changes: Sequence[Change]) -> int:
-        """Change subscriptions and rules; the offset from which that is in force, behind all that was published.
+    def begin_change(self, changes: Sequence[Change], then: Changed) -> RuleChange:
+        """A change of subscriptions and rules, to be run while nobody else uses the writer.
 
-        What waits to be written must be written before: `Broker.change_topic` sees to it. Raises RuleError and its
-        kinds, StreamLockedError where another process writes the stream, LogError.
+        `then` is told when new subscriptions can be received from. Raises StreamLockedError where another process
+        writes the stream, LogError.
         """
-        now_ms = self._now_ms()
-        writer = self.stream.open_writer(now_ms=now_ms)
-        if self._editor is None or not self._editor.writes_with(writer):
-            self._editor = TopicEditor(writer, open_file=self.stream.storage.open_file)
-        try:
-            offset = self._editor.apply(changes, now_ms=now_ms)
-        except LogError:
-            self._editor = None
-            raise
-        self.counters.rule_changes += 1
-        if not self._is_deciding:
-            self._decider.postings.follow_rules()
-            self._follow_rules()
-        self._touch()
-        return offset
+
+        def finished(result: int | HeadgateError) -> None:
+            self._editor = change.editor
+            if isinstance(result, HeadgateError):
+                then(result)
+                return
+            self.counters.rule_changes += 1
+            self._changed.append((then, result))
+            self._touch()
+            if self._run_in_worker is None:
+                self._decide(self._now_ms())
+
+        change = RuleChange(self.stream, self._editor, changes, finished, now_ms=self._now_ms())
+        return change
 
     def _follow_rules(self) -> None:
         """Open views of new subscriptions, end those of removed ones."""
@@ -360,11 +362,14 @@ class BrokerTopic:
         if self._is_deciding or now_ms < self._trouble.not_before_ms:
             return
         left = self.stream.next_offset - self._decider.next_offset
-        if left <= DECIDED_HERE or self._run_in_worker is None:
+        if not left and not self._changed and not self._decider.postings.has_unverified:
+            return
+        # What new rules cost is not known; it is not the loop that pays.
+        if self._run_in_worker is None or (left <= DECIDED_HERE and not self._changed):
             try:
                 self._take(self._decider.step(max(left, 1), now_ms=now_ms))
             except HeadgateError as error:
-                self._trouble.note(f"topic {self.stream.name!r} cannot be decided", error, now_ms)
+                self._failed(error, now_ms)
             return
         self._is_deciding = True
         steps: list[Step] = []
@@ -381,17 +386,27 @@ class BrokerTopic:
             self._close_decider()
             return
         if isinstance(error, HeadgateError):
-            self._trouble.note(f"topic {self.stream.name!r} cannot be decided", error, self._now_ms())
+            self._failed(error, self._now_ms())
         elif error is not None:
             raise error
         for step in steps:
             self._take(step)
         self._touch()
 
+    def _failed(self, error: HeadgateError, now_ms: int) -> None:
+        self._trouble.note(f"topic {self.stream.name!r} cannot be decided", error, now_ms)
+        self._answer_changes()
+
+    def _answer_changes(self) -> None:
+        changed, self._changed = self._changed, []
+        for then, offset in changed:
+            then(offset)
+
     def _take(self, step: Step) -> None:
         """Count what was decided, wake who waits for it, move dead letters of rules that failed."""
         self._trouble.clear()
         self._follow_rules()
+        self._answer_changes()
         self.counters.messages_decided += step.stop - step.start
         failing: set[int] = set()
         for selected in step.selected:

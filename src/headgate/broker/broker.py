@@ -89,11 +89,13 @@ class Broker:
         settings: BrokerSettings | None = None,
         wake: Callable[[], None] = lambda: None,
         run_in_worker: RunInWorker | None = None,
+        run_in_background: RunInWorker | None = None,
     ) -> None:
         """Read catalogue, exchanges and users.
 
-        What takes long goes through `run_in_worker` if it is given: files of deleted streams, match indexes, and with
-        `Durability.DISK` appends. Raises LogError, ConfigError for files that are wrong.
+        What somebody waits for and takes long goes through `run_in_worker` if it is given: files of deleted streams,
+        changes of rules, and with `Durability.DISK` appends; what may wait goes through `run_in_background`, else the
+        same: match indexes, and topics that are decided long after their messages came. Raises LogError, ConfigError for files that are wrong.
         """
         self.root = Path(root)
         self.settings = settings or BrokerSettings()
@@ -114,9 +116,10 @@ class Broker:
         self.groups: dict[tuple[str, str], Group] = {}
         self._wake = wake
         self._run_in_worker = run_in_worker
-        self._indexing = Indexing(now_ms=now_ms, run_in_worker=run_in_worker or run_here)
+        run_in_background = run_in_background or run_in_worker
+        self._indexing = Indexing(now_ms=now_ms, run_in_worker=run_in_background or run_here)
         self.topics = Topics(
-            find=self.catalogue.find, root=self.root, now_ms=now_ms, wake=wake, run_in_worker=run_in_worker
+            find=self.catalogue.find, root=self.root, now_ms=now_ms, wake=wake, run_in_worker=run_in_background
         )
         self._waits_for_disk = self.settings.durability is Durability.DISK
         self._unwritten: dict[BrokerStream, None] = {}

@@ -10,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import ssl
+import sys
+import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -27,6 +30,7 @@ WORKERS = 2
 _BROKER_TICK_S = 0.05
 _HANDLER_TICK_S = 0.5
 _BACKLOG = 1024
+_BACKGROUND_NICENESS = 10
 _ABORT_S = 1.0
 """After this time the driver stops waiting for aborted connections."""
 
@@ -49,6 +53,7 @@ class Driver:
         """Since when each login that is not checked yet waits for it."""
         self._servers: list[asyncio.Server] = []
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="headgate-worker")
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="headgate-background", initializer=_yield_to_others)
         self._login_thread = ThreadPoolExecutor(1, thread_name_prefix="headgate-login")
         self._sender_thread = ThreadPoolExecutor(1, thread_name_prefix="headgate-sender")
         self._turn_is_scheduled = False
@@ -100,7 +105,7 @@ class Driver:
         """End threads and regular calls; the last that is asked of the driver."""
         for timer in self._timers.values():
             timer.cancel()
-        for pool in (self._workers, self._login_thread):
+        for pool in (self._workers, self._background, self._login_thread):
             pool.shutdown(wait=True, cancel_futures=True)
         # Its last work closes the socket.
         self._sender_thread.shutdown(wait=True)
@@ -155,6 +160,10 @@ class Driver:
     def run_in_worker(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
         """Run `work` in a thread of the pool; `then` gets its result or its error in the loop's thread."""
         self._run(self._workers, work, then)
+
+    def run_in_background(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
+        """The same in one thread of low priority, for what nobody waits for while there is other work."""
+        self._run(self._background, work, then)
 
     def run_in_login_thread(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
         """The same in the one thread for hashes of passwords: a flood of logins delays no reader."""
@@ -235,3 +244,10 @@ class Driver:
         self.context.connections.closed(connection)
         if not self._connections and self._all_gone is not None:
             self._all_gone.set()
+
+
+def _yield_to_others() -> None:
+    """Lower the priority of this thread. Linux alone has one for each thread; elsewhere it stays as it is."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BACKGROUND_NICENESS)

@@ -127,6 +127,7 @@ class Server:
             settings=settings,
             wake=self._driver.wake,
             run_in_worker=self._driver.run_in_worker,
+            run_in_background=self._driver.run_in_background,
         )
 
     def _make_context(self, broker: Broker) -> ServerContext:

@@ -63,7 +63,7 @@ def _kind(kind: Any) -> str:
         return ", ".join(dict.fromkeys(_kind(member) for member in arguments if member is not type(None)))
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in arguments)
-    if origin is list:
+    if origin in (list, tuple):
         return f"list of {_kind(arguments[0])}"
     if isinstance(kind, type) and issubclass(kind, Enum):
         return ", ".join(f"`{member.value}`" for member in kind)
@@ -76,7 +76,7 @@ def default(field: msgspec.structs.FieldInfo) -> str:
         return ""
     if field.default is msgspec.NODEFAULT:
         return "required"
-    if field.default is None or field.default == "":
+    if field.default in (None, "", ()):
         return ""
     value = field.default.value if isinstance(field.default, Enum) else field.default
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"

@@ -245,7 +245,7 @@ class RuleExistsError(RuleError):
 
 
 class RuleLimitError(RuleError):
-    """More subscriptions, filters or bytes than the limits of the topic allow."""
+    """More subscriptions, filters or bytes than the limits of the topic allow, or a setting out of its range."""
 
 
 class BrokerError(HeadgateError):

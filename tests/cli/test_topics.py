@@ -191,6 +191,73 @@ def test_a_subscription_is_changed_and_removed(topic: Run) -> None:
     assert (both.status, "--no-rules" in both.err) == (2, True)
 
 
+SETTINGS = {
+    "lock_ms": 30_000,
+    "max_delivery_count": 3,
+    "backoff_ms": [1_000, 5_000, 600_000],
+    "requires_session": True,
+    "default_time_to_live_ms": 604_800_000,
+    "dead_letter_on_expiration": True,
+    "status": "receive-disabled",
+    "auto_delete_on_idle_ms": 3_600_000,
+    "forward_dead_letters_to": "audit",
+}
+
+
+def test_a_subscription_has_settings_of_which_what_is_given_changes(topic: Run) -> None:
+    topic("stream", "create", "audit")
+    made = topic(
+        "subscription", "create", "orders", "s", "--lock", "30s", "--max-delivery-count", "3", "--backoff",
+        "1s,5s,10m", "--sessions", "--time-to-live", "7d", "--dead-letter-on-expiration", "--status",
+        "receive-disabled", "--auto-delete-on-idle", "1h", "--forward-dead-letters-to", "audit",
+    )  # fmt: skip
+    assert made.status == 0, made.err
+
+    def settings() -> dict[str, object]:
+        (found,) = topic("subscription", "show", "orders", "S", "--json").json
+        assert topic("subscription", "ls", "orders", "--json").json[1] == found
+        return dict(found["settings"])
+
+    assert settings() == SETTINGS
+    shown = {line.split()[0]: line.split(maxsplit=1)[1] for line in topic("subscription", "show", "orders", "s").lines}
+    assert (shown["backoff_ms"], shown["requires_session"], shown["forward_to"]) == ("1000, 5000, 600000", "yes", "–")
+    publish(topic, "one")
+    changed = topic("subscription", "change", "orders", "s", "--lock", "1m", "--no-dead-letter-on-expiration")
+    assert (changed.status, changed.err) == (0, "in force for every copy\n")
+    assert settings() == {**SETTINGS, "lock_ms": 60_000, "dead_letter_on_expiration": False}
+    topic("subscription", "change", "orders", "s", "--time-to-live", "never", "--auto-delete-on-idle", "never")
+    topic(
+        "subscription", "change", "orders", "s", "--backoff", "", "--forward-dead-letters-to", "", "--status", "active"
+    )
+    assert topic("subscription", "change", "orders", "s", "--dead-letter-on-errors").err == "in force from offset 1\n"
+    assert settings() == {
+        **dict.fromkeys(SETTINGS), "lock_ms": 60_000, "max_delivery_count": 3, "backoff_ms": [],
+        "requires_session": True, "dead_letter_on_expiration": False, "status": "active",
+    }  # fmt: skip
+    assert topic("subscription", "ls", "orders").lines[2].split("\t") == ["s", "1", "no", "yes", "", "1", "active"]
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "named"),
+    [
+        (["--lock", "1"], 2, "--lock: found '1', expected a duration"),
+        (["--lock", "13h"], 1, "lock_ms is 46800000; expected 1000 to 43200000"),
+        (["--backoff", "1s,x"], 2, "--backoff: found 'x'"),
+        (["--lock", "never"], 2, "--lock: found 'never'"),
+        (["--max-delivery-count", "0"], 1, "max_delivery_count is 0; expected 1 to 2000"),
+        (["--status", "off"], 2, "receive-disabled"),
+        (["--sessions"], 1, "requires_session cannot be changed"),
+        (["--forward-dead-letters-to", "nowhere"], 1, "'nowhere'"),
+        ([], 2, "found nothing to change"),
+    ],
+)
+def test_wrong_settings_are_refused_and_change_nothing(topic: Run, options: list[str], status: int, named: str) -> None:
+    before = topic("subscription", "show", "orders", "red", "--json").json
+    shown = topic("subscription", "change", "orders", "red", *options)
+    assert (shown.status, named in shown.err) == (status, True), shown.err
+    assert topic("subscription", "show", "orders", "red", "--json").json == before
+
+
 def test_a_removed_topic_is_a_plain_stream_with_its_messages(topic: Run) -> None:
     publish(topic, "one")
     assert topic("topic", "rm", "orders").status == 0

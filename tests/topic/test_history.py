@@ -128,7 +128,7 @@ def test_a_refused_change_leaves_no_trace(topic: Stream) -> None:
             (lambda: editor.replace_rule("red", version_rule("r", 1), now_ms=0), RuleNotFoundError),
             (lambda: editor.remove_rule("red", "r", now_ms=0), RuleNotFoundError),
             (lambda: editor.remove_subscription("blue", now_ms=0), RuleNotFoundError),
-            (lambda: editor.change_subscription(Subscription("blue"), now_ms=0), RuleNotFoundError),
+            (lambda: editor.change_subscription("blue", {}, now_ms=0), RuleNotFoundError),
             (lambda: editor.create_subscription(Subscription("Red"), now_ms=0), RuleExistsError),
             (lambda: editor.create_subscription(Subscription("a/b", ()), now_ms=0), RuleError),
             (lambda: editor.change_limits(TopicLimits(subscriptions=-1), now_ms=0), ConfigError),
@@ -205,9 +205,9 @@ def test_the_fall_through_takes_no_rule_and_is_the_only_one(tmp_path: Path) -> N
         with pytest.raises(RuleError, match="'rest' is the fall-through"):
             editor.create_subscription(Subscription("other", fall_through=True), now_ms=0)
         editor.create_subscription(Subscription("red", (version_rule("r", 1),)), now_ms=0)
-        editor.change_subscription(Subscription("rest", ()), now_ms=0)
+        editor.change_subscription("rest", {"fall_through": False}, now_ms=0)
         with pytest.raises(RuleError, match="no rules, found 1"):
-            editor.change_subscription(Subscription("red", fall_through=True), now_ms=0)
+            editor.change_subscription("red", {"fall_through": True}, now_ms=0)
 
 
 def test_changed_properties_are_in_force_from_their_offset_and_keep_the_rules(topic: Stream) -> None:
@@ -215,7 +215,7 @@ def test_changed_properties_are_in_force_from_their_offset_and_keep_the_rules(to
         editor.add_rule("red", version_rule("r", 3), now_ms=4)
     publish(topic, b"5")
     with editing(topic) as editor:
-        editor.change_subscription(Subscription("Red", dead_letter_on_errors=True), now_ms=6)
+        editor.change_subscription("Red", {"dead_letter_on_errors": True}, now_ms=6)
         editor.add_rule("red", version_rule("s", 1), now_ms=6)
     history = RuleHistory.load(topic)
     before, after = history.at(5).subscriptions[0], history.at(6).subscriptions[0]
@@ -366,7 +366,7 @@ def test_forwarding_goes_to_a_topic_that_is_there_and_not_in_a_loop(tmp_path: Pa
             editor.create_subscription(forwarding("c"), now_ms=0)
         editor.create_subscription(Subscription("off", ()), now_ms=0)
         with pytest.raises(RuleError, match="loop"):
-            editor.change_subscription(Subscription("off", (), forward_to="b"), now_ms=0)
+            editor.change_subscription("off", {"forward_to": "b"}, now_ms=0)
         # What is planned for the other topics counts, not what they are now.
         planned = {"a": Topic("a"), "b": Topic("b")}
         editor.declare(Topic("c", (forwarding("a"),)), now_ms=0, planned=planned)

@@ -29,7 +29,8 @@ CHANGES: list[Callable[[TopicEditor], object]] = [
     lambda editor: editor.create_subscription(
         Subscription("blue", (version_rule("a", 1), version_rule("b", 1))), now_ms=5
     ),
-    lambda editor: editor.change_subscription(Subscription("red", dead_letter_on_errors=True), now_ms=5),
+    lambda editor: editor.change_subscription("red", {"dead_letter_on_errors": True}, now_ms=5),
+    lambda editor: editor.change_subscription("red", {"settings": {"lock_ms": 5_000}}, now_ms=5),
     lambda editor: editor.remove_subscription("red", now_ms=5),
 ]
 

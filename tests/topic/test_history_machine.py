@@ -1,7 +1,8 @@
 """The history of a topic against a model: a list of what every message was published under.
 
 The promise: after any changes, crashes at any byte, reopening and pruning, each message meets exactly the rules that
-were in force when it was published, and a change that was confirmed is in force for everything behind it.
+were in force when it was published, and a change that was confirmed is in force for everything behind it. Settings
+have no history: they are those of the last change.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headgate.errors import RuleError
 from headgate.log import Writer
-from headgate.topic import RuleHistory, Subscription, Topic, TopicEditor
+from headgate.topic import DEFAULT_SETTINGS, RuleHistory, Subscription, Topic, TopicEditor
 from log_streams import FailingFiles, Killed, abandon, quick_folder
 from topic_streams import new_topic, shape, version_rule
 
@@ -30,6 +31,7 @@ class HistoryMachine(RuleBasedStateMachine):
         self.folder = quick_folder()
         self.versions = 0
         self.now: Model = {}
+        self.locks: dict[str, int] = {}
         self.at: dict[int, Model] = {}
         self.pruned = 0
 
@@ -56,7 +58,7 @@ class HistoryMachine(RuleBasedStateMachine):
             self.at[offset] = self.now
 
     @rule(
-        what=st.sampled_from(["create", "remove", "add", "replace", "take"]),
+        what=st.sampled_from(["create", "remove", "add", "replace", "take", "settings"]),
         subscription=NAMES,
         name=NAMES,
         budget=st.none() | st.integers(0, 200),
@@ -68,15 +70,22 @@ class HistoryMachine(RuleBasedStateMachine):
         after: Model = {key: (spelled, dict(rules)) for key, (spelled, rules) in self.now.items()}
         there = s in after
         known = there and r in after[s][1]
-        allowed = {"create": not there, "remove": there, "add": there and not known, "replace": known, "take": known}[
-            what
-        ]
+        locks = dict(self.locks)
+        allowed = {
+            "create": not there, "remove": there, "add": there and not known, "replace": known, "take": known,
+            "settings": there,
+        }[what]  # fmt: skip
         if allowed:
             match what:
                 case "create":
                     after[s] = subscription, {r: text}
+                    locks[s] = DEFAULT_SETTINGS.lock_ms
                 case "remove":
-                    del after[s]
+                    del after[s], locks[s]
+                case "settings":
+                    # The name may be written otherwise from there on.
+                    after[s] = subscription, after[s][1]
+                    locks[s] = 1_000 + self.versions
                 case "add" | "replace":
                     after[s][1][r] = text
                 case _:
@@ -90,6 +99,9 @@ class HistoryMachine(RuleBasedStateMachine):
                     self.editor.remove_subscription(subscription, now_ms=0)
                 case "add":
                     self.editor.add_rule(subscription, new, now_ms=0)
+                case "settings":
+                    given = {"settings": {"lock_ms": 1_000 + self.versions}}
+                    self.editor.change_subscription(subscription, given, now_ms=0)
                 case "replace":
                     self.editor.replace_rule(subscription, new, now_ms=0)
                 case _:
@@ -98,13 +110,14 @@ class HistoryMachine(RuleBasedStateMachine):
             abandon(self.writer)
             self.open()
             # Nobody was told that the change is made: it is there or it is not, and stays so.
-            assert self.seen() in (self.now, after)
-            self.now = self.seen()
+            found = self.seen(), locks_of(self.editor.topic)
+            assert found in ((self.now, self.locks), (after, locks))
+            self.now, self.locks = found
         except RuleError:
             assert not allowed
         else:
             assert allowed
-            self.now = after
+            self.now, self.locks = after, locks
         self.files.budget = None
 
     def seen(self) -> Model:
@@ -127,6 +140,7 @@ class HistoryMachine(RuleBasedStateMachine):
             return
         history = RuleHistory.load(self.stream)
         assert model_of(history.current) == self.now == self.seen()
+        assert locks_of(history.current) == self.locks
         first, stop = max(0, self.pruned), self.writer.next_offset
         pieces = list(history.ranges(first, stop))
         assert [piece.start for piece in pieces] == [first, *(piece.stop for piece in pieces)][: len(pieces)]
@@ -145,6 +159,11 @@ class HistoryMachine(RuleBasedStateMachine):
         for _, version in history.versions():
             name = version.rule.name.casefold()
             assert named.setdefault((version.subscription, version.number), name) == name
+
+
+def locks_of(topic: Topic) -> dict[str, int]:
+    """Lock times by folded name of the subscription."""
+    return {each.name.casefold(): each.settings.lock_ms for each in topic.subscriptions}
 
 
 def model_of(topic: Topic) -> Model:

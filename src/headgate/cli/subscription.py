@@ -2,24 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
 from headgate.cli.options import DEFAULT_ROOT, AsJson, LockTimeout, Root, SubscriptionName, TopicName, json_of
-from headgate.cli.topic import changing, told, write_subscriptions
+from headgate.cli.output import write_facts, write_json, write_note
+from headgate.cli.topic import changing, shown, subscription_row, told, write_subscriptions
+from headgate.cli.units import duration_ms
 from headgate.clock import now_ms
 from headgate.errors import ConfigError
+from headgate.topic import SubscriptionStatus
 
-commands = App(name="subscription", help="Create and remove the subscriptions of a topic.")
+commands = App(name="subscription", help="Create, change and remove the subscriptions of a topic.")
 
-FallThrough: TypeAlias = Annotated[
-    bool, Parameter(negative=(), help="It gets what no other subscription took, and has no rules.")
-]
-DeadLetterOnErrors: TypeAlias = Annotated[
-    bool, Parameter(negative=(), help="Messages that a rule cannot be evaluated for give a dead-letter copy.")
-]
-ForwardTo: TypeAlias = Annotated[str | None, Parameter(help="Topic that its copies go to.")]
+_NOTHING = ""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class SubscriptionOptions:
+    """What a subscription is given beside its rules; None: not given."""
+
+    fall_through: Annotated[
+        bool | None, Parameter(help="It gets what no other subscription took, and has no rules.")
+    ] = None
+    dead_letter_on_errors: Annotated[
+        bool | None, Parameter(help="Messages that a rule cannot be evaluated for give a dead-letter copy.")
+    ] = None
+    forward_to: Annotated[str | None, Parameter(help="Topic that its copies go to; an empty text: nowhere.")] = None
+    lock: Annotated[str | None, Parameter(help="How long a receiver holds a copy, 1s to 12h; 60s by default.")] = None
+    max_delivery_count: Annotated[
+        int | None, Parameter(help="Attempts until a copy becomes a dead letter, 1 to 2000; 10 by default.")
+    ] = None
+    backoff: Annotated[
+        str | None, Parameter(help="Waits after failed attempts, such as 1s,5s,30s; the last one for all that follow.")
+    ] = None
+    sessions: Annotated[bool | None, Parameter(help="Copies are received by session; cannot be changed.")] = None
+    time_to_live: Annotated[str | None, Parameter(help="When a copy expires, such as 7d, or `never`.")] = None
+    dead_letter_on_expiration: Annotated[bool | None, Parameter(help="Expired copies become dead letters.")] = None
+    status: Annotated[
+        SubscriptionStatus | None,
+        Parameter(help="`receive-disabled`: nobody receives; `disabled`: nothing is forwarded either."),
+    ] = None
+    auto_delete_on_idle: Annotated[
+        str | None, Parameter(help="It is removed so long after its last receiver left, such as 1h, or `never`.")
+    ] = None
+    forward_dead_letters_to: Annotated[
+        str | None, Parameter(help="Topic or stream that its dead letters go to; an empty text: they stay.")
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        """The JSON object of what was given, `settings` in it. Raises ConfigError for a wrong duration."""
+        properties: dict[str, Any] = {
+            "fall_through": self.fall_through,
+            "dead_letter_on_errors": self.dead_letter_on_errors,
+            "forward_to": self.forward_to,
+        }
+        settings: dict[str, Any] = {
+            "lock_ms": _duration(self.lock, "--lock"),
+            "max_delivery_count": self.max_delivery_count,
+            "backoff_ms": None if self.backoff is None else _durations(self.backoff, "--backoff"),
+            "requires_session": self.sessions,
+            "default_time_to_live_ms": _duration(self.time_to_live, "--time-to-live", may_be_never=True),
+            "dead_letter_on_expiration": self.dead_letter_on_expiration,
+            "status": self.status,
+            "auto_delete_on_idle_ms": _duration(self.auto_delete_on_idle, "--auto-delete-on-idle", may_be_never=True),
+            "forward_dead_letters_to": self.forward_dead_letters_to,
+        }
+        given = {**_without_none(properties), "settings": _without_none(settings)}
+        return given if given["settings"] else _without_none(properties)
+
+
+_NO_OPTIONS = SubscriptionOptions()
 
 
 @commands.command
@@ -28,9 +84,7 @@ def create(
     name: SubscriptionName,
     /,
     *,
-    fall_through: FallThrough = False,
-    dead_letter_on_errors: DeadLetterOnErrors = False,
-    forward_to: ForwardTo = None,
+    options: SubscriptionOptions = _NO_OPTIONS,
     rule: Annotated[
         list[str] | None,
         Parameter(
@@ -46,16 +100,16 @@ def create(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Create a subscription; without --rule and --no-rules it gets every message, by the rule $Default."""
-    from headgate.topic import DEFAULT_RULES, Rule, RuleDefinition, Subscription
+    from headgate.topic import DEFAULT_RULES, DEFAULT_SETTINGS, Rule, RuleDefinition, Subscription
 
     if no_rules and rule:
         raise ConfigError("--no-rules and --rule: found both, expected one of them")
     rules = DEFAULT_RULES
     if rule or no_rules:
         rules = tuple(Rule.of(RuleDefinition.of(json_of(text, "--rule"))) for text in rule or ())
-    made = Subscription(
-        name, rules, fall_through=fall_through, dead_letter_on_errors=dead_letter_on_errors, forward_to=forward_to
-    )
+    given = options.given()
+    settings = DEFAULT_SETTINGS.changed(given.pop("settings", {}))
+    made = Subscription(name, rules, settings=settings, **given)
     with changing(topic, lock_timeout, root) as editor:
         return told(editor.create_subscription(made, now_ms=now_ms()))
 
@@ -66,20 +120,20 @@ def change(
     name: SubscriptionName,
     /,
     *,
-    fall_through: FallThrough = False,
-    dead_letter_on_errors: DeadLetterOnErrors = False,
-    forward_to: ForwardTo = None,
+    options: SubscriptionOptions = _NO_OPTIONS,
     lock_timeout: LockTimeout = 5.0,
     root: Root = DEFAULT_ROOT,
 ) -> int:
-    """Give a subscription these properties and no others; its rules stay."""
-    from headgate.topic import Subscription
-
-    wanted = Subscription(
-        name, (), fall_through=fall_through, dead_letter_on_errors=dead_letter_on_errors, forward_to=forward_to
-    )
+    """Change what is given of a subscription; all else stays, and its rules."""
+    given = options.given()
+    if not given:
+        raise ConfigError("found nothing to change: give at least one option of subscription create")
     with changing(topic, lock_timeout, root) as editor:
-        return told(editor.change_subscription(wanted, now_ms=now_ms()))
+        offset = editor.change_subscription(name, given, now_ms=now_ms())
+    if given.keys() == {"settings"}:
+        write_note("in force for every copy")
+        return 0
+    return told(offset)
 
 
 @commands.command
@@ -92,9 +146,39 @@ def ls(topic: TopicName, /, *, as_json: AsJson = False, root: Root = DEFAULT_ROO
 
 
 @commands.command
+def show(topic: TopicName, name: SubscriptionName, /, *, as_json: AsJson = False, root: Root = DEFAULT_ROOT) -> int:
+    """Show a subscription with its settings."""
+    from headgate.topic import RuleHistory, topic_stream
+
+    history = RuleHistory.load(topic_stream(root, topic))
+    row = subscription_row(history, history.subscription(name))
+    if as_json:
+        write_json(row)
+    else:
+        settings = row.pop("settings")
+        write_facts({name: shown(value) for name, value in {**row, **settings}.items()})
+    return 0
+
+
+@commands.command
 def rm(
     topic: TopicName, name: SubscriptionName, /, *, lock_timeout: LockTimeout = 5.0, root: Root = DEFAULT_ROOT
 ) -> int:
     """Remove a subscription and its rules."""
     with changing(topic, lock_timeout, root) as editor:
         return told(editor.remove_subscription(name, now_ms=now_ms()), is_gone=True)
+
+
+def _durations(text: str, option: str) -> list[int]:
+    return [duration_ms(part, option=option) for part in text.split(",") if text]
+
+
+def _duration(text: str | None, option: str, *, may_be_never: bool = False) -> int | str | None:
+    if text is None or (may_be_never and text == "never"):
+        return text and _NOTHING
+    return duration_ms(text, option=option)
+
+
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    """What was given, as JSON has it: an empty text takes a value away."""
+    return {name: None if value == _NOTHING else value for name, value in values.items() if value is not None}

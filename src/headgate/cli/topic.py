@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -14,7 +14,7 @@ from headgate.errors import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headgate.topic import RuleHistory, TopicEditor, TopicLimits
+    from headgate.topic import RuleHistory, SubscriptionVersion, TopicEditor, TopicLimits
 
 commands = App(name="topic", help="Make topics of streams, and look into them.")
 
@@ -104,32 +104,41 @@ def told(offset: int, *, is_gone: bool = False) -> int:
     return 0
 
 
-def subscription_rows(history: RuleHistory) -> list[dict[str, object]]:
-    """The subscriptions of a topic, for tables and JSON."""
-    return [
-        {
-            "name": version.name,
-            "rules": len(history.rules(version.name)),
-            "fall_through": version.fall_through,
-            "dead_letter_on_errors": version.dead_letter_on_errors,
-            "forward_to": version.forward_to,
-            "in_force_from": version.from_offset,
-        }
-        for version in history.subscriptions()
-    ]
+def subscription_rows(history: RuleHistory) -> list[dict[str, Any]]:
+    """The subscriptions of a topic, for JSON."""
+    return [subscription_row(history, version) for version in history.subscriptions()]
+
+
+def subscription_row(history: RuleHistory, version: SubscriptionVersion) -> dict[str, Any]:
+    """One subscription of a topic, for JSON."""
+    return {
+        "name": version.name,
+        "rules": len(history.rules(version.name)),
+        "fall_through": version.fall_through,
+        "dead_letter_on_errors": version.dead_letter_on_errors,
+        "forward_to": version.forward_to,
+        "in_force_from": version.from_offset,
+        "settings": version.settings.json_object(),
+    }
 
 
 def write_subscriptions(history: RuleHistory, *, as_json: bool) -> None:
     """The subscriptions of a topic as lines of JSON or as a table."""
     rows = subscription_rows(history)
     if not as_json:
-        rows = [{name: _shown(cell) for name, cell in row.items()} for row in rows]
+        rows = [{**{name: shown(row[name]) for name in _COLUMNS}, "status": row["settings"]["status"]} for row in rows]
     nothing = f"no subscriptions; make one with: headgate subscription create {history.topic_name} NAME"
     write_rows(rows, as_json=as_json, nothing=nothing)
 
 
-def _shown(cell: object) -> object:
-    return ("yes" if cell else "no") if isinstance(cell, bool) else cell
+_COLUMNS = ("name", "rules", "fall_through", "dead_letter_on_errors", "forward_to", "in_force_from")
+
+
+def shown(value: object) -> object:
+    """A property or setting for people."""
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return ("yes" if value else "no") if isinstance(value, bool) else value
 
 
 def _limits(texts: list[str]) -> TopicLimits:

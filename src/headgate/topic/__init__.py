@@ -1,8 +1,8 @@
 """Topics: streams whose subscriptions are views made by rules; which message gives which subscription which copies.
 
-Hides how rules are written down (`rule`), what makes a topic right (`model`, `limits`, `forwarding`), from which offset
-each rule is in force and how that survives a crash (`history`, `journal`, `editor`, `in_force`), and how a batch of
-messages becomes copies (`router`, `copies`). `places` says where it all lies.
+Hides how rules are written down (`rule`), what makes a topic right (`model`, `limits`, `settings`, `forwarding`), from
+which offset each rule is in force and how that survives a crash (`history`, `journal`, `editor`, `in_force`), how a
+batch of messages becomes copies (`router`, `copies`), and where it all lies (`places`).
 """
 
 from typing import TYPE_CHECKING
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     )
     from headgate.topic.router import Router, copy_identity
     from headgate.topic.rule import Rule, RuleDefinition
+    from headgate.topic.settings import DEFAULT_SETTINGS, SubscriptionSettings, SubscriptionStatus
 else:
     from headgate.faces import lazy
 

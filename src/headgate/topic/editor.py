@@ -117,9 +117,25 @@ class TopicEditor:
         """Add a subscription with its rules; the offset from which it gets messages. Raises RuleError and its kinds."""
         return self.apply(_creation(subscription), now_ms=now_ms)
 
-    def change_subscription(self, subscription: model.Subscription, *, now_ms: int) -> int:
-        """Give a subscription other properties; its rules stay, whatever `subscription` says of them."""
-        return self.apply([r.ChangeSubscription(subscription.name, **_properties(subscription))], now_ms=now_ms)
+    def change_subscription(self, name: str, given: Mapping[str, object], *, now_ms: int) -> int:
+        """Give a subscription the properties in a JSON object, and in it the `settings`; all else stays, and its rules.
+
+        Raises ConfigError that names a wrong key or value, RuleError and its kinds. Settings are in force for every
+        copy at once; properties from the offset that this gives.
+        """
+        before = self._history.subscription(name)
+        properties = _properties(before)
+        settings = given.get("settings", {})
+        if unknown := sorted(given.keys() - properties.keys()):
+            raise ConfigError(f"a subscription has no property {unknown[0]!r}; expected one of {', '.join(properties)}")
+        if not isinstance(settings, Mapping):
+            raise ConfigError(f"settings: found {settings!r}, expected an object")
+        try:
+            changed = msgspec.convert({"name": name, **properties, **given, "settings": {}}, r.ChangeSubscription)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"not the properties of a subscription: {error}") from error
+        change = msgspec.structs.replace(changed, settings=before.settings.changed(settings))
+        return self.apply([change], now_ms=now_ms)
 
     def remove_subscription(self, name: str, *, now_ms: int) -> int:
         """Remove a subscription and its rules."""
@@ -232,7 +248,13 @@ class TopicEditor:
         history, topic = self._history, self._history.topic_name
         rules: tuple[Rule, ...] = ()
         if isinstance(change, r.ChangeSubscription):
-            history.subscription(change.name)
+            before = history.subscription(change.name)
+            if change.settings.requires_session != before.settings.requires_session:
+                raise RuleError(
+                    "requires_session cannot be changed after the subscription was made",
+                    topic=topic,
+                    subscription=before.name,
+                )
             rules = (
                 tuple(Rule.of(version.rule) for version in history.rules(change.name)) if change.fall_through else ()
             )
@@ -250,20 +272,23 @@ class TopicEditor:
         )
         if change.fall_through and first is not None:
             raise model.second_fall_through(topic, change.name, first.name)
-        if change.forward_to is not None:
-            self._check_forwarding(wanted, change.forward_to, planned)
+        if change.forward_to is not None or change.settings.forward_dead_letters_to is not None:
+            self._check_forwarding(wanted, planned)
 
-    def _check_forwarding(self, wanted: model.Subscription, target: str, planned: Mapping[str, model.Topic]) -> None:
+    def _check_forwarding(self, wanted: model.Subscription, planned: Mapping[str, model.Topic]) -> None:
         root = root_of(self._writer.stream.path.resolve())
 
         def find(name: str) -> model.Topic | None:
             return planned.get(name) or _topic_of(root, name)
 
         name = self._history.topic_name
-        if find(target) is None:
+        target, dead_letters = wanted.forward_to, wanted.settings.forward_dead_letters_to
+        if target is not None and find(target) is None:
             raise target_not_found(name, wanted.name, target)
+        if dead_letters is not None and find(dead_letters) is None and dead_letters not in stream_names(root):
+            raise target_not_found(name, wanted.name, dead_letters, kind="topic or stream")
         others = [
-            model.Subscription(each.name, (), forward_to=each.forward_to)
+            model.Subscription(each.name, (), forward_to=each.forward_to, settings=each.settings)
             for each in self._history.subscriptions()
             if model.folded(each.name) != model.folded(wanted.name)
         ]
@@ -363,7 +388,7 @@ def _topic_of(root: Path, name: str) -> model.Topic | None:
 
 
 def _properties(of: model.Subscription | r.SubscriptionProperties | r.SubscriptionVersion) -> dict[str, Any]:
-    return {name: getattr(of, name) for name in ("fall_through", "dead_letter_on_errors", "forward_to")}
+    return {name: getattr(of, name) for name in ("fall_through", "dead_letter_on_errors", "forward_to", "settings")}
 
 
 def _creation(subscription: model.Subscription) -> list[r.Change]:

@@ -1,4 +1,4 @@
-"""Subscriptions that forward their copies to another topic: the order of topics, and loops, which are refused.
+"""Subscriptions that forward their copies or dead letters to another topic: the order of topics; loops are refused.
 
 A forwarded copy is a new message of the target topic: it gets an offset and a time there, its system properties are
 read again, and the rules of that topic see the copy as it arrived. `RuleName` stays, as any user property does.
@@ -72,7 +72,12 @@ def _ordered(by_name: dict[str, Topic]) -> list[Topic]:
 
 def _forwards(topic: Topic) -> list[tuple[str, str]]:
     """Subscription and target of everything that a topic forwards."""
-    return [(each.name, each.forward_to) for each in topic.subscriptions if each.forward_to is not None]
+    return [
+        (each.name, target)
+        for each in topic.subscriptions
+        for target in (each.forward_to, each.settings.forward_dead_letters_to)
+        if target is not None
+    ]
 
 
 def _loop(name: str, way: dict[str, str]) -> RuleError:
@@ -82,8 +87,8 @@ def _loop(name: str, way: dict[str, str]) -> RuleError:
     return RuleError(f"forwarding in a loop: {path}", topic=name, subscription=way[name])
 
 
-def target_not_found(topic: str, subscription: str, target: str) -> RuleNotFoundError:
-    """The error for a subscription that forwards to a topic that is not there."""
+def target_not_found(topic: str, subscription: str, target: str, *, kind: str = "topic") -> RuleNotFoundError:
+    """The error for a subscription that forwards to a topic or stream (`kind`) that is not there."""
     return RuleNotFoundError(
-        f"forwards to {target!r}, and there is no such topic", topic=topic, subscription=subscription
+        f"forwards to {target!r}, and there is no such {kind}", topic=topic, subscription=subscription
     )

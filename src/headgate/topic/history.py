@@ -197,6 +197,7 @@ class RuleHistory:
                     fall_through=version.fall_through,
                     dead_letter_on_errors=version.dead_letter_on_errors,
                     forward_to=version.forward_to,
+                    settings=version.settings,
                     number=version.number,
                 )
                 for version in sorted(subscriptions, key=_by_number)
@@ -296,8 +297,12 @@ class RuleHistory:
                 self.next_subscription += 1
             case r.ChangeSubscription():
                 opened = self._open[folded(change.name)]
-                self._close(opened.version, self._closed_subscriptions, offset)
                 before = opened.version
+                before.settings = change.settings
+                if _versioned(before) == _versioned(change):
+                    # Settings are in force everywhere at once: no offset is a boundary between them.
+                    return
+                self._close(before, self._closed_subscriptions, offset)
                 self._open_subscription(change, before.number, before.next_rule, opened.rules, offset, at_ms)
             case r.RemoveSubscription():
                 opened = self._open.pop(folded(change.name))
@@ -336,6 +341,7 @@ class RuleHistory:
             fall_through=change.fall_through,
             dead_letter_on_errors=change.dead_letter_on_errors,
             forward_to=change.forward_to,
+            settings=change.settings,
             next_rule=next_rule,
         )
         self._open[folded(change.name)] = _OpenSubscription(version, rules)
@@ -368,6 +374,11 @@ def _rule(version: r.RuleVersion, limits: Limits, compiled: dict[tuple[int, int,
     if rule is None or rule.definition != version.rule:
         rule = compiled[key] = Rule.of(version.rule, number=version.number, limits=limits)
     return rule
+
+
+def _versioned(of: r.SubscriptionVersion | r.SubscriptionProperties) -> tuple[object, ...]:
+    """What of a subscription has a history: all but its settings."""
+    return of.name, of.fall_through, of.dead_letter_on_errors, of.forward_to
 
 
 def _by_number(version: r.SubscriptionVersion | r.RuleVersion) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from headgate.errors import RuleError, RuleExistsError, RuleLimitError
 from headgate.topic.limits import DEFAULT_LIMITS, TopicLimits
 from headgate.topic.rule import DEFAULT_RULE_NAME, Rule, RuleDefinition, default_rule
+from headgate.topic.settings import DEFAULT_SETTINGS, SubscriptionSettings
 
 DEFAULT_RULES: tuple[Rule, ...] = (default_rule(),)
 """What a subscription has that is made without rules."""
@@ -22,6 +23,7 @@ class Subscription:
     Without `rules` given it has the true rule `$Default`. A `fall_through` subscription has no rules; it gets what no
     other subscription of the topic took. `dead_letter_on_errors`: a message that a rule cannot be evaluated for gives a
     dead-letter copy; else that rule just does not select it. `forward_to` names the topic that the copies go to.
+    `settings` say how copies are delivered; they have no history, so they count as the topic has them now.
     `number` is what the history gave it: counted from 1, in order of creation, never used again; 0 before.
     """
 
@@ -30,6 +32,7 @@ class Subscription:
     fall_through: bool = False
     dead_letter_on_errors: bool = False
     forward_to: str | None = None
+    settings: SubscriptionSettings = DEFAULT_SETTINGS
     number: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
@@ -136,6 +139,8 @@ def check_topic_name(name: str, limits: TopicLimits) -> None:
 def check_subscription(subscription: Subscription, topic: str, limits: TopicLimits) -> None:
     """Raise RuleError for a subscription that is wrong in itself: its name, its rules' names."""
     reason = _wrong_name(subscription.name, limits.subscription_name_characters)
+    if subscription.name.startswith("$"):
+        reason = "the name begins with $, as those of the places behind a subscription do"
     if reason is not None:
         raise RuleError(reason, topic=topic, subscription=subscription.name)
     if subscription.fall_through and subscription.rules:
@@ -147,6 +152,7 @@ def check_subscription(subscription: Subscription, topic: str, limits: TopicLimi
         )
     if subscription.forward_to == topic:
         raise RuleError("forwards to its own topic", topic=topic, subscription=subscription.name)
+    subscription.settings.check(topic, subscription.name)
     _check_unique((rule.name for rule in subscription.rules), topic, subscription.name)
     for rule in subscription.rules:
         check_rule_name(rule.name, topic, subscription.name, limits)

@@ -8,6 +8,7 @@ import msgspec
 
 from headgate.topic.limits import TopicLimits
 from headgate.topic.rule import RuleDefinition
+from headgate.topic.settings import DEFAULT_SETTINGS, SubscriptionSettings
 
 HISTORY_FORMAT = 1
 
@@ -15,7 +16,7 @@ HISTORY_FORMAT = 1
 class SubscriptionVersion(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A subscription as it is, or was, in force for offsets `from_offset … to_offset`; None: still.
 
-    `next_rule` is the number that its next rule gets; it counts in the version that is in force.
+    `next_rule` is the number that its next rule gets. It and `settings` count in the version that is in force.
     """
 
     number: int
@@ -26,6 +27,7 @@ class SubscriptionVersion(msgspec.Struct, forbid_unknown_fields=True, omit_defau
     fall_through: bool = False
     dead_letter_on_errors: bool = False
     forward_to: str | None = None
+    settings: SubscriptionSettings = DEFAULT_SETTINGS
     next_rule: int = 1
 
 
@@ -72,6 +74,7 @@ class SubscriptionProperties(_Change, frozen=True):
     fall_through: bool = False
     dead_letter_on_errors: bool = False
     forward_to: str | None = None
+    settings: SubscriptionSettings = DEFAULT_SETTINGS
 
 
 class CreateSubscription(SubscriptionProperties, frozen=True, tag="create subscription"):

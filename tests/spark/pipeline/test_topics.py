@@ -11,6 +11,7 @@ from headgate.errors import ConfigError, RuleError
 from headgate.log import Stream, stream_folder
 from headgate.spark.pipeline.configuration import check
 from headgate.spark.pipeline.topics import RoutedTopic
+from headgate.topic import DEFAULT_SETTINGS, SubscriptionSettings
 
 
 def pipeline(root: Path, *topics: dict[str, Any], **more: object) -> dict[str, Any]:
@@ -65,6 +66,14 @@ def test_a_topic_runs_behind_what_writes_its_stream_and_before_what_reads_its_co
     assert [job.name for job in checked.jobs] == ["ingest", "first", "second", "out"]
 
 
+def test_settings_of_a_subscription_are_a_table_of_it(tmp_path: Path) -> None:
+    given = {"lock_ms": 5_000, "backoff_ms": [1_000, 2_000], "status": "disabled"}
+    checked = check(pipeline(tmp_path, topic("orders", {"name": "red", "settings": given}, {"name": "blue"})))
+    declared = checked.topics[0].topic
+    assert declared is not None
+    assert [each.settings for each in declared.subscriptions] == [SubscriptionSettings.of(given), DEFAULT_SETTINGS]
+
+
 def test_a_topic_without_subscriptions_in_the_file_needs_some_on_disk(tmp_path: Path) -> None:
     Stream.create(stream_folder(tmp_path, "orders"), name="orders", now_ms=1)
     with pytest.raises(ConfigError, match=r"no \[\[topic.subscription\]\], and none was made"):
@@ -92,6 +101,8 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     (topic("orders", {"name": "a", "forward_to": "nowhere"}), RuleError, "nowhere"),
     (topic("orders", {"name": "a", "forward_to": "b", "stream": "x"}), ConfigError, "beside forward_to"),
     (topic("orders", {"name": "a", "filter_size_bytes": 5}), ConfigError, "filter_size_bytes"),
+    (topic("orders", {"name": "a", "settings": {"lock": 5}}), ConfigError, "lock"),
+    (topic("orders", {"name": "a", "settings": {"lock_ms": 5}}), RuleError, "lock_ms is 5; expected 1000"),
     (topic("orders", {"name": "a"}, start="yesterday"), ConfigError, "start"),
     (topic("orders", {"name": "a"}, max_messages_per_batch=0), ConfigError, "max_messages_per_batch"),
     (topic("orders", {"name": "a"}, limits={"subscriptions": 0}), RuleError, "limit"),

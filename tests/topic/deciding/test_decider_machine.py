@@ -37,7 +37,7 @@ FILTERS = st.sampled_from(
     ]
 )
 ACTIONS = st.sampled_from(["SET quantity = quantity / 2", "SET bad = 1 / zero", "REMOVE color"])
-CHANGES = ["create", "change", "remove", "add", "replace", "take"]
+CHANGES = ["create", "change", "settings", "remove", "add", "replace", "take"]
 NAMES = st.sampled_from(["a", "b", "c"])
 RULES = st.one_of(
     st.builds(Rule, NAMES, FILTERS, st.none() | ACTIONS),
@@ -106,7 +106,12 @@ class DeciderMachine(RuleBasedStateMachine):
                 case "create":
                     editor.create_subscription(made, now_ms=0)
                 case "change":
-                    editor.change_subscription(made, now_ms=0)
+                    editor.change_subscription(subscription, {"dead_letter_on_errors": keeps_errors}, now_ms=0)
+                case "settings":
+                    given = {
+                        "settings": {"lock_ms": 1_000 * (1 + len(rules)), "dead_letter_on_expiration": keeps_errors}
+                    }
+                    editor.change_subscription(subscription, given, now_ms=0)
                 case "remove":
                     editor.remove_subscription(subscription, now_ms=0)
                 case "add":

@@ -7,6 +7,7 @@ import errno
 import shutil
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from headgate.errors import RuleNotFoundError, StorageFullError, StreamLockedError
 from headgate.log import Stream, StreamArguments, Writer, list_streams, stream_folder
 from headgate.message import Message
-from headgate.topic import Rule, Subscription, postings_folder
+from headgate.topic import Rule, RuleHistory, Subscription, SubscriptionSettings, postings_folder
 from headgate.topic.deciding import Decider, Postings, block, postings, rule_states
 from headgate.topic.journal import JOURNAL_NAME
 from log_streams import FailingFiles, Killed, abandon, quick_folder, read_messages
@@ -124,6 +125,39 @@ def test_postings_say_where_each_message_lies(decided: Stream) -> None:
             start = int(entry["position"])
             whole = raw[start : start + 4 + len(data)]
             assert whole[4:] == data and zlib.crc32(whole) == entry["crc"]
+
+
+def test_settings_are_no_rules_and_nothing_is_decided_again(decided: Stream) -> None:
+    everything = {
+        "lock_ms": 5_000,
+        "max_delivery_count": 3,
+        "backoff_ms": [1_000],
+        "default_time_to_live_ms": 1,
+        "dead_letter_on_expiration": True,
+        "status": "disabled",
+        "auto_delete_on_idle_ms": 60_000,
+    }
+    assert {*everything, "requires_session", "forward_dead_letters_to"} == {*SubscriptionSettings.__struct_fields__}
+    publish(decided, RED)
+    with Decider.open(decided, now_ms=0) as decider, editing(decided) as editor:
+        decide_all(decider)
+        before = decider.postings.states.within(0, 1 << 40)
+        for name, value in everything.items():
+            editor.change_subscription("red", {"settings": {name: value}}, now_ms=0)
+        decider.postings.follow_rules()
+        assert decider.postings.history.subscription("red").settings.changed(everything) == (
+            decider.postings.history.subscription("red").settings
+        )
+        assert decider.postings.states.within(0, 1 << 40) == before
+        # Not even of the open block.
+        assert decide_all(decider) == 0
+    # As another topic would have had them from the beginning.
+    given = SubscriptionSettings.of({"requires_session": True, "forward_dead_letters_to": "other"})
+    root = decided.path.parent.parent / "second"
+    new_topic(root, "other")
+    sessions = topic_with(root, *(replace(each, settings=given) for each in SUBSCRIPTIONS))
+    assert rule_states.RuleStates(RuleHistory.load(sessions)).within(0, 1) == before[:1]
+    assert decided_again(decided) == 1
 
 
 def made_by_another_program(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,10 +19,12 @@ from headgate.spark.options import SinkOptions
 from headgate.spark.route import output_of_copies, output_of_dead_letters
 from headgate.topic import (
     DEFAULT_RULES,
+    DEFAULT_SETTINGS,
     Rule,
     RuleDefinition,
     RuleHistory,
     Subscription,
+    SubscriptionSettings,
     Topic,
     TopicLimits,
     forward_order,
@@ -55,6 +57,7 @@ class SubscriptionEntry(WrittenStream, frozen=True, forbid_unknown_fields=True, 
     """A stream for messages for which the evaluation of a rule fails. Default: none."""
     forward_to: str | None = None
     """Another topic that its copies go to, in place of a stream."""
+    settings: SubscriptionSettings = DEFAULT_SETTINGS
     rule: list[RuleDefinition] = []
 
     def subscription(self) -> Subscription:
@@ -65,6 +68,7 @@ class SubscriptionEntry(WrittenStream, frozen=True, forbid_unknown_fields=True, 
             fall_through=self.fall_through,
             dead_letter_on_errors=self.dead_letter is not None,
             forward_to=self.forward_to,
+            settings=self.settings,
         )
 
 

@@ -528,6 +528,11 @@ class BrokerTopic:
 
     # time
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether all messages are decided, and all rules in force are known."""
+        return not self._is_deciding and not self._changed and self._decider.next_offset >= self.stream.next_offset
+
     def tick(self, now_ms: int) -> None:
         """Look after what time brings; about every 100 ms."""
         if (

@@ -267,9 +267,7 @@ def opening(root: Path, batch: EncodedMessages) -> list[Measurement]:
     subscriptions = [
         Subscription(
             f"s{number}",
-            tuple(
-                Rule(f"r{rule}", application_properties={"customer": number * 10 + rule}) for rule in range(10)
-            ),
+            tuple(Rule(f"r{rule}", application_properties={"customer": number * 10 + rule}) for rule in range(10)),
         )
         for number in range(SUBSCRIPTIONS)
     ]

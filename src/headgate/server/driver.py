@@ -1,8 +1,9 @@
 """The one driver: a loop, its turns, threads for what takes long, and the connections of all listeners.
 
 Each turn of the loop ends in this order: the broker writes what was published, calls that handlers asked for are made,
-topics decide, settle and give out, and what was written to each connection is sent. So everything that one round of reading brought is written to its
-stream at once, confirmed and delivered in the same turn, with one system call per connection.
+topics decide, settle and give out, and what was written to each connection is sent. So everything that one round of
+reading brought is written to its stream at once, confirmed and delivered in the same turn, with one system call per
+connection.
 """
 
 from __future__ import annotations

@@ -150,7 +150,9 @@ def test_copies_are_those_that_routing_writes(
                     bodies = [(each, None) for each in step.messages]
                     writer.append(bodies, now_ms=number * DAY_MS, compression=step.compression)
                 elif editor.history.has_subscription(step.name):
-                    editor.change_subscription(step, now_ms=0)
+                    editor.change_subscription(
+                        step.name, {"dead_letter_on_errors": step.dead_letter_on_errors}, now_ms=0
+                    )
                 else:
                     editor.create_subscription(step, now_ms=0)
         copies, letters = routed(stream, times_ms)

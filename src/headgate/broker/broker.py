@@ -95,8 +95,8 @@ class Broker:
 
         What somebody waits for and takes long goes through `run_in_worker` if it is given: files of deleted streams,
         changes of rules, and with `Durability.DISK` appends; what may wait goes through `run_in_background`, else the
-        same: match indexes, and topics that are decided long after their messages came. Raises LogError, ConfigError for
-        files that are wrong.
+        same: match indexes, and topics that are decided long after their messages came. Raises LogError, ConfigError
+        for files that are wrong.
         """
         self.root = Path(root)
         self.settings = settings or BrokerSettings()

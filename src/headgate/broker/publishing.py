@@ -164,8 +164,9 @@ class WriteJob:
         """What is little is handed to the readers that wait for it."""
         stream, next_offset = self._stream, self._writer.next_offset
         chunks = None
-        if stream.readers and len(built.data) <= HANDED_BYTES and next_offset - stream.next_offset <= HANDED_RECORDS:
-            chunks = AppendedChunks(built.data, built.positions, stream.stream.path)
+        is_awaited = stream.readers or stream.on_appended is not None
+        if is_awaited and len(built.data) <= HANDED_BYTES and next_offset - stream.next_offset <= HANDED_RECORDS:
+            chunks = AppendedChunks(built.data, built.positions, stream.stream.path, stop=next_offset)
         stream.appended(next_offset, last_chunk_id, chunks, now_ms=self._now_ms)
 
     def _tell_error(self, error: LogError) -> None:

@@ -156,8 +156,8 @@ class BrokerStream:
     idle_since_ms: int | None = None
     trouble: str = ""
     """What was wrong when the stream was last looked after; empty for nothing."""
-    on_appended: Callable[[], None] | None = None
-    """Called when there is more in it than before; its topic's, if it is one that is in use."""
+    on_appended: Callable[[AppendedChunks | None], None] | None = None
+    """Called when there is more in it than before, with all that is new or None; its topic's, if that is in use."""
     engine: ReadingEngine | None = None
     """What its consumers read with, while it has some; it is told of all that is appended."""
     _suspected: str = ""
@@ -289,7 +289,7 @@ class BrokerStream:
         if self.engine is not None:
             self.engine.appended(next_offset, chunks, now_ms=now_ms)
         if self.on_appended is not None:
-            self.on_appended()
+            self.on_appended(chunks)
 
     # what others write
 
@@ -306,7 +306,7 @@ class BrokerStream:
             if self.next_offset > before:
                 self.engine.appended(self.next_offset)
         if self.on_appended is not None and self.next_offset > before:
-            self.on_appended()
+            self.on_appended(None)
 
     def _take(self, tail: StreamTail) -> None:
         self.tail = tail

@@ -42,8 +42,10 @@ _NOTHING = np.empty(0, dtype=np.int64)
 class MessageReader:
     """Reads messages of one stream, beside its writer, and keeps files open. Not for several threads at once."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, recent: Callable[[], ScanBatch | None] = lambda: None) -> None:
+        """`recent` gives messages of the stream that are in memory, if any are."""
         self.stream = stream
+        self._recent = recent
         self._segments: list[Segment] = []
         self._readers: OrderedDict[int, SegmentReader] = OrderedDict()
         self._next_offset = 0
@@ -75,6 +77,11 @@ class MessageReader:
         """
         if not len(offsets):
             return ScanBatch(EncodedMessages.of([]), offsets, offsets)
+        recent = self._recent()
+        if recent is not None and recent.offsets[0] <= offsets[0] <= offsets[-1] <= recent.offsets[-1]:
+            picked = _picked(recent, offsets)
+            if picked is not None:
+                return picked
         held = self._held_at(offsets)
         if held is not None:
             return held

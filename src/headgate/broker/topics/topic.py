@@ -24,6 +24,7 @@ from headgate.broker.topics.receiver import Delivery, Receiver
 from headgate.broker.topics.sources import FAILED_RULES, ReadCopy, SubscriptionSource
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError, ResourceNotFoundError
 from headgate.ledger import Ledger, Move, append_moves, copy_number, offset_of, rule_of
+from headgate.scan.fetch import AppendedChunks
 from headgate.topic import (
     DEFAULT_SETTINGS,
     Change,
@@ -132,6 +133,9 @@ class BrokerTopic:
         self._editor: TopicEditor | None = None
         self._changed: list[tuple[Changed, int]] = []
         """Changes that are made, and not known to the decider."""
+        self._appended: AppendedChunks | None = None
+        self._appends = 0
+        """Appends since the last step."""
         self._is_deciding = False
         self._is_closed = False
         self._trouble = _Trouble()
@@ -339,6 +343,12 @@ class BrokerTopic:
 
     # the turn
 
+    def appended(self, chunks: AppendedChunks | None) -> None:
+        """There is more in the stream: all of it is in `chunks` if nothing else came since the last turn."""
+        self._appends += 1
+        self._appended = chunks if self._appends == 1 else None
+        self._touch()
+
     def turn(self, now_ms: int) -> None:
         """Decide what came, take back what is due, give out, write down, tell, move; then the small streams alike."""
         if self._is_closed:
@@ -367,11 +377,13 @@ class BrokerTopic:
         # What new rules cost is not known; it is not the loop that pays.
         if self._run_in_worker is None or (left <= DECIDED_HERE and not self._changed):
             try:
-                self._take(self._decider.step(max(left, 1), now_ms=now_ms))
+                appended, self._appended, self._appends = self._appended, None, 0
+                self._take(self._decider.step(max(left, 1), now_ms=now_ms, appended=appended))
             except HeadgateError as error:
                 self._failed(error, now_ms)
             return
         self._is_deciding = True
+        self._appended, self._appends = None, 0
         steps: list[Step] = []
 
         def decide() -> None:

@@ -72,7 +72,7 @@ class Topics:
             topic = self._topics[stream] = BrokerTopic.open(
                 stream, now_ms=self._now_ms, touch=touch, run_in_worker=self._run_in_worker, find=self._find
             )
-            stream.on_appended = touch
+            stream.on_appended = topic.appended
             touch()
         return topic
 

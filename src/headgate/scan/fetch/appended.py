@@ -27,24 +27,34 @@ class AppendedChunks:
     them, once for all.
     """
 
-    __slots__ = ("_folder", "_lone", "_positions", "_shared", "data")
+    __slots__ = ("_folder", "_lone", "_positions", "_shared", "_window", "data", "stop")
 
-    def __init__(self, data: NDArray[np.uint8], positions: NDArray[np.int64], folder: Path) -> None:
+    def __init__(self, data: NDArray[np.uint8], positions: NDArray[np.int64], folder: Path, *, stop: int) -> None:
+        """`stop` is the offset behind the last of them."""
         self.data = data
+        self.stop = stop
         self._positions = positions
         self._folder = folder
         self._lone: LoneMessage | None = None
         self._shared: SharedChunks | None = None
+        self._window: Window | None = None
 
-    def shared(self) -> SharedChunks:
-        """The chunks, to be decided once for all readers that wait for them."""
-        if self._shared is None:
+    def window(self) -> Window:
+        """The chunks in memory; positions count from the first one."""
+        if self._window is None:
             positions, data = self._positions, self._copied()
             headers = decode_headers(data, positions)
             sizes = np.empty(len(headers), dtype=np.int64)
             np.subtract(positions[1:], positions[:-1], out=sizes[:-1])
             sizes[-1] = len(self.data) - positions[-1]
-            window = Window(self._folder, positions, sizes, headers, headers.bloom_positions + headers.bloom_length)
+            data_starts = headers.bloom_positions + headers.bloom_length
+            self._window = Window(self._folder, positions, sizes, headers, data_starts)
+        return self._window
+
+    def shared(self) -> SharedChunks:
+        """The chunks, to be decided once for all readers that wait for them."""
+        if self._shared is None:
+            window = self.window()
             self._shared = SharedChunks(window, Outline.of(window, keeps_window=True), are_checked=True)
         return self._shared
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from headgate.errors import OffsetOutOfRangeError
 from headgate.log import DiskFile, OpenFile, Stream, Wait, no_wait
+from headgate.scan.fetch import AppendedChunks
 from headgate.topic.deciding.block import base_of, encode_block
 from headgate.topic.deciding.open_block import OpenBlock
 from headgate.topic.deciding.postings import Postings, PostingsWriter, is_same
@@ -96,15 +97,17 @@ class Decider:
         """From now on nobody asks for copies below this offset; it may be lower than before."""
         self._floor = base_of(floor)
 
-    def step(self, max_messages: int, *, now_ms: int) -> Step:
+    def step(self, max_messages: int, *, now_ms: int, appended: AppendedChunks | None = None) -> Step:
         """Decide at most so many messages more; without any, compare a block with the stream that it was made from.
 
-        `now_ms` becomes the time of written blocks. Raises StreamNotFoundError and its kinds for a deleted stream,
-        CorruptChunkError for a damaged one, RuleNotFoundError or LogError for a damaged history, StorageFullError or
-        LogError if a block cannot be written; the step may then be asked for again.
+        `appended` are the newest chunks of the stream, given by who wrote them: they are not read back if all before
+        them is decided. `now_ms` becomes the time of written blocks. Raises StreamNotFoundError and its kinds for a
+        deleted stream, CorruptChunkError for a damaged one, RuleNotFoundError or LogError for a damaged history,
+        StorageFullError or LogError if a block cannot be written; the step may then be asked for again.
         """
         # The end first and the rules second: so all rules for what lies before the end are known.
-        self._source.refresh()
+        if appended is None or not self._source.take(appended):
+            self._source.refresh()
         self.postings.follow_rules()
         self._forget()
         self._write_full_block(now_ms)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from headgate.errors import CorruptSidecarError, LogError, StorageFullError, StreamLockedError, StreamReadOnlyError
 from headgate.log import ChunkType, DiskFile, OpenFile, SegmentReader, Stream, StreamArguments, Wait, Writer, no_wait
 from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES
+from headgate.scan import ScanBatch
 from headgate.topic.deciding.block import Block, SubscriptionPostings, base_of, end_of
 from headgate.topic.deciding.open_block import OpenBlock
 from headgate.topic.deciding.rule_states import EVALUATOR, RuleStates, from_offset
@@ -118,6 +119,10 @@ class Postings:
         source = Source(stream)
         source.refresh()
         return Postings(source, FollowedHistory(stream.path))
+
+    def recent(self) -> ScanBatch | None:
+        """Messages of the stream that are in memory, because they were decided as they were appended."""
+        return self._source.recent
 
     def __enter__(self) -> Postings:
         return self

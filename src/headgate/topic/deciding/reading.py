@@ -52,7 +52,7 @@ class CopyReader:
     def __init__(self, postings: Postings) -> None:
         self._postings = postings
         self._stream = postings.stream.name
-        self._messages = MessageReader(postings.stream)
+        self._messages = MessageReader(postings.stream, postings.recent)
         self._history = postings.history
         self._rules: dict[tuple[int, int], dict[int, Rule]] = {}
 

@@ -16,6 +16,7 @@ from headgate.message import EncodedMessages
 from headgate.scan import (
     WINDOW_BYTES,
     OffsetRange,
+    ScanBatch,
     ScanCounters,
     ScanRequest,
     Window,
@@ -24,6 +25,7 @@ from headgate.scan import (
     rows_within,
 )
 from headgate.scan import Decider as ChunkDecider
+from headgate.scan.fetch import AppendedChunks
 from headgate.topic.deciding.block import CHUNK_DTYPE
 from headgate.topic.deciding.runs import Int64Array
 
@@ -68,10 +70,15 @@ class Source:
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self._segments: list[Segment] = []
-        self._reader: SegmentReader | None = None
+        self.recent: ScanBatch | None = None
+        """The messages that were read last, where they did not come from a file."""
         self.first_offset = 0
         self.next_offset = 0
+        self._segments: list[Segment] = []
+        self._reader: SegmentReader | None = None
+        self._appended: Window | None = None
+        self._is_stale = False
+        """Whether the files have more than is known of them."""
 
     def close(self) -> None:
         """Close the open segment."""
@@ -81,13 +88,24 @@ class Source:
 
     def refresh(self) -> None:
         """Look where the stream begins and ends now. Raises StreamNotFoundError and its kinds, CorruptChunkError."""
+        self._appended = self.recent = None
         for _ in range(3):
             with contextlib.suppress(OffsetOutOfRangeError):
                 self._refresh()
                 return
         self._refresh()
 
+    def take(self, appended: AppendedChunks) -> bool:
+        """Go on with chunks that were appended behind what is known, instead of `refresh`; False if they are others."""
+        window = appended.window()
+        if int(window.chunks.chunk_ids[0]) != self.next_offset:
+            return False
+        self._appended, self.recent = window, None
+        self._is_stale, self.next_offset = True, appended.stop
+        return True
+
     def _refresh(self) -> None:
+        self._is_stale = False
         self._segments = self.stream.segments()
         if not self._segments:
             self.stream.check_is_there()
@@ -117,8 +135,10 @@ class Source:
 
         Raises CorruptChunkError with file and position, OffsetOutOfRangeError where retention deleted them meanwhile.
         """
-        within = OffsetRange(start, stop)
-        decider = ChunkDecider(_ALL, within)
+        decider = ChunkDecider(_ALL, OffsetRange(start, stop))
+        if self._appended is not None and start >= self._appended.chunks.chunk_ids[0]:
+            yield from self._read_appended(self._appended, decider)
+            return
         for reader, first, last in self._rows(start, stop):
             for window in _windows(reader, first, last):
                 yield chunks_of(window.headers)
@@ -127,8 +147,19 @@ class Source:
                         positions = _positions(window, batch.messages, batch.offsets)
                         yield SourceBatch(batch.messages, batch.offsets, batch.timestamps_ms, positions)
 
+    def _read_appended(self, window: Window, decider: ChunkDecider) -> Iterator[SourceBatch | NDArray[np.void]]:
+        """The same out of memory. Where entries lie in their file is not known, as of those in a sub-batch."""
+        yield chunks_of(window.headers)
+        for batch in read_window(window, decider, ScanCounters()):
+            if len(batch):
+                self.recent = batch
+                positions = np.zeros(len(batch), dtype=np.int64)
+                yield SourceBatch(batch.messages, batch.offsets, batch.timestamps_ms, positions)
+
     def _rows(self, start: int, stop: int) -> Iterator[tuple[SegmentReader, int, int]]:
         """The segments with chunks of some offsets, and the rows of these chunks in their tables."""
+        if self._is_stale:
+            self._refresh()
         segments = self._segments
         for number, segment in enumerate(segments):
             behind = segments[number + 1].first_chunk_id if number + 1 < len(segments) else self.next_offset

@@ -27,7 +27,6 @@ COPIES_A_TURN = 512
 BYTES_A_TURN = 512 << 10
 """At most so much is given out by one view in one turn; a single larger copy goes alone."""
 
-_RUNS_A_TURN = 64
 _RUNS_COUNTED = 1 << 20
 
 MAX_DELIVERY_COUNT_EXCEEDED = "MaxDeliveryCountExceeded"
@@ -194,7 +193,7 @@ class Dispatcher:
         """At most `limit` copies that are not settled, at or above a copy, whoever has them."""
         copies = self.view.unsettled(from_copy, limit)
         parts = [copies]
-        for start, stop in self.view.available(max(from_copy, self.view.next_copy), limit=_RUNS_A_TURN):
+        for start, stop in self.view.available(max(from_copy, self.view.next_copy), limit=limit):
             if stop > start + 1:
                 parts.append(self.source.find(max(start, from_copy), stop, limit).copies)
         first = np.sort(np.concatenate(parts))[:limit]
@@ -217,7 +216,7 @@ class Dispatcher:
         parts: list[NDArray[np.int64]] = []
         covered: list[tuple[int, int]] = []
         fresh = 0
-        for start, stop in self.view.available(limit=_RUNS_A_TURN):
+        for start, stop in self.view.available(limit=limit):
             if limit <= 0:
                 break
             if stop == start + 1:
@@ -233,6 +232,7 @@ class Dispatcher:
             if found.searched < stop:
                 break
         copies = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+        # With room left, the last run was looked into: it is the one without an end.
         return _Available(copies, covered, fresh, is_all=limit > 0)
 
     def _share(self, found: Sequence[ReadCopy], claim: Claim, until_ms: int) -> None:

@@ -77,7 +77,7 @@ class Queue:
             elif self._dispatcher is not None:
                 self._next_offset = self._writer.next_offset
                 self._dispatcher.count_unseen()
-                self._dispatcher.arrived(0)
+                self._dispatcher.wake()
         return moved
 
     def dispatcher(self) -> Dispatcher:

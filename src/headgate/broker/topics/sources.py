@@ -105,9 +105,14 @@ class SubscriptionSource:
         """See `CopySource`."""
         total = 0
         start = max(start, copy_number(self._decider.first_offset))
+        stop = min(stop, self.end)
         for runs in self._postings.runs(self._number, offset_of(start)):
-            firsts, stops = np.maximum(runs.firsts, offset_of(start)), np.minimum(runs.stops, offset_of(stop))
+            # Copies of one message may lie on both sides.
+            firsts = np.maximum(runs.firsts, start - runs.rules + MAX_RULE >> _RULE_BITS)
+            stops = np.minimum(runs.stops, stop - runs.rules + MAX_RULE >> _RULE_BITS)
             total += int(np.maximum(stops - firsts, 0).sum())
+            if int(runs.firsts[-1]) >= offset_of(stop):
+                break
         return total
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -417,27 +418,26 @@ class BrokerTopic:
     def _take(self, step: Step) -> None:
         """Count what was decided, wake who waits for it, move dead letters of rules that failed."""
         self._trouble.clear()
-        self._follow_rules()
-        self._answer_changes()
         self.counters.messages_decided += step.stop - step.start
+        arrived: Counter[int] = Counter()
         failing: set[int] = set()
         for selected in step.selected:
             numbers, counts = np.unique(selected.copies.subscriptions, return_counts=True)
-            for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-                self._arrived(number, count)
+            arrived.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
             if len(selected.sound):
-                for number in selected.taking_all.tolist():
-                    self._arrived(number, len(selected.sound))
+                arrived.update(dict.fromkeys(selected.taking_all.tolist(), len(selected.sound)))
             failing.update(selected.failures.subscriptions.tolist())
             if len(selected.malformed):
                 failing.update(selected.failing_on_malformed.tolist())
+        for number, count in arrived.items():
+            found = self._subscriptions.get(number)
+            if found is not None:
+                found.dispatcher.arrived(count, copy_number(step.start), copy_number(step.stop))
+        # Behind what arrived: new subscriptions count for themselves what they have by now.
+        self._follow_rules()
+        self._answer_changes()
         for number in failing:
             self._move_failures(number, step.start)
-
-    def _arrived(self, number: int, count: int) -> None:
-        found = self._subscriptions.get(number)
-        if found is not None:
-            found.dispatcher.arrived(count)
 
     def _sweep_failures(self) -> None:
         """Move the dead letters of failing rules that were decided, and not moved, when an earlier process ended."""

@@ -16,6 +16,7 @@ from headgate.message import Message
 from headgate.topic import AddRule, Change, CreateSubscription, RuleDefinition, SubscriptionName
 
 RED, BLUE = (Message(b"b", application_properties={"color": color}).encode() for color in ("red", "blue"))
+MOST_TURNS = 50
 NO_MESSAGE = b"\x00\x53\x99"
 RED_ONLY = (CreateSubscription("red"), AddRule("red", RuleDefinition("Red", sql="color = 'red'")))
 
@@ -60,10 +61,11 @@ class Lab:
         self.root = root
         self.settings = BrokerSettings(open_file=open_file)
         self.clock = SetClock()
+        self._is_woken = False
         self.broker: Broker = self.opened()
 
     def opened(self) -> Broker:
-        self.broker = open_broker(self.root, clock=self.clock, settings=self.settings)
+        self.broker = open_broker(self.root, clock=self.clock, settings=self.settings, wake=self._wake)
         self.session = open_session(self.broker)
         return self.broker
 
@@ -92,9 +94,16 @@ class Lab:
     def turn(self, after_ms: int = 0) -> None:
         self.clock.now += after_ms
         self.broker.tick(self.clock.now)
-        for _ in range(3):
+        for _ in range(MOST_TURNS):
+            self._is_woken = False
             self.broker.write_queued()
             self.broker.end_turn()
+            if not self._is_woken:
+                return
+        raise AssertionError("the loop does not come to rest")
+
+    def _wake(self) -> None:
+        self._is_woken = True
 
     def link(self, name: str = "orders/Subscriptions/red", want: int = 0, **more: object) -> Link:
         link = Link(self.session).open(name, **more)

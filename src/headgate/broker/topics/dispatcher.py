@@ -157,7 +157,7 @@ class Dispatcher:
         self._consumption.ready(self)
 
     def end(self, error: HeadgateError) -> None:
-        """The view is no more."""
+        """The view is no more, or its messages are damaged."""
         self._given.clear()
         receivers, self.receivers = self.receivers, []
         for receiver in receivers:

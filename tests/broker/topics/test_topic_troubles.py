@@ -12,14 +12,13 @@ import pytest
 from brokers import publish, scan
 from headgate.broker import DeadLetterReason
 from headgate.broker.consumers import ConsumerOptions
-from headgate.errors import HeadgateError, LogError, ResourceNotFoundError, StorageFullError, StreamLockedError
+from headgate.errors import ResourceNotFoundError, StorageFullError, StreamLockedError
 from headgate.ledger import Ledger
 from headgate.log import DiskFile, OffsetSpecification, Stream, Writer, stream_folder
 from headgate.topic import (
     AddRule,
     ChangeSubscription,
     CreateSubscription,
-    RemoveSubscription,
     RuleDefinition,
     SubscriptionSettings,
 )

@@ -152,6 +152,10 @@ def test_a_lock_holds_until_its_time_over_restarts(tmp_path: Path) -> None:
         ledger.commit(499)
     with Ledger.open(stream, now_ms=500) as ledger:
         view = ledger.view("red", 0)
+        # Who opened it is told, as of any other claim that ends.
+        assert view.holds(tokens).tolist() == [False, True, True, True]
+        (expired,) = ledger.due(500)
+        assert expired.attempts.tolist() == [1, 1, 1]
         assert not view.holds(tokens).any()
         assert [offset_of(start) for start, _ in view.available()] == [1, 2, 3, 4]
         assert view.claim(plain(1), UNTIL).attempts.tolist() == [2]

@@ -123,6 +123,7 @@ class LedgerMachine(RuleBasedStateMachine):
         # What was due once may have been written by a snapshot, or not: a clock that went back is tested elsewhere.
         self.now = self.latest = max(self.now, self.latest)
         self.ledger = Ledger.open(self.stream, now_ms=self.now, open_file=self.files)
+        self.ledger.due(self.now)
         self.written = copying.deepcopy(self.safe)
         self.live = copying.deepcopy(self.safe)
         for view in self.live.views.values():

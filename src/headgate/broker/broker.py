@@ -120,7 +120,12 @@ class Broker:
         run_in_background = run_in_background or run_in_worker
         self._indexing = Indexing(now_ms=now_ms, run_in_worker=run_in_background or run_here)
         self.topics = Topics(
-            find=self.catalogue.find, root=self.root, now_ms=now_ms, wake=wake, run_in_worker=run_in_background
+            find=self.catalogue.find,
+            root=self.root,
+            now_ms=now_ms,
+            wake=wake,
+            watch=self.watch,
+            run_in_worker=run_in_background,
         )
         self._waits_for_disk = self.settings.durability is Durability.DISK
         self._unwritten: dict[BrokerStream, None] = {}
@@ -431,7 +436,8 @@ class Broker:
             elif now_ms - stream.idle_since_ms >= WRITER_IDLE_MS:
                 self._flush(stream, now_ms)
                 stream.close_writer()
-        if stream.writer is None and not stream.readers and not stream.publishers and not stream.offsets:
+        is_used = stream.readers or stream.publishers or stream.offsets or stream.on_appended is not None
+        if stream.writer is None and not is_used:
             del self._watched[stream]
 
     def _flush(self, stream: BrokerStream, now_ms: int) -> None:

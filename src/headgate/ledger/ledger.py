@@ -56,7 +56,7 @@ class Ledger:
     `due` is called with its time.
     """
 
-    def __init__(self, writer: Writer, *, now_ms: int) -> None:
+    def __init__(self, writer: Writer) -> None:
         self._writer = writer
         found = replay(writer.stream)
         self._state = found.state
@@ -68,7 +68,6 @@ class Ledger:
         self._pending: list[bytes] = []
         self._unwritten: bytes | None = None
         self._failure: LogError | None = None
-        self._state.due(now_ms)
 
     @staticmethod
     def open(
@@ -81,7 +80,7 @@ class Ledger:
     ) -> Ledger:
         """Open the ledger of a stream, and make it if there is none.
 
-        Claims that ended by `now_ms` are available, all others stand, and their tokens with them. With
+        All claims stand, and their tokens with them, also those that ended meanwhile: `due` gives these. With
         `Durability.DISK` a commit also survives a power loss. Cost: proportional to what is unsettled, and to what was
         written since the last snapshot (at most some 5 MB, or three times the size of a snapshot).
 
@@ -113,7 +112,7 @@ class Ledger:
             )
         writer = Writer.open(ledger, now_ms=now_ms, wait=wait, durability=durability, open_file=open_file)
         try:
-            return Ledger(writer, now_ms=now_ms)
+            return Ledger(writer)
         except BaseException:
             writer.close()
             raise

@@ -108,6 +108,11 @@ class View:
         """The lowest copy that was never looked at."""
         return self._state.seen.first_gap()
 
+    @property
+    def seen_until(self) -> int:
+        """The copy behind all that were looked at."""
+        return self._state.seen.stop
+
     # taking copies
 
     def claim(

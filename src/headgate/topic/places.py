@@ -56,7 +56,7 @@ class SubscriptionName:
         return f"{name}/{DEAD_LETTER_QUEUE}" if self.is_dead_letter else name
 
 
-def view_key(number: int) -> str:
+def view_key(number: int | str) -> str:
     """The key of a subscription's view in the ledger of its topic; `number` is what the rule history gave it."""
     return f"subscription/{number}"
 

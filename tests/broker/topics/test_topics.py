@@ -2,118 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from brokers import SetClock, open_broker, open_session, publish
-from headgate.broker import Broker, DeadLetterReason, Delivery, Receiver, Session
-from headgate.errors import HeadgateError, PreconditionFailedError, ResourceNotFoundError
+from headgate.broker import DeadLetterReason
+from headgate.errors import PreconditionFailedError, ResourceNotFoundError
 from headgate.ledger import offset_of, rule_of
 from headgate.message import Message
 from headgate.topic import (
     AddRule,
-    Change,
     ChangeSubscription,
     CreateSubscription,
     RemoveSubscription,
     RuleDefinition,
-    SubscriptionName,
     SubscriptionSettings,
 )
-
-RED, BLUE = (Message(b"b", application_properties={"color": color}).encode() for color in ("red", "blue"))
-NO_MESSAGE = b"\x00\x53\x99"
-
-
-@dataclass(slots=True)
-class Link:
-    """A peer's end of a receiver: what it was given, and what it was answered."""
-
-    session: Session
-    deliveries: list[Delivery] = field(default_factory=list)
-    ends: list[HeadgateError] = field(default_factory=list)
-    answers: list[object] = field(default_factory=list)
-    receiver: Receiver = field(init=False)
-
-    def open(self, name: str, **more: object) -> Link:
-        parsed = SubscriptionName.parse(name)
-        assert parsed is not None
-        self.receiver = self.session.receiver(
-            parsed,
-            deliver=self._deliver,
-            ended=self.ends.append,
-            **more,  # type: ignore[arg-type]
-        )
-        return self
-
-    def _deliver(self, deliveries: Sequence[Delivery]) -> None:
-        self.deliveries += deliveries
-
-    @property
-    def tokens(self) -> list[bytes]:
-        return [each.token for each in self.deliveries]
-
-    @property
-    def offsets(self) -> list[int]:
-        return [offset_of(each.copy) for each in self.deliveries]
-
-
-class Lab:
-    """A broker with one topic, and turns of its loop."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.clock = SetClock()
-        self.broker: Broker = self.opened()
-
-    def opened(self) -> Broker:
-        self.broker = open_broker(self.root, clock=self.clock)
-        self.session = open_session(self.broker)
-        return self.broker
-
-    def restart(self) -> None:
-        self.broker.close()
-        self.opened()
-
-    def topic(self, *changes: Change) -> None:
-        self.session.create_topic("orders")
-        self.change(*changes)
-
-    def change(self, *changes: Change, topic: str = "orders") -> object:
-        """What a change of rules was answered."""
-        answers: list[object] = []
-        if changes:
-            self.session.change_topic(topic, changes, answers.append)
-            self.turn()
-            assert len(answers) == 1
-        return answers
-
-    def publish(self, *messages: bytes) -> None:
-        publisher = self.session.publisher("orders")
-        assert publish(self.broker, publisher, messages) is None
-        self.turn()
-
-    def turn(self, after_ms: int = 0) -> None:
-        self.clock.now += after_ms
-        self.broker.tick(self.clock.now)
-        for _ in range(3):
-            self.broker.write_queued()
-            self.broker.end_turn()
-
-    def link(self, name: str = "orders/Subscriptions/red", want: int = 0, **more: object) -> Link:
-        link = Link(self.session).open(name, **more)
-        if want:
-            link.receiver.want(want)
-        self.turn()
-        return link
-
-    def counts(self, name: str = "red") -> tuple[int, int, int, int]:
-        """Active, locked, waiting, dead letters."""
-        info = self.broker.topics.get("orders").subscription(name)
-        return info.counts.active, info.counts.locked, info.counts.waiting, info.dead_lettered
+from topic_lab import BLUE, NO_MESSAGE, RED, RED_ONLY, Lab
 
 
 @pytest.fixture
@@ -121,9 +27,6 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     lab = Lab(tmp_path)
     yield lab
     lab.broker.close()
-
-
-RED_ONLY = (CreateSubscription("red"), AddRule("red", RuleDefinition("Red", sql="color = 'red'")))
 
 
 def test_a_receiver_gets_the_copies_of_its_subscription_and_no_more_than_it_wants(lab: Lab) -> None:

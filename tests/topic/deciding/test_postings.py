@@ -248,6 +248,8 @@ def test_a_full_disk_is_an_error_and_the_step_may_be_asked_for_again(folder: Pat
     files = FailingFiles(OSError(errno.ENOSPC, "full"))
     with Decider.open(stream, now_ms=0, open_file=files) as decider:
         files.budget = files.written + 100
+        # What was decided before is told.
+        assert decider.step(48, now_ms=0).stop == 16
         for _ in range(3):
             with pytest.raises(StorageFullError):
                 decider.step(48, now_ms=0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from headgate.broker.topics.dispatcher import Dispatcher
 from headgate.broker.topics.receiver import Settled
@@ -19,9 +20,13 @@ from headgate.ledger import Ledger, View
 class Consumption:
     """An open ledger with the dispatchers of its views; `touch` asks for a turn. In the broker's thread only."""
 
-    def __init__(self, ledger: Ledger, touch: Callable[[], None]) -> None:
+    def __init__(
+        self, ledger: Ledger, touch: Callable[[], None], guarded: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        """`guarded` is for what reads the files of messages; see `BrokerStream.guarded`."""
         self.ledger = ledger
         self.touch = touch
+        self._guarded = guarded
         self.trouble: LogError | None = None
         """Why the last commit failed; None where it did not."""
         self._dispatchers: dict[int, Dispatcher] = {}
@@ -79,7 +84,16 @@ class Consumption:
         for _ in range(len(self._ready)):
             dispatcher = self._ready.popleft()
             dispatcher.is_queued = False
-            if self.trouble is None and dispatcher.dispatch(now_ms):
+            if self.trouble is not None:
+                continue
+            try:
+                with self._guarded():
+                    has_more = dispatcher.dispatch(now_ms)
+            except HeadgateError as error:
+                # Its messages are damaged: receivers are told, everyone else goes on.
+                dispatcher.end(error)
+                continue
+            if has_more:
                 self.ready(dispatcher)
 
     def commit(self, now_ms: int) -> bool:

@@ -17,7 +17,7 @@ from headgate.broker.topics.moving import Movement
 from headgate.broker.topics.receiver import DeadLetterReason, Delivery, Receiver, Settled, nobody_asks
 from headgate.broker.topics.sources import CopySource, ReadCopy
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError
-from headgate.ledger import Claim, Expired, Tokens, View
+from headgate.ledger import NO_COPY, Claim, Expired, Tokens, View
 from headgate.topic import SubscriptionSettings, SubscriptionStatus
 
 if TYPE_CHECKING:
@@ -103,8 +103,17 @@ class Dispatcher:
 
     def count_unseen(self) -> None:
         """Count anew which copies were never looked at. Cost: one look into the postings for each block with any."""
-        runs = self.view.available(limit=_RUNS_COUNTED)
-        self.unseen = sum(self.source.count(start, stop) for start, stop in runs if stop > start + 1)
+        self.unseen = self._unseen_between(0, NO_COPY)
+
+    def _unseen_between(self, first: int, last: int) -> int:
+        """How many copies there are between two that were never looked at."""
+        total = 0
+        for start, stop in self.view.available(first, limit=_RUNS_COUNTED):
+            if start >= last:
+                break
+            if stop > start + 1:
+                total += self.source.count(max(start, first), min(stop, last))
+        return total
 
     def counts(self) -> CopyCounts:
         """How many copies are there, by state. Cost: microseconds."""
@@ -132,9 +141,13 @@ class Dispatcher:
         """Whether a receiver waits for copies."""
         return any(receiver.wanted > 0 for receiver in self.receivers)
 
-    def arrived(self, count: int) -> None:
-        """There are so many copies more."""
-        self.unseen += count
+    def arrived(self, count: int, start: int, stop: int) -> None:
+        """So many copies were decided between two; what was looked at before a restart is not new."""
+        self.unseen += count if self.view.seen_until <= start else self._unseen_between(start, stop)
+        self.wake()
+
+    def wake(self) -> None:
+        """Look for copies in the next turn if a receiver waits for some."""
         if self.is_wanted:
             self.touch()
 
@@ -143,7 +156,7 @@ class Dispatcher:
         self._consumption.ready(self)
 
     def end(self, error: HeadgateError) -> None:
-        """The view is no more."""
+        """The view is no more, or its messages are damaged."""
         self._given.clear()
         receivers, self.receivers = self.receivers, []
         for receiver in receivers:

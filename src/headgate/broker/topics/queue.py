@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from headgate.broker.stream import Storage
@@ -33,6 +34,7 @@ class Queue:
         settings: Callable[[], SubscriptionSettings],
         now_ms: Callable[[], int],
         touched: Callable[[Queue], None],
+        guarded: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self.name = name
         self._folder = folder
@@ -40,6 +42,7 @@ class Queue:
         self._settings = settings
         self._now_ms = now_ms
         self._touched = touched
+        self._guarded = guarded
         self._writer: Writer | None = None
         self._consumption: Consumption | None = None
         self._dispatcher: Dispatcher | None = None
@@ -60,7 +63,6 @@ class Queue:
     def append(self, ledger: Ledger, target: str, made: Callable[[Move], tuple[bytes, bytes | None]]) -> int:
         """Append the pending moves of a ledger to it; how many are not pending any more. Raises LogError."""
         self._used_ms = now_ms = self._now_ms()
-        self._touched(self)
         if self._writer is None:
             self._writer = Writer.open(
                 self._stream(),
@@ -68,6 +70,7 @@ class Queue:
                 durability=self._storage.durability,
                 open_file=self._storage.open_file,
             )
+            self._touched(self)
         try:
             moved = append_moves(ledger, target, self._writer, made=made, now_ms=now_ms)
         finally:
@@ -77,7 +80,7 @@ class Queue:
             elif self._dispatcher is not None:
                 self._next_offset = self._writer.next_offset
                 self._dispatcher.count_unseen()
-                self._dispatcher.arrived(0)
+                self._dispatcher.wake()
         return moved
 
     def dispatcher(self) -> Dispatcher:
@@ -90,7 +93,7 @@ class Queue:
             )
             self._reader = MessageReader(stream)
             self._next_offset = read_tail(stream).next_offset
-            self._consumption = Consumption(ledger, lambda: self._touched(self))
+            self._consumption = Consumption(ledger, lambda: self._touched(self), self._guarded)
             view = ledger.view(QUEUE_VIEW, 0)
             self._dispatcher = Dispatcher(
                 self.name,
@@ -125,7 +128,8 @@ class Queue:
         dispatcher = self._dispatcher
         if dispatcher is not None and dispatcher.receivers:
             self._used_ms = now_ms
-        if self._consumption is not None and self._consumption.ledger.next_due_ms <= now_ms:
+        consumption = self._consumption
+        if consumption is not None and (consumption.trouble is not None or consumption.ledger.next_due_ms <= now_ms):
             self._touched(self)
         if self.is_open and now_ms - self._used_ms >= IDLE_MS:
             self.close()

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.errors import OffsetOutOfRangeError
+from headgate.errors import LogError, OffsetOutOfRangeError
 from headgate.ledger import MAX_RULE, copy_number, offset_of, rule_of
 from headgate.log import MessageCounts, Stream
 from headgate.message import EncodedMessages
@@ -52,7 +52,7 @@ class CopySource(Protocol):
     def read(self, copies: Int64Array, *, max_bytes: int) -> list[ReadCopy]:
         """The first of these copies, at least one if any is still there, up to so many bytes; deleted ones left out.
 
-        The last one says how far was read. Raises CorruptChunkError.
+        The last one says how far was read: up to damage, if there is some. Raises LogError where it begins with damage.
         """
 
     def count(self, start: int, stop: int) -> int:
@@ -105,9 +105,14 @@ class SubscriptionSource:
         """See `CopySource`."""
         total = 0
         start = max(start, copy_number(self._decider.first_offset))
+        stop = min(stop, self.end)
         for runs in self._postings.runs(self._number, offset_of(start)):
-            firsts, stops = np.maximum(runs.firsts, offset_of(start)), np.minimum(runs.stops, offset_of(stop))
+            # Copies of one message may lie on both sides.
+            firsts = np.maximum(runs.firsts, start - runs.rules + MAX_RULE >> _RULE_BITS)
+            stops = np.minimum(runs.stops, stop - runs.rules + MAX_RULE >> _RULE_BITS)
             total += int(np.maximum(stops - firsts, 0).sum())
+            if int(runs.firsts[-1]) >= offset_of(stop):
+                break
         return total
 
     @property
@@ -188,8 +193,17 @@ def _read_some(
         except OffsetOutOfRangeError:
             kept = part[part >= copy_number(first_offset())]
             read_now = read(kept) if len(kept) else []
+        except LogError:
+            # What lies before the damage is read one by one.
+            if len(part) == 1 and not found:
+                raise
+            if len(part) == 1:
+                break
+            count = 1
+            continue
         found += read_now
         max_bytes -= sum(len(each.message) for each in read_now)
         begin += len(part)
-        count *= _READ_FACTOR
+        if count > 1:
+            count *= _READ_FACTOR
     return found

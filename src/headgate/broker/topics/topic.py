@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -112,16 +113,18 @@ class BrokerTopic:
         *,
         now_ms: Callable[[], int],
         touch: Callable[[], None],
+        watch: Callable[[BrokerStream], None],
         run_in_worker: RunInWorker | None,
         find: Callable[[str], BrokerStream | None],
     ) -> None:
         self.stream = stream
         self.counters = TopicCounters()
-        self.consumption = Consumption(ledger, touch)
+        self.consumption = Consumption(ledger, touch, stream.guarded)
         self._decider = decider
         self._reader = CopyReader(decider.postings)
         self._now_ms = now_ms
         self._touch = touch
+        self._watch = watch
         self._run_in_worker = run_in_worker
         self._find = find
         self._subscriptions: dict[int, _Subscription] = {}
@@ -139,7 +142,12 @@ class BrokerTopic:
         self._is_deciding = False
         self._is_closed = False
         self._trouble = _Trouble()
+        self._failing: dict[int, int] = {}
+        """Subscriptions whose rules failed, and the offset from which on their dead letters are not in the ledger."""
+        self._held: dict[str, _Trouble] = {}
+        """Targets that could not take their moves."""
         self._follow_rules()
+        self._sweep_removed()
         self._sweep_failures()
 
     @staticmethod
@@ -148,6 +156,7 @@ class BrokerTopic:
         *,
         now_ms: Callable[[], int],
         touch: Callable[[], None],
+        watch: Callable[[BrokerStream], None],
         run_in_worker: RunInWorker | None,
         find: Callable[[str], BrokerStream | None],
     ) -> BrokerTopic:
@@ -173,7 +182,14 @@ class BrokerTopic:
                 raise
             try:
                 return BrokerTopic(
-                    stream, ledger, decider, now_ms=now_ms, touch=touch, run_in_worker=run_in_worker, find=find
+                    stream,
+                    ledger,
+                    decider,
+                    now_ms=now_ms,
+                    touch=touch,
+                    watch=watch,
+                    run_in_worker=run_in_worker,
+                    find=find,
                 )
             except BaseException:
                 decider.close()
@@ -318,6 +334,7 @@ class BrokerTopic:
                 settings=_queue_settings,
                 now_ms=self._now_ms,
                 touched=self._queue_touched,
+                guarded=self.stream.guarded,
             )
             for name_of, folder in (
                 (str(SubscriptionName(self.stream.name, version.name, is_dead_letter=True)), dead_letters_folder),
@@ -356,6 +373,7 @@ class BrokerTopic:
         self.consumption.expire(now_ms)
         self._decide(now_ms)
         if not self._is_deciding:
+            self._follow_decider()
             self._forward_available(now_ms)
             self.consumption.dispatch(now_ms)
         if self.consumption.commit(now_ms):
@@ -415,29 +433,45 @@ class BrokerTopic:
             then(offset)
 
     def _take(self, step: Step) -> None:
-        """Count what was decided, wake who waits for it, move dead letters of rules that failed."""
+        """Count what was decided, wake who waits for it, note whose rules failed."""
         self._trouble.clear()
-        self._follow_rules()
-        self._answer_changes()
         self.counters.messages_decided += step.stop - step.start
-        failing: set[int] = set()
+        arrived: Counter[int] = Counter()
         for selected in step.selected:
             numbers, counts = np.unique(selected.copies.subscriptions, return_counts=True)
-            for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-                self._arrived(number, count)
+            arrived.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
             if len(selected.sound):
-                for number in selected.taking_all.tolist():
-                    self._arrived(number, len(selected.sound))
-            failing.update(selected.failures.subscriptions.tolist())
+                arrived.update(dict.fromkeys(selected.taking_all.tolist(), len(selected.sound)))
+            failing = np.unique(selected.failures.subscriptions).tolist()
             if len(selected.malformed):
-                failing.update(selected.failing_on_malformed.tolist())
-        for number in failing:
-            self._move_failures(number, step.start)
+                failing += selected.failing_on_malformed.tolist()
+            for number in failing:
+                self._failing.setdefault(number, step.start)
+        for number, count in arrived.items():
+            found = self._subscriptions.get(number)
+            if found is not None:
+                found.dispatcher.arrived(count, copy_number(step.start), copy_number(step.stop))
+        # Behind what arrived: new subscriptions count for themselves what they have by now.
+        self._follow_decider()
+        self._answer_changes()
 
-    def _arrived(self, number: int, count: int) -> None:
-        found = self._subscriptions.get(number)
-        if found is not None:
-            found.dispatcher.arrived(count)
+    def _follow_decider(self) -> None:
+        """Note in the ledger what follows from rules and messages; later, while it takes nothing."""
+        if self.consumption.trouble is None:
+            self._follow_rules()
+            while self._failing:
+                self._move_failures(*self._failing.popitem())
+
+    def _sweep_removed(self) -> None:
+        """Drop what is left of subscriptions that were removed while nobody was here to follow."""
+        ledger = self.consumption.ledger
+        known = {view_key(number) for number in self._subscriptions}
+        for view in ledger.views():
+            if view.key.startswith(view_key("")) and view.key not in known:
+                ledger.drop(view.key)
+        for folder in subscription_folder(self.stream.stream, 0).parent.glob("*"):
+            if view_key(folder.name) not in known:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _sweep_failures(self) -> None:
         """Move the dead letters of failing rules that were decided, and not moved, when an earlier process ended."""
@@ -476,10 +510,15 @@ class BrokerTopic:
             return
         ledger = self.consumption.ledger
         for target in list(ledger.moves()):
+            held = self._held.get(target)
+            if held is not None and now_ms < held.not_before_ms:
+                continue
             try:
                 self.counters.moved += self._carry_to(target)
+                self._held.pop(target, None)
             except HeadgateError as error:
-                self._trouble.note(f"topic {self.stream.name!r}: moves to {target} wait", error, now_ms)
+                held = self._held.setdefault(target, _Trouble())
+                held.note(f"topic {self.stream.name!r}: moves to {target} wait", error, now_ms)
         if ledger.has_changes:
             self.consumption.commit(now_ms)
 
@@ -506,6 +545,7 @@ class BrokerTopic:
             return 0
         now_ms = self._now_ms()
         writer = found.open_writer(now_ms=now_ms)
+        self._watch(found)
         before = writer.next_offset
         try:
             return append_moves(self.consumption.ledger, target, writer, made=self._made, now_ms=now_ms)
@@ -550,6 +590,7 @@ class BrokerTopic:
         if (
             self.consumption.ledger.next_due_ms <= now_ms
             or self.consumption.trouble is not None
+            or any(held.not_before_ms <= now_ms for held in self._held.values())
             or self.stream.next_offset > self._decider.next_offset
         ):
             self._touch()

@@ -29,9 +29,12 @@ class Topics:
         root: Path,
         now_ms: Callable[[], int],
         wake: Callable[[], None],
+        watch: Callable[[BrokerStream], None],
         run_in_worker: RunInWorker | None,
     ) -> None:
+        """`watch` has the broker look after a stream: what others write to it, and its writer when nobody uses it."""
         self._find = find
+        self._watch = watch
         self._root = root
         self._now_ms = now_ms
         self._wake = wake
@@ -70,9 +73,15 @@ class Topics:
                 self.touch(stream)
 
             topic = self._topics[stream] = BrokerTopic.open(
-                stream, now_ms=self._now_ms, touch=touch, run_in_worker=self._run_in_worker, find=self._find
+                stream,
+                now_ms=self._now_ms,
+                touch=touch,
+                watch=self._watch,
+                run_in_worker=self._run_in_worker,
+                find=self._find,
             )
             stream.on_appended = topic.appended
+            self._watch(stream)
             touch()
         return topic
 
@@ -88,10 +97,18 @@ class Topics:
             return
         touched, self._touched = self._touched, {}
         now_ms = self._now_ms()
-        for stream in touched:
-            topic = self._topics.get(stream)
-            if topic is not None:
-                topic.turn(now_ms)
+        try:
+            while touched:
+                stream = next(iter(touched))
+                del touched[stream]
+                topic = self._topics.get(stream)
+                if topic is not None:
+                    topic.turn(now_ms)
+        except BaseException:
+            # Those behind the one that failed have the next turn.
+            self._touched.update(touched)
+            self._wake()
+            raise
 
     def tick(self, now_ms: int) -> None:
         """Look after the topics; opens those that nobody asked for, one at a time."""

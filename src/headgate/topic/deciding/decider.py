@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headgate.errors import OffsetOutOfRangeError
+from headgate.errors import LogError, OffsetOutOfRangeError
 from headgate.log import DiskFile, OpenFile, Stream, Wait, no_wait
 from headgate.scan.fetch import AppendedChunks
 from headgate.topic.deciding.block import base_of, encode_block
@@ -118,7 +118,11 @@ class Decider:
         with contextlib.suppress(OffsetOutOfRangeError):
             while step.stop < stop and step.stop == self.next_offset:
                 self._decide(step, stop)
-                self._write_full_block(now_ms)
+                try:
+                    self._write_full_block(now_ms)
+                except LogError:
+                    # What is decided is told first; the next step begins with writing it.
+                    return step
         if step.stop == begin:
             self.postings.verify_one()
         step.is_done = self.next_offset >= self._source.next_offset and not self.postings.has_unverified

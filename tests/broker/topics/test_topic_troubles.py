@@ -1,0 +1,342 @@
+"""Topics whose files cannot be written, or belong to another process: what is refused, and that all goes on later."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from brokers import publish, scan
+from headgate.broker import DeadLetterReason
+from headgate.broker.consumers import ConsumerOptions
+from headgate.errors import ResourceNotFoundError, StorageFullError, StreamLockedError
+from headgate.ledger import Ledger
+from headgate.log import DiskFile, OffsetSpecification, Stream, Writer, stream_folder
+from headgate.topic import (
+    AddRule,
+    ChangeSubscription,
+    CreateSubscription,
+    RuleDefinition,
+    SubscriptionSettings,
+)
+from headgate.topic.deciding import Decider
+from log_streams import FailingFiles, quick_folder
+from topic_lab import BLUE, NO_MESSAGE, RED, RED_ONLY, Lab
+
+STRICT = (
+    CreateSubscription("strict", dead_letter_on_errors=True),
+    AddRule("strict", RuleDefinition("Fails", sql="color > 5")),
+    AddRule("strict", RuleDefinition("Red", sql="color = 'red'")),
+)
+DEAD = "orders/Subscriptions/red/$DeadLetterQueue"
+
+
+class Disk:
+    """Files of a broker, of which those in some folders, or of some name, find no room."""
+
+    def __init__(self) -> None:
+        self.full = ""
+        self._files = FailingFiles(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+
+    def __call__(self, path: Path) -> DiskFile:
+        return _File(path, self)
+
+
+class _File(DiskFile):
+    def __init__(self, path: Path, disk: Disk) -> None:
+        super().__init__(path)
+        self._disk = disk
+        self._path = str(path)
+
+    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        if self._disk.full and self._disk.full in self._path:
+            super().write(memoryview(data)[: len(data) // 2], position)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().write(data, position)
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def lab(disk: Disk) -> Iterator[Lab]:
+    with quick_folder() as folder:
+        lab = Lab(Path(folder), open_file=disk)
+        yield lab
+        disk.full = ""
+        lab.broker.close()
+
+
+def turns(lab: Lab, count: int = 15) -> None:
+    """A second and a half, tick by tick."""
+    for _ in range(count):
+        lab.turn(after_ms=100)
+
+
+# counts
+
+
+def test_counts_are_the_same_after_a_restart(lab: Lab) -> None:
+    act = AddRule("red", RuleDefinition("Act", sql="color = 'red'", action="SET color = 'pink'"))
+    lab.topic(*RED_ONLY, act, *STRICT)
+    lab.publish(RED, RED, NO_MESSAGE, BLUE, RED)
+    red, strict = lab.link(want=3), lab.link("orders/Subscriptions/strict", want=2)
+    red.receiver.complete(red.tokens[:1])
+    strict.receiver.complete(strict.tokens[:1])
+    lab.turn()
+    assert [lab.counts("red"), lab.counts("strict")] == [(3, 2, 0, 0), (1, 1, 0, 5)]
+    lab.restart()
+    lab.broker.topics.get("orders")
+    lab.turn()
+    assert [lab.counts("red"), lab.counts("strict")] == [(3, 2, 0, 0), (1, 1, 0, 5)]
+
+
+# moves
+
+
+def test_forward_to_a_stream_of_another_process_holds_nobody_up_and_goes_on(lab: Lab) -> None:
+    lab.session.create_topic("paid")
+    lab.topic(
+        *RED_ONLY,
+        CreateSubscription("on", forward_to="paid"),
+        AddRule("on", RuleDefinition("R", sql="color = 'red'")),
+    )
+    link = lab.link(want=100)
+    with Writer.open(Stream.open(stream_folder(lab.root, "paid")), now_ms=0):
+        lab.publish(RED)
+        turns(lab)
+        for expected in range(2, 10):
+            lab.publish(RED)
+            lab.turn(after_ms=100)
+            assert len(link.deliveries) == expected
+    turns(lab)
+    assert lab.session.stream_info("paid").message_count == 9
+
+
+def test_dead_letters_wait_for_room(lab: Lab, disk: Disk) -> None:
+    lab.topic(*RED_ONLY)
+    link = lab.link(want=10)
+    lab.publish(RED, RED)
+    disk.full = "dead-letters"
+    link.receiver.dead_letter(link.tokens, link.answers.append, why=DeadLetterReason("R"))
+    turns(lab)
+    assert link.answers == [[True, True]]
+    disk.full = ""
+    turns(lab)
+    assert lab.counts() == (0, 0, 0, 2)
+
+
+def test_a_forward_gives_its_target_back(lab: Lab) -> None:
+    lab.session.create_topic("paid")
+    lab.topic(CreateSubscription("on", forward_to="paid"), AddRule("on", RuleDefinition("R", sql="color = 'red'")))
+    lab.publish(RED)
+    for _ in range(5):
+        lab.turn(after_ms=5_000)
+    Writer.open(Stream.open(stream_folder(lab.root, "paid")), now_ms=0).close()
+
+
+# a full ledger
+
+
+def test_settlement_is_refused_while_the_ledger_has_no_room(lab: Lab, disk: Disk) -> None:
+    lab.topic(*RED_ONLY)
+    link = lab.link(want=2)
+    lab.publish(RED, RED, RED, RED)
+    disk.full = "/ledger/"
+    link.receiver.complete(link.tokens[:1], link.answers.append)
+    link.receiver.want(10)
+    lab.turn()
+    link.receiver.complete(link.tokens[1:2], link.answers.append)
+    lab.turn()
+    assert [type(each) for each in link.answers] == [StorageFullError, StorageFullError]
+    assert link.offsets == [0, 1]
+    lab.publish(RED)
+    plain = lab.session.message_consumer("orders", ConsumerOptions(OffsetSpecification.first()))
+    plain.want(10)
+    scan(plain)
+    found = plain.take(10, 1 << 20)
+    assert found is not None and found.offsets.tolist() == [0, 1, 2, 3, 4]
+    disk.full = ""
+    turns(lab)
+    assert link.offsets == [0, 1, 2, 3, 4]
+    link.receiver.complete(link.tokens[1:], link.answers.append)
+    lab.turn()
+    assert link.answers[2:] == [[True] * 4]
+    assert lab.counts() == (0, 0, 0, 0)
+
+
+def test_failures_decided_while_the_ledger_has_no_room_become_dead_letters(lab: Lab, disk: Disk) -> None:
+    lab.topic(*RED_ONLY, *STRICT)
+    link = lab.link(want=10)
+    lab.publish(RED)
+    disk.full = "/ledger/"
+    link.receiver.complete(link.tokens, link.answers.append)
+    lab.turn()
+    lab.publish(BLUE, NO_MESSAGE)
+    disk.full = ""
+    turns(lab)
+    assert lab.counts("strict") == (1, 0, 0, 3)
+
+
+def test_a_subscription_made_while_the_ledger_has_no_room_is_there_later(lab: Lab, disk: Disk) -> None:
+    lab.topic(*RED_ONLY)
+    link = lab.link(want=10)
+    lab.publish(RED)
+    disk.full = "/ledger/"
+    link.receiver.complete(link.tokens, link.answers.append)
+    lab.turn()
+    lab.change(CreateSubscription("late"), AddRule("late", RuleDefinition("All", sql="1=1")))
+    lab.publish(RED)
+    disk.full = ""
+    turns(lab)
+    assert lab.counts("late") == (1, 0, 0, 0)
+    assert link.offsets == [0, 1]
+
+
+def test_dead_letters_are_settled_when_there_is_room_again(lab: Lab, disk: Disk) -> None:
+    lab.topic(*RED_ONLY)
+    link = lab.link(want=10)
+    lab.publish(RED, RED)
+    link.receiver.dead_letter(link.tokens, why=DeadLetterReason("R"))
+    lab.turn()
+    dead = lab.link(DEAD, want=10)
+    assert len(dead.deliveries) == 2
+    disk.full = "dead-letters/ledger"
+    dead.receiver.complete(dead.tokens[:1], dead.answers.append)
+    lab.turn()
+    disk.full = ""
+    turns(lab)
+    dead.receiver.complete(dead.tokens[1:], dead.answers.append)
+    lab.turn()
+    assert isinstance(dead.answers[0], StorageFullError)
+    assert dead.answers[1:] == [[True]]
+
+
+# postings
+
+
+def test_a_block_that_cannot_be_written_forgets_nothing(lab: Lab, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.topic.deciding.block.BLOCK_OFFSETS", 8)
+    lab.topic(*RED_ONLY, *STRICT)
+    link = lab.link(want=100)
+    lab.publish(*[RED] * 5)
+    disk.full = "/postings/"
+    lab.publish(*[RED] * 5)
+    lab.turn()
+    assert link.offsets == list(range(8))
+    disk.full = ""
+    turns(lab)
+    assert link.offsets == list(range(10))
+    assert lab.counts("strict") == (10, 0, 0, 10)
+
+
+# rules
+
+
+def test_a_change_that_cannot_be_written_is_refused(lab: Lab, disk: Disk) -> None:
+    lab.topic(*RED_ONLY)
+    disk.full = "topic.journal"
+    (answer,) = lab.change(CreateSubscription("late"), AddRule("red", RuleDefinition("Blue", sql="color = 'blue'")))  # type: ignore[misc]
+    assert isinstance(answer, StorageFullError)
+    lab.publish(BLUE)
+    assert lab.counts() == (0, 0, 0, 0)
+    with pytest.raises(ResourceNotFoundError):
+        lab.link("orders/Subscriptions/late")
+    disk.full = ""
+    lab.change(CreateSubscription("late"), AddRule("red", RuleDefinition("Blue", sql="color = 'blue'")))
+    lab.publish(BLUE)
+    assert lab.counts() == (1, 0, 0, 0)
+
+
+# removed while nobody looked
+
+
+def test_what_a_removed_subscription_had_goes_also_where_another_process_removed_it(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    link = lab.link(want=10)
+    lab.publish(RED)
+    link.receiver.dead_letter(link.tokens, why=DeadLetterReason())
+    lab.turn()
+    lab.broker.close()
+    from headgate.topic import TopicEditor
+
+    stream = Stream.open(stream_folder(lab.root, "orders"))
+    with TopicEditor.open(stream, now_ms=0) as editor:
+        editor.remove_subscription("red", now_ms=0)
+    lab.opened()
+    lab.broker.topics.get("orders")
+    lab.turn()
+    lab.broker.close()
+    with Ledger.open(stream, now_ms=0) as ledger:
+        assert ledger.views() == []
+    assert not list(stream.path.glob("subscriptions/*"))
+    lab.opened()
+
+
+def test_a_poison_copy_that_every_process_dies_of_becomes_a_dead_letter(lab: Lab) -> None:
+    lab.topic(*RED_ONLY, ChangeSubscription("red", settings=SubscriptionSettings(max_delivery_count=2)))
+    lab.publish(RED)
+    for attempt in (1, 2):
+        link = lab.link(want=1)
+        assert [each.attempt for each in link.deliveries] == [attempt]
+        lab.restart()
+        lab.clock.now += 60_000
+    link = lab.link(want=1)
+    assert link.deliveries == []
+    assert lab.counts() == (0, 0, 0, 1)
+
+
+def test_damage_of_one_topic_does_not_stop_others(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    lab.session.create_topic("other")
+    lab.change(CreateSubscription("all"), AddRule("all", RuleDefinition("All", sql="1=1")), topic="other")
+    lab.publish(RED, RED)
+    path = stream_folder(lab.root, "orders") / "00000000000000000000.segment"
+    data = bytearray(path.read_bytes())
+    data[-20:-10] = bytes(10)
+    path.write_bytes(data)
+    orders, other = lab.link(), lab.link("other/Subscriptions/all", want=10)
+    orders.receiver.want(10)
+    publisher = lab.session.publisher("other")
+    assert publish(lab.broker, publisher, [RED]) is None
+    lab.turn()
+    assert other.offsets == [0]
+    assert orders.ends
+
+
+# two processes
+
+
+def test_a_second_process_is_told_who_has_ledger_and_postings(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    lab.publish(RED)
+    lab.broker.topics.get("orders")
+    with pytest.raises(StreamLockedError, match=str(os.getpid())):
+        Ledger.open(Stream.open(stream_folder(lab.root, "orders")), now_ms=0)
+    with pytest.raises(StreamLockedError, match=str(os.getpid())):
+        Decider.open(Stream.open(stream_folder(lab.root, "orders")), now_ms=0)
+
+
+def test_receivers_settle_while_another_process_writes_the_stream(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    for _ in range(3):
+        lab.turn(after_ms=10_000)
+    stream = Stream.open(stream_folder(lab.root, "orders"))
+    link = lab.link(want=10)
+    with Writer.open(stream, now_ms=0) as writer:
+        writer.append([(RED, None), (BLUE, None), (RED, None)], now_ms=0)
+        turns(lab, 2)
+        assert link.offsets == [0, 2]
+        link.receiver.complete(link.tokens, link.answers.append)
+        lab.turn()
+        assert link.answers == [[True, True]]
+        answers: list[object] = []
+        lab.session.change_topic("orders", [CreateSubscription("late")], answers.append)
+        lab.turn()
+        assert isinstance(answers[0], StreamLockedError)
+    assert isinstance(lab.change(CreateSubscription("late")), list)

@@ -21,6 +21,7 @@ from headgate.broker.consumers import Consumers
 from headgate.broker.exchanges import Exchanges
 from headgate.broker.groups import Group
 from headgate.broker.indexing import Indexing, RunInWorker, run_here
+from headgate.broker.keys import KEYS_NAME, AccessKeys
 from headgate.broker.publishers import Publisher, Queued
 from headgate.broker.publishing import WriteJob, refuse
 from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
@@ -91,7 +92,7 @@ class Broker:
         run_in_worker: RunInWorker | None = None,
         run_in_background: RunInWorker | None = None,
     ) -> None:
-        """Read catalogue, exchanges and users.
+        """Read catalogue, exchanges, users and keys.
 
         What somebody waits for and takes long goes through `run_in_worker` if it is given: files of deleted streams,
         changes of rules, and with `Durability.DISK` appends; what may wait goes through `run_in_background`, else the
@@ -111,6 +112,7 @@ class Broker:
             default_user=self.settings.default_user,
             default_has_password=self.settings.default_has_password,
         )
+        self.keys = AccessKeys(private / KEYS_NAME)
         self.consumers = Consumers(now_ms=now_ms)
         self.counters = BrokerCounters()
         self.sessions: dict[Session, None] = {}
@@ -391,7 +393,7 @@ class Broker:
         flush_is_due = now_ms - self._flushed_ms >= FLUSH_MS
         if flush_is_due:
             self._flushed_ms = now_ms
-            self._reload_users()
+            self._reload_credentials()
             self._indexing.tick(now_ms)
         for stream in list(self._watched):
             if not stream.is_writing:
@@ -402,11 +404,12 @@ class Broker:
         for _ in range(min(RETAINED_A_TICK, len(self._to_retain))):
             self._retain(self._to_retain.pop(), now_ms)
 
-    def _reload_users(self) -> None:
-        try:
-            self.users.reload()
-        except HeadgateError as error:
-            logger.error("the users stay as they were: %s", error)
+    def _reload_credentials(self) -> None:
+        for what, held in (("users", self.users), ("access keys", self.keys)):
+            try:
+                held.reload()
+            except HeadgateError as error:
+                logger.error("the %s stay as they were: %s", what, error)
 
     def _look_after_safely(self, stream: BrokerStream, now_ms: int, flush_is_due: bool) -> None:
         """What is wrong with one stream keeps nobody from looking after the others; it is logged once."""

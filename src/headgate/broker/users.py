@@ -12,8 +12,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import hmac
-import os
-import re
 import secrets
 import threading
 from collections import OrderedDict
@@ -23,15 +21,15 @@ from pathlib import Path
 
 import msgspec
 
+from headgate.broker.patterns import check_pattern, matches
+from headgate.broker.private_file import PrivateFile
 from headgate.errors import (
     AccessRefusedError,
     AuthenticationError,
-    ConfigError,
     PreconditionFailedError,
     ResourceExistsError,
     ResourceNotFoundError,
 )
-from headgate.log import replace_file, storage_error
 
 USERS_FORMAT = 1
 DEFAULT_EXCHANGE = "amq.default"
@@ -61,7 +59,7 @@ class Permissions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def check(self) -> None:
         """Raise PreconditionFailedError for a pattern that is no regular expression."""
         for permission in Permission:
-            _pattern(self.pattern(permission))
+            check_pattern(self.pattern(permission))
 
     def pattern(self, permission: Permission) -> str:
         """The pattern of one permission."""
@@ -84,6 +82,10 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     users: dict[str, User]
     format: int = USERS_FORMAT
 
+    def check(self) -> None:
+        for user in self.users.values():
+            user.permissions.check()
+
 
 class Users:
     """The users of one file. `authenticate` may be called from any thread, the rest belongs to the broker's."""
@@ -94,15 +96,19 @@ class Users:
 
         Raises ConfigError for a file that is wrong, LogError where it cannot be written.
         """
-        self.path = path
+        self._file = PrivateFile(path, _File, what="users", format=USERS_FORMAT, check=_File.check)
         self._key = secrets.token_bytes(32)
         self._verified: OrderedDict[str, bytes] = OrderedDict()
         self._lock = threading.Lock()
         self._users: dict[str, User] = {}
-        self._stamp: tuple[int, int] | None = None
         if not self._load():
             password = default_user if default_has_password else None
             self.add(default_user, password, tags=("administrator",), permissions=EVERYTHING)
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self._file.path
 
     def __contains__(self, name: object) -> bool:
         """Whether there is a user of that name."""
@@ -150,7 +156,7 @@ class Users:
         """Raise AccessRefusedError unless the user may do that with a stream or exchange of that name."""
         user = self._users.get(name)
         pattern = "" if user is None else user.permissions.pattern(permission)
-        if not _matches(pattern, resource or DEFAULT_EXCHANGE):
+        if not matches(pattern, resource or DEFAULT_EXCHANGE):
             raise AccessRefusedError(f"user {name!r} has no {permission.value} permission for it", subject=resource)
 
     # changing
@@ -188,7 +194,7 @@ class Users:
 
     def reload(self) -> None:
         """Take over what another process wrote into the file; one `stat` while it did not. Raises ConfigError."""
-        if _stamp(self.path) != self._stamp:
+        if self._file.has_changed():
             self._load()
 
     # inside
@@ -199,39 +205,14 @@ class Users:
         self._save({**self._users, name: user})
 
     def _load(self) -> bool:
-        stamp = _stamp(self.path)
-        try:
-            raw = self.path.read_bytes()
-        except FileNotFoundError:
-            return False
-        try:
-            stored = msgspec.json.decode(raw, type=_File)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{self.path} is no file of users: {error}") from error
-        if stored.format != USERS_FORMAT:
-            raise ConfigError(f"{self.path} has format {stored.format}; expected {USERS_FORMAT}")
-        for user in stored.users.values():
-            user.permissions.check()
-        self._users, self._stamp = stored.users, stamp
-        return True
+        stored = self._file.read()
+        if stored is not None:
+            self._users = stored.users
+        return stored is not None
 
     def _save(self, users: dict[str, User]) -> None:
-        encoded = msgspec.json.format(msgspec.json.encode(_File(users)), indent=1)
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise storage_error(error, self.path.parent) from error
-        replace_file(self.path, encoded + b"\n")
-        os.chmod(self.path, 0o600)
-        self._users, self._stamp = users, _stamp(self.path)
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_mtime_ns, status.st_ino
+        self._file.write(_File(users))
+        self._users = users
 
 
 def _hash(password: str | None) -> str | None:
@@ -256,16 +237,3 @@ def _verify(stored: str, password: str) -> bool:
 @functools.cache
 def _unknown_hash() -> str:
     return _hash(secrets.token_urlsafe()) or ""
-
-
-@functools.lru_cache(maxsize=1024)
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text or "^$")
-    except (re.error, RecursionError, OverflowError) as error:
-        raise PreconditionFailedError(f"{text!r} is no regular expression: {error}") from error
-
-
-@functools.lru_cache(maxsize=8192)
-def _matches(pattern: str, resource: str) -> bool:
-    return _pattern(pattern).search(resource) is not None

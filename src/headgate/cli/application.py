@@ -14,6 +14,7 @@ from headgate.cli import consumer as consumer_commands
 from headgate.cli import filter as filter_commands
 from headgate.cli import index as index_commands
 from headgate.cli import kernels as kernels_commands
+from headgate.cli import key as key_commands
 from headgate.cli import rule as rule_commands
 from headgate.cli import stream as stream_commands
 from headgate.cli import subscription as subscription_commands
@@ -55,6 +56,7 @@ application.command(rule_commands.commands)
 application.command(index_commands.commands)
 application.command(consumer_commands.commands)
 application.command(user_commands.commands)
+application.command(key_commands.commands)
 application.command(kernels_commands.commands)
 application.command(run)
 application.command(serve)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -90,6 +91,15 @@ def chosen(dialect: str | None) -> str:
     from headgate.language import DEFAULT_DIALECT
 
     return DEFAULT_DIALECT if dialect is None else dialect
+
+
+def secret_line(what: str) -> str:
+    """The first line of standard input, which holds a secret. Raises ConfigError, which says `what`, for none."""
+    line = sys.stdin.readline()
+    given = (line.decode() if isinstance(line, bytes) else line).rstrip("\r\n")
+    if not given:
+        raise ConfigError(f"found no {what}: write it as the first line of standard input")
+    return given
 
 
 def json_of(text: str, option: str) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from headgate.cli.options import AsJson
+from headgate.cli.options import AsJson, secret_line
 from headgate.cli.output import write_rows
 from headgate.cli.remote import DEFAULT_PLACE, Place
 from headgate.errors import ConfigError
@@ -155,9 +155,7 @@ def _new_password(name: str) -> str:
         given = getpass.getpass(f"New password of {name}: ")
         if given != getpass.getpass("Again: "):
             raise ConfigError("the two passwords differ")
-    else:
-        line = sys.stdin.readline()
-        given = (line.decode() if isinstance(line, bytes) else line).rstrip("\r\n")
-    if not given:
-        raise ConfigError("found no password: write it as the first line of standard input")
-    return given
+        if not given:
+            raise ConfigError("found no password")
+        return given
+    return secret_line("password")

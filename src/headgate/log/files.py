@@ -13,6 +13,7 @@ from headgate.errors import LogError, StorageFullError, StreamReadOnlyError
 NEW_SUFFIX = ".new"
 """Suffix of files that are about to be renamed; after a crash they can be deleted."""
 
+_FOR_ALL = 0o666
 _FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -32,7 +33,7 @@ class DiskFile:
     """A file of the operating system, written at given positions; tests replace it by one that fails."""
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FOR_ALL)
 
     def size(self) -> int:
         """Bytes in the file."""
@@ -101,9 +102,9 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
 
 
-def replace_file(path: Path, content: bytes, *, flushed: bool = True) -> None:
+def replace_file(path: Path, content: bytes, *, flushed: bool = True, mode: int = _FOR_ALL) -> None:
     """Replace the content of `path` by rename: readers see the old or the new file, if `flushed` also after a power
-    loss.
+    loss. `mode` are the permissions, less what the process's umask takes away.
 
     Raises StorageFullError, StreamReadOnlyError or LogError; then the old content stays.
     """
@@ -113,7 +114,7 @@ def replace_file(path: Path, content: bytes, *, flushed: bool = True) -> None:
         while rest:
             rest = rest[os.write(descriptor, rest) :]
 
-    _replace(path, write, flushed=flushed)
+    _replace(path, write, flushed=flushed, mode=mode)
 
 
 def replace_by_start(path: Path, size: int) -> None:
@@ -134,11 +135,11 @@ def replace_by_start(path: Path, size: int) -> None:
     _replace(path, write, flushed=True)
 
 
-def _replace(path: Path, write: Callable[[int], None], *, flushed: bool) -> None:
+def _replace(path: Path, write: Callable[[int], None], *, flushed: bool, mode: int = _FOR_ALL) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}{NEW_SUFFIX}")
     try:
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
             try:
                 write(descriptor)
                 if flushed:

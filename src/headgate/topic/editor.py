@@ -127,18 +127,7 @@ class TopicEditor:
         copy at once; properties from the offset that this gives.
         """
         before = self._history.subscription(name)
-        properties = _properties(before)
-        settings = given.get("settings", {})
-        if unknown := sorted(given.keys() - properties.keys()):
-            raise ConfigError(f"a subscription has no property {unknown[0]!r}; expected one of {', '.join(properties)}")
-        if not isinstance(settings, Mapping):
-            raise ConfigError(f"settings: found {settings!r}, expected an object")
-        try:
-            changed = msgspec.convert({"name": name, **properties, **given, "settings": {}}, r.ChangeSubscription)
-        except msgspec.ValidationError as error:
-            raise ConfigError(f"not the properties of a subscription: {error}") from error
-        change = msgspec.structs.replace(changed, settings=before.settings.changed(settings))
-        return self.apply([change], now_ms=now_ms)
+        return self.apply([r.ChangeSubscription.of(before, given, name=name)], now_ms=now_ms)
 
     def remove_subscription(self, name: str, *, now_ms: int) -> int:
         """Remove a subscription and its rules."""
@@ -401,7 +390,7 @@ def _topic_of(root: Path, name: str) -> model.Topic | None:
 
 
 def _properties(of: model.Subscription | r.SubscriptionProperties | r.SubscriptionVersion) -> dict[str, Any]:
-    return {name: getattr(of, name) for name in ("fall_through", "dead_letter_on_errors", "forward_to", "settings")}
+    return {name: getattr(of, name) for name in r.SUBSCRIPTION_PROPERTIES}
 
 
 def _creation(subscription: model.Subscription) -> list[r.Change]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import msgspec
 
+from headgate.errors import ConfigError
 from headgate.topic.limits import TopicLimits
 from headgate.topic.rule import RuleDefinition
 from headgate.topic.settings import DEFAULT_SETTINGS, SubscriptionSettings
@@ -77,12 +79,35 @@ class SubscriptionProperties(_Change, frozen=True):
     settings: SubscriptionSettings = DEFAULT_SETTINGS
 
 
+SUBSCRIPTION_PROPERTIES = SubscriptionProperties.__struct_fields__[1:]
+"""The names of what a subscription is given beside its name and its rules."""
+
+
 class CreateSubscription(SubscriptionProperties, frozen=True, tag="create subscription"):
     """A new subscription, without rules."""
 
 
 class ChangeSubscription(SubscriptionProperties, frozen=True, tag="change subscription"):
     """A subscription gets these properties; its rules stay."""
+
+    @staticmethod
+    def of(before: SubscriptionVersion, given: Mapping[str, object], *, name: str) -> ChangeSubscription:
+        """The properties in a JSON object, and in it the `settings`; what it does not name is as before.
+
+        Raises ConfigError that names a wrong key or value.
+        """
+        settings = given.get("settings", {})
+        if unknown := sorted(given.keys() - set(SUBSCRIPTION_PROPERTIES)):
+            expected = ", ".join(SUBSCRIPTION_PROPERTIES)
+            raise ConfigError(f"a subscription has no property {unknown[0]!r}; expected one of {expected}")
+        if not isinstance(settings, Mapping):
+            raise ConfigError(f"settings: found {settings!r}, expected an object")
+        properties = {name: getattr(before, name) for name in SUBSCRIPTION_PROPERTIES}
+        properties |= {**given, "settings": before.settings.changed(settings)}
+        try:
+            return msgspec.convert({"name": name, **properties}, ChangeSubscription)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"not the properties of a subscription: {error}") from error
 
 
 class RemoveSubscription(_Change, frozen=True, tag="remove subscription"):

@@ -1,0 +1,76 @@
+"""A file of JSON that its owner alone may read, replaced as a whole; other processes may replace it, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from headgate.errors import ConfigError
+from headgate.log import replace_file, storage_error
+
+
+class _Content(Protocol):
+    @property
+    def format(self) -> int: ...
+
+
+Content = TypeVar("Content", bound=_Content)
+
+_OWNER_ONLY = 0o600
+
+
+class PrivateFile(Generic[Content]):
+    """The file at `path`; its content is a `kind` of a `format`, which people call a file of `what`."""
+
+    def __init__(
+        self, path: Path, kind: type[Content], *, what: str, format: int, check: Callable[[Content], None]
+    ) -> None:
+        """`check` raises for a content that is not to be taken over."""
+        self.path = path
+        self._kind = kind
+        self._what = what
+        self._format = format
+        self._check = check
+        self._stamp: tuple[int, int] | None = None
+
+    def has_changed(self) -> bool:
+        """Whether it is another file than the one last taken over or written. Cost: one `stat`."""
+        return self._stamp_now() != self._stamp
+
+    def read(self) -> Content | None:
+        """What it holds; None without a file. Raises ConfigError, which shows nothing of the content, or as `check`."""
+        stamp = self._stamp_now()
+        try:
+            raw = self.path.read_bytes()
+        except FileNotFoundError:
+            self._stamp = None
+            return None
+        try:
+            content = msgspec.json.decode(raw, type=self._kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{self.path} is no file of {self._what}: {error}") from error
+        if content.format != self._format:
+            raise ConfigError(f"{self.path} has format {content.format}; expected {self._format}")
+        self._check(content)
+        self._stamp = stamp
+        return content
+
+    def write(self, content: Content) -> None:
+        """Replace it, and make its folder if that is missing. Raises LogError and its kinds; then the old one stays."""
+        encoded = msgspec.json.format(msgspec.json.encode(content), indent=1)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise storage_error(error, self.path.parent) from error
+        replace_file(self.path, encoded + b"\n", mode=_OWNER_ONLY)
+        self._stamp = self._stamp_now()
+
+    def _stamp_now(self) -> tuple[int, int] | None:
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return None
+        return status.st_mtime_ns, status.st_ino

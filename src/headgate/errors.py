@@ -17,6 +17,7 @@
     │   ├── StreamLockedError      another writer holds the stream; names the holder
     │   ├── StreamReadOnlyError    a foreign folder that was not adopted, or a file system that refuses writing
     │   └── StorageFullError       the file system or the file-size limit refuses more bytes
+    │       └── StreamFullError        as much waits to be settled in the stream as may; publishers are refused
     ├── RuleError              a topic, subscription or rule that is refused: names of all three, reason
     │   ├── RuleNotFoundError      no topic, subscription or rule of that name
     │   ├── RuleExistsError        one of that name is there already
@@ -205,6 +206,10 @@ class StreamReadOnlyError(LogError):
 
 class StorageFullError(LogError):
     """The file system, a quota or the file-size limit refuses more bytes; what was confirmed stays readable."""
+
+
+class StreamFullError(StorageFullError):
+    """As many bytes of the stream wait to be settled as may; publishers are refused until some are, others go on."""
 
 
 class RuleError(HeadgateError):

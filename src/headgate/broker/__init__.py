@@ -4,7 +4,8 @@ The same commands serve every protocol; time comes in as an argument or through 
 
     Broker, BrokerSettings             one root folder, from its making to `close`
     Session, Backlog                   one connection's commands, and what it may have waiting
-    Publisher                          one publisher: takes a `PublishBatch`, gives confirms
+    Publisher                          one publisher: takes a `PublishBatch`, gives confirms, and offsets (`Written`)
+                                       to who asks
     Consumer, ConsumerOptions          one consumer; a `MessageConsumer` takes messages by credit, a `ChunkConsumer`
                                        whole chunks, as `ChunkBatch`
     BrokerStream                       one stream, with its `StreamCounters` and `ReadingCounters`
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.broker.backlog import Backlog
-    from headgate.broker.batches import ChunkBatch, PublishBatch
+    from headgate.broker.batches import ChunkBatch, PublishBatch, Written
     from headgate.broker.broker import Broker, BrokerSettings
     from headgate.broker.catalogue import Declared, arguments_declared
     from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer

@@ -24,6 +24,8 @@ LEADER_LOCATOR = "queue-leader-locator"
 QUEUE_TYPE = "queue-type"
 FILTER_SOURCE = "headgate-filter-source"
 """Our own: the field of messages that filter values come from."""
+DROP_SETTLED = "headgate-drop-settled"
+"""Our own: segments that no subscription needs any more are deleted."""
 
 _NUMBERS = {
     FILTER_SIZE: (16, 255),
@@ -31,7 +33,7 @@ _NUMBERS = {
     MAX_LENGTH: (0, 2**63 - 1),
     CLUSTER_SIZE: (1, 2**31 - 1),
 }
-_COMPARED = frozenset({*_NUMBERS, MAX_AGE, LEADER_LOCATOR, FILTER_SOURCE})
+_COMPARED = frozenset({*_NUMBERS, MAX_AGE, LEADER_LOCATOR, FILTER_SOURCE, DROP_SETTLED})
 _LOCATORS = ("client-local", "balanced", "least-leaders", "random")
 _AGE = re.compile(r"([0-9]+)([YMDhms])")
 _AGE_UNIT_S = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
@@ -78,6 +80,8 @@ def check_arguments(
             raise UnsuitableArgumentError(f"x-{name} is an argument of other queues, not of streams", subject=stream)
         elif name in _NUMBERS:
             declared[name] = _number(name, value, stream, as_text=numbers_as_text)
+        elif name == DROP_SETTLED:
+            declared[name] = _truth(name, value, stream, as_text=numbers_as_text)
         else:
             declared[name] = value
     age_ms = _age_ms(declared[MAX_AGE], stream) if MAX_AGE in declared else None
@@ -96,6 +100,8 @@ def arguments_of(settings: StreamSettings) -> dict[str, object]:
     arguments: dict[str, object] = {}
     if settings.filter_source is not None:
         arguments[FILTER_SOURCE] = settings.filter_source
+    if stored.drops_settled:
+        arguments[DROP_SETTLED] = True
     if stored.max_age_ms is not None:
         arguments[MAX_AGE] = f"{max(1, stored.max_age_ms // 1000)}s"
     for name, field in (
@@ -149,6 +155,7 @@ def _meaning(declared: Mapping[str, object], age_ms: int | None, stream: str) ->
         max_segment_size_bytes=max(1, number(SEGMENT_SIZE, default.max_segment_size_bytes)),
         max_length_bytes=length,
         max_age_ms=age_ms,
+        drops_settled=declared.get(DROP_SETTLED) is True,
     )
     try:
         meaning.check()
@@ -165,6 +172,13 @@ def _number(name: str, value: object, stream: str, *, as_text: bool) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or not lowest <= number <= highest:
         raise _wrong(name, value, f"a number from {lowest} to {highest}", stream)
     return number
+
+
+def _truth(name: str, value: object, stream: str, *, as_text: bool) -> bool:
+    found = {"true": True, "false": False}.get(value) if as_text and isinstance(value, str) else value
+    if not isinstance(found, bool):
+        raise _wrong(name, value, "true or false", stream)
+    return found
 
 
 def _age_ms(value: object, stream: str) -> int:

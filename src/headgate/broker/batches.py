@@ -13,8 +13,9 @@ from headgate.errors import HeadgateError
 from headgate.log import Entries
 
 Int64Array = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
-Written = Callable[[HeadgateError | None], None]
+Answer = Callable[[HeadgateError | None], None]
 """Called once, in the broker's thread: without an error everything of the batch is in the stream (or was there)."""
 
 
@@ -23,12 +24,52 @@ class PublishBatch(msgspec.Struct, eq=False):
 
     An entry is an encoded message or a whole sub-batch in the form of a chunk's entry, its head included. `sequences`
     `(entries,)` uint64, rising, are the publishing ids of a publisher with a reference; entries not above its last one
-    are left out, and count as written. The batch owns its buffers: nobody writes into them any more.
+    are left out, and count as written. The batch owns its buffers: nobody writes into them any more. `places`, an empty
+    one, is given by who asks at which offsets the entries lie; it says so from the call of `written` on.
     """
 
     entries: Entries
-    written: Written
+    written: Answer
     sequences: NDArray[np.uint64] | None = None
+    places: Written | None = None
+
+
+class Written:
+    """At which offsets the entries of one batch lie, once it is written.
+
+    A sub-batch has the offset of its first message; an entry that was left out, because its publisher had written it
+    before, has none. Costs the writer nothing but a look; who asks pays.
+    """
+
+    __slots__ = ("_chunk_ids", "_first", "_kept", "_records", "_records_before")
+
+    def __init__(self) -> None:
+        self._chunk_ids: Int64Array | None = None
+
+    def fill(
+        self, chunk_ids: Int64Array, records_before: Int64Array, first: int, records: Int64Array, kept: BoolArray | None
+    ) -> None:
+        """Say where the entries are, in numbers of what was written together with them.
+
+        `chunk_ids` and `records_before` `(chunks,)`: the id of each chunk, and how many messages the chunks before it
+        have. `first` is how many messages were written before those of this batch, `records` `(entries,)` how many each
+        of its entries has, without those left out: `kept` says which were not, None for all.
+        """
+        self._chunk_ids, self._records_before = chunk_ids, records_before
+        self._first, self._records, self._kept = first, records, kept
+
+    def offsets(self) -> Int64Array:
+        """The offset of each entry, −1 for one that was left out: `(entries,)`. Raises ValueError until it is known."""
+        if self._chunk_ids is None:
+            raise ValueError("the batch is not written")
+        numbers = np.cumsum(self._records) - self._records + self._first
+        chunks = np.searchsorted(self._records_before, numbers, side="right") - 1
+        found: Int64Array = self._chunk_ids[chunks] + numbers - self._records_before[chunks]
+        if self._kept is None:
+            return found
+        offsets = np.full(len(self._kept), -1, dtype=np.int64)
+        offsets[self._kept] = found
+        return offsets
 
 
 @dataclass(slots=True)

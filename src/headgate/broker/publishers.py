@@ -86,3 +86,5 @@ class Queued(msgspec.Struct, eq=False):
     count: int
     size_bytes: int
     sequences: NDArray[np.uint64] | None = None
+    kept: NDArray[np.bool_] | None = None
+    """`(count,)`: which entries are left; None for all."""

@@ -18,7 +18,7 @@ from headgate.broker.publishers import Queued
 from headgate.broker.sources import fill_from_source
 from headgate.broker.stream import BrokerStream
 from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError
-from headgate.log import MAX_MESSAGES, BuiltChunks, Run, Writer
+from headgate.log import MAX_MESSAGES, BuiltChunks, Run, Writer, decode_headers
 from headgate.message import parse_field
 from headgate.scan.fetch import AppendedChunks
 
@@ -135,10 +135,30 @@ class WriteJob:
         if stream.refused:
             for reference, sequences in self._named():
                 stream.refused.written(reference, sequences)
+        is_asked = False
         for queued in self._batches:
             counters.messages_confirmed += queued.count
             queued.publisher.entries_confirmed += queued.count
+            is_asked = is_asked or queued.batch.places is not None
+        if is_asked:
+            self._tell_places()
         _answer(self._batches, None)
+
+    def _tell_places(self) -> None:
+        """Say at which offsets entries lie: in the order of `_runs`, from chunk to chunk."""
+        nothing = np.zeros(0, dtype=np.int64)
+        chunk_ids = records_before = nothing
+        if self._written is not None:
+            built, _ = self._written
+            chunk_ids = decode_headers(built.data, built.positions).chunk_id
+            records_before = np.cumsum(built.num_records) - built.num_records
+        order = {run.publisher: number for number, run in enumerate(self._runs)}
+        first = 0
+        for queued in sorted(self._batches, key=lambda each: order.get(each.reference, 0)):
+            records = queued.entries.record_counts
+            if queued.batch.places is not None:
+                queued.batch.places.fill(chunk_ids, records_before, first, records, queued.kept)
+            first += int(records.sum())
 
     def _tell_readers(self, built: BuiltChunks, last_chunk_id: int) -> None:
         """What is little is handed to the readers that wait for it."""
@@ -245,7 +265,7 @@ def _leave_out_duplicates(stream: BrokerStream, queued: Queued, last: int | None
                 subject=stream.name,
             )
         stream.counters.messages_duplicate += duplicates
-        queued.entries = queued.entries.take(new)
+        queued.entries, queued.kept = queued.entries.take(new), new
         sequences = sequences[new]
     queued.sequences = sequences
 

@@ -47,6 +47,9 @@ def create(
     filter_source: Annotated[
         str | None, Parameter(help="Field that filter values come from, such as application_properties.region.")
     ] = None,
+    drop_settled: Annotated[
+        bool, Parameter(negative=(), help="Delete segments that no subscription needs any more.")
+    ] = False,
     place: Place = DEFAULT_PLACE,
 ) -> int:
     """Create an empty stream."""
@@ -72,6 +75,7 @@ def create(
             "max-length-bytes": length_bytes,
             "max-age": None if age_ms is None else f"{max(1, age_ms // 1000)}s",
             "headgate-filter-source": filter_source,
+            "headgate-drop-settled": "true" if drop_settled else None,
         }
         with place.client() as client:
             create_stream(client, name, {key: value for key, value in given.items() if value is not None})
@@ -82,6 +86,7 @@ def create(
         max_segment_size_bytes=DEFAULT_MAX_SEGMENT_SIZE_BYTES if segment_bytes is None else segment_bytes,
         max_length_bytes=length_bytes,
         max_age_ms=age_ms,
+        drops_settled=drop_settled,
     )
     made = Stream.create(
         stream_folder(place.root, name), name=name, now_ms=now_ms(), arguments=arguments, filter_source=filter_source

@@ -17,16 +17,18 @@ import contextlib
 import os
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.errors import ConfigError, LogError
+from headgate.errors import ConfigError, LogError, StreamFullError
 from headgate.log.crash_points import CommitStep, reached
 from headgate.log.files import DiskFile, OpenFile
 from headgate.log.lock import Wait, no_wait
 from headgate.log.manifest import MAX_BATCH, SEQUENCE_BITS, Commits, Manifest, Output
+from headgate.log.pin import full_error, read_pin
+from headgate.log.retention import pinned_bytes
 from headgate.log.settings import check_identity
 from headgate.log.staging import StagedChunks
 from headgate.log.stream import Stream
@@ -93,11 +95,15 @@ def commit_batch(
     `abort_batch` and stage it again; nothing is appended twice. Staged files of earlier attempts are removed, too: no
     later batch of the query may be staged meanwhile. Raises ConfigError for outputs that cannot be numbered,
     StreamNotFoundError, StreamReplacedError if an output was staged for a stream that was created again since,
-    StreamLockedError and the errors of appending. A decided output whose stream was deleted counts as done.
+    StreamFullError, before the batch is decided, StreamLockedError and the errors of appending. A decided output whose
+    stream was deleted counts as done.
     """
     _check(query, batch, outputs)
     commits = Commits(root)
     streams = {output.stream: _opened(commits.root, output) for output in outputs}
+    full = _first_full(streams[output.stream] for output in outputs if output.chunk_count)
+    if full is not None and not commits.is_decided(query, batch):
+        raise full
     reached(CommitStep.STAGED)
     parts = [part for output in outputs for part in output.staged]
     first_written_ns = _first_written_ns(commits.root, parts)
@@ -129,6 +135,15 @@ def _opened(root: Path, output: Output) -> Stream:
     if stream.identity != output.identity:
         check_identity(folder, output.identity, name=stream.name)
     return stream
+
+
+def _first_full(streams: Iterable[Stream]) -> StreamFullError | None:
+    """The error for the first stream that takes no messages until some are settled; None if there is none."""
+    for stream in streams:
+        pin = read_pin(stream.path)
+        if pin is not None and (held_bytes := pinned_bytes(stream, pin)) >= pin.quota_bytes:
+            return full_error(stream.path, pin, held_bytes)
+    return None
 
 
 def _append(

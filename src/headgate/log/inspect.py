@@ -25,6 +25,8 @@ from headgate.log.checksums import has_checksum
 from headgate.log.compression import EXPANSION_LIMIT_BYTES
 from headgate.log.entries import SubBatch, entries_of
 from headgate.log.files import opened
+from headgate.log.pin import Pin, read_pin
+from headgate.log.retention import pinned_bytes
 from headgate.log.seal import load_seal
 from headgate.log.segment import Segment
 from headgate.log.stream import Stream
@@ -65,7 +67,10 @@ class SegmentInfo:
 
 @dataclass(slots=True)
 class StreamInfo:
-    """A stream at a glance. `num_messages` counts records of user chunks, `data_bytes` their data parts."""
+    """A stream at a glance. `num_messages` counts records of user chunks, `data_bytes` their data parts.
+
+    `pinned_bytes` are those from the pin's offset to the end: what retention must keep.
+    """
 
     name: str
     identity: str
@@ -77,6 +82,8 @@ class StreamInfo:
     next_offset: int
     segments: list[SegmentInfo]
     tracking: TrackingState
+    pin: Pin | None
+    pinned_bytes: int
 
     @property
     def num_user_chunks(self) -> int:
@@ -118,6 +125,9 @@ class StreamInfo:
             "messages_per_chunk": round(self.num_messages / chunks, 1) if chunks else None,
             "filter_size_bytes": self.filter_size_bytes,
             "filter_source": self.filter_source,
+            "pin_offset": None if self.pin is None else self.pin.offset,
+            "pin_quota_bytes": None if self.pin is None else self.pin.quota_bytes,
+            "pinned_bytes": self.pinned_bytes,
         }
 
 
@@ -156,6 +166,7 @@ def stream_info(stream: Stream) -> StreamInfo:
     Reads index files and chunk headers; raises LogError where they are damaged.
     """
     segments = [info for each in stream.segments() if (info := _segment_info(stream, each)) is not None]
+    pin = read_pin(stream.path)
     return StreamInfo(
         name=stream.name,
         identity=stream.identity,
@@ -167,6 +178,8 @@ def stream_info(stream: Stream) -> StreamInfo:
         next_offset=segments[-1].next_offset if segments else 0,
         segments=segments,
         tracking=read_tracking(stream),
+        pin=pin,
+        pinned_bytes=0 if pin is None else pinned_bytes(stream, pin),
     )
 
 

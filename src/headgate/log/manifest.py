@@ -207,13 +207,17 @@ class Commits:
             return [manifest for folder in folders for manifest in self._manifests.pending(folder)]
         return []
 
+    def is_decided(self, query: str, batch: int) -> bool:
+        """Whether a batch is published or completed."""
+        return batch <= self.completed(query) or self.find(query, batch) is not None
+
     def publish(self, manifest: Manifest) -> bool:
         """Publish a manifest under its name; False, without a change, if its batch is published or completed already.
 
         A batch with no chunks is completed at once. Raises LogError if a staged file is missing or incomplete.
         """
         with self._manifests.lock():
-            if manifest.batch <= self.completed(manifest.query) or self.find(manifest.query, manifest.batch):
+            if self.is_decided(manifest.query, manifest.batch):
                 return False
             for output in manifest.outputs:
                 for part in output.staged:

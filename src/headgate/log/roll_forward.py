@@ -106,7 +106,9 @@ def _finish_output(
         reached(CommitStep.APPENDING)
         first = manifest.first_sequence + number
         stamp_sequences(block, positions, np.arange(first, first + len(positions), dtype=np.uint64))
-        writer.append_chunks(block, positions, now_ms=manifest.timestamp_ms, filter_source=output.filter_source)
+        writer.append_chunks(
+            block, positions, now_ms=manifest.timestamp_ms, filter_source=output.filter_source, is_decided=True
+        )
         number += len(positions)
     if manifest.durable:
         _flush(writer.stream)

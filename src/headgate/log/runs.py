@@ -133,6 +133,11 @@ class Entries:
         """Bytes of all entries together."""
         return total(self.lengths) if self._pieces is None else sum(map(len, self._pieces))
 
+    @property
+    def record_counts(self) -> Int64Array:
+        """How many messages each entry has: `(entries,)`."""
+        return np.ones(len(self), dtype=np.int64) if self.records is None else np.maximum(self.records, 1)
+
     def take(self, rows: NDArray[np.bool_]) -> Entries:
         """The entries selected by a mask, over the same bytes; call it before the values of members are known."""
         assert self.member_values is None

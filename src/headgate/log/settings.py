@@ -34,6 +34,7 @@ class StreamArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `filter_size_bytes` of Bloom filters, 16 … 255. A segment is closed when it has `max_segment_size_bytes` or
     `max_segment_chunks`. Retention keeps `max_length_bytes` and messages younger than `max_age_ms`; None keeps all.
+    `drops_settled`: segments wholly below the stream's pin are deleted, whatever the limits say.
     """
 
     filter_size_bytes: int = DEFAULT_FILTER_SIZE_BYTES
@@ -41,6 +42,7 @@ class StreamArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_segment_chunks: int = DEFAULT_MAX_SEGMENT_CHUNKS
     max_length_bytes: int | None = None
     max_age_ms: int | None = None
+    drops_settled: bool = False
 
     def check(self) -> None:
         """Check all arguments. Raises ConfigError that names the first argument out of its range."""

@@ -28,8 +28,9 @@ from headgate.log.files import DiskFile, OpenFile
 from headgate.log.last_pair import LastPair
 from headgate.log.lock import StreamLock, Wait, no_wait
 from headgate.log.manifest import Commits, Manifest
+from headgate.log.pin import Pin, full_error, read_pin, write_pin
 from headgate.log.recovery import Tail, recover
-from headgate.log.retention import delete_pairs, kept_by_limits
+from headgate.log.retention import bytes_from, count_below, delete_pairs, kept_by_limits
 from headgate.log.roll_forward import finish_pending
 from headgate.log.runs import Run, build_runs, only_message
 from headgate.log.seal import seal_if_missing
@@ -48,6 +49,9 @@ from headgate.log.tracking import (
 )
 
 _SEALS_AT_ONCE = 8
+_SETTLED_AT_ONCE = 2
+"""Settled segments deleted when another begins: more than come, but not all that there may be after a long wait."""
+_NEVER_FULL = 1 << 63
 _AT_ZERO, _ONE = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
 _AT_ZERO.flags.writeable = _ONE.flags.writeable = False
 
@@ -93,6 +97,7 @@ class Writer:
         stream.check_is_there()
         tail = recover(self._folder)
         self._is_durable = durability is Durability.DISK
+        self._open_file = open_file
         self._pair = LastPair(self._folder, tail, open_file, is_durable=self._is_durable)
         self._next_offset = tail.next_chunk_id
         self._epoch = tail.epoch
@@ -100,6 +105,7 @@ class Writer:
         self._tracking = self._read_tracking(tail)
         self._pending_offsets: dict[bytes, int] = {}
         self._trim_declaration()
+        self._take_pin(read_pin(self._folder))
         self.apply_retention(now_ms=now_ms)
         self._pair.open()
         self._seal()
@@ -198,6 +204,11 @@ class Writer:
         return self._first_chunk_ids[0]
 
     @property
+    def pinned(self) -> Pin | None:
+        """What retention must keep; None: it waits for nobody."""
+        return self._pinned
+
+    @property
     def is_broken(self) -> bool:
         """Whether a write failed and could not be taken back: only a new writer, with its recovery, may continue."""
         return self._pair.is_broken
@@ -237,8 +248,8 @@ class Writer:
         field that the filter values were filled from; the declaration covers them only if it is the declared one.
         Sub-batches that are given show no filter values: no declaration covers a call with one. `compression` other
         than NONE packs the messages of each chunk into a sub-batch, with their filter values in the chunk's Bloom
-        filter. Raises ConfigError, StorageFullError, StreamReadOnlyError, LogError; chunks of this call that were
-        written by then are in the stream without having been confirmed.
+        filter. Raises ConfigError, StreamFullError, StorageFullError, StreamReadOnlyError, LogError; chunks of this
+        call that were written by then are in the stream without having been confirmed.
         """
         rows = range(len(messages))
         if any(isinstance(message, SubBatch) for message in messages):
@@ -314,6 +325,7 @@ class Writer:
     ) -> tuple[BuiltChunks, int]:
         """One message for which its publisher waits: a chunk that is built with its place, in half of the time."""
         self._check_usable()
+        self._check_room()
         trailer = encode_offsets(self._pending_offsets)
         self._begin_segment(now_ms)
         chunk_id = self._next_offset
@@ -338,6 +350,7 @@ class Writer:
         *,
         now_ms: int,
         filter_source: str | None = None,
+        is_decided: bool = False,
     ) -> Appended:
         """Append whole user chunks, built beforehand; their ids, time and epoch are written into `data`, in place.
 
@@ -345,9 +358,12 @@ class Writer:
         many chunks as fit a segment go out in one write. Publisher sequences in trailers are taken over; whether they
         are duplicates is the caller's to ask before (`last_sequence`). `filter_source` and errors as in `append`, but
         who gives it vouches for the Bloom bytes of sub-batches, too: the values of all members are in them.
+        `is_decided`: their publisher was told that they will be here, so they are written into a full stream, too.
         CorruptChunkError, before anything is written, for bytes that are no such chunks.
         """
         self._check_usable()
+        if not is_decided:
+            self._check_room()
         if len(positions) == 1:
             return self._append_one(data, int(positions[0]), now_ms=now_ms, filter_source=filter_source)
         positions = np.ascontiguousarray(positions, dtype=np.int64)
@@ -456,34 +472,80 @@ class Writer:
             self._save(filter_source=filter_source)
 
     def apply_retention(self, *, now_ms: int) -> None:
-        """Delete segments beyond the stream's limits; call it once an hour if nothing is written."""
-        if self._tracking and not self._pair.num_chunks:
-            # Until a snapshot is written, what is tracked stands in the segment before.
-            return
-        self._keep(self._kept(now_ms))
+        """Delete segments beyond the stream's limits, up to the pin; call it once an hour if nothing is written."""
+        if not self._tracks_in_segment_before():
+            self._keep(self._kept(now_ms))
 
     def drop_first_below(self, offset: int) -> bool:
         """Delete the oldest segment if it ends at or before `offset`; whether it did. Raises as `apply_retention`.
 
-        For streams without stored offsets and sequences: nothing of what is tracked may stand there alone. Never the
-        last segment; one at a time, because the system takes a millisecond to delete some megabytes.
+        Never the last segment; one at a time, because the system takes a millisecond to delete some megabytes.
         """
-        ids = self._first_chunk_ids
-        is_below = len(ids) > 1 and ids[1] <= offset
+        is_below = count_below(self._first_chunk_ids, offset) > 0 and not self._tracks_in_segment_before()
         if is_below:
-            self._keep(ids[1:])
+            self._keep(self._first_chunk_ids[1:])
         return is_below
 
+    def pin(self, pin: Pin | None) -> None:
+        """Keep the messages from `pin.offset` on for those who need them; None: for nobody any more.
+
+        Retention deletes no segment that holds one of them. When they have `pin.quota_bytes`, appends raise
+        StreamFullError, those of decided batches excepted; the append that exceeds the quota is the last one.
+
+        A pin that is lowered, also the first one, is on the device when this returns, and counts then. One that is
+        raised counts at once, even if it cannot be written down, and a power loss may bring an earlier one back, which
+        keeps more. So raise it every now and then: a segment that is settled is dropped by the call that says so, one
+        at a time, if the stream's arguments want it. Cost: 10 µs and a `stat` per segment from the offset on. Raises
+        StorageFullError, StreamReadOnlyError or LogError.
+        """
+        self._check_usable()
+        before = self._pinned
+        is_lowered = pin is not None and (before is None or pin.offset < before.offset)
+        if is_lowered:
+            write_pin(self._folder, pin, flushed=True, open_file=self._open_file)
+        if pin != before:
+            self._take_pin(pin)
+        if pin is not None and self._settings.arguments.drops_settled:
+            self.drop_first_below(pin.offset)
+        if pin != before and not is_lowered:
+            write_pin(self._folder, pin, flushed=pin is None, open_file=self._open_file)
+
+    def _take_pin(self, pin: Pin | None) -> None:
+        self._pinned = pin
+        # The stream is full when the last segment has so many bytes.
+        self._full_at = _NEVER_FULL
+        if pin is not None:
+            self._full_at = self._pair.segment_size - self._held_bytes(pin) + pin.quota_bytes
+
+    def _held_bytes(self, pin: Pin) -> int:
+        return bytes_from(self._folder, self._first_chunk_ids, pin.offset, next_offset=self._next_offset)
+
+    def _check_room(self) -> None:
+        if self._pair.segment_size >= self._full_at:
+            assert self._pinned is not None
+            raise full_error(self._folder, self._pinned, self._held_bytes(self._pinned))
+
+    def _tracks_in_segment_before(self) -> bool:
+        """Whether what is tracked stands in the segment before the last one: until a snapshot is written."""
+        return bool(self._tracking) and not self._pair.num_chunks
+
     def _kept(self, now_ms: int) -> list[int]:
-        """The pairs that the limits keep now."""
-        arguments = self._settings.arguments
-        return kept_by_limits(
+        """The pairs that the limits and the pin keep now."""
+        arguments, ids, pin = self._settings.arguments, self._first_chunk_ids, self._pinned
+        kept = kept_by_limits(
             self._folder,
-            self._first_chunk_ids,
+            ids,
             max_length_bytes=arguments.max_length_bytes,
             max_age_ms=arguments.max_age_ms,
             now_ms=now_ms,
         )
+        if pin is None:
+            return kept
+        settled = count_below(ids, pin.offset)
+        dropped = min(len(ids) - len(kept), settled)
+        if arguments.drops_settled:
+            dropped = max(dropped, min(settled, _SETTLED_AT_ONCE))
+        return ids[dropped:]
 
     def _keep(self, kept: list[int]) -> None:
         """Delete the pairs before those that are kept."""
@@ -541,7 +603,9 @@ class Writer:
         )
         kept = self._first_chunk_ids
         if is_full and pair.num_chunks:
+            size_before = pair.segment_size
             pair.begin(self._next_offset)
+            self._full_at -= size_before
             self._first_chunk_ids.append(self._next_offset)
             self._seal()
             kept = self._kept(now_ms)

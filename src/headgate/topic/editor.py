@@ -6,6 +6,7 @@ decided by the rules before, what comes by those after. It is on disk when the c
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +16,7 @@ import msgspec
 
 from headgate.errors import (
     ConfigError,
+    LogError,
     RuleError,
     RuleExistsError,
     RuleNotFoundError,
@@ -24,6 +26,7 @@ from headgate.errors import (
 from headgate.log import (
     DiskFile,
     OpenFile,
+    Pin,
     Stream,
     StreamArguments,
     Wait,
@@ -188,6 +191,7 @@ class TopicEditor:
         except BaseException:
             self._load()
             raise
+        self._adjust_pin()
         return offset
 
     def prune(self, below: int) -> None:
@@ -285,6 +289,14 @@ class TopicEditor:
             self._end = append_line(self._path, msgspec.json.encode(record), end=self._end, open_file=self._open_file)
             self._must_rewrite = False
 
+    def _adjust_pin(self) -> None:
+        """What waits to be settled may now be as much as the limits say."""
+        pinned, quota_bytes = self._writer.pinned, self._history.limits.unsettled_bytes
+        if pinned is not None and pinned.quota_bytes != quota_bytes:
+            # The change is made already; who raises the pin writes it again.
+            with contextlib.suppress(LogError):
+                self._writer.pin(Pin(pinned.offset, quota_bytes))
+
     def _rewrite(self, below: int) -> None:
         head = self._history.head(pruned_below=below)
         self._end = write_head(self._path, msgspec.json.encode(head))
@@ -329,8 +341,9 @@ def remove_topic(root: str | Path, name: str, *, now_ms: int, wait: Wait = no_wa
     for other in list_topics(root):
         if other.topic_name != name and name in forward_targets(other.current):
             raise RuleError(f"topic {other.topic_name!r} forwards to it", topic=name)
-    with Writer.open(stream, now_ms=now_ms, wait=wait):
+    with Writer.open(stream, now_ms=now_ms, wait=wait) as writer:
         remove_file(stream.path / JOURNAL_NAME)
+        writer.pin(None)
 
 
 def list_topics(root: str | Path) -> list[RuleHistory]:

@@ -30,6 +30,7 @@ class TopicLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     property_bytes: int = DEFAULT_CONTENT_LIMITS.property_bytes
     properties_bytes: int = DEFAULT_CONTENT_LIMITS.properties_bytes
     message_bytes: int = DEFAULT_CONTENT_LIMITS.message_bytes
+    unsettled_bytes: int = 1 << 30
 
     def check(self) -> None:
         """Check all limits. Raises ConfigError that names the first limit below its smallest allowed value."""
@@ -66,5 +67,6 @@ LIMIT_MEANINGS: dict[str, str] = {
     "property_bytes": "bytes of one property that an action sets, key and value",
     "properties_bytes": "bytes of all application properties of a copy that an action made",
     "message_bytes": "bytes of a copy that an action made",
+    "unsettled_bytes": "bytes from the first message on that a subscription has not settled; more are refused",
 }
 """What each limit counts, for the reference page."""

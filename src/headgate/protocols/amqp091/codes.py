@@ -64,6 +64,7 @@ ERROR_CODES: dict[type[errors.HeadgateError], ReplyCode] = {
     errors.StreamReadOnlyError: ReplyCode.ACCESS_REFUSED,
     errors.OffsetOutOfRangeError: ReplyCode.PRECONDITION_FAILED,
     errors.StorageFullError: ReplyCode.RESOURCE_ERROR,
+    errors.StreamFullError: ReplyCode.PRECONDITION_FAILED,
     # What is wrong with the files of one stream must not end the connection. RabbitMQ says the same of a stream that
     # has no running replica.
     errors.LogError: ReplyCode.PRECONDITION_FAILED,

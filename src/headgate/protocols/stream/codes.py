@@ -107,6 +107,7 @@ RESPONSE_CODES: dict[type[errors.HeadgateError], ResponseCode] = {
     errors.StreamLockedError: ResponseCode.STREAM_NOT_AVAILABLE,
     errors.StreamReadOnlyError: ResponseCode.ACCESS_REFUSED,
     errors.OffsetOutOfRangeError: ResponseCode.NO_OFFSET,
+    errors.StreamFullError: ResponseCode.PRECONDITION_FAILED,
     errors.LogError: ResponseCode.INTERNAL_ERROR,
     errors.HeadgateError: ResponseCode.INTERNAL_ERROR,
 }

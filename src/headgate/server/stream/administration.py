@@ -24,6 +24,7 @@ KNOWN_ARGUMENTS = frozenset(
         arguments.CLUSTER_SIZE,
         arguments.LEADER_LOCATOR,
         arguments.FILTER_SOURCE,
+        arguments.DROP_SETTLED,
     }
 )
 """Arguments of a stream that this protocol has, and our own; it ignores all others, as the original does."""

@@ -86,6 +86,18 @@ def test_numbers_are_equal_by_value_however_they_were_written(tmp_path: Path) ->
     )
 
 
+@pytest.mark.parametrize("given", [True, "true"])
+def test_streams_that_drop_what_is_settled_are_declared_so(tmp_path: Path, given: object) -> None:
+    session = open_session(open_broker(tmp_path))
+    session.declare_stream("orders", {"headgate-drop-settled": given})
+    assert session.stream_info("orders").arguments == {"headgate-drop-settled": True}
+    assert session.declare_stream("orders", {"headgate-drop-settled": True}) is Declared.EXISTS
+    with pytest.raises(ResourceExistsError, match="x-headgate-drop-settled"):
+        session.declare_stream("orders", {})
+    with pytest.raises(PreconditionFailedError, match="x-headgate-drop-settled"):
+        session.declare_stream("others", {"headgate-drop-settled": "true"}, numbers_as_text=False)
+
+
 @pytest.mark.parametrize("age", ["60m", "3600s", "01h"])
 def test_ages_are_equal_where_they_last_as_long(tmp_path: Path, age: str) -> None:
     session = open_session(open_broker(tmp_path))
@@ -137,6 +149,8 @@ def test_other_arguments_are_refused(tmp_path: Path, other: dict[str, object]) -
         ("own", {1: 2}),
         ("headgate-filter-source", "nothing"),
         ("headgate-filter-source", 1),
+        ("headgate-drop-settled", "yes"),
+        ("headgate-drop-settled", 1),
     ],
 )
 def test_a_wrong_value_is_refused_and_named(tmp_path: Path, name: str, value: object) -> None:

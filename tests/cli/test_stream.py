@@ -29,7 +29,7 @@ def foreign(tmp_path: Path) -> Path:
 def test_created_stream_has_the_limits_it_was_given(run: Run, tmp_path: Path) -> None:
     shown = run(
         "stream", "create", "a/b", "--filter-size", "32", "--max-segment-size", "8MB", "--max-length", "1GiB",
-        "--max-age", "7D", "--filter-source", "properties.subject",
+        "--max-age", "7D", "--filter-source", "properties.subject", "--drop-settled",
     )  # fmt: skip
     assert shown.status == 0
     settings = json.loads((Path(shown.out.strip()) / "stream.json").read_text())
@@ -41,6 +41,7 @@ def test_created_stream_has_the_limits_it_was_given(run: Run, tmp_path: Path) ->
         "max_segment_chunks": 256_000,
         "max_length_bytes": 2**30,
         "max_age_ms": 604_800_000,
+        "drops_settled": True,
     }
     assert run("stream", "ls", "--json").json[0]["name"] == "a/b"
 

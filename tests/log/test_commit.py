@@ -22,6 +22,7 @@ from headgate.errors import (
     CorruptChunkError,
     LogError,
     StorageFullError,
+    StreamFullError,
     StreamLockedError,
     StreamNotFoundError,
     StreamReplacedError,
@@ -33,6 +34,7 @@ from headgate.log.crash_points import CommitStep
 from headgate.log.files import DiskFile
 from headgate.log.format import CHUNK_HEADER_BYTES, FILE_HEAD_BYTES, ChunkHeader
 from headgate.log.manifest import ONE_TIME_PREFIX, Commits, Manifest, Output, root_of
+from headgate.log.pin import Pin, write_pin
 from headgate.log.root import stream_folder
 from headgate.log.settings import StreamArguments, load_settings
 from headgate.log.staging import StagedChunks, StagedFile, staging_folder
@@ -259,6 +261,41 @@ def test_a_batch_that_is_not_flushed_leaves_stream_json_as_it_is(tmp_path: Path,
     commit(root, {"a": [stage(root, [b"flushed"], query=query)]}, query=query, batch=1, durable=True)
     found = load_settings(stream_folder(root, "a"))
     assert found is not None and found.sequences == {query: 1 << 20}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("crash_at", ["published", "appending:2"])
+def test_a_full_stream_refuses_a_batch_that_is_not_decided_and_takes_one_that_is(
+    tmp_path: Path, victims: Victims, crash_at: str
+) -> None:
+    root = new_root(tmp_path / "root")
+    assert victims.commit(root, TWO_OUTPUTS, crash_at=crash_at) == DIED
+    folder = stream_folder(root, "a")
+    # A writer would finish the batch first.
+    write_pin(folder, Pin(0, 1), flushed=False, open_file=DiskFile)
+    assert victims.open_writers(root) == 0
+    assert messages_of(root, "a") == flat(TWO_OUTPUTS["a"])
+    staged = stage(root, [b"more"])
+    with pytest.raises(StreamFullError):
+        commit(root, {"a": [staged]}, batch=1)
+    # What is there already is no reason to refuse, and an output without a chunk neither.
+    assert commit(root, {"a": [stage(root, [b"again"])]}).repeated
+    assert not commit(root, {"a": [None], "b": [stage(root, [b"b"])]}, batch=1).repeated
+    with Writer.open(Stream.open(folder), now_ms=NOW) as writer:
+        writer.pin(Pin(writer.next_offset, 1))
+    assert not commit(root, {"a": [stage(root, [b"more"])]}, batch=2).repeated
+    assert messages_of(root, "a") == [*flat(TWO_OUTPUTS["a"]), "more"]
+
+
+def test_retention_in_a_commit_keeps_what_is_pinned(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    with Writer.open(Stream.open(stream_folder(root, "a")), now_ms=NOW) as writer:
+        writer.change(now_ms=NOW, arguments=StreamArguments(max_segment_size_bytes=300, max_length_bytes=1))
+        writer.pin(Pin(3, 1 << 30))
+    for batch in range(10):
+        commit(root, {"a": [stage(root, [b"message %d" % batch + bytes(200)])]}, batch=batch)
+    first, second, *_ = sorted(int(path.stem) for path in stream_folder(root, "a").glob("*.segment"))
+    assert 0 < first <= 3 < second
 
 
 def test_batches_that_are_not_flushed_follow_each_other_without_stream_json(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer
+from headgate.log import OffsetSpecification, Pin, Stream, StreamArguments, Writer, read_pin
 from headgate.log.format import index_name, segment_name
 from headgate.log.inspect import Damage, verify_stream
 from headgate.log.tracking import read_tracking
@@ -32,11 +32,13 @@ class StreamMachine(RuleBasedStateMachine):
         self.now_ms = 0
         self.published: list[bytes] = []
         self.stored: int | None = None
+        self.pinned: Pin | None = None
+        self.needed_from: int | None = None
         self.files = FailingFiles(Killed())
 
-    @initialize(size=st.sampled_from([150, 400, 10_000]), chunks=st.sampled_from([2, 5, 1000]))
-    def create(self, size: int, chunks: int) -> None:
-        arguments = StreamArguments(max_segment_size_bytes=size, max_segment_chunks=chunks)
+    @initialize(size=st.sampled_from([150, 400, 10_000]), chunks=st.sampled_from([2, 5, 1000]), drops=st.booleans())
+    def create(self, size: int, chunks: int, drops: bool) -> None:
+        arguments = StreamArguments(max_segment_size_bytes=size, max_segment_chunks=chunks, drops_settled=drops)
         self.arguments = arguments
         self.stream = Stream.create(Path(self.folder.name) / "s", name="s", now_ms=0, arguments=arguments)
         self.open()
@@ -125,6 +127,28 @@ class StreamMachine(RuleBasedStateMachine):
         assert 0 <= arrived <= len(self.attempt)
         self.published += self.attempt[:arrived]
 
+    @rule(back=st.none() | st.integers(0, 30), budget=st.none() | st.integers(0, 48))
+    def pin(self, back: int | None, budget: int | None) -> None:
+        """Keep the last messages, or give the pin up; the process may die while it is written down."""
+        wanted = None if back is None else Pin(max(0, self.writer.next_offset - back), 1 << 40)
+        before = self.pinned
+        self.writer.flush_offsets(now_ms=self.now_ms)
+        first_offset = self.writer.first_offset
+        self.files.budget = None if budget is None else self.files.written + budget
+        try:
+            self.writer.pin(wanted)
+        except Killed:
+            abandon(self.writer)
+            found = read_pin(self.stream.path)
+            assert found in (before, wanted, Pin(0, 2**63 - 1))
+            self.open()
+            wanted = self.writer.pinned
+            assert wanted == found
+        self.files.budget = None
+        assert self.writer.pinned == wanted
+        self.pinned = wanted
+        self.needed_from = None if wanted is None else max(wanted.offset, first_offset)
+
     @rule(age=st.integers(1, 100))
     def retain(self, age: int) -> None:
         self.writer.flush_offsets(now_ms=self.now_ms)
@@ -133,6 +157,7 @@ class StreamMachine(RuleBasedStateMachine):
             max_segment_size_bytes=self.arguments.max_segment_size_bytes,
             max_segment_chunks=self.arguments.max_segment_chunks,
             max_age_ms=age,
+            drops_settled=self.arguments.drops_settled,
         )
         self.writer.change(now_ms=self.now_ms, arguments=aged)
         self.writer.change(now_ms=self.now_ms, arguments=self.arguments)
@@ -167,6 +192,13 @@ class StreamMachine(RuleBasedStateMachine):
         assert [body for _, body in found][: len(confirmed)] == confirmed
         if self.stream.first_offset() == 0:
             assert len(found) >= len(self.published)
+
+    @invariant()
+    def check_pin(self) -> None:
+        if hasattr(self, "writer"):
+            assert read_pin(self.stream.path) == self.writer.pinned == self.pinned
+            if self.needed_from is not None:
+                assert self.stream.first_offset() <= self.needed_from
 
     @invariant()
     def check_damage(self) -> None:

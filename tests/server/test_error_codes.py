@@ -53,6 +53,7 @@ ROWS: Mapping[type[e.HeadgateError], Row] = {
     e.StreamLockedError: Row("amqp:resource-locked", 409, 405, "resource_locked", 0x06),
     e.StreamReadOnlyError: Row("amqp:not-allowed", 403, 403, "access_refused", 0x10),
     e.StorageFullError: Row("amqp:resource-limit-exceeded", 500, 506, "resource_error", 0x0F),
+    e.StreamFullError: Row("amqp:resource-limit-exceeded", 500, 406, "resource_error", 0x11),
     e.BrokerError: Row("amqp:precondition-failed", 500, 541, "internal_error", 0x0F),
     e.ResourceNotFoundError: Row("amqp:not-found", 404, 404, "not_found", 0x02),
     e.ResourceExistsError: Row("amqp:precondition-failed", 409, 406, "precondition_failed", 0x11),

@@ -16,10 +16,11 @@ from headgate.errors import (
     RuleExistsError,
     RuleLimitError,
     RuleNotFoundError,
+    StreamFullError,
     StreamLockedError,
     StreamReadOnlyError,
 )
-from headgate.log import Stream, Writer, stream_folder
+from headgate.log import Pin, Stream, Writer, read_pin, stream_folder
 from headgate.message import EncodedMessages, Message
 from headgate.topic import (
     Router,
@@ -152,6 +153,23 @@ def test_a_limit_that_was_lowered_lets_go_and_stay_but_not_grow(tmp_path: Path) 
             editor.add_rule("s", version_rule("c", 1), now_ms=0)
         editor.replace_rule("s", version_rule("b", 2), now_ms=0)
     assert RuleHistory.load(stream).limits.sql_filters == 1
+
+
+def test_what_may_wait_to_be_settled_follows_the_limits(tmp_path: Path) -> None:
+    stream = new_topic(tmp_path)
+    with editing(stream) as editor:
+        editor.change_limits(TopicLimits(unsettled_bytes=1000), now_ms=0)
+    assert read_pin(stream.path) is None
+    with Writer.open(stream, now_ms=0) as writer:
+        writer.pin(Pin(0, 1000))
+        writer.append([(bytes(2000), None)], now_ms=0)
+        with pytest.raises(StreamFullError):
+            writer.append([(b"m", None)], now_ms=0)
+    with editing(stream) as editor:
+        editor.change_limits(TopicLimits(unsettled_bytes=3000), now_ms=0)
+    assert read_pin(stream.path) == Pin(0, 3000)
+    with Writer.open(stream, now_ms=0) as writer:
+        writer.append([(b"m", None)], now_ms=0)
 
 
 def test_limits_are_in_force_from_their_offset(tmp_path: Path) -> None:
@@ -326,8 +344,11 @@ def test_a_stream_becomes_a_topic_once_and_a_plain_stream_again(tmp_path: Path) 
         create_topic(tmp_path, "shop/orders", now_ms=0)
     assert [history.topic_name for history in list_topics(tmp_path)] == ["shop/orders"]
     publish(stream, b"0")
+    with Writer.open(stream, now_ms=0) as writer:
+        writer.pin(Pin(0, 1))
     remove_topic(tmp_path, "shop/orders", now_ms=0)
     assert list_topics(tmp_path) == []
+    assert read_pin(stream.path) is None
     assert Stream.open(stream.path).next_offset() == 1
     for gone in (lambda: topic_stream(tmp_path, "shop/orders"), lambda: topic_stream(tmp_path, "nope")):
         with pytest.raises(RuleNotFoundError):

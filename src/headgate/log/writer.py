@@ -495,7 +495,7 @@ class Writer:
         A pin that is lowered, also the first one, is on the device when this returns, and counts then. One that is
         raised counts at once, even if it cannot be written down, and a power loss may bring an earlier one back, which
         keeps more: once a second is enough. If the stream drops what is settled, each call deletes one segment at most.
-        Cost: 25 µs and a `stat` per segment from the offset on; a flush for a lowered one. Raises StorageFullError,
+        Cost: 25 µs and a `stat` per segment from the offset on; for a lowered one a flush. Raises StorageFullError,
         StreamReadOnlyError or LogError.
         """
         self._check_usable()

@@ -75,7 +75,8 @@ class Tokens:
 
     def pack(self) -> list[bytes]:
         """16 bytes per token, as a delivery tag or a receipt handle carries them."""
-        return [_TOKEN.pack(*pair) for pair in zip(self.copies.tolist(), self.claims.tolist(), strict=True)]
+        packed = np.stack((self.copies, self.claims), axis=1).astype(">i8").tobytes()
+        return [packed[start : start + TOKEN_BYTES] for start in range(0, len(packed), TOKEN_BYTES)]
 
     def take(self, rows: NDArray[np.bool_]) -> Tokens:
         """The tokens selected by a mask."""

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from headgate.errors import HeadgateError
 
 if TYPE_CHECKING:
@@ -23,8 +25,7 @@ def nobody_asks(_result: list[bool] | HeadgateError) -> None:
     """For who settles without waiting for the answer."""
 
 
-@dataclass(slots=True)
-class Delivery:
+class Delivery(msgspec.Struct, gc=False):
     """One copy on its way to a peer: `message` is its encoded AMQP 1.0 message, with the action of its rule applied.
 
     `token` (16 bytes) settles it; it is empty where the copy is settled already. `copy` is offset · 2^20 + rule,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,7 +24,11 @@ FAILED_RULES = MAX_RULE
 
 _RULE_BITS = MAX_RULE.bit_length()
 _READ_FIRST = 8
+_MOST_READ_FIRST = 64
 _READ_FACTOR = 4
+_AHEAD = 1024
+_KEPT_BYTES = 64 << 10
+_NOTHING = np.empty(0, dtype=np.int64)
 
 
 @dataclass(slots=True)
@@ -34,8 +39,7 @@ class Found:
     searched: int
 
 
-@dataclass(slots=True)
-class ReadCopy:
+class ReadCopy(msgspec.Struct, gc=False):
     """One copy as it is delivered: its encoded message, and when it arrived."""
 
     copy: int
@@ -64,18 +68,56 @@ class CopySource(Protocol):
 
 
 class SubscriptionSource:
-    """The copies of one subscription, by its number, as the postings of its topic say."""
+    """The copies of one subscription, by its number, as the postings of its topic say.
+
+    Copies in a row are asked for again and again, some at a time: what was found beyond the last ones, and what was
+    read of it, is kept until then.
+    """
 
     def __init__(self, number: int, decider: Decider, reader: CopyReader) -> None:
         self._number = number
         self._decider = decider
         self._postings = decider.postings
         self._reader = reader
+        self._ahead_start = 0
+        self._ahead = Found(_NOTHING, 0)
+        self._read_ahead: dict[int, ReadCopy] = {}
+        self._read_first = _READ_FIRST
+        """So many are read at first, as far as is known how large they are."""
 
     def find(self, start: int, stop: int, limit: int) -> Found:
         """See `CopySource`."""
         start = max(start, copy_number(self._decider.first_offset))
         stop = min(stop, copy_number(self._decider.next_offset))
+        if stop <= start:
+            return Found(_NOTHING, start)
+        ahead = self._ahead
+        first = int(ahead.copies.searchsorted(start))
+        if not self._ahead_start <= start < ahead.searched or (
+            ahead.searched < stop and len(ahead.copies) - first < limit
+        ):
+            ahead = self._ahead = self._search(start, max(limit, _AHEAD))
+            self._ahead_start, first = start, 0
+        found = ahead.copies[first : first + limit]
+        if len(found) and found[-1] >= stop:
+            found = found[: found.searchsorted(stop)]
+        if len(found) == limit:
+            return Found(found, int(found[-1]) + 1)
+        return Found(found, min(stop, ahead.searched))
+
+    def decided(self, copies: Int64Array, start: int, stop: int) -> None:
+        """Note that from copy `start` to `stop` it has these ones: who waits at the end need not search for them."""
+        if self._ahead_start <= start <= self._ahead.searched:
+            kept = self._ahead.copies[self._ahead.copies < start]
+            kept = kept[-_AHEAD:]
+            self._ahead_start = int(kept[0]) if len(kept) == _AHEAD else self._ahead_start
+            self._ahead = Found(np.concatenate([kept, copies]), stop)
+        else:
+            self._ahead_start, self._ahead = start, Found(copies, stop)
+
+    def _search(self, start: int, limit: int) -> Found:
+        """At most `limit` copies from `start` on, as the postings say."""
+        stop = copy_number(self._decider.next_offset)
         parts: list[Int64Array] = []
         left = limit
         for runs in self._postings.runs(self._number, offset_of(start)):
@@ -84,22 +126,53 @@ class SubscriptionSource:
             firsts, lengths, rules = runs.firsts[:enough], lengths[:enough], runs.rules[:enough]
             within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
             copies = (np.repeat(firsts, lengths) + within << _RULE_BITS) | np.repeat(rules, lengths)
-            copies = copies[(copies >= start) & (copies < stop)]
+            copies = copies[copies >= start]
             parts.append(copies[:left])
             left -= len(parts[-1])
-            if not left or (len(runs) and int(runs.firsts[-1]) << _RULE_BITS >= stop):
+            if not left:
                 break
-        found = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
-        return Found(found, max(start, stop) if left else int(found[-1]) + 1)
+        found = np.concatenate(parts) if parts else _NOTHING
+        return Found(found, stop if left else int(found[-1]) + 1)
 
     def read(self, copies: Int64Array, *, max_bytes: int) -> list[ReadCopy]:
         """See `CopySource`."""
+        known = self._read_ahead
+        found = []
+        for copy in copies.tolist():
+            read = known.pop(copy, None)
+            if read is None:
+                break
+            found.append(read)
+            max_bytes -= len(read.message)
+        left = copies[len(found) :]
+        if not len(left) or max_bytes <= 0:
+            return found
+        known.clear()
+        if len(left) < self._read_first:
+            left = self._with_next(left)
 
-        def read(part: Int64Array) -> list[ReadCopy]:
+        def read_part(part: Int64Array) -> list[ReadCopy]:
             batch = self._reader.read(self._number, part >> _RULE_BITS, part & MAX_RULE)
             return _read_copies(part, batch.timestamps_ms, batch.messages)
 
-        return _read_some(copies, read, max_bytes=max_bytes, first_offset=lambda: self._decider.first_offset)
+        read_now = _read_some(
+            left,
+            read_part,
+            first=self._read_first,
+            max_bytes=max_bytes,
+            first_offset=lambda: self._decider.first_offset,
+        )
+        size_bytes = sum(len(each.message) for each in read_now)
+        self._read_first = max(_READ_FIRST, min(_KEPT_BYTES * len(read_now) // (size_bytes + 1), _MOST_READ_FIRST))
+        last = int(copies[-1])
+        beyond = [each for each in read_now if each.copy > last]
+        self._read_ahead = {each.copy: each for each in beyond}
+        return found + read_now[: len(read_now) - len(beyond)]
+
+    def _with_next(self, copies: Int64Array) -> Int64Array:
+        """A few copies, and those that are likely to be asked for next."""
+        first = int(self._ahead.copies.searchsorted(copies[-1], side="right"))
+        return np.concatenate([copies, self._ahead.copies[first : first + self._read_first - len(copies)]])
 
     def count(self, start: int, stop: int) -> int:
         """See `CopySource`."""
@@ -150,7 +223,8 @@ class StreamSource:
             batch = self._reader.read(part >> _RULE_BITS)
             return _read_copies(part, batch.timestamps_ms, batch.messages)
 
-        return _read_some(copies, read, max_bytes=max_bytes, first_offset=self._stream.first_offset)
+        first_offset = self._stream.first_offset
+        return _read_some(copies, read, first=_READ_FIRST, max_bytes=max_bytes, first_offset=first_offset)
 
     def count(self, start: int, stop: int) -> int:
         """See `CopySource`."""
@@ -180,12 +254,13 @@ def _read_some(
     copies: Int64Array,
     read: Callable[[Int64Array], list[ReadCopy]],
     *,
+    first: int,
     max_bytes: int,
     first_offset: Callable[[], int],
 ) -> list[ReadCopy]:
-    """Read the first of some copies, few at first, as nobody knows how large they are."""
+    """Read the first of some copies, `first` of them at once, then more, as nobody knows how large they are."""
     found: list[ReadCopy] = []
-    begin, count = 0, _READ_FIRST
+    begin, count = 0, first
     while begin < len(copies) and max_bytes > 0:
         part = copies[begin : begin + count]
         try:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
@@ -71,6 +72,7 @@ class SubscriptionInfo:
 @dataclass(slots=True)
 class _Subscription:
     version: SubscriptionVersion
+    source: SubscriptionSource
     dispatcher: Dispatcher
     dead_letters: Queue
     deferred: Queue
@@ -317,10 +319,11 @@ class BrokerTopic:
         def settings() -> SubscriptionSettings:
             return held[0].version.settings
 
+        source = self._source(number)
         dispatcher = Dispatcher(
             name,
             view,
-            self._source(number),
+            source,
             self.consumption,
             settings=settings,
             targets=Targets(TargetKind.DEAD_LETTERS.named(number), TargetKind.DEFERRED.named(number)),
@@ -341,7 +344,7 @@ class BrokerTopic:
                 (f"{name}/$Deferred", deferred_folder),
             )
         )
-        subscription = _Subscription(version, dispatcher, dead_letters, deferred)
+        subscription = _Subscription(version, source, dispatcher, dead_letters, deferred)
         held.append(subscription)
         dispatcher.count_unseen()
         self.consumption.add(dispatcher)
@@ -450,6 +453,8 @@ class BrokerTopic:
         for number, count in arrived.items():
             found = self._subscriptions.get(number)
             if found is not None:
+                if found.dispatcher.receivers:
+                    found.source.decided(_copies_of(step, number), copy_number(step.start), copy_number(step.stop))
                 found.dispatcher.arrived(count, copy_number(step.start), copy_number(step.stop))
         # Behind what arrived: new subscriptions count for themselves what they have by now.
         self._follow_decider()
@@ -637,6 +642,18 @@ class BrokerTopic:
     def _close_decider(self) -> None:
         self._reader.close()
         self._decider.close()
+
+
+def _copies_of(step: Step, number: int) -> NDArray[np.int64]:
+    """The copies that a step gives to the subscription with a number, ascending."""
+    parts = []
+    for selected in step.selected:
+        own = selected.copies.of(number)
+        copies = own.offsets * copy_number(1) + own.rules
+        if number in selected.taking_all:
+            copies = np.sort(np.concatenate([copies, selected.sound * copy_number(1)]))
+        parts.append(copies)
+    return np.concatenate(parts)
 
 
 def _queue_settings() -> SubscriptionSettings:

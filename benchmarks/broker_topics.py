@@ -135,12 +135,12 @@ def timed(measurement: Measurement, run: Callable[[], object], *, counts: bool =
 
 def backlog(root: Path, batch: EncodedMessages) -> list[Measurement]:
     """A subscription of 1 % reads a backlog, beside a consumer of the topic with the same filter."""
-    rare = Subscription("rare", (Rule("r", RARE_FILTER, dialect="rabbitmq"),))
-    topic_with(root, "backlog", [rare, Subscription("all")], batch)
+    rare = [Subscription(f"rare{round}", (Rule("r", RARE_FILTER, dialect="rabbitmq"),)) for round in range(ROUNDS + 1)]
+    topic_with(root, "backlog", [*rare, Subscription("all")], batch)
     loop = Loop(root)
     topic = loop.broker.topics.get("backlog")
     loop.until(lambda: topic.is_decided)
-    count = topic.subscription("rare").counts.active
+    count = topic.subscription("rare0").counts.active
     filtered = Measurement("backlog: a filtered consumer of the topic reads its 1 %", count, [])
     first = Measurement("backlog: first copy of the subscription after attach", 1, [])
     every = Measurement("backlog: all copies of the subscription", count, [])
@@ -156,7 +156,7 @@ def backlog(root: Path, batch: EncodedMessages) -> list[Measurement]:
 
     for number in range(ROUNDS + 1):
         timed(filtered, consume, counts=number > 0)
-        peer = Peer(loop, "backlog/Subscriptions/rare", 1 << 20)
+        peer = Peer(loop, f"backlog/Subscriptions/rare{number}", 1 << 20)
 
         def attach(peer: Peer = peer) -> None:
             peer.receiver.want(1)
@@ -168,7 +168,6 @@ def backlog(root: Path, batch: EncodedMessages) -> list[Measurement]:
 
         timed(first, attach, counts=number > 0)
         timed(every, rest, counts=number > 0)
-        peer.receiver.release(peer.waiting, counts=False)
         peer.receiver.close()
         loop.turn()
         for measurement, size in ((hundreds, 100), (single, 1)):

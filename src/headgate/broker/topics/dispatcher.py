@@ -23,7 +23,7 @@ from headgate.topic import SubscriptionSettings, SubscriptionStatus
 if TYPE_CHECKING:
     from headgate.broker.topics.consumption import Consumption
 
-COPIES_A_TURN = 512
+COPIES_A_TURN = 2048
 BYTES_A_TURN = 512 << 10
 """At most so much is given out by one view in one turn; a single larger copy goes alone."""
 
@@ -227,15 +227,19 @@ class Dispatcher:
     def _available(self, limit: int) -> _Available:
         """At most `limit` available copies."""
         parts: list[NDArray[np.int64]] = []
+        known: list[int] = []
         covered: list[tuple[int, int]] = []
         fresh = 0
         for start, stop in self.view.available(limit=limit):
             if limit <= 0:
                 break
             if stop == start + 1:
-                parts.append(np.array([start], dtype=np.int64))
+                known.append(start)
                 limit -= 1
                 continue
+            if known:
+                parts.append(np.array(known, dtype=np.int64))
+                known = []
             found = self.source.find(start, stop, limit)
             parts.append(found.copies)
             limit -= len(found.copies)
@@ -244,7 +248,7 @@ class Dispatcher:
                 covered.append((start, found.searched))
             if found.searched < stop:
                 break
-        copies = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+        copies = np.concatenate([*parts, np.array(known, dtype=np.int64)])
         # With room left, the last run was looked into: it is the one without an end.
         return _Available(copies, covered, fresh, is_all=limit > 0)
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from brokers import publish, scan
+from brokers import batch, publish, scan
 from headgate.broker import DeadLetterReason
 from headgate.broker.consumers import ConsumerOptions
-from headgate.errors import ResourceNotFoundError, StorageFullError, StreamLockedError
+from headgate.errors import CorruptChunkError, HeadgateError, ResourceNotFoundError, StorageFullError, StreamLockedError
 from headgate.ledger import Ledger
 from headgate.log import DiskFile, OffsetSpecification, Stream, Writer, stream_folder
 from headgate.topic import (
@@ -235,6 +235,20 @@ def test_a_block_that_cannot_be_written_forgets_nothing(lab: Lab, disk: Disk, mo
     assert lab.counts("strict") == (10, 0, 0, 10)
 
 
+def test_what_is_appended_over_the_end_of_a_block_is_decided_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.topic.deciding.block.BLOCK_OFFSETS", 8)
+    lab.topic(*RED_ONLY)
+    told: list[HeadgateError | None] = []
+    for first in range(0, 40, 5):
+        # Each has a chunk of its own.
+        publisher = lab.session.publisher("orders", reference=f"p{first}")
+        publisher.publish(batch([RED] * 5, told.append, sequences=range(5)))
+    lab.turn()
+    assert told == [None] * 8
+    assert lab.broker.topics.get("orders").counters.messages_decided == 40
+    assert lab.link(want=100).offsets == list(range(40))
+
+
 # rules
 
 
@@ -295,10 +309,13 @@ def test_damage_of_one_topic_does_not_stop_others(lab: Lab) -> None:
     lab.topic(*RED_ONLY)
     lab.session.create_topic("other")
     lab.change(CreateSubscription("all"), AddRule("all", RuleDefinition("All", sql="1=1")), topic="other")
-    lab.publish(RED, RED)
     path = stream_folder(lab.root, "orders") / "00000000000000000000.segment"
+    lab.publish(RED)
+    lab.publish(RED)
+    stop = path.stat().st_size
+    lab.publish(BLUE)
     data = bytearray(path.read_bytes())
-    data[-20:-10] = bytes(10)
+    data[stop - 10 : stop] = bytes(10)
     path.write_bytes(data)
     orders, other = lab.link(), lab.link("other/Subscriptions/all", want=10)
     orders.receiver.want(10)
@@ -306,7 +323,8 @@ def test_damage_of_one_topic_does_not_stop_others(lab: Lab) -> None:
     assert publish(lab.broker, publisher, [RED]) is None
     lab.turn()
     assert other.offsets == [0]
-    assert orders.ends
+    assert orders.offsets == [0]
+    assert isinstance(orders.ends[0], CorruptChunkError)
 
 
 # two processes

@@ -567,6 +567,8 @@ class BrokerTopic:
         number = movement.subscription if kind is TargetKind.STREAM else int(name)
         offset = offset_of(move.copy)
         if rule_of(move.copy) == FAILED_RULES:
+            if offset >= self._decider.next_offset:
+                raise LogError(f"offset {offset} is to be decided again", path=self.stream.stream.path)
             failed = next(iter(self._decider.postings.failures(number, offset)))
             rules = [rule for each, rule in failed.pairs() if each == offset]
             message, arrived_ms, attempts = self._reader.dead_letter(number, offset, rules), 0, 0

@@ -135,10 +135,10 @@ class Source:
 
         Raises CorruptChunkError with file and position, OffsetOutOfRangeError where retention deleted them meanwhile.
         """
-        decider = ChunkDecider(_ALL, OffsetRange(start, stop))
         if self._appended is not None and start >= self._appended.chunks.chunk_ids[0]:
-            yield from self._read_appended(self._appended, decider)
+            yield from self._read_appended(self._appended, start, stop)
             return
+        decider = ChunkDecider(_ALL, OffsetRange(start, stop))
         for reader, first, last in self._rows(start, stop):
             for window in _windows(reader, first, last):
                 yield chunks_of(window.headers)
@@ -147,10 +147,12 @@ class Source:
                         positions = _positions(window, batch.messages, batch.offsets)
                         yield SourceBatch(batch.messages, batch.offsets, batch.timestamps_ms, positions)
 
-    def _read_appended(self, window: Window, decider: ChunkDecider) -> Iterator[SourceBatch | NDArray[np.void]]:
+    def _read_appended(self, window: Window, start: int, stop: int) -> Iterator[SourceBatch | NDArray[np.void]]:
         """The same out of memory. Where entries lie in their file is not known, as of those in a sub-batch."""
-        yield chunks_of(window.headers)
-        for batch in read_window(window, decider, ScanCounters()):
+        chunks = chunks_of(window.headers)
+        first, last = np.searchsorted(chunks["chunk_id"], (start + 1, stop)).tolist()
+        yield chunks[first - 1 : last]
+        for batch in read_window(window, ChunkDecider(_ALL, OffsetRange(start, stop)), ScanCounters()):
             if len(batch):
                 self.recent = batch
                 positions = np.zeros(len(batch), dtype=np.int64)

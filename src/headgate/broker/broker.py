@@ -160,6 +160,7 @@ class Broker:
     ) -> Publisher:
         """A publisher of a stream, whose writer is taken. Raises StreamLockedError and other LogErrors."""
         stream.open_writer(now_ms=self.now_ms())
+        self.topics.writing(stream)
         self._indexing.begin(stream)
 
         def ended(publisher: Publisher) -> None:

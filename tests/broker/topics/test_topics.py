@@ -7,17 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from brokers import publish
 from headgate.broker import DeadLetterReason
-from headgate.errors import PreconditionFailedError, ResourceNotFoundError
+from headgate.errors import PreconditionFailedError, ResourceNotFoundError, StreamFullError
 from headgate.ledger import offset_of, rule_of
+from headgate.log import Pin, read_pin, stream_folder
 from headgate.message import Message
 from headgate.topic import (
     AddRule,
+    ChangeLimits,
     ChangeSubscription,
     CreateSubscription,
     RemoveSubscription,
     RuleDefinition,
     SubscriptionSettings,
+    TopicLimits,
 )
 from topic_lab import BLUE, NO_MESSAGE, RED, RED_ONLY, Lab
 
@@ -263,6 +267,25 @@ def test_forwarded_copies_are_decided_by_the_other_topic(lab: Lab) -> None:
     assert lab.counts("on") == (0, 0, 0, 0)
     with pytest.raises(PreconditionFailedError, match="forwards to 'paid'"):
         lab.link("orders/Subscriptions/on")
+
+
+def test_retention_knows_what_is_needed_and_a_full_topic_takes_messages_again_when_it_is_settled(lab: Lab) -> None:
+    small = ChangeLimits(TopicLimits(unsettled_bytes=1))
+    lab.topic(*RED_ONLY, small)
+    link = lab.link(want=10)
+    publisher = lab.session.publisher("orders")
+    lab.turn()
+    assert read_pin(stream_folder(lab.root, "orders")) == Pin(0, 1)
+    assert publish(lab.broker, publisher, [RED]) is None
+    assert isinstance(publish(lab.broker, publisher, [RED]), StreamFullError)
+    lab.turn()
+    link.receiver.complete(link.tokens)
+    lab.turn(after_ms=1_000)
+    lab.turn(after_ms=1_000)
+    assert read_pin(stream_folder(lab.root, "orders")) == Pin(1, 1)
+    assert publish(lab.broker, publisher, [RED]) is None
+    lab.turn()
+    assert link.offsets == [0, 1]
 
 
 def test_the_pin_is_what_the_slowest_subscription_needs(lab: Lab) -> None:

@@ -24,8 +24,9 @@ from headgate.broker.topics.moving import Movement, TargetKind
 from headgate.broker.topics.queue import Queue
 from headgate.broker.topics.receiver import Delivery, Receiver
 from headgate.broker.topics.sources import FAILED_RULES, ReadCopy, SubscriptionSource
-from headgate.errors import HeadgateError, LogError, PreconditionFailedError, ResourceNotFoundError
+from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError, ResourceNotFoundError
 from headgate.ledger import Ledger, Move, append_moves, copy_number, offset_of, rule_of
+from headgate.log import Pin, read_pin
 from headgate.scan.fetch import AppendedChunks
 from headgate.topic import (
     DEFAULT_SETTINGS,
@@ -51,6 +52,8 @@ DECIDED_A_STEP = 16_384
 """Messages that a worker decides at once; while it does, the topic's copies wait."""
 
 _RETRY_MS = 1_000
+_PIN_MS = 1_000
+_PIN_WITHOUT_WRITER_MS = 10_000
 
 logger = logging.getLogger("headgate.broker")
 
@@ -144,6 +147,9 @@ class BrokerTopic:
         self._is_deciding = False
         self._is_closed = False
         self._trouble = _Trouble()
+        self._pin_trouble = _Trouble()
+        self._pinned = read_pin(stream.stream.path)
+        self._pinned_ms = 0
         self._failing: dict[int, int] = {}
         """Subscriptions whose rules failed, and the offset from which on their dead letters are not in the ledger."""
         self._held: dict[str, _Trouble] = {}
@@ -601,10 +607,35 @@ class BrokerTopic:
             or self.stream.next_offset > self._decider.next_offset
         ):
             self._touch()
+        self._keep_pinned_in_time(now_ms)
         for queue in list(self._open_queues):
             queue.tick(now_ms)
             if not queue.is_open:
                 del self._open_queues[queue]
+
+    def keep_pinned(self, now_ms: int) -> None:
+        """Let the stream's retention know what is needed, if it knows otherwise. Takes the writer for it."""
+        stream, history = self.stream, self._history
+        wanted = Pin(self.pin, history.limits.unsettled_bytes) if self._subscriptions and history else None
+        if wanted == self._pinned or stream.is_writing:
+            return
+        self._pinned_ms = now_ms
+        had_writer = stream.writer is not None
+        try:
+            stream.open_writer(now_ms=now_ms).pin(wanted)
+            self._pinned = wanted
+        except (LogError, BrokerError) as error:
+            self._pin_trouble.note(f"topic {stream.name!r}: retention does not know what is needed", error, now_ms)
+        finally:
+            if not had_writer:
+                stream.close_writer()
+
+    def _keep_pinned_in_time(self, now_ms: int) -> None:
+        """Less than retention knows is told at once, more from time to time: what is kept longer costs room only."""
+        wait_ms = _PIN_MS if self.stream.writer is not None else _PIN_WITHOUT_WRITER_MS
+        is_lowered = bool(self._subscriptions) and (self._pinned is None or self.pin < self._pinned.offset)
+        if is_lowered or now_ms >= self._pinned_ms + wait_ms:
+            self.keep_pinned(now_ms)
 
     @property
     def pin(self) -> int:

@@ -91,6 +91,12 @@ class Topics:
             self._wake()
         self._touched[stream] = None
 
+    def writing(self, stream: BrokerStream) -> None:
+        """A publisher comes: what its topic needs may be less than the stream's writer knows."""
+        topic = self._topics.get(stream)
+        if topic is not None:
+            topic.keep_pinned(self._now_ms())
+
     def turn(self) -> None:
         """The turn of each topic that has something to do; at the end of the loop's turn, before output is sent."""
         if not self._touched:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headgate import clock
 from headgate.errors import ConfigError, StreamExistsError, StreamNotFoundError, StreamReadOnlyError
@@ -111,7 +112,7 @@ def open_target(options: SinkOptions) -> Target:
 def _create(options: SinkOptions) -> Stream:
     name = options.stream
     folder = Path(name) if os.sep in name else stream_folder(options.root, name)
-    given = {
+    given: dict[str, Any] = {
         "filter_size_bytes": options.filter_size_bytes,
         "max_segment_size_bytes": options.max_segment_size_bytes,
         "max_length_bytes": options.max_length_bytes,

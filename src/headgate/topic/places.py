@@ -1,6 +1,6 @@
 """Where what belongs to a topic lies, all inside the folder of its stream, and how its subscriptions are named.
 
-    streams/<topic>/                                      segments, stream.json, topic.journal
+    streams/<topic>/                                      segments, stream.json, topic.journal, pin (the log's)
     streams/<topic>/postings/                             which copies each subscription has (`topic.deciding`)
     streams/<topic>/ledger/                               who has which of them; a view for each subscription
     streams/<topic>/subscriptions/<number>/dead-letters/  a stream with a ledger of its own

@@ -276,7 +276,7 @@ def opening(root: Path, batch: EncodedMessages) -> list[Measurement]:
         for number in range(1, SUBSCRIPTIONS + 1):
             view = ledger.view(view_key(number), 0)
             copies = np.array([copy_number(row * SUBSCRIPTIONS + number - 1) for row in range(each)], dtype=np.int64)
-            view.claim(copies, now_ms() + 3_600_000)
+            view.claim(copies, now_ms() + 3_600_000, covered=[(0, int(copies[-1]) + 1)])
             ledger.commit(now_ms())
     loop = Loop(root)
     topic = loop.broker.topics.get("large")

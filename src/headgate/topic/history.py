@@ -233,9 +233,12 @@ class RuleHistory:
         """The subscription of a name, without case, as it is in force; raises RuleNotFoundError."""
         return self._opened(name).version
 
-    def created_at(self, number: int) -> int:
-        """The offset from which the subscription with a number, which is in force, has messages."""
-        return min(each.from_offset for each in self._every_subscription() if each.number == number)
+    def created(self) -> dict[int, int]:
+        """The offset from which each subscription has messages, by its number."""
+        created: dict[int, int] = {}
+        for version in self._every_subscription():
+            created[version.number] = min(version.from_offset, created.get(version.number, version.from_offset))
+        return created
 
     def subscriptions(self) -> list[r.SubscriptionVersion]:
         """All subscriptions in force, in order of creation."""

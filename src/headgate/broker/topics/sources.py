@@ -176,17 +176,26 @@ class SubscriptionSource:
 
     def count(self, start: int, stop: int) -> int:
         """See `CopySource`."""
+        start, stop = max(start, copy_number(self._decider.first_offset)), min(stop, self.end)
         total = 0
-        start = max(start, copy_number(self._decider.first_offset))
-        stop = min(stop, self.end)
-        for runs in self._postings.runs(self._number, offset_of(start)):
-            # Copies of one message may lie on both sides.
-            firsts = np.maximum(runs.firsts, start - runs.rules + MAX_RULE >> _RULE_BITS)
-            stops = np.minimum(runs.stops, stop - runs.rules + MAX_RULE >> _RULE_BITS)
-            total += int(np.maximum(stops - firsts, 0).sum())
-            if int(runs.firsts[-1]) >= offset_of(stop):
-                break
-        return total
+        # Copies of one message may lie on both sides of an end.
+        if rule_of(start):
+            whole = min(copy_number(offset_of(start) + 1), stop)
+            total += self._count_within_message(start, whole)
+            start = whole
+        if rule_of(stop) and stop > start:
+            whole = max(copy_number(offset_of(stop)), start)
+            total += self._count_within_message(whole, stop)
+            stop = whole
+        return total + self._postings.count_between(self._number, offset_of(start), offset_of(stop))
+
+    def _count_within_message(self, start: int, stop: int) -> int:
+        """How many copies one message has at or above `start` and below `stop`."""
+        offset, runs = offset_of(start), next(self._postings.runs(self._number, offset_of(start)), None)
+        if runs is None:
+            return 0
+        rules = runs.rules[runs.firsts == offset]
+        return int(((rules >= rule_of(start)) & (rules < rule_of(start) + stop - start)).sum())
 
     @property
     def end(self) -> int:

@@ -305,20 +305,21 @@ class BrokerTopic:
             return
         self._history = history
         versions = {version.number: version for version in history.subscriptions()}
+        created = history.created()
         for number in self._subscriptions.keys() - versions.keys():
             self._remove(self._subscriptions.pop(number))
         for number, version in versions.items():
             found = self._subscriptions.get(number)
             if found is None:
-                self._subscriptions[number] = self._add(version, history)
+                self._subscriptions[number] = self._add(version, created[number])
             else:
                 found.version = version
         self._by_name = {folded(each.version.name): each for each in self._subscriptions.values()}
         self._forwarding = [each for each in self._subscriptions.values() if each.version.forward_to is not None]
 
-    def _add(self, version: SubscriptionVersion, history: RuleHistory) -> _Subscription:
+    def _add(self, version: SubscriptionVersion, created_at: int) -> _Subscription:
         number = version.number
-        view = self.consumption.ledger.view(view_key(number), copy_number(history.created_at(number)))
+        view = self.consumption.ledger.view(view_key(number), copy_number(created_at))
         name = str(SubscriptionName(self.stream.name, version.name))
         held: list[_Subscription] = []
 

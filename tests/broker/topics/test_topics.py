@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers import publish
+from brokers import publish, stored
 from headgate.broker import DeadLetterReason
 from headgate.errors import PreconditionFailedError, ResourceNotFoundError, StreamFullError
 from headgate.ledger import offset_of, rule_of
@@ -172,6 +172,19 @@ def test_dead_letters_keep_number_and_reason_and_are_settled_on_their_own(lab: L
     assert lab.counts() == (0, 1, 0, 0)
     lab.restart()
     assert lab.counts() == (0, 1, 0, 0)
+
+
+def test_dead_letters_may_go_to_another_stream(lab: Lab) -> None:
+    lab.session.declare_stream("graveyard", {})
+    lab.topic(*RED_ONLY, ChangeSubscription("red", settings=SubscriptionSettings(forward_dead_letters_to="graveyard")))
+    link = lab.link(want=10)
+    lab.publish(RED)
+    link.receiver.dead_letter(link.tokens, why=DeadLetterReason("NoStock"))
+    lab.turn()
+    (letter,) = stored(lab.root, "graveyard")
+    properties = Message.decode(letter).application_properties
+    assert properties is not None and properties["DeadLetterReason"].value == "NoStock"
+    assert lab.counts() == (0, 0, 0, 0)
 
 
 def test_messages_that_rules_fail_on_become_dead_letters_without_a_receiver(lab: Lab) -> None:

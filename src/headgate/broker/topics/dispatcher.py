@@ -38,6 +38,8 @@ class Targets:
 
     dead_letters: str | None = None
     deferred: str | None = None
+    subscription: int = 0
+    """The number of the subscription that gives them up."""
 
 
 @dataclass(slots=True)
@@ -72,7 +74,8 @@ class _Available:
 class Dispatcher:
     """Gives the copies of one view to its receivers; in the broker's thread only.
 
-    `settings` are asked for whenever they count, so a change of them does at once. `name` is what users call the view.
+    `settings` and `targets` are asked for whenever they count, so a change of them does at once. `name` is what users
+    call the view.
     """
 
     def __init__(
@@ -83,7 +86,7 @@ class Dispatcher:
         consumption: Consumption,
         *,
         settings: Callable[[], SubscriptionSettings],
-        targets: Targets,
+        targets: Callable[[], Targets],
         now_ms: Callable[[], int],
     ) -> None:
         self.name = name
@@ -323,9 +326,10 @@ class Dispatcher:
     def _give_back(self, tokens: Tokens, attempt: int, delay_ms: int | None) -> NDArray[np.bool_]:
         """Copies of one number of attempts come back, or become dead letters."""
         settings = self.settings()
-        target = self._targets.dead_letters
+        targets = self._targets()
+        target = targets.dead_letters
         if attempt >= settings.max_delivery_count and target is not None:
-            return self.view.move(tokens, target, _too_many(settings.max_delivery_count).encode())
+            return self.view.move(tokens, target, _too_many(settings.max_delivery_count, targets.subscription).encode())
         delay_ms = _backoff_ms(settings, attempt) if delay_ms is None else delay_ms
         return self.view.release(tokens, counts=True, not_before_ms=self._not_before(delay_ms))
 
@@ -334,12 +338,13 @@ class Dispatcher:
 
     def dead_letter(self, tokens: Sequence[bytes], then: Settled, why: DeadLetterReason) -> None:
         """See `Receiver.dead_letter`."""
-        movement = Movement(why.reason, why.description, dict(why.properties or {}))
-        self._move(tokens, then, self._targets.dead_letters, movement, "dead letters have no dead letters of their own")
+        targets = self._targets()
+        movement = Movement(why.reason, why.description, dict(why.properties or {}), targets.subscription)
+        self._move(tokens, then, targets.dead_letters, movement, "dead letters have no dead letters of their own")
 
     def defer(self, tokens: Sequence[bytes], then: Settled) -> None:
         """See `Receiver.defer`."""
-        self._move(tokens, then, self._targets.deferred, Movement(), "what is here cannot be deferred")
+        self._move(tokens, then, self._targets().deferred, Movement(), "what is here cannot be deferred")
 
     def _move(
         self, tokens: Sequence[bytes], then: Settled, target: str | None, movement: Movement, refusal: str
@@ -368,11 +373,14 @@ class Dispatcher:
     def expired(self, expired: Expired) -> None:
         """Claims ended: copies are available again, or become dead letters after too many attempts."""
         settings = self.settings()
-        target = self._targets.dead_letters
+        targets = self._targets()
+        target = targets.dead_letters
         if target is not None and self._consumption.trouble is None:
             over = expired.copies[expired.attempts >= settings.max_delivery_count]
             if len(over):
-                self.view.move_available(over, target, _too_many(settings.max_delivery_count).encode())
+                self.view.move_available(
+                    over, target, _too_many(settings.max_delivery_count, targets.subscription).encode()
+                )
 
 
 def _backoff_ms(settings: SubscriptionSettings, attempt: int) -> int:
@@ -381,5 +389,6 @@ def _backoff_ms(settings: SubscriptionSettings, attempt: int) -> int:
     return waits[min(attempt, len(waits)) - 1] if waits else 0
 
 
-def _too_many(count: int) -> Movement:
-    return Movement(MAX_DELIVERY_COUNT_EXCEEDED, f"the copy was given out {count} times, and not completed")
+def _too_many(count: int, subscription: int) -> Movement:
+    reason = f"the copy was given out {count} times, and not completed"
+    return Movement(MAX_DELIVERY_COUNT_EXCEEDED, reason, subscription=subscription)

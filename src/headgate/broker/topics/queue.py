@@ -101,7 +101,7 @@ class Queue:
                 StreamSource(stream, self._reader, lambda: self._next_offset),
                 self._consumption,
                 settings=self._settings,
-                targets=Targets(),
+                targets=Targets,
                 now_ms=self._now_ms,
             )
             self._dispatcher.count_unseen()

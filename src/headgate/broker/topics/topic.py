@@ -333,7 +333,7 @@ class BrokerTopic:
             source,
             self.consumption,
             settings=settings,
-            targets=Targets(TargetKind.DEAD_LETTERS.named(number), TargetKind.DEFERRED.named(number)),
+            targets=lambda: _targets(held[0].version),
             now_ms=self._now_ms,
         )
         dead_letters, deferred = (
@@ -503,7 +503,9 @@ class BrokerTopic:
         copies = copies[view.unseen(copies)]
         if len(copies):
             # What failed, and why, is found out again when the message is moved.
-            view.move_available(copies, TargetKind.DEAD_LETTERS.named(number), Movement().encode())
+            target = _targets(found.version).dead_letters
+            assert target is not None
+            view.move_available(copies, target, Movement(subscription=number).encode())
 
     # moves
 
@@ -676,6 +678,15 @@ class BrokerTopic:
     def _close_decider(self) -> None:
         self._reader.close()
         self._decider.close()
+
+
+def _targets(version: SubscriptionVersion) -> Targets:
+    """Where a subscription's copies go that it gives up."""
+    elsewhere = version.settings.forward_dead_letters_to
+    dead_letters = (
+        TargetKind.DEAD_LETTERS.named(version.number) if elsewhere is None else TargetKind.STREAM.named(elsewhere)
+    )
+    return Targets(dead_letters, TargetKind.DEFERRED.named(version.number), version.number)
 
 
 def _copies_of(step: Step, number: int) -> NDArray[np.int64]:

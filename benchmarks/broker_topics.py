@@ -72,6 +72,7 @@ class Loop:
 
     def until(self, is_so: Callable[[], bool]) -> None:
         while not is_so():
+            self.broker.tick(now_ms())
             self.turn()
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -50,6 +51,11 @@ DECIDED_HERE = 512
 
 DECIDED_A_STEP = 16_384
 """Messages that a worker decides at once; while it does, the topic's copies wait."""
+
+_REST = 9
+_MOST_REST_MS = 500
+"""While messages are published, and nobody waits for copies, deciding takes a tenth of the time; the first step after a
+change of many rules takes seconds, and is no measure."""
 
 _RETRY_MS = 1_000
 _PIN_MS = 1_000
@@ -145,6 +151,10 @@ class BrokerTopic:
         self._appends = 0
         """Appends since the last step."""
         self._is_deciding = False
+        self._step = threading.Lock()
+        """Held by a worker while it decides: postings, and what reads copies by them, are its own meanwhile."""
+        self._decided_until = decider.next_offset
+        self._rest_until_ms = 0
         self._is_closed = False
         self._trouble = _Trouble()
         self._pin_trouble = _Trouble()
@@ -265,7 +275,8 @@ class BrokerTopic:
         """At most `limit` copies that are not settled, at or above a copy, whoever has them. Claims nothing."""
         found = self._subscription(subscription)
         dispatcher = found.dead_letters.dispatcher() if dead_letters else found.dispatcher
-        return dispatcher.peek(from_copy, limit)
+        with self._step:
+            return dispatcher.peek(from_copy, limit)
 
     def purge(
         self, subscription: str, then: Callable[[int | HeadgateError], None], *, dead_letters: bool = False
@@ -273,7 +284,8 @@ class BrokerTopic:
         """Settle all copies that are there now, claimed or not; `then` gets how many."""
         found = self._subscription(subscription)
         dispatcher = found.dead_letters.dispatcher() if dead_letters else found.dispatcher
-        dispatcher.purge(then)
+        with self._step:
+            dispatcher.purge(then)
 
     # rules
 
@@ -314,6 +326,7 @@ class BrokerTopic:
                 self._subscriptions[number] = self._add(version, created[number])
             else:
                 found.version = version
+        self._pinned_ms = 0
         self._by_name = {folded(each.version.name): each for each in self._subscriptions.values()}
         self._forwarding = [each for each in self._subscriptions.values() if each.version.forward_to is not None]
 
@@ -410,18 +423,28 @@ class BrokerTopic:
             except HeadgateError as error:
                 self._failed(error, now_ms)
             return
+        if now_ms < self._rest_until_ms and not self._changed and not self._is_awaited:
+            return
         self._is_deciding = True
         self._appended, self._appends = None, 0
         steps: list[Step] = []
 
         def decide() -> None:
-            steps.append(self._decider.step(DECIDED_A_STEP, now_ms=now_ms))
+            with self._step:
+                steps.append(self._decider.step(DECIDED_A_STEP, now_ms=now_ms))
 
-        self._run_in_worker(decide, lambda error: self._decided(steps, error))
+        self._run_in_worker(decide, lambda error: self._decided(steps, error, begun_ms=now_ms))
 
-    def _decided(self, steps: list[Step], error: BaseException | None) -> None:
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether a receiver waits for copies."""
+        return any(subscription.dispatcher.is_wanted for subscription in self._subscriptions.values())
+
+    def _decided(self, steps: list[Step], error: BaseException | None, *, begun_ms: int) -> None:
         """A worker is done with a step."""
         self._is_deciding = False
+        ended_ms = self._now_ms()
+        self._rest_until_ms = ended_ms + min(_REST * (ended_ms - begun_ms), _MOST_REST_MS) if self._appends else 0
         if self._is_closed:
             self._close_decider()
             return
@@ -445,6 +468,7 @@ class BrokerTopic:
     def _take(self, step: Step) -> None:
         """Count what was decided, wake who waits for it, note whose rules failed."""
         self._trouble.clear()
+        self._decided_until = self._decider.next_offset
         self.counters.messages_decided += step.stop - step.start
         arrived: Counter[int] = Counter()
         for selected in step.selected:
@@ -599,7 +623,7 @@ class BrokerTopic:
     @property
     def is_decided(self) -> bool:
         """Whether all messages are decided, and all rules in force are known."""
-        return not self._is_deciding and not self._changed and self._decider.next_offset >= self.stream.next_offset
+        return not self._is_deciding and not self._changed and self._decided_until >= self.stream.next_offset
 
     def tick(self, now_ms: int) -> None:
         """Look after what time brings; about every 100 ms."""
@@ -607,7 +631,7 @@ class BrokerTopic:
             self.consumption.ledger.next_due_ms <= now_ms
             or self.consumption.trouble is not None
             or any(held.not_before_ms <= now_ms for held in self._held.values())
-            or self.stream.next_offset > self._decider.next_offset
+            or self.stream.next_offset > self._decided_until
         ):
             self._touch()
         self._keep_pinned_in_time(now_ms)
@@ -620,9 +644,11 @@ class BrokerTopic:
         """Let the stream's retention know what is needed, if it knows otherwise. Takes the writer for it."""
         stream, history = self.stream, self._history
         wanted = Pin(self.pin, history.limits.unsettled_bytes) if self._subscriptions and history else None
-        if wanted == self._pinned or stream.is_writing:
+        if stream.is_writing:
             return
         self._pinned_ms = now_ms
+        if wanted == self._pinned:
+            return
         had_writer = stream.writer is not None
         try:
             stream.open_writer(now_ms=now_ms).pin(wanted)
@@ -634,10 +660,8 @@ class BrokerTopic:
                 stream.close_writer()
 
     def _keep_pinned_in_time(self, now_ms: int) -> None:
-        """Less than retention knows is told at once, more from time to time: what is kept longer costs room only."""
-        wait_ms = _PIN_MS if self.stream.writer is not None else _PIN_WITHOUT_WRITER_MS
-        is_lowered = bool(self._subscriptions) and (self._pinned is None or self.pin < self._pinned.offset)
-        if is_lowered or now_ms >= self._pinned_ms + wait_ms:
+        """Behind a change of subscriptions at once, else from time to time: what is kept longer costs room only."""
+        if now_ms >= self._pinned_ms + (_PIN_MS if self.stream.writer is not None else _PIN_WITHOUT_WRITER_MS):
             self.keep_pinned(now_ms)
 
     @property
@@ -645,14 +669,14 @@ class BrokerTopic:
         """The lowest offset that a subscription, or a move on its way, needs; the next one if none is needed."""
         needed = [self._needed_from(each) for each in self._subscriptions.values()]
         needed += [offset_of(move.copy) for moves in self.consumption.ledger.moves().values() for move in moves]
-        return min(needed, default=self._decider.next_offset)
+        return min(needed, default=self._decided_until)
 
     def _needed_from(self, found: _Subscription) -> int:
         view = found.dispatcher.view
         if found.dispatcher.unseen:
             return offset_of(view.floor)
         # Nothing of what is decided and was not looked at is for this one.
-        return min(offset_of(view.floor_of_rows), self._decider.next_offset)
+        return min(offset_of(view.floor_of_rows), self._decided_until)
 
     # ending
 

@@ -363,6 +363,14 @@ class SegmentReader:
         last = [self.extent(table)[1]] if len(table) > start_row else []
         return np.append(table.position[start_row + 1 :], last)
 
+    def stops_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The bytes after the chunks of some rows of the table; unlike `stop_positions` it costs no look at others."""
+        table = self.chunks()
+        last = len(table) - 1
+        stops = table.position[np.minimum(rows + 1, last)]
+        stops[rows == last] = self.extent(table)[1]
+        return stops
+
     def next_chunk_ids(self) -> NDArray[np.int64]:
         """Per row of the table the offset after the chunk."""
         table = self.chunks()

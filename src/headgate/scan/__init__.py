@@ -4,6 +4,7 @@ Broker, Spark, tail and back-tests all read through this package, so a filter gi
 
     ScanRequest, OffsetRange, OnCorrupt       what is asked for
     Cursor                                    follows a stream as it grows
+    MessageReader                             messages by their offsets
     plan, read_range, ChunkRange              cut a bounded read into ranges for tasks, and read one
     ScanBatch, ScanCounters                   what comes out: kept messages, and what each stage examined and skipped
     Decider                                   stage 2 for chunks that came over the network
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 from headgate.scan.plan import ChunkRange, Plan, check_start, plan, read_range, resolve_range
 
 if TYPE_CHECKING:
+    from headgate.scan.by_offset import Locate, MessageReader
     from headgate.scan.cursor import Cursor
     from headgate.scan.decide import Decider
     from headgate.scan.declared import declared_values

@@ -61,7 +61,7 @@ def read_in_full(
     """
     request = decider.request
     table = reader.chunks()
-    stops = reader.stop_positions()[rows]
+    stops = reader.stops_of(rows)
     total = np.cumsum(stops - table.position[rows])
     skipping = counters if request.on_corrupt is OnCorrupt.SKIP else None
     first = 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from headgate.errors import MessageError
-from headgate.evaluate import Action, Filter, evaluate
+from headgate.evaluate import evaluate
 from headgate.language import EvaluationFailed
 from headgate.message import AmqpType, AmqpValue, Body, FieldReference, Message, Section
+from headgate.topic.rule import Rule
 
 REASON_PROPERTY = "DeadLetterReason"
 DESCRIPTION_PROPERTY = "DeadLetterErrorDescription"
@@ -29,19 +32,25 @@ def dead_letter(encoded: bytes, description: str) -> bytes:
         return Message(Body.data(encoded), application_properties=marks).encode()
 
 
-def failure_of(given: Filter, encoded: bytes, *, now_ms: int) -> str:
-    """Why a filter has the verdict error for these bytes."""
+def failure_of(rule: Rule, encoded: bytes, *, now_ms: int, identity: bytes) -> str:
+    """Why a rule gives no copy of these bytes: its filter has the verdict error, or its action fails.
+
+    `now_ms` is the time at which the message arrived, `identity` that of the copy (`copy_identity`).
+    """
     try:
-        evaluate(given.tree, Message.decode(encoded), now_ms)
+        message = Message.decode(encoded)
+        evaluate(rule.filter.tree, message, now_ms)
+        if rule.action is not None:
+            rule.action.apply(message, now_ms=now_ms, identity=identity, rule=rule.name)
     except (EvaluationFailed, MessageError) as failed:
         return str(failed)
-    return "the filter could not be evaluated"
+    return "the rule could not be evaluated"
 
 
-def failure_of_action(given: Action, encoded: bytes, *, now_ms: int, identity: bytes, rule: str) -> str:
-    """Why the action of a rule gives no copy of these bytes."""
-    try:
-        given.apply(Message.decode(encoded), now_ms=now_ms, identity=identity, rule=rule)
-    except (EvaluationFailed, MessageError) as failed:
-        return str(failed)
-    return "the action could not be evaluated"
+def letter_of(encoded: bytes, rules: Iterable[Rule], *, now_ms: int, identity_of: Callable[[Rule], bytes]) -> bytes:
+    """The dead letter of a message that some rules of a subscription failed on: all are described in it, by number."""
+    causes = (
+        f"rule {rule.name!r}: {failure_of(rule, encoded, now_ms=now_ms, identity=identity_of(rule))}"
+        for rule in sorted(rules, key=lambda rule: rule.number)
+    )
+    return dead_letter(encoded, "; ".join(causes))

@@ -21,6 +21,7 @@ from headgate.language.servicebus import Limits
 from headgate.log import Stream
 from headgate.topic import record as r
 from headgate.topic.journal import JOURNAL_NAME, read_lines
+from headgate.topic.limits import TopicLimits
 from headgate.topic.model import FilterCounts, Subscription, Topic, folded
 from headgate.topic.rule import Rule, RuleDefinition
 
@@ -179,8 +180,25 @@ class RuleHistory:
                 path=self.path,
             )
 
+    def rules_at(self, subscription: int, offset: int) -> dict[int, Rule]:
+        """The rules of one subscription for the message at an offset, all by number; none for a subscription not there.
+
+        Raises as `at`. Cost: a look at each subscription, at its rules, and at each version that ended.
+        """
+        self._check_kept(offset)
+        content = self._limits_at(offset).content
+        compiled = self._compiled.setdefault(content, {})
+        versions = [version for version in self._closed_rules if version.subscription == subscription]
+        for opened in self._open.values():
+            if opened.version.number == subscription:
+                versions += opened.rules.values()
+        return {version.number: _rule(version, content, compiled) for version in versions if _in_force(version, offset)}
+
+    def _limits_at(self, offset: int) -> TopicLimits:
+        return next((each.limits for each in self._earlier_limits if offset < each.to_offset), self.limits)
+
     def _at(self, offset: int) -> Topic:
-        limits = next((each.limits for each in self._earlier_limits if offset < each.to_offset), self.limits)
+        limits = self._limits_at(offset)
         subscriptions = [version for version in self._every_subscription() if _in_force(version, offset)]
         content = limits.content
         compiled = self._compiled.setdefault(content, {})

@@ -12,7 +12,7 @@ same bytes, since `newid()` in an action is derived from them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from headgate.evaluate import Filter, Verdict, changed_copies, malformed_rows
 from headgate.evaluate.rules import RuleSet
 from headgate.message import EncodedMessages
 from headgate.topic.copies import Copies, CopyRun, Counters, DeadLetter, Int64Array, joined
-from headgate.topic.dead_letters import dead_letter, failure_of, failure_of_action
+from headgate.topic.dead_letters import letter_of
 from headgate.topic.model import Topic
 from headgate.topic.rule import Rule
 
@@ -272,19 +272,24 @@ class Router:
         """What the actions of rules make of the rows that they selected."""
         used, which = np.unique(slots, return_inverse=True)
         of_used = [self._slots[number] for number in used.tolist()]
+
+        def identity_of(pair: int) -> bytes:
+            slot = of_used[which[pair]]
+            return self._identity(slot.subscription, int(offsets[rows[pair]]), slot.rule)
+
         copies = changed_copies(
             [(slot.rule.action, slot.rule.name) for slot in of_used if slot.rule.action is not None],
             which.astype(np.int64),
             batch.take(rows),
             now_ms=timestamps_ms[rows],
-            identity_of=lambda pair: self._identity(of_used[which[pair]], int(offsets[rows[pair]])),
+            identity_of=identity_of,
             room=room,
         )
         made, failed = copies.rows, copies.failed
         return _Changed(copies.messages, rows[made], slots[made], rows[failed], slots[failed])
 
-    def _identity(self, slot: _Slot, offset: int) -> bytes:
-        return copy_identity(self._stream, offset, slot.subscription, slot.rule.number)
+    def _identity(self, subscription: int, offset: int, rule: Rule) -> bytes:
+        return copy_identity(self._stream, offset, subscription, rule.number)
 
     def _dead_letters(
         self,
@@ -295,26 +300,26 @@ class Router:
         changed: _Changed,
     ) -> list[DeadLetter]:
         """One copy for each message and subscription with failures, which all are described in it, by rule number."""
-        described: dict[tuple[int, int], list[tuple[int, str]]] = {}
-        for rows, slots, is_action in (
-            (decided.error_rows, decided.error_slots, False),
-            (changed.failed_rows, changed.failed_slots, True),
+        failed: dict[tuple[int, int], list[_Slot]] = {}
+        for rows, slots in (
+            (decided.error_rows, decided.error_slots),
+            (changed.failed_rows, changed.failed_slots),
         ):
             kept = self._keeps_errors[slots]
             for row, number in zip(rows[kept].tolist(), slots[kept].tolist(), strict=True):
-                slot, data, now_ms = self._slots[number], batch.message(row), int(timestamps_ms[row])
-                rule = slot.rule
-                if is_action:
-                    assert rule.action is not None
-                    identity = self._identity(slot, int(offsets[row]))
-                    cause = failure_of_action(rule.action, data, now_ms=now_ms, identity=identity, rule=rule.name)
-                else:
-                    cause = failure_of(rule.filter, data, now_ms=now_ms)
-                described.setdefault((slot.place, row), []).append((rule.number, f"rule {rule.name!r}: {cause}"))
-        return [
-            DeadLetter(place, row, dead_letter(batch.message(row), "; ".join(text for _, text in sorted(causes))))
-            for (place, row), causes in sorted(described.items())
-        ]
+                slot = self._slots[number]
+                failed.setdefault((slot.place, row), []).append(slot)
+        letters = []
+        for (place, row), slots_of in sorted(failed.items(), key=lambda each: each[0]):
+            subscription, offset = slots_of[0].subscription, int(offsets[row])
+            encoded = letter_of(
+                batch.message(row),
+                (slot.rule for slot in slots_of),
+                now_ms=int(timestamps_ms[row]),
+                identity_of=partial(self._identity, subscription, offset),
+            )
+            letters.append(DeadLetter(place, row, encoded))
+        return letters
 
 
 @dataclass(frozen=True, slots=True)

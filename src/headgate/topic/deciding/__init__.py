@@ -2,6 +2,7 @@
 
     Decider, Step              decides in steps of bounded work; the one at a time for a topic
     Postings, CopyRuns         what it left: counts, the first copy, runs of (offset, rule) of a subscription
+    CopyReader, CopyBatch      the bytes of copies, and of dead letters
     Selected, Pairs            what the messages of a step give
 
 Hidden: the bytes of a block (`block`) and its making (`open_block`, `selection`), how chunks are read (`source`), and
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.topic.deciding.decider import Decider, Step
     from headgate.topic.deciding.postings import Postings
+    from headgate.topic.deciding.reading import CopyBatch, CopyReader
     from headgate.topic.deciding.runs import CopyRuns
     from headgate.topic.deciding.selection import Pairs, Selected
 else:

@@ -134,6 +134,11 @@ class Postings:
 
     # what is there
 
+    @property
+    def stream(self) -> Stream:
+        """The stream of the topic."""
+        return self._source.stream
+
     def refresh(self) -> None:
         """Look at stream, rules and postings again, for one who reads beside the decider. Raises LogError."""
         self._source.refresh()

@@ -150,7 +150,7 @@ def _windows(reader: SegmentReader, first: int, last: int) -> Iterator[Window]:
     rows = first + np.flatnonzero(table.type[first:last] == ChunkType.USER)
     if not len(rows):
         return
-    stops = reader.stop_positions()[rows]
+    stops = reader.stops_of(rows)
     if int(stops[-1] - table.position[rows[0]]) >= _MAPPED_FROM_BYTES:
         reader.map_to(int(stops[-1]))
     total = np.cumsum(stops - table.position[rows])

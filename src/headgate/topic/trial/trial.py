@@ -13,7 +13,7 @@ from headgate.evaluate import Filter, Verdict
 from headgate.language.tree import And, Node, Or
 from headgate.message import EncodedMessages
 from headgate.topic.copies import PLAIN, Copies
-from headgate.topic.dead_letters import failure_of, failure_of_action
+from headgate.topic.dead_letters import failure_of
 from headgate.topic.model import Topic
 from headgate.topic.router import Router, copy_identity
 from headgate.topic.trial.comparison import Comparison, Side
@@ -148,23 +148,15 @@ class Trial:
     ) -> None:
         decided = side.decided
 
-        def failed_filter(row: int, slot: int) -> str:
-            _, rule = self._slot_rules[slot]
-            return failure_of(rule.filter, batch.message(row), now_ms=int(times[row]))
-
-        samples.keep(SampleKind.ERROR, decided.error_slots, decided.error_rows, failed_filter)
-        if not side.copies.counters.failed_actions.any():
-            return
-
-        def failed_action(row: int, slot: int) -> str:
+        def failure(row: int, slot: int) -> str:
             place, rule = self._slot_rules[slot]
             number = self._request.topic.subscriptions[place].number
             identity = copy_identity(self._request.stream, int(offsets[row]), number, rule.number)
-            assert rule.action is not None
-            return failure_of_action(
-                rule.action, batch.message(row), now_ms=int(times[row]), identity=identity, rule=rule.name
-            )
+            return failure_of(rule, batch.message(row), now_ms=int(times[row]), identity=identity)
 
+        samples.keep(SampleKind.ERROR, decided.error_slots, decided.error_rows, failure)
+        if not side.copies.counters.failed_actions.any():
+            return
         made = {
             (place, number, row)
             for place, number, row in zip(
@@ -179,7 +171,7 @@ class Trial:
             if (self._slot_rules[slot][0], self._slot_rules[slot][1].number, row) not in made
         ]
         slots, rows = (np.array(each, dtype=np.int64) for each in zip(*pairs, strict=True))
-        samples.keep(SampleKind.FAILED_ACTION, slots, rows, failed_action)
+        samples.keep(SampleKind.FAILED_ACTION, slots, rows, failure)
 
 
 class _Samples:

@@ -367,6 +367,9 @@ class SegmentReader:
         """The bytes after the chunks of some rows of the table; unlike `stop_positions` it costs no look at others."""
         table = self.chunks()
         last = len(table) - 1
+        if len(rows) == 1 and rows[0] == last:
+            # Live traffic.
+            return np.array([self.extent(table)[1]])
         stops = table.position[np.minimum(rows + 1, last)]
         stops[rows == last] = self.extent(table)[1]
         return stops
@@ -399,6 +402,10 @@ class SegmentReader:
                 position=position,
             )
         return header
+
+    def header_bytes(self, row: int) -> bytes:
+        """What lies now where the header of a row is, unchecked: another chunk may stand there since."""
+        return os.pread(self._fd, f.CHUNK_HEADER_BYTES, int(self.chunks().position[row]))
 
     def headers(self, start_row: int, stop_row: int) -> f.ChunkHeaders:
         """Headers and Bloom bytes of rows of the table, for stage 1, checked against the table.
@@ -520,6 +527,9 @@ class SegmentReader:
             return self._mapping, positions
         if not len(stops):
             return self._reserve(f.SLACK_BYTES)[: f.SLACK_BYTES], positions
+        if len(stops) == 1:
+            # Live traffic: the columns below cost more than the read.
+            return self.read(int(positions[0]), int(stops[0])), np.zeros(1, dtype=np.int64)
         sizes = stops - positions
         targets = np.cumsum(sizes) - sizes
         total = int(sizes.sum())

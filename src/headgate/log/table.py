@@ -52,7 +52,8 @@ class ChunkTable:
             return
         bad = self.position + CHUNK_HEADER_BYTES > segment_size
         bad |= self.type > ChunkType.TRACKING_SNAPSHOT
-        bad[1:] |= (np.diff(self.chunk_id) <= 0) | (np.diff(self.position) < CHUNK_HEADER_BYTES)
+        if len(self) > 1:
+            bad[1:] |= (np.diff(self.chunk_id) <= 0) | (np.diff(self.position) < CHUNK_HEADER_BYTES)
         place = int(self.chunk_id[0]), int(self.position[0])
         if first_row:
             bad[0] |= place[0] < least_id or place[1] < least_position

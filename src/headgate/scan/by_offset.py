@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError, OffsetOutOfRangeError
-from headgate.log import ChunkHeader, ChunkType, Segment, SegmentReader, Stream, crcs_of_ranges, decode_headers
+from headgate.log import ChunkType, Segment, SegmentReader, Stream, crcs_of_ranges, decode_headers
 from headgate.log.format import ENTRY_HEAD_BYTES, windows
 from headgate.message import SLACK_BYTES, EncodedMessages
 from headgate.message.lookup import MessageCollector
@@ -88,13 +88,9 @@ class MessageReader:
     def _held_at(self, offsets: Int64Array) -> ScanBatch | None:
         """The messages out of the chunk that was read last, if it has them and still is in the stream."""
         held = self._held
-        if held is None or not held.header.chunk_id <= offsets[0] <= offsets[-1] < held.header.next_chunk_id:
+        if held is None or not held.batch.offsets[0] <= offsets[0] <= offsets[-1] <= held.batch.offsets[-1]:
             return None
-        try:
-            is_same = held.reader.header(held.row) == held.header
-        except CorruptChunkError:
-            is_same = False
-        return _picked(held.batch, offsets) if is_same else None
+        return _picked(held.batch, offsets) if held.reader.header_bytes(held.row) == held.header else None
 
     def _read(self, offsets: Int64Array, locate: Locate | None) -> ScanBatch:
         self._held = None
@@ -151,15 +147,10 @@ class MessageReader:
         """Find the messages of a part of the wanted offsets, all in one segment."""
         offsets = found.offsets[part]
         table = reader.chunks()
-        rows = np.searchsorted(table.chunk_id, offsets, side="right") - 1
-        if rows[0] == rows[-1]:
-            chunks, of_chunk = rows[:1], np.zeros(1, dtype=np.int64)
-        else:
-            of_chunk = np.flatnonzero(np.diff(rows, prepend=-1))
-            chunks = rows[of_chunk]
-        wrong = np.flatnonzero(table.type[chunks] != ChunkType.USER)
-        if len(wrong):
-            raise self._missing(int(offsets[of_chunk[wrong[0]]]))
+        rows = table.chunk_id.searchsorted(offsets, side="right") - 1
+        chunks = _distinct(rows)
+        if (table.type[chunks] != ChunkType.USER).any():
+            raise self._missing(int(offsets[np.argmax(table.type[rows] != ChunkType.USER)]))
         begin, stop = int(table.position[chunks[0]]), int(reader.stops_of(chunks[-1:])[0])
         if stop - begin >= _LIVE_BYTES or stop + _LIVE_BYTES <= reader.stop_position:
             reader.map_to(stop)
@@ -167,23 +158,25 @@ class MessageReader:
         left = np.arange(part.start, part.stop)
         if locate is not None and is_mapped:
             alone = self._read_entries(reader, rows, found, left, locate)
+            if alone.all():
+                return
             if alone.any():
                 left, rows = left[~alone], rows[~alone]
-                chunks = rows[np.flatnonzero(np.diff(rows, prepend=-1))]
-        if not len(left):
-            return
+                chunks = _distinct(rows)
         wanted = found.offsets[left]
         for batch in read_in_full(reader, chunks, self._decider, ScanCounters()):
             if not len(batch):
                 continue
-            within = slice(*np.searchsorted(wanted, (batch.offsets[0], batch.offsets[-1] + 1)).tolist())
+            within = slice(0, len(wanted))
+            if len(chunks) > 1:
+                within = slice(*wanted.searchsorted((batch.offsets[0], batch.offsets[-1] + 1)).tolist())
             picked = _picked(batch, wanted[within])
             if picked is None:
                 raise self._missing(int(wanted[within.start]))
             found.add(left[within], picked, is_stable=is_mapped)
             if len(chunks) == 1:
                 row = int(chunks[0])
-                self._held = _Held(reader, row, reader.header(row), batch)
+                self._held = _Held(reader, row, reader.header_bytes(row), batch)
 
     def _read_entries(
         self, reader: SegmentReader, rows: NDArray[np.intp], found: _Found, places: NDArray[np.intp], locate: Locate
@@ -233,7 +226,7 @@ class _Held:
 
     reader: SegmentReader
     row: int
-    header: ChunkHeader
+    header: bytes
     batch: ScanBatch
 
 
@@ -278,6 +271,13 @@ def _first_chunk_id(segment: Segment) -> int:
     return segment.first_chunk_id
 
 
+def _distinct(rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Rows, ascending, each once."""
+    if rows[0] == rows[-1]:
+        return rows[:1]
+    return rows[np.flatnonzero(np.diff(rows, prepend=-1))]
+
+
 def _copied(parts: list[EncodedMessages]) -> EncodedMessages:
     """Messages side by side in one new buffer."""
     collector = MessageCollector(room_bytes=sum(int(each.lengths.sum()) for each in parts) + SLACK_BYTES)
@@ -288,11 +288,12 @@ def _copied(parts: list[EncodedMessages]) -> EncodedMessages:
 
 def _picked(batch: ScanBatch, offsets: Int64Array) -> ScanBatch | None:
     """The messages of some of a batch's offsets; None if one of them is not there."""
-    first, count = int(np.searchsorted(batch.offsets, offsets[0])), len(offsets)
+    first, count = int(batch.offsets.searchsorted(offsets[0])), len(offsets)
     if count == int(offsets[-1] - offsets[0]) + 1:
         part: slice | NDArray[np.intp] = slice(first, first + count)
     else:
         part = np.minimum(np.searchsorted(batch.offsets, offsets), len(batch) - 1)
-    if not np.array_equal(batch.offsets[part], offsets):
+    there = batch.offsets[part]
+    if len(there) < count or (there != offsets).any():
         return None
     return ScanBatch(batch.messages.take(part), offsets, batch.timestamps_ms[part])

@@ -73,12 +73,14 @@ class CopyReader:
         chunks; the caller bounds their number. Raises OffsetOutOfRangeError for a message that retention deleted,
         CorruptChunkError with file and position, RuleNotFoundError for a rule that gives no such copy.
         """
-        firsts = np.flatnonzero(np.diff(offsets, prepend=-1))
-        found = self._messages.read(offsets if len(firsts) == len(offsets) else offsets[firsts], self._entries)
-        messages, times = found.messages, found.timestamps_ms
-        if len(firsts) < len(offsets):
-            rows = np.repeat(np.arange(len(firsts)), np.diff(firsts, append=len(offsets)))
-            messages, times = messages.take(rows), times[rows]
+        is_again = offsets[1:] == offsets[:-1]
+        if is_again.any():
+            rows = np.append(0, np.cumsum(~is_again))
+            found = self._messages.read(offsets[np.append(True, ~is_again)], self._entries)
+            messages, times = found.messages.take(rows), found.timestamps_ms[rows]
+        else:
+            found = self._messages.read(offsets, self._entries)
+            messages, times = found.messages, found.timestamps_ms
         acting = np.flatnonzero(rules != PLAIN)
         if len(acting):
             changed = self._changed(subscription, messages.take(acting), offsets[acting], rules[acting], times[acting])

@@ -183,6 +183,20 @@ PATH = replace(
     example="headgate-data/streams/orders",
     otherwise="",
 )
+TOPIC = Option(
+    "topic",
+    text_of("a name"),
+    "In place of `stream`: the topic of which the copies of a `subscription` are read. Not at a server.",
+    "shop/orders",
+    otherwise="streams are read",
+)
+SUBSCRIPTION = Option(
+    "subscription",
+    text_of("a name"),
+    "With `topic`: the subscription whose copies are read, [below](#copies-of-a-subscription).",
+    "red",
+    otherwise="required with `topic`",
+)
 FILTER = Option(
     "filter",
     text_of("a filter"),
@@ -308,15 +322,16 @@ PARTITIONS = Option(
 MATCH_INDEX = Option(
     "match_index",
     FLAG,
-    "Whether [precomputed results](../design/match-index.md) of the filter are used. `false`: the filter is evaluated "
-    "for each message.",
+    "Whether precomputed results are used: those [of the filter](../design/match-index.md), and which copies a "
+    "subscription has ([postings](../design/deciding.md)). `false`: filters and rules are evaluated for each message.",
     "false",
     default="true",
 )
 AS_OF = Option(
     "as_of",
     Values("an ISO time (UTC unless it says another zone), or milliseconds since 1970", time_ms),
-    "The value of `UTC()` in a filter, and the time from which intervals in `start` and `end` count back.",
+    "The value of `UTC()` in a filter, and the time from which intervals in `start` and `end` count back. With "
+    "`subscription` a batch read without `end` has the messages that had arrived by then.",
     "2026-11-21T08:00:00Z",
     otherwise="the time of planning",
 )
@@ -329,7 +344,7 @@ COUNTERS_ROOT = Option(
 )
 
 SOURCE_OPTIONS: Mapping[str, tuple[Option[object], ...]] = {
-    "Where streams are": (STREAMS, PATH, ROOT, SERVER, USER, PASSWORD),
+    "Where streams are": (STREAMS, PATH, TOPIC, SUBSCRIPTION, ROOT, SERVER, USER, PASSWORD),
     "Which messages": (
         FILTER,
         DIALECT,

@@ -41,6 +41,8 @@ class SourceOptions:
     root: Path
     server: ServerAddress | None
     streams: tuple[str, ...]
+    """With a `subscription` the name of its topic."""
+    subscription: str | None
     filter: Filter | None
     filter_values: tuple[bytes, ...]
     match_unfiltered: bool
@@ -68,7 +70,8 @@ class SourceOptions:
         parsed = SourceOptions(
             root=root,
             server=server,
-            streams=_named(reader, declared.STREAMS, declared.PATH),
+            streams=_topic(reader) or _named(reader, declared.STREAMS, declared.PATH),
+            subscription=reader.given(declared.SUBSCRIPTION),
             filter=_filter(reader),
             filter_values=tuple(value.encode() for value in reader.given(declared.FILTER_VALUES) or ()),
             match_unfiltered=reader.value(declared.MATCH_UNFILTERED),
@@ -203,6 +206,23 @@ def _server(reader: OptionReader) -> ServerAddress | None:
         user=server.user if user is None else user,
         password=server.password if password is None else password,
     )
+
+
+def _topic(reader: OptionReader) -> tuple[str, ...]:
+    """The topic of a subscription that is read; nothing for streams."""
+    topic = reader.given(declared.TOPIC)
+    if topic is None:
+        if reader.has(declared.SUBSCRIPTION):
+            raise reader.conflict(declared.SUBSCRIPTION, declared.TOPIC, "a subscription is one of a topic; give both")
+        return ()
+    for other in (declared.STREAMS, declared.PATH):
+        if reader.has(other):
+            raise reader.conflict(declared.TOPIC, other, "both name what to read; give one")
+    if not reader.has(declared.SUBSCRIPTION):
+        raise reader.conflict(declared.TOPIC, declared.SUBSCRIPTION, "copies are those of a subscription; name it")
+    if reader.has(declared.SERVER):
+        raise reader.conflict(declared.TOPIC, declared.SERVER, "copies of subscriptions are read from files")
+    return (topic,)
 
 
 def _named(reader: OptionReader, stream: Option[T], path: Option[T]) -> T:

@@ -12,7 +12,7 @@ import json
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -26,7 +26,17 @@ from pyspark.sql.datasource import InputPartition
 from headgate import clock
 from headgate.errors import ConfigError, OffsetOutOfRangeError, StreamNotFoundError, StreamReplacedError
 from headgate.log import OffsetKind, OffsetSpecification, Stream, list_streams, resolve_stream
-from headgate.scan import ChunkRange, OffsetRange, OnCorrupt, ScanCounters, ScanRequest, plan, rows_within
+from headgate.scan import (
+    ChunkRange,
+    OffsetRange,
+    OnCorrupt,
+    ScanBatch,
+    ScanCounters,
+    ScanRequest,
+    plan,
+    read_range,
+    rows_within,
+)
 from headgate.spark.counters import record_counters
 from headgate.spark.options import SourceOptions
 from headgate.spark.pushdown import Pushed
@@ -82,11 +92,27 @@ class ReadPartition(InputPartition):
         """Read into `rows`, and give what is enough of them at a time; see `reader.record_batches`."""
 
 
+ReadChunks: TypeAlias = Callable[[ChunkRange], Iterator[ScanBatch]]
+"""Gives what is read of a range of chunks, in order."""
+
+
 @dataclass
 class ScanPartition(ReadPartition):
-    """Ranges of chunks, in stream order, each with the field that its stream's filter values come from, or None."""
+    """Ranges of chunks, in stream order, each with the field that its stream's filter values come from, or None.
+
+    With a `subscription` what is read are the copies that their messages gave it.
+    """
 
     pieces: tuple[Piece, ...]
+    subscription: str | None = None
+
+    def reading(self, counted: ScanCounters) -> AbstractContextManager[ReadChunks]:
+        """How the ranges are read; what that counts is added to `counted`."""
+        if self.subscription is None:
+            return contextlib.nullcontext(lambda chunks: read_range(chunks, self.request, counted))
+        from headgate.spark.subscription import SubscriptionRead
+
+        return SubscriptionRead(self.subscription, self.request, counted)
 
     def batches(self, rows: Rows, counted: ScanCounters, *, skip_lost: bool) -> Iterator[pa.RecordBatch]:
         """From files."""
@@ -217,13 +243,17 @@ class FolderPlace(Place[Stream]):
     ) -> list[ScanPartition]:
         """Ranges of chunks; segments know themselves which stream they are of."""
         options, counting = self.options, self.counting
-        request = replace(scan_request(options, now_ms=now_ms), known_values=tuple(pushed.values))
+        request = scan_request(options, now_ms=now_ms)
+        # An action may have changed what a filter of copies asks for: their messages' chunks are not chosen by that.
+        choosing = replace(request, known_values=tuple(pushed.values))
+        if options.subscription is not None:
+            choosing = replace(request, filter=None)
         pieces: list[Piece] = []
         counted = ScanCounters()
         range_bytes = _range_bytes((streams[key] for key in ranges), options.partitions)
         for key, within in ranges.items():
             stream = streams[key]
-            planned = plan(stream, request, within, range_bytes=range_bytes)
+            planned = plan(stream, choosing, within, range_bytes=range_bytes)
             source = None if stream.settings is None else stream.settings.filter_source
             found = map(pushed.chunks_in_time, planned.ranges)
             pieces.extend((chunks, source) for chunks in found if len(chunks.rows))
@@ -233,7 +263,7 @@ class FolderPlace(Place[Stream]):
         bundles = _bundled(pieces, options.partitions)
         scan.record(f"{label}-planning", counted.as_dict(), partitions=len(bundles))
         return [
-            ScanPartition(label, number, request, counting, scan, tuple(bundle))
+            ScanPartition(label, number, request, counting, scan, tuple(bundle), options.subscription)
             for number, bundle in enumerate(bundles)
         ]
 
@@ -241,8 +271,11 @@ class FolderPlace(Place[Stream]):
 def find_streams(options: SourceOptions) -> dict[str, Stream]:
     """The streams of the options in their order, by a key that stays the same: the name, or the path as it was given.
 
-    A pattern may match no stream if another entry finds one. Raises StreamNotFoundError otherwise.
+    A pattern may match no stream if another entry finds one. Raises StreamNotFoundError otherwise, RuleNotFoundError
+    for a topic or a subscription that is not there.
     """
+    if options.subscription is not None:
+        return _topic_of(options.subscription, options)
     found: dict[str, Stream] = {}
     for text in options.streams:
         try:
@@ -254,6 +287,15 @@ def find_streams(options: SourceOptions) -> dict[str, Stream]:
     if not found:
         raise StreamNotFoundError(f"no stream matches {', '.join(options.streams)}", path=options.root)
     return found
+
+
+def _topic_of(subscription: str, options: SourceOptions) -> dict[str, Stream]:
+    from headgate.topic import RoutersInForce, topic_stream
+
+    (name,) = options.streams
+    stream = topic_stream(options.root, name)
+    RoutersInForce.of(stream.path, subscription).history.lives(subscription, 0, 0)
+    return {name: stream}
 
 
 def _matching(pattern: str, root: Path) -> Iterable[tuple[str, Stream]]:
@@ -281,6 +323,13 @@ def batch_ranges(
         if start.kind is OffsetKind.OFFSET and start.value < stream.first_offset() and options.fail_on_data_loss:
             raise gone(stream, start.value, stream.first_offset())
     return ranges
+
+
+def ends_as_of(options: SourceOptions) -> SourceOptions:
+    """Those of a batch read: copies that a subscription had at a time are of what had arrived by then."""
+    if options.subscription is None or options.end is not None or options.as_of_ms is None:
+        return options
+    return replace(options, end=OffsetSpecification.timestamp(options.as_of_ms + 1))
 
 
 def check_start(

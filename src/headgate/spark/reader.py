@@ -11,7 +11,7 @@ from headgate.errors import OffsetOutOfRangeError, StreamNotFoundError
 from headgate.message import FieldReference, parse_field
 from headgate.message.arrow import COLUMNS as MESSAGE_COLUMNS
 from headgate.message.arrow import DeclaredProperty
-from headgate.scan import ScanBatch, ScanCounters, read_range
+from headgate.scan import ScanBatch, ScanCounters
 from headgate.spark.kept_messages import KeptMessages
 from headgate.spark.mismatches import PropertyReader
 from headgate.spark.options import OnMismatch
@@ -56,15 +56,16 @@ def batches_of_chunks(
     partition: ScanPartition, rows: Rows, counted: ScanCounters, *, skip_lost: bool
 ) -> Iterator[pa.RecordBatch]:
     """Read the ranges of a partition from files; see `record_batches`."""
-    for chunks, filter_source in partition.pieces:
-        yield from rows.of_field(ANNOTATION if filter_source is None else parse_field(filter_source))
-        rows.of_stream(chunks.segment.folder.name)
-        try:
-            for batch in read_range(chunks, partition.request, counted):
-                yield from rows.add(batch)
-        except (OffsetOutOfRangeError, StreamNotFoundError):
-            if not skip_lost:
-                raise
+    with partition.reading(counted) as read:
+        for chunks, filter_source in partition.pieces:
+            yield from rows.of_field(ANNOTATION if filter_source is None else parse_field(filter_source))
+            rows.of_stream(chunks.segment.folder.name)
+            try:
+                for batch in read(chunks):
+                    yield from rows.add(batch)
+            except (OffsetOutOfRangeError, StreamNotFoundError):
+                if not skip_lost:
+                    raise
 
 
 class Rows:

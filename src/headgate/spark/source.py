@@ -38,6 +38,7 @@ from headgate.spark.planning import (
     batch_ranges,
     begins_anew,
     check_start,
+    ends_as_of,
     gone,
     now_ms,
     place_of,
@@ -139,6 +140,7 @@ class BatchReader(_Reader, DataSourceReader):
 
     def __init__(self, schema: StructType, options: Mapping[str, str], scan: Scan | None = None) -> None:
         super().__init__(schema, options, scan)
+        self._options = ends_as_of(self._options)
         self._now_ms = now_ms(self._options)
         self._pushed = Pushed()
 

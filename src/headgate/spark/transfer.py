@@ -45,7 +45,7 @@ from headgate.log import (
     commit_batch,
 )
 from headgate.message import EncodedMessages, FieldReference, parse_field
-from headgate.scan import ScanBatch, ScanCounters, read_range
+from headgate.scan import ScanBatch, ScanCounters
 from headgate.spark.counters import counters, forget_counters
 from headgate.spark.options import SourceOptions
 from headgate.spark.planning import Counting, FolderPlace, ScanPartition, find_streams
@@ -364,14 +364,15 @@ def _staged(partition: InputPartition, transfer: Transfer, query: str, *, skip_l
     counted = ScanCounters()
     try:
         work = transfer.begin(outlets, partition)
-        for chunks, declared in partition.pieces:
-            source = None if declared is None else parse_field(declared)
-            try:
-                for batch in read_range(chunks, partition.request, counted):
-                    work.add(batch, source)
-            except (OffsetOutOfRangeError, StreamNotFoundError):
-                if not skip_lost:
-                    raise
+        with partition.reading(counted) as read:
+            for chunks, declared in partition.pieces:
+                source = None if declared is None else parse_field(declared)
+                try:
+                    for batch in read(chunks):
+                        work.add(batch, source)
+                except (OffsetOutOfRangeError, StreamNotFoundError):
+                    if not skip_lost:
+                        raise
         own = work.finish()
         parts = [part for outlet in outlets if (part := outlet.finish()) is not None]
         files.finish()

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from headgate.errors import LogError, OffsetOutOfRangeError, RuleNotFoundError
+from headgate.errors import LogError, OffsetOutOfRangeError, RuleNotFoundError, did_you_mean
 from headgate.language.servicebus import Limits
 from headgate.log import Stream
 from headgate.topic import record as r
@@ -179,6 +179,26 @@ class RuleHistory:
                 f"the rules for offset {offset} are pruned; the history begins at offset {self.pruned_below}",
                 path=self.path,
             )
+
+    def lives(self, subscription: str, first: int, stop: int) -> list[tuple[int, int, int]]:
+        """Which of the offsets `first … stop` a subscription of a name, without case, has: start, stop, its number.
+
+        In order; one that was removed and made again has another number. Raises RuleNotFoundError for a name that no
+        subscription ever had, OffsetOutOfRangeError if what was in force at `first` is pruned.
+        """
+        found = [version for version in self._every_subscription() if folded(version.name) == folded(subscription)]
+        if not found:
+            near = did_you_mean(subscription, {version.name for version in self._every_subscription()})
+            raise RuleNotFoundError(
+                f"there is no such subscription{near}", topic=self.topic_name, subscription=subscription
+            )
+        if first < stop:
+            self._check_kept(first)
+        places = (
+            (max(first, each.from_offset), stop if each.to_offset is None else min(stop, each.to_offset), each.number)
+            for each in sorted(found, key=lambda each: each.from_offset)
+        )
+        return [place for place in places if place[0] < place[1]]
 
     def rules_at(self, subscription: int, offset: int) -> dict[int, Rule]:
         """The rules of one subscription for the message at an offset, all by number; none for a subscription not there.

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from headgate.log import Stream
 from headgate.topic.history import RuleHistory
 from headgate.topic.journal import JOURNAL_NAME
+from headgate.topic.model import Topic, folded
 from headgate.topic.router import Router
 
 _KEPT_TOPICS = 4
@@ -20,27 +22,39 @@ _KEPT_TOPICS = 4
 class RoutersInForce:
     """The routers of a topic, each made when the first message that it decides is there; not for several threads."""
 
-    def __init__(self, history: RuleHistory, stream: str) -> None:
-        self._history = history
+    def __init__(self, history: RuleHistory, stream: str, subscription: str | None = None) -> None:
+        self.history = history
         self._stream = stream
+        self._subscription = subscription
         self._made: dict[int, Router] = {}
 
     @staticmethod
-    def of(folder: Path) -> RoutersInForce:
-        """Those of a stream's folder, as its journal is now. Raises RuleNotFoundError, LogError."""
-        return _routers(folder, *_state_of_journal(folder))
+    def of(folder: Path, subscription: str | None = None) -> RoutersInForce:
+        """Those of a stream's folder, as its journal is now. Raises RuleNotFoundError, LogError.
+
+        With the name of a `subscription`, which matters without case, they give copies to none but that one.
+        """
+        return _routers(folder, subscription, *_state_of_journal(folder))
 
     def within(self, first: int, stop: int) -> Iterator[tuple[int, Router]]:
         """The routers for offsets `first … stop`, each with the offset up to which it is in force.
 
         Raises OffsetOutOfRangeError if what was in force at `first` is pruned.
         """
-        for piece in self._history.ranges(first, stop):
+        for piece in self.history.ranges(first, stop):
             router = self._made.get(piece.since)
             if router is None:
-                topic = self._history.at(piece.start)
+                topic = self._wanted_of(self.history.at(piece.start))
                 router = self._made[piece.since] = Router(topic, stream=self._stream)
             yield piece.stop, router
+
+    def _wanted_of(self, topic: Topic) -> Topic:
+        if self._subscription is None:
+            return topic
+        wanted = folded(self._subscription)
+        kept = tuple(each for each in topic.subscriptions if folded(each.name) == wanted)
+        # What falls through depends on all the others.
+        return topic if any(each.fall_through for each in kept) else replace(topic, subscriptions=kept)
 
 
 class FollowedHistory:
@@ -75,6 +89,6 @@ def _state_of_journal(folder: Path) -> tuple[int, int, int]:
 
 
 @functools.lru_cache(maxsize=_KEPT_TOPICS)
-def _routers(folder: Path, *_state: int) -> RoutersInForce:
+def _routers(folder: Path, subscription: str | None, *_state: int) -> RoutersInForce:
     stream = Stream.open(folder)
-    return RoutersInForce(RuleHistory.load(stream), stream.name)
+    return RoutersInForce(RuleHistory.load(stream), stream.name, subscription)

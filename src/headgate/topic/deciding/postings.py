@@ -334,13 +334,15 @@ class Postings:
             return int(runs.firsts[0]), int(runs.rules[0])
         return None
 
-    def runs(self, subscription: int, offset: int) -> Iterator[CopyRuns]:
+    def runs(self, subscription: int, offset: int, stop: int | None = None) -> Iterator[CopyRuns]:
         """The copies of a subscription at and above an offset, in order, up to the first offset that is not decided.
 
-        Some for each block that has any.
+        Some for each block that has any; with `stop` of offsets below that.
         """
-        for found in self._postings(subscription, offset):
+        for found in self._postings(subscription, offset, stop):
             copies = found.copies.from_offset(offset)
+            if stop is not None:
+                copies = copies.below(stop)
             if len(copies):
                 yield copies
 
@@ -366,9 +368,9 @@ class Postings:
             return self.open_block.entries(start, stop)
         raise CorruptSidecarError(f"offsets {start} to {stop} are not decided", path=self._folder)
 
-    def _postings(self, subscription: int, offset: int) -> Iterator[SubscriptionPostings]:
+    def _postings(self, subscription: int, offset: int, stop: int | None = None) -> Iterator[SubscriptionPostings]:
         base = base_of(offset)
-        while (block := self._verified(base)) is not None:
+        while (stop is None or base < stop) and (block := self._verified(base)) is not None:
             row = block.row_of(subscription)
             if row is not None:
                 try:

@@ -49,6 +49,17 @@ class CopyRuns:
         place = int(np.searchsorted(self.stops, offset, side="right"))
         return CopyRuns(np.maximum(self.firsts[place:], offset), self.stops[place:], self.rules[place:])
 
+    def below(self, offset: int) -> CopyRuns:
+        """Those below an offset."""
+        place = int(np.searchsorted(self.firsts, offset))
+        return CopyRuns(self.firsts[:place], np.minimum(self.stops[:place], offset), self.rules[:place])
+
+    def columns(self) -> tuple[Int64Array, Int64Array]:
+        """Offset and rule of each copy, `(copies,)` each."""
+        lengths = self.stops - self.firsts
+        offsets = np.repeat(self.firsts - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))
+        return offsets, np.repeat(self.rules, lengths)
+
     @staticmethod
     def of_pairs(offsets: Int64Array, rules: Int64Array) -> CopyRuns:
         """Runs of copies that are in order of offset, then rule."""
@@ -62,9 +73,7 @@ class CopyRuns:
         firsts, stops, rules = firsts[order], stops[order], rules[order]
         if len(firsts) < 2 or (firsts[1:] >= stops[:-1]).all():
             return CopyRuns(firsts, stops, rules)
-        lengths = stops - firsts
-        offsets = np.repeat(firsts - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))
-        every = np.repeat(rules, lengths)
+        offsets, every = CopyRuns(firsts, stops, rules).columns()
         order = np.lexsort((every, offsets))
         return CopyRuns.of_pairs(offsets[order], every[order])
 

@@ -1,4 +1,4 @@
-"""Reading a subscription: the copies that routing writes, whether the topic was decided or not; no JVM but in the last."""
+"""Reading a subscription gives the copies that routing writes, whether the topic was decided or not."""
 
 from __future__ import annotations
 

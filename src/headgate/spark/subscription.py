@@ -17,8 +17,8 @@ from headgate.log import Stream, check_identity
 from headgate.message import EncodedMessages
 from headgate.scan import ChunkRange, OffsetRange, OnCorrupt, ScanBatch, ScanCounters, ScanRequest, read_range
 from headgate.spark.planning import ReadChunks
-from headgate.topic import RoutersInForce
-from headgate.topic.deciding import POSTINGS_FOLDER, CopyReader, CopyRuns, Postings
+from headgate.topic import RoutersInForce, postings_folder
+from headgate.topic.deciding import CopyReader, CopyRuns, Postings
 
 _COPIES_AT_ONCE = 4096
 
@@ -61,8 +61,9 @@ class SubscriptionRead:
             yield from self._routed(rest)
 
     def _open_postings(self, folder: Path) -> None:
-        if self._postings is None and (folder / POSTINGS_FOLDER).is_dir():
-            self._postings = Postings.open(Stream.open(folder))
+        stream = Stream.open(folder)
+        if self._postings is None and postings_folder(stream).is_dir():
+            self._postings = Postings.open(stream)
             self._reader = CopyReader(self._postings)
 
     def _decided(self, postings: Postings, chunks: ChunkRange) -> tuple[list[tuple[int, CopyRuns]], int]:

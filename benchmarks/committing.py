@@ -64,9 +64,10 @@ def main() -> None:
         (root / "plain").unlink(missing_ok=True)
 
     def stage_for_new_target() -> None:
+        nonlocal stream
         # Without this each round fills memory that the machine never gave out, several times slower than the rest.
         shutil.rmtree(stream.path)
-        Stream.create(stream.path, name="target", now_ms=0)
+        stream = Stream.create(stream.path, name="target", now_ms=0)
         stage()
 
     def remove_staged() -> None:

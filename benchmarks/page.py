@@ -20,7 +20,7 @@ def table(subject: str, page: str) -> str:
     path = ARTIFACTS / f"{subject}.json"
     if not path.exists():
         before = re.search(rf"<!-- {subject} -->\n(.*?)\n<!-- end -->", page, flags=re.DOTALL)
-        return f"*`benchmarks/{subject}.py` was not run.*" if before is None else before[1]
+        return f"*{subject}: not measured yet.*" if before is None else before[1]
     content = json.loads(path.read_text())
     machine = ", ".join(f"{key} {value}" for key, value in content["machine"].items())
     if "header" in content:

@@ -361,6 +361,9 @@ def test_what_utf_8_cannot_say_is_refused_before_anything_is_made(session: Sessi
     assert not session.bindings("x") and session.streams() == ["a", "b"]
     session.delete_exchange("\udcff")
     session.unbind("x", "a", "\udcff")
+    session.unbind("\udcff", "a", "key")
+    session.unbind("x", "\udcff", "key")
+    session.unbind_exchange("x", "\udcff", "key")
 
 
 def test_wrong_arguments_of_a_super_stream_leave_nothing_behind(session: Session) -> None:

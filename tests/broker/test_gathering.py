@@ -222,9 +222,9 @@ def test_a_newcomer_is_given_a_moment_in_which_more_may_come(broker: Broker, clo
 
 
 def test_consumers_that_come_one_after_another_are_decided_together_from_then_on(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.scan.fetch.fetcher.SMALLEST_WINDOW_BYTES", 1 << 14)
+    monkeypatch.setattr(broker.consumers._reads, "smallest_window_bytes", 1 << 14)
     monkeypatch.setattr("headgate.scan.fetch.fetcher.LARGEST_RESULTS_BYTES", 1 << 14)
     decided: list[int] = []
     original = results.SharedResults._match

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from examples import examples
 from headgate.ledger import NO_COPY, Ledger, Tokens, View, read_ledger
 from headgate.ledger import ledger as ledger_module
 from headgate.ledger import snapshot as snapshot_module
@@ -457,7 +457,7 @@ def known_rows(view: View) -> dict[int, tuple[int, int]]:
 
 
 TestLedgerMachine = LedgerMachine.TestCase
-TestLedgerMachine.settings = settings(deadline=None, max_examples=40, stateful_step_count=50)
+TestLedgerMachine.settings = examples(1.5)
 
 
 @pytest.mark.slow

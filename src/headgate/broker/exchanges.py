@@ -155,7 +155,8 @@ class Exchanges:
         Raises ReservedNameError for the exchange without a name.
         """
         _check_ends(binding)
-        if is_storable([binding.key, binding.arguments]):
+        ends = [binding.source, binding.queue, binding.exchange]
+        if is_storable([*ends, binding.key, binding.arguments]):
             self._remove([binding])
 
     def forget_queue(self, queue: str) -> None:

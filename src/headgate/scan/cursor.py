@@ -6,7 +6,7 @@ from headgate.errors import LogError, OffsetOutOfRangeError
 from headgate.log import OffsetSpecification, Stream
 from headgate.scan.engine import ReadingEngine, Scan
 from headgate.scan.fetch import NO_END, SharedLog, SharedReads
-from headgate.scan.reading import ScanBatch
+from headgate.scan.reading import WINDOW_BYTES, ScanBatch
 from headgate.scan.request import ScanCounters, ScanRequest
 
 _ALL = 1 << 62
@@ -31,7 +31,7 @@ class Cursor:
         self._stop_offset = NO_END if stop_offset is None else stop_offset
         offset = stream.attach(start, now_ms=now_ms).offset
         stream.check_is_there()
-        self._log = SharedLog(stream, SharedReads())
+        self._log = SharedLog(stream, SharedReads(smallest_window_bytes=WINDOW_BYTES))
         self._engine = ReadingEngine(self._log, end=NO_END)
         self._reader = self._engine.message_reader(request, stop_offset=self._stop_offset)
         self._engine.want(self._reader, _ALL)

@@ -20,7 +20,7 @@ from headgate.log import BloomMatcher, ChunkHeaders, ChunkTable, ChunkType, Stre
 from headgate.message import parse_field
 from headgate.scan.request import OnCorrupt, ScanCounters, ScanRequest
 
-_ROWS_AT_ONCE = 16_384
+_ROWS_AT_ONCE = 4096
 
 
 class HeaderSource(Protocol):

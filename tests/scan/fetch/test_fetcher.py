@@ -148,6 +148,23 @@ def test_many_filters_that_keep_little_are_decided_together_with_the_same_result
         assert reads.bytes_held == 0
 
 
+def test_a_reader_that_keeps_all_looks_at_a_little_at_a_time(tmp_path: Path) -> None:
+    stream = write_stream(tmp_path, [Piece(100, "plain")] * 20, segment_bytes=1 << 30)
+
+    def portions(smallest_window_bytes: int) -> int:
+        log = SharedLog(stream, SharedReads(smallest_window_bytes=smallest_window_bytes))
+        reader = Following(log, ScanRequest(), 0)
+        count = 0
+        while reader.read():
+            count += 1
+        assert len(reader.found) == 2000
+        log.close()
+        return count
+
+    assert portions(1) == 20
+    assert portions(1 << 20) == 1
+
+
 def test_of_a_window_that_was_decided_for_all_only_what_is_kept_stays_in_memory(tmp_path: Path) -> None:
     stream = write_stream(tmp_path, [Piece(500, "plain")] * 40, segment_bytes=1 << 30)
     reads = SharedReads()

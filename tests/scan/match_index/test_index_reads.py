@@ -229,6 +229,30 @@ def first_sidecar(stream: Stream) -> Path:
 MANY = [Write((("AMER", number % 7), ("EMEA", number % 5), (None, 2)), packed=False) for number in range(60)]
 
 
+def test_by_an_index_much_is_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Stream.create(tmp_path / "s", name="s", now_ms=0)
+    FilterRegistry(stream).register("rare", "price = 7", DIALECT, now_ms=0)
+    append(stream, [Write((("AMER", 7 if number % 50 == 0 else 1),) * 5, False) for number in range(200)])
+    build_index(stream, now_ms=1)
+    asked: list[int] = []
+    original = rows.read_rows
+
+    def counted(*arguments: Any) -> Any:
+        asked.append(len(arguments[1]))
+        return original(*arguments)
+
+    monkeypatch.setattr("headgate.scan.fetch.fetcher.read_rows", counted)
+    monkeypatch.setattr("headgate.scan.cursor.WINDOW_BYTES", 1000)
+    monkeypatch.setattr("headgate.scan.fetch.fetcher.LARGEST_WINDOW_BYTES", 1000)
+    found = []
+    for request in requests("price = 7"):
+        asked.clear()
+        found.append(followed(stream, request)[0])
+        assert sum(asked) == 200
+        assert (len(asked) < 8) == request.match_index
+    assert found[0] == found[1]
+
+
 @pytest.fixture
 def _one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages that an index names are read one by one, however many they are."""

@@ -15,12 +15,7 @@ from headgate.log import ChunkTable
 from headgate.scan.fetch.appended import AppendedChunks
 from headgate.scan.fetch.chunks import chunks_of
 from headgate.scan.fetch.filters import FEWEST_FILTERS, FilteredReader
-from headgate.scan.fetch.log import (
-    LARGEST_RESULTS_BYTES,
-    LARGEST_WINDOW_BYTES,
-    SMALLEST_WINDOW_BYTES,
-    SharedLog,
-)
+from headgate.scan.fetch.log import LARGEST_RESULTS_BYTES, LARGEST_WINDOW_BYTES, SharedLog
 from headgate.scan.fetch.places import Place
 from headgate.scan.fetch.portions import ChunkPortion, Portion
 from headgate.scan.fetch.results import SharedResults
@@ -146,7 +141,7 @@ class Fetcher:
         self._selector = ChunkSelector(log.stream, request)
         self._index: MatchIndex | None = None
         self._selection: _Selection | None = None
-        self._window_bytes = self._mapped_bytes = SMALLEST_WINDOW_BYTES
+        self._window_bytes = self._mapped_bytes = log.reads.smallest_window_bytes
         self._number = log.filters.add(reader, request.filter)
         self._is_dense = not self._selector.tests_headers
         self._uses_time = request.filter is not None and request.filter.uses_time
@@ -296,7 +291,9 @@ class Fetcher:
 
     def _alone(self, place: Place, request: ScanRequest, within: OffsetRange, index: MatchIndex | None) -> Portion:
         """What the next chunks give, read for nobody else, up to the first one that is damaged."""
-        step = self._step(place, min(self._window_bytes, LARGEST_WINDOW_BYTES))
+        # By an index little is read. What it takes is a view of the file, so it may be of much.
+        is_light = index is not None and place.opened.segment.is_own
+        step = self._step(place, min(self._window_bytes, LARGEST_RESULTS_BYTES if is_light else LARGEST_WINDOW_BYTES))
         reader, rows = step.place.opened.reader, step.rows
         while True:
             counters = step.counters.copy()
@@ -328,7 +325,7 @@ class Fetcher:
         if kept * _SPARSE < portion.next_offset - offset:
             self._window_bytes = min(_GROWTH * self._window_bytes, LARGEST_RESULTS_BYTES)
         else:
-            self._window_bytes = SMALLEST_WINDOW_BYTES
+            self._window_bytes = self._log.reads.smallest_window_bytes
         return portion
 
     # chunks

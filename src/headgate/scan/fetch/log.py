@@ -19,7 +19,6 @@ from headgate.scan.fetch.segments import OpenSegment
 from headgate.scan.fetch.tiles import Tile, Tiles
 from headgate.scan.fetch.window import SharedWindow
 
-SMALLEST_WINDOW_BYTES = 1 << 20
 LARGEST_WINDOW_BYTES = 4 << 20
 """Windows grow as long as little of them is kept, so that their fixed cost vanishes."""
 

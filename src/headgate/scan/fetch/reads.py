@@ -16,14 +16,25 @@ if TYPE_CHECKING:
 MOST_OPEN_SEGMENTS = 64
 WINDOWS_BYTES = 40 << 20
 
+SMALLEST_WINDOW_BYTES = 1 << 20
+"""What a reader begins with: many may be left with what they were not given yet."""
+
 
 class SharedReads:
     """Bounds for all streams of a process; the least recently used goes first.
 
-    `lock` guards the bookkeeping of all logs; it is never held while something is read or decided.
+    A reader looks at `smallest_window_bytes` of its stream at a time, and at more as long as it keeps little. `lock`
+    guards the bookkeeping of all logs; it is never held while something is read or decided.
     """
 
-    def __init__(self, *, windows_bytes: int = WINDOWS_BYTES, most_open_segments: int = MOST_OPEN_SEGMENTS) -> None:
+    def __init__(
+        self,
+        *,
+        windows_bytes: int = WINDOWS_BYTES,
+        most_open_segments: int = MOST_OPEN_SEGMENTS,
+        smallest_window_bytes: int = SMALLEST_WINDOW_BYTES,
+    ) -> None:
+        self.smallest_window_bytes = smallest_window_bytes
         self.lock = threading.Lock()
         self.pool = BufferPool()
         self._windows_bytes = windows_bytes

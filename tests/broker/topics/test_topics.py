@@ -217,6 +217,17 @@ def test_a_new_subscription_gets_what_comes_after_it(lab: Lab) -> None:
     assert lab.counts("late") == (0, 1, 0, 0)
 
 
+def test_nothing_is_decided_for_nobody_and_postings_of_what_is_settled_are_forgotten(lab: Lab) -> None:
+    lab.topic()
+    lab.publish(RED, RED)
+    lab.restart()
+    topic = lab.broker.topics.get("orders")
+    assert topic.counters.messages_decided == 0
+    lab.change(*RED_ONLY)
+    lab.publish(RED)
+    assert lab.link(want=5).offsets == [2]
+
+
 def test_a_rule_change_counts_for_what_is_published_behind_its_answer(lab: Lab) -> None:
     lab.topic(*RED_ONLY)
     lab.publish(BLUE)

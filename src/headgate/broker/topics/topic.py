@@ -188,11 +188,10 @@ class BrokerTopic:
                 stream.stream, now_ms=now_ms(), durability=storage.durability, open_file=storage.open_file
             )
             try:
-                pin = ledger.pin
                 decider = Decider.open(
                     stream.stream,
                     now_ms=now_ms(),
-                    floor=stream.first_offset if pin is None else pin,
+                    floor=_needed_from(stream, ledger),
                     open_file=storage.open_file,
                 )
             except BaseException:
@@ -663,6 +662,8 @@ class BrokerTopic:
         """Behind a change of subscriptions at once, else from time to time: what is kept longer costs room only."""
         if now_ms >= self._pinned_ms + (_PIN_MS if self.stream.writer is not None else _PIN_WITHOUT_WRITER_MS):
             self.keep_pinned(now_ms)
+            if not self._is_deciding:
+                self._decider.move_floor(self.pin)
 
     @property
     def pin(self) -> int:
@@ -702,6 +703,14 @@ class BrokerTopic:
     def _close_decider(self) -> None:
         self._reader.close()
         self._decider.close()
+
+
+def _needed_from(stream: BrokerStream, ledger: Ledger) -> int:
+    """The lowest offset that a subscription, one without a view in the ledger included, may need."""
+    history = RuleHistory.load(stream.stream)
+    created, keys = history.created(), {view.key for view in ledger.views()}
+    needed = [created[each.number] for each in history.subscriptions() if view_key(each.number) not in keys]
+    return min([*needed, stream.next_offset if ledger.pin is None else ledger.pin])
 
 
 def _targets(version: SubscriptionVersion) -> Targets:

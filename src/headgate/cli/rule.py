@@ -28,7 +28,7 @@ from headgate.clock import now_ms
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headgate.topic import Rule, RuleDefinition, RuleVersion
+    from headgate.topic import Rule, RuleVersion
 
 commands = App(
     name="rule",
@@ -201,7 +201,7 @@ def history(
             version.from_offset,
             version.to_offset,
             shown_time(version.at_ms),
-            filter_text(version.rule),
+            version.rule.filter_text,
             version.rule.action,
         )
         for name, version in versions
@@ -210,30 +210,13 @@ def history(
     return 0
 
 
-def filter_text(definition: RuleDefinition) -> str:
-    """The filter of a rule on one line."""
-    if definition.sql is not None:
-        dialect = "" if definition.dialect is None else f"{definition.dialect}: "
-        return dialect + " ".join(definition.sql.split())
-    if definition.tags is not None:
-        return f"tags: {definition.tags}"
-    maps = {
-        "correlation": definition.correlation,
-        "properties": definition.properties,
-        "application_properties": definition.application_properties,
-    }
-    return "; ".join(
-        f"{name}: {msgspec.json.encode(value).decode()}" for name, value in maps.items() if value is not None
-    )
-
-
 def _facts(version: RuleVersion) -> dict[str, Any]:
     return {
         "name": version.rule.name,
         "number": version.number,
         "in_force_from": version.from_offset,
         "since": shown_time(version.at_ms),
-        "filter": filter_text(version.rule),
+        "filter": version.rule.filter_text,
         "action": version.rule.action,
     }
 

@@ -35,7 +35,15 @@ if TYPE_CHECKING:
     from headgate.broker.routing import Binding, Headers
     from headgate.broker.session import Session
     from headgate.broker.stream import BrokerStream, ReadingCounters, StreamCounters
-    from headgate.broker.topics import BrokerTopic, DeadLetterReason, Delivery, Receiver, SubscriptionInfo
+    from headgate.broker.topics import (
+        BrokerTopic,
+        DeadLetterReason,
+        Delivery,
+        ReadCopy,
+        Receiver,
+        SubscriptionInfo,
+        ViewCounters,
+    )
     from headgate.broker.troubles import is_damage
     from headgate.broker.users import EVERYTHING, NOTHING, Permission, Permissions, Users
 else:

@@ -30,7 +30,7 @@ from headgate.broker.troubles import is_damage
 from headgate.broker.users import Users
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.log import PRIVATE_FOLDER, DiskFile, Durability, OpenFile
-from headgate.topic import Change, TopicLimits, create_topic
+from headgate.topic import Change, TopicLimits, check_removable, create_topic, remove_topic
 
 if TYPE_CHECKING:
     from headgate.broker.session import Session
@@ -88,11 +88,12 @@ class Broker:
         *,
         now_ms: Callable[[], int],
         settings: BrokerSettings | None = None,
+        users: Users | None = None,
         wake: Callable[[], None] = lambda: None,
         run_in_worker: RunInWorker | None = None,
         run_in_background: RunInWorker | None = None,
     ) -> None:
-        """Read catalogue, exchanges, users and keys.
+        """Read catalogue, exchanges, users and keys; `users` are taken as they are if they are given.
 
         What somebody waits for and takes long goes through `run_in_worker` if it is given: files of deleted streams,
         changes of rules, and with `Durability.DISK` appends; what may wait goes through `run_in_background`, else the
@@ -107,7 +108,7 @@ class Broker:
         )
         private = self.root / PRIVATE_FOLDER
         self.exchanges = Exchanges(private / "exchanges.json")
-        self.users = Users(
+        self.users = users or Users(
             self.settings.users_file or private / "users.json",
             default_user=self.settings.default_user,
             default_has_password=self.settings.default_has_password,
@@ -363,6 +364,20 @@ class Broker:
             self._write_all(stream)
             stream.close_writer()
         create_topic(self.root, name, now_ms=self.now_ms(), limits=limits or TopicLimits())
+
+    def remove_topic(self, name: str) -> None:
+        """Make a topic a plain stream again: its receivers end, what its subscriptions have is gone, messages stay.
+
+        Raises ResourceNotFoundError, RuleError if another topic forwards to it, StreamLockedError, LogError.
+        """
+        stream = self.catalogue.find(name)
+        if stream is None or not self.topics.is_topic(stream):
+            raise ResourceNotFoundError("no such topic", subject=name)
+        check_removable(self.root, name)
+        self._write_all(stream)
+        stream.close_writer()
+        self.topics.forget(stream, ResourceNotFoundError("the topic was removed", subject=name))
+        remove_topic(self.root, name, now_ms=self.now_ms())
 
     def change_topic(self, name: str, changes: Sequence[Change], then: Changed) -> None:
         """Change subscriptions and rules of a topic; `then` gets the offset from which that is in force.

@@ -302,6 +302,14 @@ class Session:
         check_name(name)
         self._broker.create_topic(name, limits)
 
+    def remove_topic(self, name: str) -> None:
+        """Make a topic a plain stream again; its messages stay.
+
+        Raises ResourceNotFoundError, AccessRefusedError, RuleError if another topic forwards to it, LogError.
+        """
+        self._check(Permission.CONFIGURE, name)
+        self._broker.remove_topic(name)
+
     def change_topic(self, name: str, changes: Sequence[Change], then: Changed) -> None:
         """Change subscriptions and rules; `then` gets the offset from which that is in force, or the error.
 

@@ -90,13 +90,15 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Users:
     """The users of one file. `authenticate` may be called from any thread, the rest belongs to the broker's."""
 
-    def __init__(self, path: Path, *, default_user: str, default_has_password: bool = True) -> None:
+    def __init__(self, path: Path | None, *, default_user: str, default_has_password: bool = True) -> None:
         """Read the file; without one, make it with the default user, who may do all and whose password, if it has one,
-        is its name.
+        is its name. Without a path users are kept in memory only.
 
         Raises ConfigError for a file that is wrong, LogError where it cannot be written.
         """
-        self._file = PrivateFile(path, _File, what="users", format=USERS_FORMAT, check=_File.check)
+        self._file: PrivateFile[_File] | None = None
+        if path is not None:
+            self._file = PrivateFile(path, _File, what="users", format=USERS_FORMAT, check=_File.check)
         self._key = secrets.token_bytes(32)
         self._verified: OrderedDict[str, bytes] = OrderedDict()
         self._lock = threading.Lock()
@@ -106,9 +108,9 @@ class Users:
             self.add(default_user, password, tags=("administrator",), permissions=EVERYTHING)
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Path | None:
         """Where the file is."""
-        return self._file.path
+        return None if self._file is None else self._file.path
 
     def __contains__(self, name: object) -> bool:
         """Whether there is a user of that name."""
@@ -194,7 +196,7 @@ class Users:
 
     def reload(self) -> None:
         """Take over what another process wrote into the file; one `stat` while it did not. Raises ConfigError."""
-        if self._file.has_changed():
+        if self._file is not None and self._file.has_changed():
             self._load()
 
     # inside
@@ -205,13 +207,14 @@ class Users:
         self._save({**self._users, name: user})
 
     def _load(self) -> bool:
-        stored = self._file.read()
+        stored = None if self._file is None else self._file.read()
         if stored is not None:
             self._users = stored.users
         return stored is not None
 
     def _save(self, users: dict[str, User]) -> None:
-        self._file.write(_File(users))
+        if self._file is not None:
+            self._file.write(_File(users))
         self._users = users
 
 

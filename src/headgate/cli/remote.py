@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from headgate.cli.options import DEFAULT_ROOT, Root, naming_option
 from headgate.cli.output import write_note
+from headgate.clock import now_ms, patient
 from headgate.errors import (
     ConfigError,
     ConnectionLostError,
@@ -24,8 +25,8 @@ from headgate.errors import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headgate.client import Client, Management, Subscription
-    from headgate.log import OffsetSpecification
+    from headgate.client import Client, Management, Subscription, Topics
+    from headgate.log import OffsetSpecification, StreamLock, Wait
     from headgate.scan import ScanBatch, ScanCounters, ScanRequest
 
 FOLLOW_ADVICE = "; --follow waits for what comes"
@@ -71,6 +72,29 @@ class Place:
             except ResourceNotFoundError as error:
                 near = client.near_streams(error.subject)
                 raise ResourceNotFoundError(f"{error.reason}{near}", subject=error.subject) from error
+
+    @contextlib.contextmanager
+    def topics(self, topic: str | None = None, *, lock_timeout_s: float = 5.0) -> Iterator[Topics]:
+        """The topics of the server, or of the root: by a broker in this process, or the server that has the root.
+
+        `topic` is one that is to be there. Raises RuleNotFoundError, with similar names, StreamLockedError where the
+        root is served and its server cannot be asked.
+        """
+        if self.is_server:
+            yield self.management().topics
+            return
+        from headgate.cli.local_topics import local_topics
+        from headgate.topic import topic_stream
+
+        if topic is not None:
+            topic_stream(self.root, topic)
+        held = _locked(self.root, patient(lock_timeout_s))
+        if isinstance(held, StreamLockedError):
+            with _asking_server(self, _served(self.root), held) as management:
+                yield management.topics
+            return
+        with held, local_topics(self.root, lock_timeout_s=lock_timeout_s) as topics:
+            yield topics
 
     def management(self) -> Management:
         """The server's lists and users, over HTTP."""
@@ -133,25 +157,57 @@ def delete_where_served(place: Place, root: Path, name: str, locked: StreamLocke
 
     Raises PreconditionFailedError as `delete_at_server`, StreamLockedError where the server cannot be asked.
     """
+    there = f"delete the stream there: headgate stream rm --server ADDRESS {name}"
+    with _asking_server(replace(place, root=root), _served(root), locked, advice=there) as management:
+        _delete(management, name, force=force)
+
+
+def _locked(root: Path, wait: Wait) -> StreamLock | StreamLockedError:
+    """The right to act in place of a root's server; the error where one has the root, or another command for long."""
+    from headgate.log import lock_root
+
+    tries = 0
+    while True:
+        try:
+            return lock_root(root, now_ms=now_ms())
+        except StreamLockedError as error:
+            tries += 1
+            if _served(root) is not None or not wait(tries):
+                return error
+
+
+def _served(root: Path) -> str | None:
+    """The URL at which the server of a root is asked from this machine; None if the note of its lock has none."""
     import platform
 
-    from headgate.client import Management
-    from headgate.errors import AccessRefusedError, AuthenticationError
     from headgate.log import HTTP_NOTE, lock_note, server_lock_folder
 
     note = lock_note(server_lock_folder(root))
     url = note.get(HTTP_NOTE)
+    return url if isinstance(url, str) and note.get("host") == platform.node() else None
+
+
+@contextlib.contextmanager
+def _asking_server(
+    place: Place, url: str | None, locked: StreamLockedError, *, advice: str = "use --server ADDRESS"
+) -> Iterator[Management]:
+    """The management of the server that has a root, for a block; errors that say so where it cannot be asked.
+
+    Raises StreamLockedError.
+    """
+    from headgate.client import Management
+    from headgate.errors import AccessRefusedError, AuthenticationError
+
     holder = locked.reason.partition(": ")[2]
-    there = f"delete the stream there: headgate stream rm --server ADDRESS {name}"
-    if not isinstance(url, str) or note.get("host") != platform.node():
-        raise StreamLockedError(f"the root is served, by {holder}; {there}", path=root) from locked
+    if url is None:
+        raise StreamLockedError(f"the root is served, by {holder}; {advice}", path=place.root) from locked
     try:
-        _delete(Management.of(url, user=place.user, password=place.password), name, force=force)
+        yield Management.of(url, user=place.user, password=place.password)
     except (AuthenticationError, AccessRefusedError, ConnectionLostError) as error:
         raise StreamLockedError(
-            f"the root is served, by {holder}, at {url}, which was asked to delete stream {name!r}: {error}; give "
-            f"--user and --password of a user who may, or {there}",
-            path=root,
+            f"the root is served, by {holder}, at {url}, which was asked: {error}; give --user and --password of a "
+            f"user who may, or {advice}",
+            path=place.root,
         ) from error
 
 

@@ -6,29 +6,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from cyclopts import App, Parameter
+from cyclopts import App, Parameter, validators
 
 from headgate.cli.options import (
-    DEFAULT_ROOT,
     AsJson,
     LockTimeout,
     Parameters,
-    Root,
     RuleName,
     SubscriptionName,
     TopicName,
     json_of,
     parameters_of,
 )
-from headgate.cli.output import write_facts, write_json, write_rows, write_table
+from headgate.cli.output import write_facts, write_json, write_line, write_rows, write_table
+from headgate.cli.remote import DEFAULT_PLACE, Place
 from headgate.cli.rule_test import rule_test
-from headgate.cli.topic import changing, told
-from headgate.cli.units import shown_time
-from headgate.clock import now_ms
+from headgate.cli.topic import told
+from headgate.cli.units import shown_share, shown_time
+from headgate.clock import now_ms, patient
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headgate.topic import Rule, RuleDefinition, RuleVersion
+    from headgate.topic import RuleVersion
 
 commands = App(
     name="rule",
@@ -59,26 +58,45 @@ class RuleOptions:
     ] = None
     parameter: Parameters = None
 
-    def rule(self, name: str) -> Rule:
-        """The rule of that name. Raises ConfigError for invalid JSON."""
-        from headgate.topic import Rule, RuleDefinition
+    def written(self, name: str) -> dict[str, Any]:
+        """The rule of that name in its written form. Raises ConfigError for invalid JSON."""
+        from headgate.topic import RuleDefinition
 
-        return Rule.of(
-            RuleDefinition(
-                name,
-                sql=self.sql,
-                dialect=self.dialect,
-                correlation=_object(self.correlation, "--correlation"),
-                tags=self.tags,
-                properties=_object(self.properties, "--properties"),
-                application_properties=_object(self.application_properties, "--application-properties"),
-                action=self.action,
-                parameters=parameters_of(self.parameter),
-            )
+        definition = RuleDefinition(
+            name,
+            sql=self.sql,
+            dialect=self.dialect,
+            correlation=_object(self.correlation, "--correlation"),
+            tags=self.tags,
+            properties=_object(self.properties, "--properties"),
+            application_properties=_object(self.application_properties, "--application-properties"),
+            action=self.action,
+            parameters=parameters_of(self.parameter),
         )
+        written: dict[str, Any] = msgspec.to_builtins(definition)
+        return written
 
 
 _NO_OPTIONS = RuleOptions()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class DryRunOptions:
+    """Whether a rule is only tried."""
+
+    dry_run: Annotated[
+        bool, Parameter(negative=(), help="Change nothing; show what it would select of the last messages.")
+    ] = False
+    last: Annotated[
+        int, Parameter(help="With --dry-run: of how many.", validator=validators.Number(gte=1, lte=100_000))
+    ] = 1000
+    samples: Annotated[
+        int, Parameter(help="With --dry-run: how many messages to show.", validator=validators.Number(gte=0, lte=100))
+    ] = 3
+
+
+_NO_DRY_RUN = DryRunOptions()
 
 
 @commands.command
@@ -89,13 +107,17 @@ def add(
     /,
     *,
     options: RuleOptions = _NO_OPTIONS,
+    trying: DryRunOptions = _NO_DRY_RUN,
+    as_json: AsJson = False,
     lock_timeout: LockTimeout = 5.0,
-    root: Root = DEFAULT_ROOT,
+    place: Place = DEFAULT_PLACE,
 ) -> int:
     """Add a rule; it decides the messages that are published from then on."""
-    rule = options.rule(name)
-    with changing(topic, lock_timeout, root) as editor:
-        return told(editor.add_rule(subscription, rule, now_ms=now_ms()))
+    rule = options.written(name)
+    if trying.dry_run:
+        return _try(place, topic, subscription, rule, trying, as_json=as_json)
+    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+        return told(topics.add_rule(topic, subscription, rule))
 
 
 @commands.command
@@ -106,13 +128,17 @@ def replace(
     /,
     *,
     options: RuleOptions = _NO_OPTIONS,
+    trying: DryRunOptions = _NO_DRY_RUN,
+    as_json: AsJson = False,
     lock_timeout: LockTimeout = 5.0,
-    root: Root = DEFAULT_ROOT,
+    place: Place = DEFAULT_PLACE,
 ) -> int:
     """Replace filter and action of a rule; each message meets the old rule or the new one, none both."""
-    rule = options.rule(name)
-    with changing(topic, lock_timeout, root) as editor:
-        return told(editor.replace_rule(subscription, rule, now_ms=now_ms()))
+    rule = options.written(name)
+    if trying.dry_run:
+        return _try(place, topic, subscription, rule, trying, as_json=as_json)
+    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+        return told(topics.replace_rule(topic, subscription, rule))
 
 
 @commands.command
@@ -123,22 +149,20 @@ def rm(
     /,
     *,
     lock_timeout: LockTimeout = 5.0,
-    root: Root = DEFAULT_ROOT,
+    place: Place = DEFAULT_PLACE,
 ) -> int:
     """Remove a rule."""
-    with changing(topic, lock_timeout, root) as editor:
-        return told(editor.remove_rule(subscription, name, now_ms=now_ms()), is_gone=True)
+    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+        return told(topics.remove_rule(topic, subscription, name), is_gone=True)
 
 
 @commands.command
 def ls(
-    topic: TopicName, subscription: SubscriptionName, /, *, as_json: AsJson = False, root: Root = DEFAULT_ROOT
+    topic: TopicName, subscription: SubscriptionName, /, *, as_json: AsJson = False, place: Place = DEFAULT_PLACE
 ) -> int:
     """List the rules of a subscription in order of creation."""
-    from headgate.topic import RuleHistory, topic_stream
-
-    versions = RuleHistory.load(topic_stream(root, topic)).rules(subscription)
-    rows = [_row(version) if as_json else _facts(version) for version in versions]
+    found = _rules(place, topic, subscription)
+    rows = [_row(rule) if as_json else _facts(rule) for rule in found]
     nothing = f"no rules: the subscription gets nothing; add one with: headgate rule add {topic} {subscription} NAME"
     columns = ("name", "number", "in_force_from", "filter", "action")
     write_rows(rows, columns, as_json=as_json, nothing=nothing)
@@ -153,18 +177,21 @@ def show(
     /,
     *,
     as_json: AsJson = False,
-    root: Root = DEFAULT_ROOT,
+    place: Place = DEFAULT_PLACE,
 ) -> int:
     """Show one rule."""
-    from headgate.topic import RuleHistory, topic_stream
+    from headgate.errors import RuleNotFoundError
+    from headgate.topic import folded
 
-    version = RuleHistory.load(topic_stream(root, topic)).rule(subscription, name)
+    found = [rule for rule in _rules(place, topic, subscription) if folded(rule["name"]) == folded(name)]
+    if not found:
+        raise RuleNotFoundError("there is no such rule", topic=topic, subscription=subscription, rule=name)
     if as_json:
-        write_json(_row(version))
+        write_json(_row(found[0]))
         return 0
-    facts = _facts(version)
-    if version.rule.parameters is not None:
-        facts["parameters"] = msgspec.json.encode(version.rule.parameters).decode()
+    facts = _facts(found[0])
+    if "parameters" in found[0]:
+        facts["parameters"] = msgspec.json.encode(found[0]["parameters"]).decode()
     write_facts(facts)
     return 0
 
@@ -176,77 +203,154 @@ def history(
     /,
     *,
     prune_below: Annotated[
-        int | None, Parameter(help="First forget the versions that no message from this offset on was decided by.")
+        int | None,
+        Parameter(help="First forget the versions that no message from this offset on was decided by; on files only."),
     ] = None,
     as_json: AsJson = False,
     lock_timeout: LockTimeout = 5.0,
-    root: Root = DEFAULT_ROOT,
+    place: Place = DEFAULT_PLACE,
 ) -> int:
     """Show every version of every rule, with the offsets of the messages that it decides."""
-    from headgate.topic import RuleHistory, topic_stream
-
-    if prune_below is not None:
-        with changing(topic, lock_timeout, root) as editor:
-            editor.prune(prune_below)
-    versions = RuleHistory.load(topic_stream(root, topic)).versions(subscription)
+    versions = _versions(place, topic, subscription, prune_below, lock_timeout)
     if as_json:
-        for name, version in versions:
-            write_json({"subscription": name, **_row(version)})
+        for version in versions:
+            write_json({"subscription": version["subscription"], **_row(version)})
         return 0
     rows = [
         (
-            name,
-            version.rule.name,
-            version.number,
-            version.from_offset,
-            version.to_offset,
-            shown_time(version.at_ms),
-            filter_text(version.rule),
-            version.rule.action,
+            version["subscription"],
+            version["name"],
+            version["number"],
+            version["from_offset"],
+            version["to_offset"],
+            shown_time(version["at_ms"]),
+            _filter(version),
+            version.get("action"),
         )
-        for name, version in versions
+        for version in versions
     ]
     write_table(("subscription", "rule", "number", "from_offset", "to_offset", "since", "filter", "action"), rows)
     return 0
 
 
-def filter_text(definition: RuleDefinition) -> str:
-    """The filter of a rule on one line."""
-    if definition.sql is not None:
-        dialect = "" if definition.dialect is None else f"{definition.dialect}: "
-        return dialect + " ".join(definition.sql.split())
-    if definition.tags is not None:
-        return f"tags: {definition.tags}"
-    maps = {
-        "correlation": definition.correlation,
-        "properties": definition.properties,
-        "application_properties": definition.application_properties,
-    }
-    return "; ".join(
-        f"{name}: {msgspec.json.encode(value).decode()}" for name, value in maps.items() if value is not None
-    )
+def _rules(place: Place, topic: str, subscription: str) -> list[dict[str, Any]]:
+    """The rules of a subscription, each as a server tells it."""
+    if place.is_server:
+        rules: list[dict[str, Any]] = place.management().topics.subscription(topic, subscription)["rules"]
+        return rules
+    from headgate.topic import RuleHistory, topic_stream
+
+    return [_version(each) for each in RuleHistory.load(topic_stream(place.root, topic)).rules(subscription)]
 
 
-def _facts(version: RuleVersion) -> dict[str, Any]:
-    return {
-        "name": version.rule.name,
-        "number": version.number,
-        "in_force_from": version.from_offset,
-        "since": shown_time(version.at_ms),
-        "filter": filter_text(version.rule),
-        "action": version.rule.action,
-    }
+def _versions(
+    place: Place, topic: str, subscription: str | None, prune_below: int | None, lock_timeout: float
+) -> list[dict[str, Any]]:
+    """All versions, of one subscription if it is named, each as a server tells it."""
+    from headgate.topic import RuleHistory, TopicEditor, folded, topic_stream
+
+    if place.is_server:
+        if prune_below is not None:
+            raise ConfigError("--prune-below: found it with --server; it works on the files of a root")
+        versions = place.management().topics.history(topic)
+        return [
+            each for each in versions if subscription is None or folded(each["subscription"]) == folded(subscription)
+        ]
+    stream = topic_stream(place.root, topic)
+    if prune_below is not None:
+        with TopicEditor.open(stream, now_ms=now_ms(), wait=patient(lock_timeout)) as editor:
+            editor.prune(prune_below)
+    return [{"subscription": name, **_version(each)} for name, each in RuleHistory.load(stream).versions(subscription)]
 
 
-def _row(version: RuleVersion) -> dict[str, Any]:
+def _version(version: RuleVersion) -> dict[str, Any]:
     rule: dict[str, Any] = msgspec.to_builtins(version.rule)
+    offsets = {"number": version.number, "from_offset": version.from_offset, "to_offset": version.to_offset}
+    return {**rule, **offsets, "at_ms": version.at_ms}
+
+
+def _filter(row: dict[str, Any]) -> str:
+    from headgate.topic import RuleDefinition
+
+    return RuleDefinition.of({name: row[name] for name in RuleDefinition.__struct_fields__ if name in row}).filter_text
+
+
+def _facts(row: dict[str, Any]) -> dict[str, Any]:
     return {
-        **rule,
-        "number": version.number,
-        "from_offset": version.from_offset,
-        "to_offset": version.to_offset,
-        "since": shown_time(version.at_ms),
+        "name": row["name"],
+        "number": row["number"],
+        "in_force_from": row["from_offset"],
+        "since": shown_time(row["at_ms"]),
+        "filter": _filter(row),
+        "action": row.get("action"),
     }
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    rest = {name: value for name, value in row.items() if name not in ("at_ms", "subscription")}
+    return {**rest, "since": shown_time(row["at_ms"])}
+
+
+def _try(
+    place: Place, topic: str, subscription: str, rule: dict[str, Any], trying: DryRunOptions, *, as_json: bool
+) -> int:
+    """Show what a rule would do; on files nobody's lock is needed for that."""
+    if place.is_server:
+        topics = place.management().topics
+        found = topics.dry_run(topic, subscription, rule, last=trying.last, samples=trying.samples)
+    else:
+        from headgate.topic import Rule, RuleDefinition, RuleHistory, topic_stream
+        from headgate.topic.trial import dry_run
+
+        stream = topic_stream(place.root, topic)
+        history = RuleHistory.load(stream)
+        found = dry_run(
+            stream,
+            Rule.of(RuleDefinition.of(rule), limits=history.limits.content),
+            topic=topic,
+            subscription=history.subscription(subscription).name,
+            limits=history.limits,
+            last=trying.last,
+            samples=trying.samples,
+        ).as_dict()
+    if as_json:
+        write_json(found)
+    else:
+        _write_dry_run(found)
+    return 0
+
+
+def _write_dry_run(found: dict[str, Any]) -> None:
+    write_facts(
+        {
+            "messages": f"{found['messages']} at offsets {found['start']} to {found['stop'] - 1}",
+            "matched": f"{found['matched']}, {shown_share(found['matched'] / max(1, found['messages']))}",
+            "errors": found["errors"],
+            "unknown": found["unknown"],
+            "failed_actions": found["failed_actions"],
+        }
+    )
+    samples = [("matched", each) for each in found["samples"]] + [("failed", each) for each in found["error_samples"]]
+    if samples:
+        write_line()
+        cells = [
+            (what, each["offset"], shown_time(each["timestamp_ms"]), each["note"], _json(each["message"]))
+            for what, each in samples
+        ]
+        write_table(("sample", "offset", "arrived", "why", "message"), cells)
+    if found["changes"]:
+        write_line()
+        changes = [
+            (each["offset"], change["field"], _json(change["before"]), _json(change["after"]))
+            for each in found["changes"]
+            for change in each["changes"]
+        ]
+        write_table(("offset", "field", "before", "after"), changes)
+
+
+def _json(value: object) -> str:
+    """A value on one line; nothing where there is none."""
+    return "" if value is None else msgspec.json.encode(value).decode()
 
 
 def _object(text: str | None, option: str) -> dict[str, Any] | None:

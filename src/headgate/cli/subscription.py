@@ -5,17 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import msgspec
 from cyclopts import App, Parameter
 
-from headgate.cli.options import DEFAULT_ROOT, AsJson, LockTimeout, Root, SubscriptionName, TopicName, json_of
+from headgate.cli.copies import peek, purge, receive, settle
+from headgate.cli.options import AsJson, LockTimeout, SubscriptionName, TopicName, json_of
 from headgate.cli.output import write_facts, write_json, write_note
-from headgate.cli.topic import changing, shown, subscription_row, told, write_subscriptions
+from headgate.cli.remote import DEFAULT_PLACE, Place
+from headgate.cli.topic import shown, subscription_rows, told, write_subscriptions
 from headgate.cli.units import duration_ms
-from headgate.clock import now_ms
 from headgate.errors import ConfigError
 from headgate.topic import SubscriptionStatus
 
-commands = App(name="subscription", help="Create, change and remove the subscriptions of a topic.")
+commands = App(
+    name="subscription", help="Create, change and remove the subscriptions of a topic; receive and settle their copies."
+)
+commands.command(peek)
+commands.command(receive)
+commands.command(settle)
+commands.command(purge)
 
 _NOTHING = ""
 
@@ -97,21 +105,20 @@ def create(
         bool, Parameter(negative=(), help="Without rules: it gets nothing until one is added.")
     ] = False,
     lock_timeout: LockTimeout = 5.0,
-    root: Root = DEFAULT_ROOT,
+    place: Place = DEFAULT_PLACE,
 ) -> int:
     """Create a subscription; without --rule and --no-rules it gets every message, by the rule $Default."""
-    from headgate.topic import DEFAULT_RULES, DEFAULT_SETTINGS, Rule, RuleDefinition, Subscription
+    from headgate.topic import RuleDefinition
 
     if no_rules and rule:
         raise ConfigError("--no-rules and --rule: found both, expected one of them")
-    rules = DEFAULT_RULES
-    if rule or no_rules:
-        rules = tuple(Rule.of(RuleDefinition.of(json_of(text, "--rule"))) for text in rule or ())
     given = options.given()
-    settings = DEFAULT_SETTINGS.changed(given.pop("settings", {}))
-    made = Subscription(name, rules, settings=settings, **given)
-    with changing(topic, lock_timeout, root) as editor:
-        return told(editor.create_subscription(made, now_ms=now_ms()))
+    if rule or no_rules:
+        # Read here, so that the error names the option.
+        rules = [RuleDefinition.of(json_of(text, "--rule")) for text in rule or ()]
+        given["rules"] = [msgspec.to_builtins(each) for each in rules]
+    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+        return told(topics.create_subscription(topic, name, given))
 
 
 @commands.command
@@ -122,14 +129,14 @@ def change(
     *,
     options: SubscriptionOptions = _NO_OPTIONS,
     lock_timeout: LockTimeout = 5.0,
-    root: Root = DEFAULT_ROOT,
+    place: Place = DEFAULT_PLACE,
 ) -> int:
     """Change what is given of a subscription; all else stays, and its rules."""
     given = options.given()
     if not given:
         raise ConfigError("found nothing to change: give at least one option of subscription create")
-    with changing(topic, lock_timeout, root) as editor:
-        offset = editor.change_subscription(name, given, now_ms=now_ms())
+    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+        offset = topics.change_subscription(topic, name, given)
     if given.keys() == {"settings"}:
         write_note("in force for every copy")
         return 0
@@ -137,36 +144,68 @@ def change(
 
 
 @commands.command
-def ls(topic: TopicName, /, *, as_json: AsJson = False, root: Root = DEFAULT_ROOT) -> int:
-    """List the subscriptions of a topic."""
+def ls(
+    topic: TopicName,
+    /,
+    *,
+    counts: Annotated[
+        bool, Parameter(negative="--no-counts", help="How many copies each has; without it only files are read.")
+    ] = True,
+    as_json: AsJson = False,
+    lock_timeout: LockTimeout = 5.0,
+    place: Place = DEFAULT_PLACE,
+) -> int:
+    """List the subscriptions of a topic: how many copies are active, locked, …, and what they hold back.
+
+    `pins` is the first offset that a subscription needs; retention keeps `pinned_bytes` for it.
+    """
     from headgate.topic import RuleHistory, topic_stream
 
-    write_subscriptions(RuleHistory.load(topic_stream(root, topic)), as_json=as_json)
+    if not counts and not place.is_server:
+        rows = subscription_rows(RuleHistory.load(topic_stream(place.root, topic)))
+    else:
+        with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+            rows = [{**row, "rules": len(row["rules"])} for row in topics.topic(topic)["subscriptions"]]
+    write_subscriptions(topic, rows, as_json=as_json)
     return 0
 
 
 @commands.command
-def show(topic: TopicName, name: SubscriptionName, /, *, as_json: AsJson = False, root: Root = DEFAULT_ROOT) -> int:
-    """Show a subscription with its settings."""
-    from headgate.topic import RuleHistory, topic_stream
-
-    history = RuleHistory.load(topic_stream(root, topic))
-    row = subscription_row(history, history.subscription(name))
+def show(
+    topic: TopicName,
+    name: SubscriptionName,
+    /,
+    *,
+    as_json: AsJson = False,
+    lock_timeout: LockTimeout = 5.0,
+    place: Place = DEFAULT_PLACE,
+) -> int:
+    """Show a subscription with its settings, how many copies it has, and what became of others."""
+    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+        row = topics.subscription(topic, name)
+    row["rules"] = len(row["rules"])
     if as_json:
         write_json(row)
     else:
         settings = row.pop("settings")
+        # Of a server since it began; of files there was nobody.
+        row.pop("counters")
         write_facts({name: shown(value) for name, value in {**row, **settings}.items()})
     return 0
 
 
 @commands.command
 def rm(
-    topic: TopicName, name: SubscriptionName, /, *, lock_timeout: LockTimeout = 5.0, root: Root = DEFAULT_ROOT
+    topic: TopicName,
+    name: SubscriptionName,
+    /,
+    *,
+    lock_timeout: LockTimeout = 5.0,
+    place: Place = DEFAULT_PLACE,
 ) -> int:
-    """Remove a subscription and its rules."""
-    with changing(topic, lock_timeout, root) as editor:
-        return told(editor.remove_subscription(name, now_ms=now_ms()), is_gone=True)
+    """Remove a subscription, its rules and its dead letters."""
+    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+        return told(topics.remove_subscription(topic, name), is_gone=True)
 
 
 def _durations(text: str, option: str) -> list[int]:

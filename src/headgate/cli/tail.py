@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import msgspec
 from cyclopts import Parameter, validators
 
+from headgate.cli.messages import message_cells, message_json
 from headgate.cli.options import (
     AsJson,
     Dialect,
@@ -25,19 +26,20 @@ from headgate.cli.options import (
 )
 from headgate.cli.output import write_json, write_line, write_note
 from headgate.cli.remote import DEFAULT_PLACE, FOLLOW_ADVICE, Place, note_behind, open_cursor
+from headgate.cli.tail_copies import CopyCursor, open_copies
 from headgate.cli.units import counted, shown_count, shown_size, shown_time
 from headgate.clock import now_ms
-from headgate.errors import ConfigError, MessageError
+from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from headgate.cli.remote import ServerCursor
+    from headgate.cli.tail_copies import ServerCopyCursor
     from headgate.log import OffsetSpecification, Stream
     from headgate.scan import Cursor, ScanBatch, ScanCounters, ScanRequest
 
 _POLL_S = 0.05
-_SHOWN_BODY_CHARACTERS = 80
 
 
 def tail(
@@ -50,6 +52,12 @@ def tail(
     dialect: Dialect = None,
     filter_values: FilterValues = None,
     match_unfiltered: MatchUnfiltered = False,
+    subscription: Annotated[
+        str | None,
+        Parameter(
+            help="The copies that this subscription of the topic has, settled or not, with their actions applied."
+        ),
+    ] = None,
     start: Start = "first",
     until: Annotated[
         str | None, Parameter(help="Where to stop, exclusive, in the same forms; by default what is there now.")
@@ -95,6 +103,8 @@ def tail(
         on_corrupt=OnCorrupt.SKIP if skip_corrupt else OnCorrupt.FAIL,
     )
     begin, end = places_of(start, until, now_ms=now)
+    if subscription is not None and request != ScanRequest(now_ms=now, on_corrupt=request.on_corrupt):
+        raise ConfigError("--subscription: its rules choose the messages; found it beside a filter or filter value")
     write: _Write = _write_lines
     if offsets:
         write = _write_offsets
@@ -103,11 +113,15 @@ def tail(
     elif as_json:
         write = partial(_write_json, typed=typed)
     with contextlib.ExitStack() as opened:
-        cursor: Cursor | ServerCursor
+        cursor: _Cursor
         wait: Callable[[], None] = partial(time.sleep, _POLL_S)
         if not place.is_server:
             _prepare_kernels(with_filter=request.filter is not None)
             cursor = _open_folder(stream, place.root, request, start=begin, end=end, follow=follow)
+            if subscription is not None:
+                cursor = CopyCursor.over(cursor, stream, place.root, subscription)
+        elif subscription is not None:
+            cursor = open_copies(place, stream, subscription, start=begin, end=end, follow=follow)
         else:
             client = opened.enter_context(place.client())
             _prepare_kernels(with_filter=request.filter is not None and not client.is_headgate)
@@ -166,7 +180,7 @@ def _stop_offset(stream: Stream, end: OffsetSpecification | None, *, now: int, f
     return stream.offset_of(end, now_ms=now)
 
 
-def _copy(cursor: Cursor | ServerCursor, write: _Write, *, count: int | None, wait: Callable[[], None] | None) -> None:
+def _copy(cursor: _Cursor, write: _Write, *, count: int | None, wait: Callable[[], None] | None) -> None:
     """Write what a cursor reads; at the end `wait` for more, if given."""
     left = count
     while True:
@@ -185,6 +199,8 @@ def _copy(cursor: Cursor | ServerCursor, write: _Write, *, count: int | None, wa
                 return
 
 
+_Cursor: TypeAlias = "Cursor | ServerCursor | CopyCursor | ServerCopyCursor"
+
 _Write: TypeAlias = "Callable[[ScanBatch, int], None]"
 """Writes the first messages of a batch."""
 
@@ -200,47 +216,15 @@ def _write_offsets(batch: ScanBatch, rows: int) -> None:
 
 
 def _write_json(batch: ScanBatch, rows: int, *, typed: bool) -> None:
-    from headgate.message import Message
-
     for row in range(rows):
-        encoded = batch.messages.message(row)
-        shown: dict[str, object] = {
-            "offset": int(batch.offsets[row]),
-            "timestamp": shown_time(int(batch.timestamps_ms[row])),
-        }
-        try:
-            shown |= Message.decode(encoded).describe(typed=typed)
-        except MessageError as error:
-            shown |= {"malformed": str(error), "encoded_hex": encoded.hex()}
-        write_json(shown)
+        head = {"offset": int(batch.offsets[row]), "timestamp": shown_time(int(batch.timestamps_ms[row]))}
+        write_json(head | message_json(batch.messages.message(row), typed=typed))
 
 
 def _write_lines(batch: ScanBatch, rows: int) -> None:
-    from headgate.message import Message
-
     for row in range(rows):
-        encoded = batch.messages.message(row)
-        try:
-            shown = Message.decode(encoded).describe(typed=False)
-        except MessageError as error:
-            shown = {"body": str(error)}
-        properties = shown.get("properties") or {}
-        cells = (
-            str(int(batch.offsets[row])),
-            shown_time(int(batch.timestamps_ms[row])),
-            _one_line(properties.get("subject", "") if isinstance(properties, dict) else ""),
-            _one_line(shown.get("application_properties", "")),
-            _one_line(shown.get("body", ""))[:_SHOWN_BODY_CHARACTERS],
-        )
-        write_line("\t".join(cells))
-
-
-def _one_line(value: object) -> str:
-    """Text on one line without control characters; anything else as JSON."""
-    if isinstance(value, dict) and list(value) == ["data"]:
-        value = value["data"]
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return "".join(character if character.isprintable() else "·" for character in text)
+        arrived = shown_time(int(batch.timestamps_ms[row]))
+        write_line("\t".join((str(int(batch.offsets[row])), arrived, *message_cells(batch.messages.message(row)))))
 
 
 def _write_counters(counters: ScanCounters, *, as_json: bool, is_remote: bool) -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from headgate.cli.options import DEFAULT_ROOT, AsJson, LockTimeout, Root, TopicName
+from headgate.cli.options import AsJson, LockTimeout, TopicName
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_rows
-from headgate.clock import now_ms, patient
+from headgate.cli.remote import DEFAULT_PLACE, Place
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from headgate.topic import RuleHistory, SubscriptionVersion, TopicEditor, TopicLimits
+    from headgate.topic import RuleHistory, SubscriptionVersion
 
 commands = App(name="topic", help="Make topics of streams, and look into them.")
 
@@ -28,19 +27,30 @@ def create(
         list[str] | None, Parameter(negative=(), help="A limit of its own, such as sql_filters=5000. Repeatable.")
     ] = None,
     lock_timeout: LockTimeout = 5.0,
-    root: Root = DEFAULT_ROOT,
+    place: Place = DEFAULT_PLACE,
 ) -> int:
     """Make a topic without subscriptions; its stream is made if it is not there."""
-    from headgate.topic import create_topic
+    from headgate.log import stream_folder
 
-    made = create_topic(root, topic, now_ms=now_ms(), limits=_limits(limit or []), wait=patient(lock_timeout))
-    write_line(str(made.path))
+    limits = _limits(limit or [])
+    with place.topics(lock_timeout_s=lock_timeout) as topics:
+        topics.create_topic(topic, limits=limits)
+    write_line(topic if place.is_server else str(stream_folder(place.root, topic)))
     return 0
 
 
 @commands.command
-def ls(*, as_json: AsJson = False, root: Root = DEFAULT_ROOT) -> int:
-    """List the topics under --root."""
+def ls(*, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
+    """List the topics under --root, or those of a server with the counts of their copies."""
+    if place.is_server:
+        rows = place.management().topics.topics()
+        nothing = f"no topics; make one with: headgate topic create NAME --server {place.server}"
+        told = [row for row in rows if "error" not in row]
+        write_rows(told, () if as_json else _LISTED, as_json=as_json, nothing=nothing if not rows else "")
+        damaged = [row for row in rows if "error" in row]
+        for row in damaged:
+            write_note(f"headgate: {row['name']}: {row['error']}")
+        return 1 if damaged else 0
     from headgate.topic import list_topics
 
     rows = [
@@ -51,51 +61,74 @@ def ls(*, as_json: AsJson = False, root: Root = DEFAULT_ROOT) -> int:
             "correlation_filters": history.counts.correlation,
             "last_change": history.last_change,
         }
-        for history in list_topics(root)
+        for history in list_topics(place.root)
     ]
-    nothing = f"no topics under {root}; make one with: headgate topic create NAME --root {root}"
+    nothing = f"no topics under {place.root}; make one with: headgate topic create NAME --root {place.root}"
     write_rows(rows, as_json=as_json, nothing=nothing)
     return 0
 
 
+_LISTED = (
+    "name",
+    "subscriptions",
+    "sql_filters",
+    "correlation_filters",
+    "last_change",
+    "active",
+    "locked",
+    "waiting",
+    "deferred",
+    "dead_lettered",
+    "undecided",
+)
+
+
 @commands.command
-def show(topic: TopicName, /, *, as_json: AsJson = False, root: Root = DEFAULT_ROOT) -> int:
-    """Show a topic: its limits, its subscriptions and what they have."""
+def show(topic: TopicName, /, *, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
+    """Show a topic: its limits, its subscriptions and what they have; of a server with counts."""
+    if place.is_server:
+        row = place.management().topics.topic(topic)
+        if as_json:
+            write_json(row)
+            return 0
+        facts = {name: row[name] for name in ("name", "last_change", "history_from")}
+        counts = {name: row[name] for name in ("sql_filters", "correlation_filters")}
+        _write_topic(facts, {**counts, "subscriptions": len(row["subscriptions"])}, row["limits"])
+        write_subscriptions(topic, row["subscriptions"], as_json=False)
+        return 0
     from headgate.topic import RuleHistory, topic_stream
 
-    history = RuleHistory.load(topic_stream(root, topic))
-    facts: dict[str, object] = {
+    history = RuleHistory.load(topic_stream(place.root, topic))
+    facts = {
         "name": history.topic_name,
         "path": str(history.path.parent),
         "last_change": history.last_change,
         "history_from": history.pruned_below,
-        "sql_filters": f"{history.counts.sql} of {history.limits.sql_filters}",
-        "correlation_filters": f"{history.counts.correlation} of {history.limits.correlation_filters}",
-        "subscriptions": f"{len(history.subscriptions())} of {history.limits.subscriptions}",
     }
+    counts = {
+        "sql_filters": history.counts.sql,
+        "correlation_filters": history.counts.correlation,
+        "subscriptions": len(history.subscriptions()),
+    }
+    limits = {name: getattr(history.limits, name) for name in history.limits.__struct_fields__}
     if as_json:
-        limits = {name: getattr(history.limits, name) for name in history.limits.__struct_fields__}
-        write_json({**facts, "limits": limits, "subscriptions": subscription_rows(history)})
+        write_json({**facts, **counts, "limits": limits, "subscriptions": subscription_rows(history)})
         return 0
-    write_facts(facts)
-    write_subscriptions(history, as_json=False)
+    _write_topic(facts, counts, limits)
+    write_subscriptions(topic, subscription_rows(history), as_json=False)
     return 0
+
+
+def _write_topic(facts: dict[str, Any], counts: dict[str, int], limits: dict[str, int]) -> None:
+    write_facts({**facts, **{name: f"{count} of {limits[name]}" for name, count in counts.items()}})
 
 
 @commands.command
-def rm(topic: TopicName, /, *, lock_timeout: LockTimeout = 5.0, root: Root = DEFAULT_ROOT) -> int:
+def rm(topic: TopicName, /, *, lock_timeout: LockTimeout = 5.0, place: Place = DEFAULT_PLACE) -> int:
     """Make a topic a plain stream again: subscriptions, rules and their history go, messages stay."""
-    from headgate.topic import remove_topic
-
-    remove_topic(root, topic, now_ms=now_ms(), wait=patient(lock_timeout))
+    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+        topics.remove_topic(topic)
     return 0
-
-
-def changing(topic: str, lock_timeout_s: float, root: Path) -> TopicEditor:
-    """An editor of a topic under a root, for one block. Raises RuleNotFoundError, StreamLockedError, LogError."""
-    from headgate.topic import TopicEditor, topic_stream
-
-    return TopicEditor.open(topic_stream(root, topic), now_ms=now_ms(), wait=patient(lock_timeout_s))
 
 
 def told(offset: int, *, is_gone: bool = False) -> int:
@@ -122,26 +155,43 @@ def subscription_row(history: RuleHistory, version: SubscriptionVersion) -> dict
     }
 
 
-def write_subscriptions(history: RuleHistory, *, as_json: bool) -> None:
-    """The subscriptions of a topic as lines of JSON or as a table."""
-    rows = subscription_rows(history)
-    if not as_json:
-        rows = [{**{name: shown(row[name]) for name in _COLUMNS}, "status": row["settings"]["status"]} for row in rows]
-    nothing = f"no subscriptions; make one with: headgate subscription create {history.topic_name} NAME"
-    write_rows(rows, as_json=as_json, nothing=nothing)
+def write_subscriptions(topic: str, rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
+    """The subscriptions of a topic as lines of JSON or as a table; with their counts if the rows have them."""
+    nothing = f"no subscriptions; make one with: headgate subscription create {topic} NAME"
+    if as_json or not rows:
+        write_rows(rows, as_json=as_json, nothing=nothing)
+        return
+    counts = _COUNTS if "active" in rows[0] else ()
+    table = [
+        {
+            **{name: shown(row[name]) for name in _COLUMNS},
+            "rules": _rules(row),
+            "status": row["settings"]["status"],
+            **{name: row[name] for name in counts},
+        }
+        for row in rows
+    ]
+    write_rows(table, as_json=False)
+
+
+def _rules(row: dict[str, Any]) -> int:
+    """How many rules it has; a server may have told which."""
+    rules = row["rules"]
+    return len(rules) if isinstance(rules, list) else int(rules)
 
 
 _COLUMNS = ("name", "rules", "fall_through", "dead_letter_on_errors", "forward_to", "in_force_from")
+_COUNTS = ("active", "locked", "waiting", "deferred", "dead_lettered", "pins", "pinned_bytes")
 
 
 def shown(value: object) -> object:
     """A property or setting for people."""
-    if isinstance(value, tuple):
+    if isinstance(value, list):
         return ", ".join(map(str, value))
     return ("yes" if value else "no") if isinstance(value, bool) else value
 
 
-def _limits(texts: list[str]) -> TopicLimits:
+def _limits(texts: list[str]) -> dict[str, int]:
     from headgate.topic import TopicLimits
 
     given: dict[str, int] = {}
@@ -153,6 +203,5 @@ def _limits(texts: list[str]) -> TopicLimits:
                 f"{', '.join(TopicLimits.__struct_fields__)}"
             )
         given[name] = int(value)
-    limits = TopicLimits(**given)
-    limits.check()
-    return limits
+    TopicLimits(**given).check()
+    return given

@@ -10,7 +10,8 @@ Hides connections, credit, confirms, and what has to be done when a connection b
             ...
 
 `Subscription` reads whole batches of encoded messages, which is what the command line and Spark do; `delivered_chunks`,
-`extent` and `header_at` look at a stream's chunks, and `Management` asks a server over HTTP.
+`extent` and `header_at` look at a stream's chunks, and `Management` asks a server over HTTP. Its `topics` make and
+change subscriptions and rules, and a `SubscriptionReceiver` takes the copies of a subscription and settles them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from headgate.client.publisher import Publisher
     from headgate.client.retry import Retry
     from headgate.client.subscription import ServedFilter, Subscription, SubscriptionOptions
+    from headgate.client.topics import CopyPage, ReadCopy, ReceivedCopy, SubscriptionReceiver, Topics
 else:
     from headgate.faces import lazy
 

@@ -11,22 +11,27 @@ import http.client
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import msgspec
 
 from headgate.client.address import DEFAULT_USER, ServerAddress
 from headgate.client.client import Client
+from headgate.client.topics import Topics
 from headgate.errors import (
     AccessRefusedError,
     AuthenticationError,
     BrokerError,
     ConfigError,
     ConnectionLostError,
+    HeadgateError,
     PreconditionFailedError,
     ResourceNotFoundError,
+    RuleError,
+    RuleExistsError,
+    RuleNotFoundError,
     UnsupportedError,
 )
 
@@ -42,7 +47,13 @@ _ERRORS: Mapping[int, type[BrokerError]] = {
     409: PreconditionFailedError,
 }
 
+_RULE_ERRORS: Mapping[int, type[RuleError]] = {400: RuleError, 404: RuleNotFoundError, 409: RuleExistsError}
+"""Of requests about topics: the server's text says what it is about."""
+
 Row = dict[str, Any]
+
+_Refusal = Callable[[int, bytes, str], HeadgateError]
+"""The error for a status, a body and a path."""
 
 
 class Management:
@@ -111,10 +122,20 @@ class Management:
         """Delete a user; for administrators."""
         self._request("DELETE", f"users/{quote(name, safe='')}")
 
+    @property
+    def topics(self) -> Topics:
+        """The topics of the server. Their calls raise what it refuses as RuleError and its kinds."""
+        return Topics(self._ask_topics)
+
+    def _ask_topics(self, method: str, path: Sequence[str], query: Mapping[str, object], body: object) -> Any:
+        encoded = "/".join(quote(part, safe="") for part in path) + (f"?{urlencode(query)}" if query else "")
+        data = None if body is None else msgspec.json.encode(body)
+        return msgspec.json.decode(self._request(method, encoded, data, refusal=_rule_refusal))
+
     def _list(self, what: str) -> list[Row]:
         return msgspec.json.decode(self._request("GET", what), type=list[Row])
 
-    def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
+    def _request(self, method: str, path: str, body: bytes | None = None, *, refusal: _Refusal | None = None) -> bytes:
         request = urllib.request.Request(f"{self._url}/api/{path}", data=body, method=method)
         request.add_header("Authorization", self._authorization)
         if body is not None:
@@ -124,7 +145,7 @@ class Management:
                 return bytes(answer.read())
         except urllib.error.HTTPError as error:
             with error:
-                raise _refusal(error.code, error.read(), path) from error
+                raise (refusal or _refusal)(error.code, error.read(), path) from error
         except (OSError, http.client.HTTPException) as error:
             raise ConnectionLostError(str(getattr(error, "reason", None) or error), server=self._url) from error
 
@@ -144,9 +165,17 @@ def _of_url(server: str, user: str | None, password: str | None) -> Management:
     )
 
 
-def _refusal(status: int, body: bytes, path: str) -> BrokerError:
+def _refusal(status: int, body: bytes, path: str) -> HeadgateError:
+    return _ERRORS.get(status, BrokerError)(_reason(status, body), subject=path)
+
+
+def _rule_refusal(status: int, body: bytes, path: str) -> HeadgateError:
+    kind = _RULE_ERRORS.get(status)
+    return _refusal(status, body, path) if kind is None else kind(_reason(status, body))
+
+
+def _reason(status: int, body: bytes) -> str:
     try:
-        reason = str(msgspec.json.decode(body)["error"])
+        return str(msgspec.json.decode(body)["error"])
     except (msgspec.DecodeError, TypeError, KeyError):
-        reason = f"the server answered {status}"
-    return _ERRORS.get(status, BrokerError)(reason, subject=path)
+        return f"the server answered {status}"

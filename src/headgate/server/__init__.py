@@ -2,6 +2,7 @@
 
     serve, load_settings, Authentication     run a server; its settings from a file
     stored_rows, user_rows, change_user      lists and changes that the command line shares with `/api`
+    TopicRequests, TopicRequest              what `/api/topics` answers, also for commands that work on files
     escaped                                  text of strangers, safe for a log or a terminal
 
 Hidden: the course of a connection. Each protocol has a handler that turns the events of its core (`protocols`) into
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from headgate.server.logs import escaped
     from headgate.server.process import serve
     from headgate.server.settings import Authentication
+    from headgate.server.topics import Answer, TopicRequest, TopicRequests
 else:
     from headgate.faces import lazy
 

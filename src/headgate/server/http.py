@@ -9,6 +9,7 @@
     GET    /api/streams, /api/consumers, /api/offsets, /api/connections, /api/users
     GET    /api/streams/NAME        one stream with all that its files say, which are read for it
     DELETE /api/streams/NAME        delete it; 409 while it is used, or damaged, unless the query says force=true
+    *      /api/topics…             topics, subscriptions, rules, copies: see `headgate.server.topics.requests`
     PUT    /api/users/NAME          make or change a user: {"password", "tags", "permissions": {"configure", …}}
     DELETE /api/users/NAME
 
@@ -26,6 +27,7 @@ import base64
 import socket
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 import uvicorn
@@ -40,9 +42,16 @@ from headgate.errors import (
     AccessRefusedError,
     AuthenticationError,
     BrokerError,
+    ConfigError,
     HeadgateError,
     LogError,
+    ResourceExistsError,
     ResourceNotFoundError,
+    RuleError,
+    RuleExistsError,
+    RuleNotFoundError,
+    StreamLockedError,
+    UnsupportedError,
 )
 from headgate.log import stream_info
 from headgate.protocols.sasl import Plain
@@ -54,10 +63,14 @@ from headgate.server.definitions import ADMINISTRATOR
 from headgate.server.driver import Driver
 from headgate.server.metrics import metrics_text
 from headgate.server.settings import Tls
+from headgate.server.topics import TopicRequest, TopicRequests
 from headgate.server.transport import Peer
 
 _METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8; escaping=underscores"
 _BODY_BYTES = 65_536
+_TOPIC_BODY_BYTES = 1 << 20
+"""A new subscription may bring many rules, and settling many tokens."""
+
 _REQUESTS = 64
 """Under `/api`, at once."""
 _CONNECTIONS = 256
@@ -65,6 +78,21 @@ _GRACE_S = 2
 _LISTED = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 """Of answers with data: names in them come from clients, and they are for this user now."""
 _REALM = {"WWW-Authenticate": 'Basic realm="Headgate"'}
+
+_STATUSES: tuple[tuple[type[HeadgateError], int], ...] = (
+    (ResourceNotFoundError, 404),
+    (RuleNotFoundError, 404),
+    (AccessRefusedError, 403),
+    (UnsupportedError, 405),
+    (ResourceExistsError, 409),
+    (RuleExistsError, 409),
+    (StreamLockedError, 409),
+    (BrokerError, 400),
+    (RuleError, 400),
+    (ConfigError, 400),
+    (HeadgateError, 500),
+)
+"""What a request that failed is answered with: the first kind that fits counts."""
 
 
 class _RefusedError(Exception):
@@ -195,6 +223,7 @@ class _Site:
     def __init__(self, context: ServerContext, driver: Driver) -> None:
         self._context = context
         self._driver = driver
+        self._topics = TopicRequests(context.broker)
         self._requests = 0
         self._has_counted = False
 
@@ -213,6 +242,12 @@ class _Site:
                 Route("/api/streams/{name:path}", self._with_user(self._delete_stream), methods=["DELETE"]),
                 Route("/api/consumers", self._listed(lists.consumer_rows)),
                 Route("/api/offsets", self._listed(lists.offset_rows)),
+                *(
+                    Route(
+                        f"/api/{path}", self._with_user(self._topic_request), methods=["GET", "PUT", "POST", "DELETE"]
+                    )
+                    for path in ("topics", "topics/{rest:path}", "subscriptions", "rules")
+                ),
                 Route("/api/connections", self._with_user(self._connections)),
                 Route("/api/users", self._with_user(self._users)),
                 Route("/api/users/{name}", self._with_user(self._put_user), methods=["PUT"]),
@@ -256,10 +291,7 @@ class _Site:
 
     async def _delete_stream(self, request: Request, user: str) -> Response:
         broker, name = self._context.broker, request.path_params["name"]
-        try:
-            broker.users.check(user, Permission.CONFIGURE, name)
-        except AccessRefusedError as error:
-            raise _RefusedError(403, str(error)) from error
+        broker.users.check(user, Permission.CONFIGURE, name)
         is_forced = request.query_params.get("force") == "true"
         try:
             stream = broker.catalogue.get(name)
@@ -274,6 +306,19 @@ class _Site:
         if used_by and not is_forced:
             raise _RefusedError(409, f"stream {name!r} is in use by {', '.join(used_by)}")
         return _json({"messages": broker.delete_stream(stream)})
+
+    async def _topic_request(self, request: Request, user: str) -> Response:
+        # Names hold slashes: which of them are percent-encoded is in the path as it was sent.
+        parts = request.scope["raw_path"].decode("ascii").split("/")[2:]
+        asked = TopicRequest(
+            "GET" if request.method == "HEAD" else request.method,
+            tuple(unquote(part) for part in parts),
+            request.query_params,
+            await _data(request, _TOPIC_BODY_BYTES),
+        )
+        peer = _peer(request)
+        answer = await self._topics.answer(asked, user, connection=f"{peer.host}:{peer.port}")
+        return _json(answer.value, 201 if answer.is_new else 200)
 
     async def _connections(self, _request: Request, user: str) -> Response:
         return _json(list(lists.connection_rows(self._context.connections, self._context.broker, user)))
@@ -324,10 +369,9 @@ class _Site:
             except ClientDisconnect:
                 # Nobody is there to be told.
                 return Response(status_code=400)
-            except ResourceNotFoundError as error:
-                return _json({"error": str(error)}, 404)
             except HeadgateError as error:
-                return _json({"error": str(error)}, 400 if isinstance(error, BrokerError) else 500)
+                status = next(status for kind, status in _STATUSES if isinstance(error, kind))
+                return _json(_reason(error), status)
             finally:
                 self._requests -= 1
 
@@ -375,12 +419,26 @@ def _peer(request: Request) -> Peer:
     return Peer(str(address), client.port, is_loopback=address.is_loopback)
 
 
-async def _body(request: Request) -> lists.UserChange:
+def _reason(error: HeadgateError) -> dict[str, object]:
+    """Why something failed; of a filter or an action that is wrong also the place in its text."""
+    reason: dict[str, object] = {"error": str(error)}
+    if isinstance(error, RuleError) and error.cause is not None:
+        reason |= {"text": error.cause.text, "span": error.cause.span}
+    return reason
+
+
+async def _data(request: Request, most_bytes: int) -> bytes:
+    """The body of a request. Raises _RefusedError for a longer one."""
     data = b""
     async for piece in request.stream():
         data += piece
-        if len(data) > _BODY_BYTES:
-            raise _RefusedError(413, f"the body is longer than {_BODY_BYTES} bytes")
+        if len(data) > most_bytes:
+            raise _RefusedError(413, f"the body is longer than {most_bytes} bytes")
+    return data
+
+
+async def _body(request: Request) -> lists.UserChange:
+    data = await _data(request, _BODY_BYTES)
     try:
         return msgspec.json.decode(data, type=lists.UserChange)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

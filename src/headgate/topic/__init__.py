@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.topic.copies import Copies, Counters, DeadLetter, RuleCounters
-    from headgate.topic.editor import TopicEditor, create_topic, list_topics, remove_topic, topic_stream
+    from headgate.topic.editor import (
+        TopicEditor,
+        check_removable,
+        create_topic,
+        creation_of,
+        list_topics,
+        remove_topic,
+        topic_stream,
+    )
     from headgate.topic.forwarding import forward_order
     from headgate.topic.history import RuleHistory, RulesInForce
     from headgate.topic.in_force import RoutersInForce
@@ -32,6 +40,7 @@ if TYPE_CHECKING:
         dead_letters_folder,
         deferred_folder,
         postings_folder,
+        state_folders,
         subscription_folder,
         view_key,
         waiting_folder,

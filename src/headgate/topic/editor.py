@@ -7,6 +7,7 @@ decided by the rules before, what comes by those after. It is on disk when the c
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +36,7 @@ from headgate.log import (
     no_wait,
     remove_file,
     root_of,
+    storage_error,
     stream_folder,
     stream_names,
 )
@@ -44,6 +46,7 @@ from headgate.topic.forwarding import check_no_loop, forward_targets, target_not
 from headgate.topic.history import RuleHistory
 from headgate.topic.journal import JOURNAL_NAME, JournalEnd, append_line, read_lines, write_head
 from headgate.topic.limits import DEFAULT_LIMITS, TopicLimits
+from headgate.topic.places import state_folders
 from headgate.topic.rule import Rule
 
 _REWRITE_AFTER = 1000
@@ -118,7 +121,7 @@ class TopicEditor:
 
     def create_subscription(self, subscription: model.Subscription, *, now_ms: int) -> int:
         """Add a subscription with its rules; the offset from which it gets messages. Raises RuleError and its kinds."""
-        return self.apply(_creation(subscription), now_ms=now_ms)
+        return self.apply(creation_of(subscription), now_ms=now_ms)
 
     def change_subscription(self, name: str, given: Mapping[str, object], *, now_ms: int) -> int:
         """Give a subscription the properties in a JSON object, and in it the `settings`; all else stays, and its rules.
@@ -345,6 +348,8 @@ def create_topic(
     with Writer.open(stream, now_ms=now_ms, wait=wait):
         if read_lines(folder / JOURNAL_NAME) is not None:
             raise RuleExistsError("there is a topic of that name already", topic=name)
+        # Of an earlier topic whose removal was interrupted: numbers of its subscriptions are given again.
+        _remove_state(stream)
         head = r.Head(topic=name, created_ms=now_ms, limits=limits)
         write_head(folder / JOURNAL_NAME, msgspec.json.encode(head))
     return stream
@@ -355,13 +360,29 @@ def remove_topic(root: str | Path, name: str, *, now_ms: int, wait: Wait = no_wa
 
     Raises RuleNotFoundError, RuleError if another topic forwards to it, LogError.
     """
+    check_removable(root, name)
     stream = topic_stream(root, name)
-    for other in list_topics(root):
-        if other.topic_name != name and name in forward_targets(other.current):
-            raise RuleError(f"topic {other.topic_name!r} forwards to it", topic=name)
     with Writer.open(stream, now_ms=now_ms, wait=wait) as writer:
         remove_file(stream.path / JOURNAL_NAME)
         writer.pin(None)
+        _remove_state(stream)
+
+
+def check_removable(root: str | Path, name: str) -> None:
+    """Raise RuleError if another topic forwards to that one."""
+    for other in list_topics(root):
+        if other.topic_name != name and name in forward_targets(other.current):
+            raise RuleError(f"topic {other.topic_name!r} forwards to it", topic=name)
+
+
+def _remove_state(stream: Stream) -> None:
+    """Delete what was decided, and what subscriptions did. Raises LogError."""
+    for folder in state_folders(stream):
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(folder)
+        except OSError as error:
+            raise storage_error(error, folder) from error
 
 
 def list_topics(root: str | Path) -> list[RuleHistory]:
@@ -393,7 +414,8 @@ def _properties(of: model.Subscription | r.SubscriptionProperties | r.Subscripti
     return {name: getattr(of, name) for name in r.SUBSCRIPTION_PROPERTIES}
 
 
-def _creation(subscription: model.Subscription) -> list[r.Change]:
+def creation_of(subscription: model.Subscription) -> list[r.Change]:
+    """The changes that add a subscription with its rules."""
     rules = (r.AddRule(subscription.name, rule.definition) for rule in subscription.rules)
     return [r.CreateSubscription(subscription.name, **_properties(subscription)), *rules]
 
@@ -428,4 +450,4 @@ def _differences(history: RuleHistory, wanted: model.Topic) -> Iterator[r.Change
                 yield r.ReplaceRule(subscription.name, wanted_rule.definition)
     for subscription in wanted.subscriptions:
         if not history.has_subscription(subscription.name):
-            yield from _creation(subscription)
+            yield from creation_of(subscription)

@@ -71,6 +71,11 @@ def waiting_folder(stream: Stream) -> Path:
     return stream.path / "waiting"
 
 
+def state_folders(stream: Stream) -> tuple[Path, ...]:
+    """The folders with all that was decided of a topic, and that its subscriptions did; a plain stream has none."""
+    return tuple(stream.path / name for name in ("postings", "ledger", "subscriptions", "waiting"))
+
+
 def subscription_folder(stream: Stream, number: int) -> Path:
     """The folder with what a subscription has for itself; it may go when the subscription is removed."""
     return stream.path / "subscriptions" / str(number)

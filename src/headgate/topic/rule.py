@@ -81,6 +81,23 @@ class RuleDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
         return self.sql is not None and "".join(self.sql.split()) in (TRUE_FILTER, FALSE_FILTER)
 
     @property
+    def filter_text(self) -> str:
+        """The filter on one line, for people."""
+        if self.sql is not None:
+            dialect = "" if self.dialect is None else f"{self.dialect}: "
+            return dialect + " ".join(self.sql.split())
+        if self.tags is not None:
+            return f"tags: {self.tags}"
+        maps = {
+            "correlation": self.correlation,
+            "properties": self.properties,
+            "application_properties": self.application_properties,
+        }
+        return "; ".join(
+            f"{name}: {msgspec.json.encode(value).decode()}" for name, value in maps.items() if value is not None
+        )
+
+    @property
     def kind(self) -> str:
         """The kind of filter: sql, correlation, tags or properties. Raises ConfigError unless exactly one is given."""
         given = {

@@ -52,6 +52,23 @@ class CopyCounts:
 
 
 @dataclass(slots=True)
+class ViewCounters:
+    """What became of the copies of a view since the broker opened it.
+
+    `dead_lettered` counts those that receivers gave up and those with too many attempts, `expired` claims that ended.
+    """
+
+    decided: int = 0
+    delivered: int = 0
+    delivered_bytes: int = 0
+    completed: int = 0
+    released: int = 0
+    dead_lettered: int = 0
+    deferred: int = 0
+    expired: int = 0
+
+
+@dataclass(slots=True)
 class _Available:
     """Available copies, ascending, of which `fresh` were never looked at, and the ranges searched for these.
 
@@ -93,6 +110,7 @@ class Dispatcher:
         self.view = view
         self.source = source
         self.receivers: list[Receiver] = []
+        self.counters = ViewCounters()
         self.is_queued = False
         self.unseen = 0
         """How many copies it has that were never looked at."""
@@ -146,6 +164,7 @@ class Dispatcher:
 
     def arrived(self, count: int, start: int, stop: int) -> None:
         """So many copies were decided between two; what was looked at before a restart is not new."""
+        self.counters.decided += count
         self.unseen += count if self.view.seen_until <= start else self._unseen_between(start, stop)
         self.wake()
 
@@ -284,6 +303,7 @@ class Dispatcher:
                     )
                 )
                 if receiver.settles_first:
+                    self.counters.completed += stop - row
                     self.view.complete(Tokens(tokens.copies[row:stop], tokens.claims[row:stop]))
                 receiver.wanted -= stop - row
                 row = stop
@@ -299,20 +319,30 @@ class Dispatcher:
                 held = self.view.holds(Tokens.unpack([each.token for each in deliveries]))
                 deliveries = [each for each, holds in zip(deliveries, held.tolist(), strict=True) if holds]
             if deliveries and not receiver.is_closed:
+                self.counters.delivered += len(deliveries)
+                self.counters.delivered_bytes += sum(len(each.message) for each in deliveries)
                 receiver.given(deliveries)
 
     # settling
 
     def complete(self, tokens: Sequence[bytes], then: Settled) -> None:
         """See `Receiver.complete`."""
-        self._settle(tokens, then, self.view.complete)
+
+        def settle(given: Tokens) -> NDArray[np.bool_]:
+            held = self.view.complete(given)
+            self.counters.completed += int(held.sum())
+            return held
+
+        self._settle(tokens, then, settle)
 
     def release(self, tokens: Sequence[bytes], then: Settled, *, counts: bool, delay_ms: int | None) -> None:
         """See `Receiver.release`."""
 
         def settle(given: Tokens) -> NDArray[np.bool_]:
             if not counts:
-                return self.view.release(given, counts=False, not_before_ms=self._not_before(delay_ms))
+                held = self.view.release(given, counts=False, not_before_ms=self._not_before(delay_ms))
+                self.counters.released += int(held.sum())
+                return held
             attempts = self.view.attempts(given)
             held = np.zeros(len(given), dtype=np.bool_)
             for attempt in np.unique(attempts[attempts > 0]).tolist():
@@ -329,9 +359,13 @@ class Dispatcher:
         targets = self._targets()
         target = targets.dead_letters
         if attempt >= settings.max_delivery_count and target is not None:
-            return self.view.move(tokens, target, _too_many(settings.max_delivery_count, targets.subscription).encode())
+            held = self.view.move(tokens, target, _too_many(settings.max_delivery_count, targets.subscription).encode())
+            self.counters.dead_lettered += int(held.sum())
+            return held
         delay_ms = _backoff_ms(settings, attempt) if delay_ms is None else delay_ms
-        return self.view.release(tokens, counts=True, not_before_ms=self._not_before(delay_ms))
+        held = self.view.release(tokens, counts=True, not_before_ms=self._not_before(delay_ms))
+        self.counters.released += int(held.sum())
+        return held
 
     def _not_before(self, delay_ms: int | None) -> int:
         return self._now_ms() + delay_ms if delay_ms else 0
@@ -340,20 +374,41 @@ class Dispatcher:
         """See `Receiver.dead_letter`."""
         targets = self._targets()
         movement = Movement(why.reason, why.description, dict(why.properties or {}), targets.subscription)
-        self._move(tokens, then, targets.dead_letters, movement, "dead letters have no dead letters of their own")
+        refusal = "dead letters have no dead letters of their own"
+
+        def count(moved: int) -> None:
+            self.counters.dead_lettered += moved
+
+        self._move(tokens, then, targets.dead_letters, movement, refusal, count)
 
     def defer(self, tokens: Sequence[bytes], then: Settled) -> None:
         """See `Receiver.defer`."""
-        self._move(tokens, then, self._targets().deferred, Movement(), "what is here cannot be deferred")
+
+        def count(moved: int) -> None:
+            self.counters.deferred += moved
+
+        self._move(tokens, then, self._targets().deferred, Movement(), "what is here cannot be deferred", count)
 
     def _move(
-        self, tokens: Sequence[bytes], then: Settled, target: str | None, movement: Movement, refusal: str
+        self,
+        tokens: Sequence[bytes],
+        then: Settled,
+        target: str | None,
+        movement: Movement,
+        refusal: str,
+        count: Callable[[int], None],
     ) -> None:
         if target is None:
             then(PreconditionFailedError(refusal, subject=self.name))
             return
         change = movement.encode()
-        self._settle(tokens, then, lambda given: self.view.move(given, target, change))
+
+        def settle(given: Tokens) -> NDArray[np.bool_]:
+            held = self.view.move(given, target, change)
+            count(int(held.sum()))
+            return held
+
+        self._settle(tokens, then, settle)
 
     def renew(self, tokens: Sequence[bytes], then: Settled) -> int:
         """See `Receiver.renew`."""
@@ -375,9 +430,11 @@ class Dispatcher:
         settings = self.settings()
         targets = self._targets()
         target = targets.dead_letters
+        self.counters.expired += len(expired.copies)
         if target is not None and self._consumption.trouble is None:
             over = expired.copies[expired.attempts >= settings.max_delivery_count]
             if len(over):
+                self.counters.dead_lettered += len(over)
                 self.view.move_available(
                     over, target, _too_many(settings.max_delivery_count, targets.subscription).encode()
                 )

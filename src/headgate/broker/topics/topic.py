@@ -20,7 +20,7 @@ from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.changing import Changed, RuleChange
 from headgate.broker.topics.consumption import Consumption
-from headgate.broker.topics.dispatcher import CopyCounts, Dispatcher, Targets
+from headgate.broker.topics.dispatcher import BYTES_A_TURN, CopyCounts, Dispatcher, Targets, ViewCounters
 from headgate.broker.topics.moving import Movement, TargetKind
 from headgate.broker.topics.queue import Queue
 from headgate.broker.topics.receiver import Delivery, Receiver
@@ -76,6 +76,7 @@ class SubscriptionInfo:
     deferred: int
     receivers: int
     pins: int | None
+    counters: ViewCounters
 
 
 @dataclass(slots=True)
@@ -260,6 +261,7 @@ class BrokerTopic:
             deferred=found.deferred.count(),
             receivers=len(dispatcher.receivers),
             pins=self._needed_from(found) if offset_of(floor) < self.stream.next_offset else None,
+            counters=dispatcher.counters,
         )
 
     def _subscription(self, name: str) -> _Subscription:
@@ -277,6 +279,20 @@ class BrokerTopic:
         with self._step:
             return dispatcher.peek(from_copy, limit)
 
+    def copies(self, subscription: str, from_copy: int, limit: int) -> tuple[list[ReadCopy], int]:
+        """At most `limit` copies that a subscription has, settled or not, at or above a copy, as far as decided.
+
+        Also up to which copy there are no others. Raises ResourceNotFoundError, LogError.
+        """
+        source = self._subscription(subscription).source
+        with self._step:
+            found = source.find(from_copy, source.end, limit)
+            if not len(found.copies):
+                return [], found.searched
+            read = source.read(found.copies, max_bytes=BYTES_A_TURN)
+        is_all = bool(read) and read[-1].copy == int(found.copies[-1])
+        return read, found.searched if is_all or not read else read[-1].copy + 1
+
     def purge(
         self, subscription: str, then: Callable[[int | HeadgateError], None], *, dead_letters: bool = False
     ) -> None:
@@ -287,6 +303,17 @@ class BrokerTopic:
             dispatcher.purge(then)
 
     # rules
+
+    @property
+    def history(self) -> RuleHistory:
+        """The rules as the topic follows them; a change that was told is among them."""
+        assert self._history is not None
+        return self._history
+
+    @property
+    def next_offset(self) -> int:
+        """The first offset that is not decided."""
+        return self._decided_until
 
     def begin_change(self, changes: Sequence[Change], then: Changed) -> RuleChange:
         """A change of subscriptions and rules, to be run while nobody else uses the writer.

@@ -1,14 +1,15 @@
 """Trying rules on messages that are there already: what would they select, and what would a change of them change.
 
 Hides how a batch is tried (`trial`), how two versions are compared message by message (`comparison`), what is counted
-and kept of it, bounded and mergeable (`findings`), and how that reads under the names of the rules (`report`). Nothing
-is written and no rule is put in force.
+and kept of it, bounded and mergeable (`findings`), and how that reads under the names of the rules (`report`). One rule
+is tried on the last messages by `dry_run` (`preview`). Nothing is written and no rule is put in force.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.topic.trial.findings import Findings, Sample, SampleKind
+    from headgate.topic.trial.preview import ChangeSample, DryRun, FieldChange, dry_run
     from headgate.topic.trial.report import OverlapFindings, TrialReport
     from headgate.topic.trial.request import TrialRequest
     from headgate.topic.trial.trial import Trial

@@ -1,0 +1,163 @@
+"""`headgate subscription peek|receive|settle|purge`: the copies of a subscription, or its dead letters."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+from cyclopts import Parameter, validators
+
+from headgate.cli.messages import message_cells, message_json
+from headgate.cli.options import AsJson, LockTimeout, SubscriptionName, TopicName
+from headgate.cli.output import write_json, write_line, write_note, write_table
+from headgate.cli.remote import DEFAULT_PLACE, Place
+from headgate.cli.units import duration_ms, shown_time
+from headgate.errors import ConfigError
+
+if TYPE_CHECKING:
+    from headgate.client import ReadCopy, ReceivedCopy, SubscriptionReceiver
+
+DeadLetters: TypeAlias = Annotated[
+    bool, Parameter(name="--dead-letters", negative=(), help="Its dead letters in place of its copies.")
+]
+Count: TypeAlias = Annotated[
+    int, Parameter(name=("-n", "--count"), help="At most so many.", validator=validators.Number(gte=1))
+]
+Typed: TypeAlias = Annotated[bool, Parameter(negative=(), help="With --json: values with their AMQP types.")]
+Outcome = Literal["complete", "abandon", "dead-letter", "defer", "renew"]
+
+
+def peek(
+    topic: TopicName,
+    subscription: SubscriptionName,
+    /,
+    *,
+    start: Annotated[int, Parameter(name="--from", help="Offset to begin at.", validator=validators.Number(gte=0))] = 0,
+    count: Count = 100,
+    dead_letters: DeadLetters = False,
+    as_json: AsJson = False,
+    typed: Typed = False,
+    lock_timeout: LockTimeout = 5.0,
+    place: Place = DEFAULT_PLACE,
+) -> int:
+    """Show copies that are not settled, as their actions make them, whoever has them; nothing changes."""
+    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+        copies = list(topics.peek(topic, subscription, offset=start, limit=count, dead_letters=dead_letters))
+    _write(copies, as_json=as_json, typed=typed)
+    return 0
+
+
+def receive(
+    topic: TopicName,
+    subscription: SubscriptionName,
+    /,
+    *,
+    count: Count = 1,
+    wait: Annotated[str, Parameter(help="How long to wait for the first one, such as 10s.")] = "0s",
+    outcome: Annotated[
+        Outcome | None, Parameter(help="Settle them with this when they are written; without it they stay locked.")
+    ] = None,
+    dead_letters: DeadLetters = False,
+    as_json: AsJson = False,
+    typed: Typed = False,
+    lock_timeout: LockTimeout = 5.0,
+    place: Place = DEFAULT_PLACE,
+) -> int:
+    """Receive copies: nobody else is given them until their locks end, or `subscription settle` is given their tokens.
+
+    The exit status is 0 also where none came.
+    """
+    wait_s = duration_ms(wait, option="--wait") / 1000
+    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+        receiver = topics.receiver(topic, subscription, dead_letters=dead_letters)
+        copies = receiver.receive(count, wait_s=wait_s)
+        _write(copies, as_json=as_json, typed=typed)
+        if outcome is None or not copies:
+            return 0
+        # What was not written is not settled.
+        sys.stdout.flush()
+        return _settle(receiver, outcome, [each.token for each in copies])
+
+
+def settle(
+    topic: TopicName,
+    subscription: SubscriptionName,
+    outcome: Annotated[Outcome, Parameter(help="complete, abandon, dead-letter, defer; renew: keep them locked.")],
+    /,
+    *tokens: Annotated[str, Parameter(help="Tokens that `subscription receive` showed.")],
+    reason: Annotated[str | None, Parameter(help="With dead-letter: why, in a word.")] = None,
+    description: Annotated[str | None, Parameter(help="With dead-letter: why.")] = None,
+    delay: Annotated[
+        str | None, Parameter(help="With abandon: when they come back, such as 30s; by default after the backoff.")
+    ] = None,
+    dead_letters: DeadLetters = False,
+    lock_timeout: LockTimeout = 5.0,
+    place: Place = DEFAULT_PLACE,
+) -> int:
+    """Settle copies by their tokens. The exit status is 1 if a lock had ended before."""
+    if not tokens:
+        raise ConfigError("found no token: give those that subscription receive showed")
+    if outcome != "dead-letter" and (reason is not None or description is not None):
+        raise ConfigError("--reason and --description belong to dead-letter")
+    if outcome != "abandon" and delay is not None:
+        raise ConfigError("--delay belongs to abandon")
+    more: dict[str, object] = {
+        "reason": reason,
+        "description": description,
+        "delay_ms": None if delay is None else duration_ms(delay, option="--delay"),
+    }
+    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+        receiver = topics.receiver(topic, subscription, dead_letters=dead_letters)
+        return _settle(receiver, outcome, tokens, **more)
+
+
+def purge(
+    topic: TopicName,
+    subscription: SubscriptionName,
+    /,
+    *,
+    dead_letters: DeadLetters = False,
+    lock_timeout: LockTimeout = 5.0,
+    place: Place = DEFAULT_PLACE,
+) -> int:
+    """Settle all copies that are there now, and print how many."""
+    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+        write_line(str(topics.purge(topic, subscription, dead_letters=dead_letters)))
+    return 0
+
+
+def _settle(receiver: SubscriptionReceiver, outcome: str, tokens: Sequence[str], **more: object) -> int:
+    held = receiver.settle(outcome, tokens, **more)
+    for token, still in zip(tokens, held, strict=True):
+        if not still:
+            write_note(
+                f"headgate: {token}: its lock has ended, or it was settled before; somebody may be given it again"
+            )
+    if all(held):
+        write_note(f"{outcome}: {len(held)} settled")
+        return 0
+    return 1
+
+
+def _write(copies: Iterable[ReadCopy | ReceivedCopy], *, as_json: bool, typed: bool) -> None:
+    """Copies as lines of JSON or as a table; nothing without any."""
+    if typed and not as_json:
+        raise ConfigError("--typed has a meaning with --json only")
+    rows = [(copy, _head(copy)) for copy in copies]
+    if as_json:
+        for copy, head in rows:
+            write_json(head | message_json(copy.encoded, typed=typed))
+    elif rows:
+        columns = (*rows[0][1], "subject", "application_properties", "body")
+        write_table(columns, [(*head.values(), *message_cells(copy.encoded)) for copy, head in rows])
+
+
+def _head(copy: ReadCopy | ReceivedCopy) -> dict[str, Any]:
+    """What is known of a copy beside its message."""
+    head: dict[str, Any] = {"offset": copy.offset, "rule": copy.rule, "timestamp": shown_time(copy.timestamp_ms)}
+    token = getattr(copy, "token", None)
+    if token is None:
+        return head
+    attempt, until_ms = getattr(copy, "attempt", 0), getattr(copy, "locked_until_ms", 0)
+    return {"token": token, **head, "attempt": attempt, "locked_until": shown_time(until_ms)}

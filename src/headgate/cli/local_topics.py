@@ -1,0 +1,98 @@
+"""Topics of a root that no server has: requests are answered by a broker in this process, in turns of a loop here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headgate.clock import now_ms, patient
+from headgate.errors import StreamLockedError
+
+if TYPE_CHECKING:
+    from headgate.broker import Broker
+    from headgate.client import Topics
+
+_USER = "local"
+_TICK_S = 0.05
+
+
+@contextlib.contextmanager
+def local_topics(root: Path, *, lock_timeout_s: float) -> Iterator[Topics]:
+    """The topics of a root whose lock the caller has; other writers of a stream are waited for.
+
+    Raises LogError for files that are wrong.
+    """
+    from headgate.broker import Broker, Users
+    from headgate.client import Topics
+
+    loop = asyncio.new_event_loop()
+    asking = _Asking(loop)
+    broker = Broker(root, now_ms=now_ms, users=Users.only(_USER), wake=asking.wake)
+    try:
+        asking.begin(broker, lock_timeout_s)
+        yield Topics(asking.ask)
+    finally:
+        asking.end()
+        broker.close()
+        loop.close()
+
+
+class _Asking:
+    """A loop whose turns end as those of a server do, but that it runs only while something is asked."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._turn_is_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, broker: Broker, lock_timeout_s: float) -> None:
+        """Take the broker, which needs `wake` to be made."""
+        from headgate.server import TopicRequests
+
+        self._broker = broker
+        self._requests = TopicRequests(broker)
+        self._lock_timeout_s = lock_timeout_s
+        self._tick()
+
+    def end(self) -> None:
+        """No more turns."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def wake(self) -> None:
+        """The broker wants a turn."""
+        if not self._turn_is_scheduled:
+            self._turn_is_scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_is_scheduled = False
+        self._broker.write_queued()
+        self._broker.end_turn()
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(_TICK_S, self._tick)
+        for topic in self._broker.topics:
+            topic.tick(now_ms())
+
+    def ask(self, method: str, path: Sequence[str], query: Mapping[str, object], body: object) -> Any:
+        """The answer to a request; waits while another process writes the stream."""
+        from headgate.server import TopicRequest
+
+        texts = {name: str(value) for name, value in query.items()}
+        request = TopicRequest(method, tuple(path), texts, b"" if body is None else msgspec.json.encode(body))
+        wait = patient(self._lock_timeout_s)
+        tries = 0
+        while True:
+            try:
+                answer = self._loop.run_until_complete(self._requests.answer(request, _USER))
+                return msgspec.json.decode(msgspec.json.encode(answer.value, enc_hook=str))
+            except StreamLockedError:
+                tries += 1
+                if not wait(tries):
+                    raise

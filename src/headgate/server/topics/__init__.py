@@ -1,0 +1,19 @@
+"""Topics as requests and answers in JSON: over HTTP, and for commands that work on the files of a root.
+
+    TopicRequests              answers requests about topics, subscriptions, rules and copies, as one user
+    TopicRequest, Answer       what is asked for, and what is answered
+    subscription_infos         the subscriptions of all topics that a broker has open, for metrics
+
+Hidden: what lists show (`rows`), how JSON becomes changes (`bodies`), how copies are waited for (`receiving`). No HTTP
+here, and no sockets: the caller's loop makes the broker's turns.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.server.topics.requests import Answer, TopicRequest, TopicRequests
+    from headgate.server.topics.rows import subscription_infos
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

@@ -1,0 +1,107 @@
+"""What requests about topics say in their bodies, and the changes that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import msgspec
+
+from headgate.errors import ConfigError
+from headgate.topic import (
+    DEFAULT_RULES,
+    DEFAULT_SETTINGS,
+    Change,
+    Rule,
+    RuleDefinition,
+    Subscription,
+    creation_of,
+)
+
+T = TypeVar("T")
+
+
+class Outcome(StrEnum):
+    """What becomes of a copy that was received."""
+
+    COMPLETE = "complete"
+    ABANDON = "abandon"
+    DEAD_LETTER = "dead-letter"
+    DEFER = "defer"
+    RENEW = "renew"
+
+
+class TopicBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of a topic: limits that differ from what they are, or from the default."""
+
+    limits: dict[str, int] = {}
+
+
+class ReceiveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """At most `count` copies, waiting `wait_s` for the first; `encoded`: with their bytes."""
+
+    count: int = 1
+    wait_s: float = 0.0
+    encoded: bool = False
+
+
+class SettleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What becomes of copies, by their tokens; the rest belongs to some outcomes."""
+
+    outcome: Outcome
+    tokens: list[str]
+    reason: str | None = None
+    description: str | None = None
+    properties: dict[str, Any] | None = None
+    delay_ms: int | None = None
+
+    def packed(self) -> list[bytes]:
+        """The tokens as bytes. Raises ConfigError for one that is none."""
+        try:
+            return [bytes.fromhex(token) for token in self.tokens]
+        except ValueError as error:
+            raise ConfigError(f"tokens: {error}") from error
+
+
+class DryRunBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A rule in its written form, tried on the messages at the `last` offsets."""
+
+    rule: dict[str, Any]
+    last: int = 1000
+    samples: int = 3
+
+
+def decoded(body: bytes, kind: type[T]) -> T:
+    """A body as what it is to be; an empty one is an object without keys. Raises ConfigError."""
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the body: {error}") from error
+
+
+def named_rule(name: str, given: Mapping[str, Any]) -> RuleDefinition:
+    """The rule of that name in its written form; the name may be left out there. Raises ConfigError."""
+    if given.get("name", name) != name:
+        raise ConfigError(f"the body names the rule {given['name']!r}, the path {name!r}; expected one name")
+    return RuleDefinition.of({**given, "name": name})
+
+
+def new_subscription(name: str, given: Mapping[str, Any]) -> list[Change]:
+    """The changes that add a subscription as a JSON object says; without `rules` it has the rule `$Default`.
+
+    Raises ConfigError.
+    """
+    properties = dict(given)
+    rules = properties.pop("rules", None)
+    settings = DEFAULT_SETTINGS.changed(properties.pop("settings", {}))
+    expected = {"fall_through": bool, "dead_letter_on_errors": bool, "forward_to": str | None}
+    for key, value in properties.items():
+        if key not in expected:
+            raise ConfigError(f"a subscription has no property {key!r}; expected one of {', '.join(expected)}")
+        if not isinstance(value, expected[key]):
+            raise ConfigError(f"{key}: found {value!r}")
+    if rules is not None and not isinstance(rules, list):
+        raise ConfigError(f"rules: found {rules!r}, expected a list of rules")
+    made = DEFAULT_RULES if rules is None else tuple(Rule.of(RuleDefinition.of(rule)) for rule in rules)
+    return creation_of(Subscription(name, made, settings=settings, **properties))

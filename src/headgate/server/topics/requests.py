@@ -1,0 +1,387 @@
+"""Requests about topics, by method and path, and what answers them.
+
+    GET    topics, subscriptions, rules                       lists of what the user may read
+    GET    topics/T                                           limits, subscriptions with counts, rules
+    PUT    topics/T                                           {"limits": {…}}
+    DELETE topics/T                                           a plain stream again
+    GET    topics/T/history                                   every version of every rule
+    GET    topics/T/subscriptions/S                           one subscription
+    PUT    topics/T/subscriptions/S                           properties, "settings"; of a new one also "rules"
+    DELETE topics/T/subscriptions/S
+    PUT    topics/T/subscriptions/S/rules/R                   a rule in its written form
+    DELETE topics/T/subscriptions/S/rules/R
+    POST   topics/T/subscriptions/S/rules/R/dry-run           {"rule", "last", "samples"}: changes nothing
+    GET    topics/T/subscriptions/S/copies                    all copies that it has, settled or not
+    GET    topics/T/subscriptions/S[/dead-letters]/messages   those that are not settled; claims nothing
+    DELETE topics/T/subscriptions/S[/dead-letters]/messages   settles all
+    POST   topics/T/subscriptions/S[/dead-letters]/receive    {"count", "wait_s", "encoded"}
+    POST   topics/T/subscriptions/S[/dead-letters]/settle     {"outcome", "tokens", …}
+
+A PUT makes what is not there and changes what is; the query `only=new` or `only=existing` refuses the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from headgate.broker import Broker, BrokerTopic, DeadLetterReason, Permission, Receiver, Session
+from headgate.errors import (
+    AccessRefusedError,
+    ConfigError,
+    ResourceNotFoundError,
+    RuleExistsError,
+    RuleNotFoundError,
+    UnsupportedError,
+)
+from headgate.ledger import MAX_OFFSET, MAX_RULE, copy_number, offset_of, rule_of
+from headgate.server.listings import may_read
+from headgate.server.topics import bodies, rows
+from headgate.server.topics.receiving import received, told
+from headgate.topic import (
+    AddRule,
+    Change,
+    ChangeLimits,
+    ChangeSubscription,
+    RemoveRule,
+    RemoveSubscription,
+    ReplaceRule,
+    Rule,
+    SubscriptionName,
+    TopicLimits,
+)
+
+MOST_COPIES = 1000
+"""At most so many copies are shown, received or settled by one request."""
+
+_SHOWN_COPIES = 100
+
+MOST_TRIED = 100_000
+"""At most so many offsets are looked at by one dry run."""
+
+LONGEST_WAIT_S = 20.0
+_WAITING = 64
+"""So many requests may wait for copies at once; more are answered with what is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRequest:
+    """One request: the parts of its path, decoded, such as `("topics", "a/b")`."""
+
+    method: str
+    path: tuple[str, ...]
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a request is answered with: a value of JSON, and whether something new was made."""
+
+    value: object
+    is_new: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request with what its path names, by the session of who asks."""
+
+    request: TopicRequest
+    session: Session
+    topic: str = ""
+    subscription: str = ""
+    rule: str = ""
+    dead_letters: bool = False
+
+    @property
+    def name(self) -> SubscriptionName:
+        return SubscriptionName(self.topic, self.subscription, self.dead_letters)
+
+    @property
+    def start(self) -> int:
+        """The copy to begin at, by offset and rule. Raises ConfigError."""
+        return copy_number(self._number("from", 0, 0, MAX_OFFSET), self._number("rule", 0, 0, MAX_RULE))
+
+    @property
+    def limit(self) -> int:
+        """At most so many copies are asked for. Raises ConfigError."""
+        return self._number("limit", _SHOWN_COPIES, 1, MOST_COPIES)
+
+    def _number(self, key: str, default: int, least: int, most: int) -> int:
+        text = self.request.query.get(key)
+        if text is None:
+            return default
+        if not (text.isascii() and text.isdecimal() and len(text) < 20 and least <= int(text) <= most):
+            raise ConfigError(f"{key}: found {text!r}, expected a number of {least} to {most}")
+        return int(text)
+
+    @property
+    def encoded(self) -> bool:
+        return self.request.query.get("encoded") == "true"
+
+    @property
+    def only(self) -> str | None:
+        """Which of making and changing is asked for. Raises ConfigError."""
+        only = self.request.query.get("only")
+        if only not in (None, "new", "existing"):
+            raise ConfigError(f"only: found {only!r}, expected new or existing")
+        return only
+
+
+_Handler = Callable[[_Asked], Awaitable[Answer]]
+
+
+class TopicRequests:
+    """Answers requests over one broker, in its loop, in which `Broker.wake` brings about the broker's next turn."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._waiting = 0
+
+    async def answer(self, request: TopicRequest, user: str, *, connection: str = "") -> Answer:
+        """The answer to a request of a user.
+
+        Raises ResourceNotFoundError, also for a path that is none, UnsupportedError for a method that is none of its
+        path, AccessRefusedError, RuleError and its kinds, ConfigError for query and body, PreconditionFailedError,
+        LogError.
+        """
+        handlers, names = self._found(request.path)
+        handler = handlers.get(request.method)
+        if handler is None:
+            raise UnsupportedError(f"{request.method} is not for this path; expected {', '.join(handlers)}")
+        session = self._broker.open_session(user, protocol="HTTP", connection=connection)
+        try:
+            return await handler(_Asked(request, session, **names))
+        finally:
+            session.close()
+
+    def _found(self, path: tuple[str, ...]) -> tuple[Mapping[str, _Handler], dict[str, Any]]:
+        """What answers for a path, by method, and what the path names."""
+        match path:
+            case ("topics",):
+                return {"GET": partial(self._list, rows.topic_rows)}, {}
+            case ("subscriptions",):
+                return {"GET": partial(self._list, rows.subscription_rows)}, {}
+            case ("rules",):
+                return {"GET": partial(self._list, rows.rule_rows)}, {}
+            case ("topics", topic):
+                handlers = {"GET": self._topic, "PUT": self._put_topic, "DELETE": self._delete_topic}
+                return handlers, {"topic": topic}
+            case ("topics", topic, "history"):
+                return {"GET": self._history}, {"topic": topic}
+            case ("topics", topic, "subscriptions", subscription):
+                handlers = {
+                    "GET": self._subscription,
+                    "PUT": self._put_subscription,
+                    "DELETE": self._delete_subscription,
+                }
+                return handlers, {"topic": topic, "subscription": subscription}
+            case ("topics", topic, "subscriptions", subscription, "rules", rule):
+                names = {"topic": topic, "subscription": subscription, "rule": rule}
+                return {"PUT": self._put_rule, "DELETE": self._delete_rule}, names
+            case ("topics", topic, "subscriptions", subscription, "rules", rule, "dry-run"):
+                return {"POST": self._dry_run}, {"topic": topic, "subscription": subscription, "rule": rule}
+            case ("topics", topic, "subscriptions", subscription, "copies"):
+                return {"GET": self._copies}, {"topic": topic, "subscription": subscription}
+            case ("topics", topic, "subscriptions", subscription, *rest):
+                is_dead_letter = rest[:1] == ["dead-letters"]
+                names: dict[str, Any] = {"topic": topic, "subscription": subscription}
+                names["dead_letters"] = is_dead_letter
+                match rest[1:] if is_dead_letter else rest:
+                    case ["messages"]:
+                        return {"GET": self._peek, "DELETE": self._purge}, names
+                    case ["receive"]:
+                        return {"POST": self._receive}, names
+                    case ["settle"]:
+                        return {"POST": self._settle}, names
+        raise ResourceNotFoundError("there is nothing at this path; a / in a name is written %2F")
+
+    # lists
+
+    async def _list(self, listed: Callable[[Broker, str], Any], asked: _Asked) -> Answer:
+        return Answer(list(listed(self._broker, asked.session.user)))
+
+    def _readable(self, asked: _Asked, *names: str) -> BrokerTopic:
+        """The topic, for a user who may read it, or one of these names."""
+        user = asked.session.user
+        if not any(may_read(self._broker.users, user, name) for name in (asked.topic, *names)):
+            raise AccessRefusedError(f"user {user!r} may not read topic {asked.topic!r}")
+        return self._broker.topics.get(asked.topic)
+
+    async def _topic(self, asked: _Asked) -> Answer:
+        return Answer(rows.topic_detail(self._readable(asked)))
+
+    async def _history(self, asked: _Asked) -> Answer:
+        return Answer(rows.history_rows(self._readable(asked).history))
+
+    async def _subscription(self, asked: _Asked) -> Answer:
+        topic = self._readable(asked, str(asked.name))
+        info = topic.subscription(asked.subscription)
+        rules = [rows.rule_row(each) for each in topic.history.rules(info.name)]
+        return Answer({**rows.subscription_row(topic, info, rows.HeldBack.of(topic)), "rules": rules})
+
+    # changes
+
+    async def _change(self, asked: _Asked, changes: list[Change], *, is_new: bool = False) -> Answer:
+        offset = await told(partial(asked.session.change_topic, asked.topic, changes))
+        return Answer({"in_force_from": offset}, is_new)
+
+    async def _put_topic(self, asked: _Asked) -> Answer:
+        given = bodies.decoded(asked.request.body, bodies.TopicBody).limits
+        unknown = sorted(given.keys() - set(TopicLimits.__struct_fields__))
+        if unknown:
+            raise ConfigError(f"limits: found {unknown[0]!r}, expected {', '.join(TopicLimits.__struct_fields__)}")
+        if asked.only != "existing":
+            try:
+                asked.session.create_topic(asked.topic, limits=TopicLimits(**given))
+            except RuleExistsError:
+                if asked.only == "new":
+                    raise
+            else:
+                return Answer({"name": asked.topic}, is_new=True)
+        self._broker.users.check(asked.session.user, Permission.CONFIGURE, asked.topic)
+        limits = self._broker.topics.get(asked.topic).history.limits
+        return await self._change(asked, [ChangeLimits(msgspec.structs.replace(limits, **given))])
+
+    async def _delete_topic(self, asked: _Asked) -> Answer:
+        asked.session.remove_topic(asked.topic)
+        return Answer({"name": asked.topic})
+
+    async def _put_subscription(self, asked: _Asked) -> Answer:
+        given = bodies.decoded(asked.request.body, dict[str, Any])
+        # Whoever may not change the topic learns nothing of it.
+        self._broker.users.check(asked.session.user, Permission.CONFIGURE, asked.topic)
+        history = self._broker.topics.get(asked.topic).history
+        is_there = history.has_subscription(asked.subscription)
+        if asked.only == "existing" or (is_there and asked.only is None):
+            if "rules" in given:
+                raise ConfigError("rules: found them for a subscription that is there; they are changed one by one")
+            before = history.subscription(asked.subscription)
+            return await self._change(asked, [ChangeSubscription.of(before, given, name=asked.subscription)])
+        return await self._change(asked, bodies.new_subscription(asked.subscription, given), is_new=True)
+
+    async def _delete_subscription(self, asked: _Asked) -> Answer:
+        return await self._change(asked, [RemoveSubscription(asked.subscription)])
+
+    async def _put_rule(self, asked: _Asked) -> Answer:
+        rule = bodies.named_rule(asked.rule, bodies.decoded(asked.request.body, dict[str, Any]))
+        replace, add = ReplaceRule(asked.subscription, rule), AddRule(asked.subscription, rule)
+        if asked.only != "new":
+            try:
+                return await self._change(asked, [replace])
+            except RuleNotFoundError as error:
+                if asked.only == "existing" or error.rule is None:
+                    raise
+        return await self._change(asked, [add], is_new=True)
+
+    async def _delete_rule(self, asked: _Asked) -> Answer:
+        return await self._change(asked, [RemoveRule(asked.subscription, asked.rule)])
+
+    async def _dry_run(self, asked: _Asked) -> Answer:
+        from headgate.topic.trial import dry_run
+
+        body = bodies.decoded(asked.request.body, bodies.DryRunBody)
+        if not 1 <= body.last <= MOST_TRIED:
+            raise ConfigError(f"last: found {body.last}, expected 1 to {MOST_TRIED}")
+        self._broker.users.check(asked.session.user, Permission.READ, asked.topic)
+        topic = self._broker.topics.get(asked.topic)
+        # An error for a subscription that is not there.
+        limits, version = topic.history.limits, topic.history.subscription(asked.subscription)
+        rule = Rule.of(bodies.named_rule(asked.rule, body.rule), limits=limits.content)
+        with topic.stream.guarded():
+            # In a thread: it reads and decides many messages.
+            found = await asyncio.to_thread(
+                dry_run,
+                topic.stream.stream,
+                rule,
+                topic=asked.topic,
+                subscription=version.name,
+                limits=limits,
+                last=body.last,
+                samples=body.samples,
+            )
+        return Answer(found.as_dict())
+
+    # copies
+
+    async def _copies(self, asked: _Asked) -> Answer:
+        start, limit = asked.start, asked.limit
+        topic = asked.session.topic_of(asked.name)
+        copies, searched = topic.copies(asked.subscription, start, limit)
+        return Answer(
+            {
+                "messages": [rows.copy_row(each, encoded=asked.encoded) for each in copies],
+                "from": offset_of(searched),
+                "rule": rule_of(searched),
+                "next_offset": topic.stream.next_offset,
+            }
+        )
+
+    async def _peek(self, asked: _Asked) -> Answer:
+        start, limit = asked.start, asked.limit
+        topic = asked.session.topic_of(asked.name)
+        copies = topic.peek(asked.subscription, start, limit, dead_letters=asked.dead_letters)
+        return Answer([rows.copy_row(each, encoded=asked.encoded) for each in copies])
+
+    async def _purge(self, asked: _Asked) -> Answer:
+        topic = asked.session.topic_of(asked.name)
+        purge = partial(topic.purge, asked.subscription, dead_letters=asked.dead_letters)
+        return Answer({"purged": await told(purge)})
+
+    async def _receive(self, asked: _Asked) -> Answer:
+        body = bodies.decoded(asked.request.body, bodies.ReceiveBody)
+        if not 1 <= body.count <= MOST_COPIES:
+            raise ConfigError(f"count: found {body.count}, expected 1 to {MOST_COPIES}")
+        if not 0 <= body.wait_s <= LONGEST_WAIT_S:
+            raise ConfigError(f"wait_s: found {body.wait_s}, expected 0 to {LONGEST_WAIT_S:g}")
+        wait_s = body.wait_s if self._waiting < _WAITING else 0.0
+        self._waiting += 1
+        try:
+            deliveries = await received(asked.session, asked.name, body.count, wait_s)
+        finally:
+            self._waiting -= 1
+        return Answer([rows.delivery_row(each, encoded=body.encoded) for each in deliveries])
+
+    async def _settle(self, asked: _Asked) -> Answer:
+        body = bodies.decoded(asked.request.body, bodies.SettleBody)
+        tokens = body.packed()
+        if len(tokens) > MOST_COPIES:
+            raise ConfigError(f"tokens: found {len(tokens)}, expected at most {MOST_COPIES}")
+        receiver = asked.session.receiver(asked.name, deliver=_not_asked_for, ended=_not_asked_for, tag="HTTP")
+        try:
+            begin, until = _settling(receiver, body, tokens)
+            held = await told(begin)
+        finally:
+            receiver.close()
+        answer: dict[str, object] = {"settled": held}
+        if until:
+            answer["locked_until_ms"] = until[0]
+        return Answer(answer)
+
+
+def _settling(
+    receiver: Receiver, body: bodies.SettleBody, tokens: list[bytes]
+) -> tuple[Callable[[Callable[[object], None]], None], list[int]]:
+    """What begins to settle, and where it puts the time until which renewed claims hold."""
+    until: list[int] = []
+    match body.outcome:
+        case bodies.Outcome.COMPLETE:
+            return partial(receiver.complete, tokens), until
+        case bodies.Outcome.ABANDON:
+            return partial(receiver.release, tokens, counts=True, delay_ms=body.delay_ms), until
+        case bodies.Outcome.DEAD_LETTER:
+            why = DeadLetterReason(body.reason, body.description, body.properties)
+            return partial(receiver.dead_letter, tokens, why=why), until
+        case bodies.Outcome.DEFER:
+            return partial(receiver.defer, tokens), until
+        case bodies.Outcome.RENEW:
+            return lambda then: until.append(receiver.renew(tokens, then)), until
+
+
+def _not_asked_for(_given: object) -> None:
+    """A receiver that only settles wants no copies, and its end tells it nothing."""

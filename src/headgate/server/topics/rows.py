@@ -1,0 +1,232 @@
+"""What lists and answers show of topics, subscriptions, rules and copies: one mapping each."""
+
+from __future__ import annotations
+
+import base64
+import bisect
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import msgspec
+
+from headgate.broker import Broker, BrokerTopic, Delivery, ReadCopy, SubscriptionInfo
+from headgate.errors import HeadgateError, MessageError
+from headgate.ledger import offset_of, rule_of
+from headgate.message import Message
+from headgate.server.listings import may_read
+from headgate.topic import RuleHistory, RuleVersion
+
+Row = dict[str, Any]
+
+RULES_LISTED = 500
+"""At most so many rules are in the list of all topics' rules: a topic may have a hundred thousand."""
+
+
+def readable_topics(broker: Broker, user: str) -> Iterator[tuple[str, BrokerTopic | HeadgateError]]:
+    """The topics that a user may read, by name; the error of one that cannot be opened."""
+    for name in broker.topics.names():
+        if may_read(broker.users, user, name):
+            try:
+                yield name, broker.topics.get(name)
+            except HeadgateError as error:
+                yield name, error
+
+
+def subscription_infos(broker: Broker) -> Iterator[tuple[BrokerTopic, SubscriptionInfo]]:
+    """All subscriptions of the topics that are open; those of a topic whose files are wrong are left out."""
+    for topic in broker.topics:
+        try:
+            infos = topic.subscriptions()
+        except HeadgateError:
+            continue
+        for info in infos:
+            yield topic, info
+
+
+def topic_rows(broker: Broker, user: str) -> Iterator[Row]:
+    """The topics that a user may read; one that cannot be opened says why."""
+    for name, found in readable_topics(broker, user):
+        try:
+            if isinstance(found, HeadgateError):
+                raise found
+            yield topic_row(found)
+        except HeadgateError as error:
+            yield {"name": name, "error": str(error)}
+
+
+def topic_row(topic: BrokerTopic) -> Row:
+    """One topic with the sums over its subscriptions. Raises LogError."""
+    history, infos = topic.history, topic.subscriptions()
+    return {
+        "name": topic.stream.name,
+        "subscriptions": len(infos),
+        "sql_filters": history.counts.sql,
+        "correlation_filters": history.counts.correlation,
+        "last_change": history.last_change,
+        "first_offset": topic.stream.first_offset,
+        "next_offset": topic.stream.next_offset,
+        "undecided": topic.stream.next_offset - topic.next_offset,
+        "active": sum(info.counts.active for info in infos),
+        "locked": sum(info.counts.locked for info in infos),
+        "waiting": sum(info.counts.waiting for info in infos),
+        "dead_lettered": sum(info.dead_lettered for info in infos),
+        "deferred": sum(info.deferred for info in infos),
+        "pins": min((info.pins for info in infos if info.pins is not None), default=None),
+        "counters": asdict(topic.counters),
+    }
+
+
+def topic_detail(topic: BrokerTopic) -> Row:
+    """One topic with its limits, its subscriptions and their rules. Raises LogError."""
+    history, held = topic.history, HeldBack.of(topic)
+    limits = {name: getattr(history.limits, name) for name in history.limits.__struct_fields__}
+    return {
+        **topic_row(topic),
+        "history_from": history.pruned_below,
+        "limits": limits,
+        "subscriptions": [
+            {**subscription_row(topic, info, held), "rules": [rule_row(each) for each in history.rules(info.name)]}
+            for info in topic.subscriptions()
+        ],
+    }
+
+
+def subscription_rows(broker: Broker, user: str) -> Iterator[Row]:
+    """The subscriptions of all topics that a user may read; one row for a topic that cannot be opened."""
+    for name, found in readable_topics(broker, user):
+        try:
+            if isinstance(found, HeadgateError):
+                raise found
+            held = HeldBack.of(found)
+            rows = [subscription_row(found, info, held) for info in found.subscriptions()]
+        except HeadgateError as error:
+            rows = [{"topic": name, "error": str(error)}]
+        yield from rows
+
+
+def subscription_row(topic: BrokerTopic, info: SubscriptionInfo, held: HeldBack) -> Row:
+    """One subscription: what it is, what it has, what it holds back, what became of its copies."""
+    history = topic.history
+    version = history.subscription(info.name)
+    return {
+        "topic": topic.stream.name,
+        "name": info.name,
+        "number": info.number,
+        "rules": len(history.rules(info.name)),
+        "fall_through": version.fall_through,
+        "dead_letter_on_errors": version.dead_letter_on_errors,
+        "forward_to": version.forward_to,
+        "in_force_from": version.from_offset,
+        "settings": info.settings.json_object(),
+        "active": info.counts.active,
+        "locked": info.counts.locked,
+        "waiting": info.counts.waiting,
+        "deferred": info.deferred,
+        "dead_lettered": info.dead_lettered,
+        "receivers": info.receivers,
+        "pins": info.pins,
+        "pinned_bytes": held.behind(info.pins),
+        "counters": asdict(info.counters),
+    }
+
+
+def rule_rows(broker: Broker, user: str) -> Iterator[Row]:
+    """The first rules in force of all topics that a user may read."""
+    left = RULES_LISTED
+    for _name, topic in readable_topics(broker, user):
+        if isinstance(topic, HeadgateError):
+            continue
+        history = topic.history
+        for version in history.subscriptions():
+            for rule in history.rules(version.name)[:left]:
+                yield {
+                    "topic": topic.stream.name,
+                    "subscription": version.name,
+                    "name": rule.rule.name,
+                    "filter": rule.rule.filter_text,
+                    "action": rule.rule.action,
+                    "number": rule.number,
+                    "from_offset": rule.from_offset,
+                }
+                left -= 1
+            if left <= 0:
+                return
+
+
+def rule_row(version: RuleVersion) -> Row:
+    """One version of a rule, in its written form, with the offsets that it decides."""
+    rule: Row = msgspec.to_builtins(version.rule)
+    return {
+        **rule,
+        "number": version.number,
+        "from_offset": version.from_offset,
+        "to_offset": version.to_offset,
+        "at_ms": version.at_ms,
+    }
+
+
+def history_rows(history: RuleHistory) -> list[Row]:
+    """Every version of every rule, with its subscription."""
+    return [{"subscription": name, **rule_row(version)} for name, version in history.versions()]
+
+
+def copy_row(copy: ReadCopy, *, encoded: bool) -> Row:
+    """One copy that was read: as JSON, or with its bytes in base64."""
+    return {
+        "offset": offset_of(copy.copy),
+        "rule": rule_of(copy.copy),
+        "timestamp_ms": copy.timestamp_ms,
+        **_content(copy.message, encoded=encoded),
+    }
+
+
+def delivery_row(delivery: Delivery, *, encoded: bool) -> Row:
+    """One copy that was given out."""
+    return {
+        "offset": offset_of(delivery.copy),
+        "rule": rule_of(delivery.copy),
+        "attempt": delivery.attempt,
+        "timestamp_ms": delivery.timestamp_ms,
+        "token": delivery.token.hex(),
+        "locked_until_ms": delivery.locked_until_ms,
+        **_content(delivery.message, encoded=encoded),
+    }
+
+
+def _content(message: bytes, *, encoded: bool) -> Row:
+    if encoded:
+        return {"encoded": base64.b64encode(message).decode()}
+    try:
+        return {"message": Message.decode(message).describe(typed=False)}
+    except MessageError as error:
+        return {"malformed": str(error), "encoded": base64.b64encode(message).decode()}
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """How many bytes of segments an offset that is needed holds back; of a topic as it is now."""
+
+    starts: list[int]
+    bytes_from: list[int]
+
+    @staticmethod
+    def of(topic: BrokerTopic) -> HeldBack:
+        """Cost: one `stat` per segment. Raises LogError."""
+        with topic.stream.guarded():
+            segments = topic.stream.stream.segments()
+            sizes = [segment.size_bytes() for segment in segments]
+        return HeldBack([segment.first_chunk_id for segment in segments], list(_sums_from(sizes)))
+
+    def behind(self, offset: int | None) -> int:
+        """Bytes of the segments from that of an offset on; 0 for None."""
+        if offset is None or not self.starts:
+            return 0
+        return self.bytes_from[max(bisect.bisect_right(self.starts, offset) - 1, 0)]
+
+
+def _sums_from(sizes: Iterable[int]) -> Iterator[int]:
+    left = sum(sizes)
+    for size in sizes:
+        yield left
+        left -= size

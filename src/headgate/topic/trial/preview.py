@@ -1,0 +1,127 @@
+"""A rule before it is there: which of the last messages it would select, and what its action would change of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from headgate.log import OffsetSpecification, Stream
+from headgate.scan import Cursor, ScanBatch, ScanRequest
+from headgate.topic.limits import TopicLimits
+from headgate.topic.model import Subscription, Topic, check_compiles
+from headgate.topic.router import Router
+from headgate.topic.rule import Rule
+from headgate.topic.trial.findings import Sample, described
+from headgate.topic.trial.report import TrialReport
+from headgate.topic.trial.request import TrialRequest
+from headgate.topic.trial.trial import Trial
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """A field that an action changes; None: the message does not have it."""
+
+    field: str
+    before: object
+    after: object
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSample:
+    """What an action makes of one message."""
+
+    offset: int
+    timestamp_ms: int
+    changes: list[FieldChange]
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What a rule does with the messages at the offsets `start … stop`; counts as of `RuleFindings`."""
+
+    start: int
+    stop: int
+    messages: int
+    matched: int
+    errors: int
+    unknown: int
+    failed_actions: int
+    samples: list[Sample] = field(default_factory=list)
+    error_samples: list[Sample] = field(default_factory=list)
+    changes: list[ChangeSample] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The whole as plain values."""
+        return asdict(self)
+
+
+def dry_run(
+    stream: Stream, rule: Rule, *, topic: str, subscription: str, limits: TopicLimits, last: int, samples: int = 3
+) -> DryRun:
+    """Try a rule on the messages at the `last` offsets of a topic's stream; `samples` of each kind are shown.
+
+    Nothing is written. `UTC()` is when each message arrived. Raises RuleError for a rule that `limits` or its text do
+    not allow, ConfigError for `samples`, LogError. Memory: that of a cursor.
+    """
+    check_compiles(rule, topic, subscription, limits)
+    request = TrialRequest(Topic(topic, (Subscription(subscription, (rule,)),), limits), stream.name, samples=samples)
+    trial = Trial(request)
+    router = Router(request.topic, stream=stream.name) if rule.has_action else None
+    stop = stream.next_offset()
+    start = max(stream.first_offset(), stop - last)
+    changes: list[ChangeSample] = []
+    for batch in _batches(stream, start, stop):
+        for first in range(0, len(batch), trial.most_messages):
+            part = slice(first, first + trial.most_messages)
+            messages, offsets, times = batch.messages.take(part), batch.offsets[part], batch.timestamps_ms[part]
+            trial.add(messages, offsets, times)
+            if router is not None and len(changes) < samples:
+                copies = router.route(messages, offsets, times)
+                changes += [
+                    ChangeSample(int(offsets[row]), int(times[row]), _differences(messages.message(row), encoded))
+                    for row, _, encoded in copies.changed(0)[: samples - len(changes)]
+                ]
+    findings = trial.take()
+    (found,) = TrialReport(request, findings, start, stop).rules
+    return DryRun(
+        start,
+        stop,
+        findings.messages,
+        found.matched,
+        found.errors or 0,
+        found.unknown or 0,
+        found.failed_actions,
+        found.samples,
+        found.error_samples,
+        changes,
+    )
+
+
+def _batches(stream: Stream, start: int, stop: int) -> Iterator[ScanBatch]:
+    with Cursor(
+        stream, ScanRequest(now_ms=0), start=OffsetSpecification.offset(start), now_ms=0, stop_offset=stop
+    ) as cursor:
+        while (batch := cursor.read(0)) is not None:
+            yield batch
+
+
+def _differences(before: bytes, after: bytes) -> list[FieldChange]:
+    """The fields that differ, by name."""
+    old, new = _fields(described(before)), _fields(described(after))
+    return [
+        FieldChange(name, old.get(name), new.get(name))
+        for name in sorted(old.keys() | new.keys())
+        if name not in old or name not in new or old[name] != new[name]
+    ]
+
+
+def _fields(shown: dict[str, Any]) -> dict[str, object]:
+    """`section.field` and its value; the body is one field."""
+    found: dict[str, object] = {}
+    for section, content in shown.items():
+        if isinstance(content, dict) and section != "body":
+            found |= {f"{section}.{name}": value for name, value in content.items()}
+        else:
+            found[section] = content
+    return found

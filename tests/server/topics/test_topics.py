@@ -1,0 +1,309 @@
+"""Topics over HTTP."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate import Message
+from headgate.log import Writer
+from headgate.server.topics import requests as topic_requests
+from server.running import RunningServer, running_server
+from waiting import LIMIT_S, eventually
+
+GUEST = ("guest", "guest")
+ANNA = ("anna", "secret")
+BEN = ("ben", "secret")
+TOPIC = "/api/topics/shop%2Forders"
+RED = f"{TOPIC}/subscriptions/red"
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[RunningServer]:
+    users = [
+        {"name": "anna", "password": "secret", "permissions": {"read": "^shop/orders$"}},
+        {"name": "ben", "password": "secret", "permissions": {"read": "^shop/orders/Subscriptions/red$"}},
+    ]
+    with running_server(tmp_path, handlers={}, user=users) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(running: RunningServer) -> RunningServer:
+    """A topic `shop/orders` whose subscription `red` halves quantities of what is red, with ten messages, five red."""
+    assert ask(running, "PUT", TOPIC)[0] == 201
+    rule = {"name": "halved", "sql": "color = 'red'", "action": "SET quantity = quantity / 2"}
+    assert ask(running, "PUT", RED, {"rules": [rule], "settings": {"lock_ms": 30_000, "max_delivery_count": 2}}) == (
+        201,
+        {"in_force_from": 0},
+    )
+    publish(running, 10)
+    return running
+
+
+def publish(running: RunningServer, count: int) -> None:
+    def write() -> None:
+        stream = running.context.broker.catalogue.get("shop/orders")
+        messages = [
+            Message(
+                b"%d" % number, application_properties={"color": ("red", "blue")[number % 2], "quantity": number}
+            ).encode()
+            for number in range(count)
+        ]
+        writer = stream.open_writer(now_ms=1)
+        assert isinstance(writer, Writer)
+        writer.append([(message, None) for message in messages], now_ms=1)
+        stream.refresh()
+
+    running.call(write)
+
+
+def ask(
+    running: RunningServer, method: str, path: str, body: Any = None, *, user: tuple[str, str] = GUEST
+) -> tuple[int, Any]:
+    data = None if body is None else json.dumps(body).encode()
+    asked = urllib.request.Request(f"http://127.0.0.1:{running.ports['http']}{path}", data=data, method=method)
+    asked.add_header("Authorization", "Basic " + base64.b64encode(":".join(user).encode()).decode())
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(asked, timeout=LIMIT_S) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())
+
+
+def received(running: RunningServer, path: str = RED, **body: Any) -> list[Any]:
+    status, rows = ask(running, "POST", f"{path}/receive", {"count": 100, "wait_s": 5, **body})
+    assert status == 200, rows
+    return list(rows)
+
+
+def counts(running: RunningServer) -> dict[str, int]:
+    row = ask(running, "GET", RED)[1]
+    return {name: row[name] for name in ("active", "locked", "waiting", "dead_lettered", "deferred")}
+
+
+def test_a_topic_is_made_shown_and_made_a_stream_again(topic: RunningServer) -> None:
+    (row,) = ask(topic, "GET", "/api/topics")[1]
+    assert (row["name"], row["subscriptions"], row["sql_filters"], row["next_offset"]) == ("shop/orders", 1, 1, 10)
+    shown = ask(topic, "GET", TOPIC)[1]
+    (red,) = shown["subscriptions"]
+    assert shown["limits"]["sql_filters"] == 2000
+    assert (red["name"], red["settings"]["lock_ms"], red["rules"][0]["sql"]) == ("red", 30_000, "color = 'red'")
+    assert red["pinned_bytes"] > 0 and red["pins"] == 0
+    assert ask(topic, "PUT", f"{TOPIC}?only=new")[0] == 409
+    assert ask(topic, "PUT", TOPIC, {"limits": {"sql_filters": 5}}) == (200, {"in_force_from": 10})
+    assert ask(topic, "GET", TOPIC)[1]["limits"]["sql_filters"] == 5
+    assert ask(topic, "PUT", TOPIC, {"limits": {"sql": 5}})[0] == 400
+    assert ask(topic, "DELETE", TOPIC)[0] == 200
+    assert ask(topic, "GET", TOPIC)[0] == 404
+    assert ask(topic, "GET", "/api/streams/shop%2Forders")[1]["messages"] == 10
+
+
+def test_what_a_topic_had_is_gone_when_it_is_made_again(topic: RunningServer) -> None:
+    tokens = [row["token"] for row in received(topic)]
+    assert ask(topic, "POST", f"{RED}/settle", {"outcome": "complete", "tokens": tokens})[1] == {"settled": [True] * 5}
+    assert ask(topic, "DELETE", TOPIC)[0] == 200
+    assert ask(topic, "PUT", TOPIC)[0] == ask(topic, "PUT", RED)[0] == 201
+    publish(topic, 4)
+    assert [row["offset"] for row in received(topic)] == [10, 11, 12, 13]
+
+
+def test_rules_and_subscriptions_are_made_changed_and_removed(topic: RunningServer) -> None:
+    rule = f"{RED}/rules/big%20one"
+    assert ask(topic, "PUT", rule, {"sql": "quantity > 5"}) == (201, {"in_force_from": 10})
+    assert ask(topic, "PUT", f"{rule}?only=new", {"sql": "quantity > 5"})[0] == 409
+    assert ask(topic, "PUT", rule, {"sql": "quantity > 6"}) == (200, {"in_force_from": 10})
+    assert ask(topic, "PUT", f"{RED}/rules/none?only=existing", {"sql": "1=1"})[0] == 404
+    rules = ask(topic, "GET", "/api/rules")[1]
+    assert [(row["name"], row["filter"]) for row in rules] == [("halved", "color = 'red'"), ("big one", "quantity > 6")]
+    assert ask(topic, "DELETE", rule)[0] == 200
+    assert ask(topic, "DELETE", rule)[0] == 404
+    history = ask(topic, "GET", f"{TOPIC}/history")[1]
+    assert {(row["subscription"], row["name"]) for row in history} >= {("red", "halved")}
+    assert ask(topic, "PUT", RED, {"settings": {"lock_ms": 5000}})[0] == 200
+    settings = ask(topic, "GET", RED)[1]["settings"]
+    assert (settings["lock_ms"], settings["max_delivery_count"]) == (5000, 2)
+    assert ask(topic, "PUT", f"{RED}?only=new")[0] == 409
+    assert ask(topic, "PUT", f"{TOPIC}/subscriptions/blue?only=existing")[0] == 404
+    assert ask(topic, "DELETE", RED)[0] == 200
+    assert ask(topic, "GET", "/api/subscriptions")[1] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "named"),
+    [
+        (f"{RED}/rules/r", {"sql": "color = "}, 400, "^"),
+        (f"{RED}/rules/r", {"sqll": "x"}, 400, "sqll"),
+        (f"{RED}/rules/r", {"name": "q", "sql": "1=1"}, 400, "'q'"),
+        (f"{TOPIC}/subscriptions/none/rules/r", {"sql": "1=1"}, 404, "'none'"),
+        (RED, {"colour": "red"}, 400, "colour"),
+        (RED, {"rules": []}, 400, "rules"),
+        (f"{TOPIC}/subscriptions/s", {"forward_to": 5}, 400, "forward_to"),
+        (f"{TOPIC}/subscriptions/s", {"forward_to": "nowhere"}, 404, "nowhere"),
+        (f"{TOPIC}/subscriptions/s", {"settings": {"lock_ms": 1}}, 400, "lock_ms"),
+        ("/api/topics/none/subscriptions/s", {}, 404, "none"),
+        ("/api/topics/shop/orders", {}, 404, "%2F"),
+        (f"{RED}?only=maybe", {}, 400, "maybe"),
+    ],
+)
+def test_what_is_wrong_is_named_and_changes_nothing(
+    topic: RunningServer, path: str, body: Any, status: int, named: str
+) -> None:
+    before = ask(topic, "GET", TOPIC)[1]
+    found, answer = ask(topic, "PUT", path, body)
+    assert (found, named in answer["error"]) == (status, True), answer
+    assert ask(topic, "GET", TOPIC)[1] == before
+
+
+def test_a_wrong_filter_is_answered_with_its_place(topic: RunningServer) -> None:
+    status, answer = ask(topic, "PUT", f"{RED}/rules/r", {"sql": "color = "})
+    assert (status, answer["text"], answer["span"]) == (400, "color = ", [8, 8])
+
+
+def test_copies_are_received_and_settled_each_in_its_way(topic: RunningServer) -> None:
+    rows = received(topic)
+    assert [(row["offset"], row["rule"], row["attempt"]) for row in rows] == [(n, 1, 1) for n in (0, 2, 4, 6, 8)]
+    assert rows[1]["message"]["application_properties"] == {"color": "red", "quantity": 1, "RuleName": "halved"}
+    assert received(topic, wait_s=0) == []
+    tokens = [row["token"] for row in rows]
+
+    def settle(outcome: str, *places: int, **more: Any) -> Any:
+        body = {"outcome": outcome, "tokens": [tokens[place] for place in places], **more}
+        status, answer = ask(topic, "POST", f"{RED}/settle", body)
+        assert status == 200, answer
+        return answer
+
+    assert settle("complete", 0) == {"settled": [True]}
+    assert settle("complete", 0) == {"settled": [False]}
+    assert settle("abandon", 1) == {"settled": [True]}
+    assert settle("defer", 2) == {"settled": [True]}
+    assert settle("dead-letter", 3, reason="broken", description="no size") == {"settled": [True]}
+    renewed = settle("renew", 4)
+    assert renewed["settled"] == [True] and renewed["locked_until_ms"] >= rows[4]["locked_until_ms"]
+    assert counts(topic) == {"active": 1, "locked": 1, "waiting": 0, "dead_lettered": 1, "deferred": 1}
+    (again,) = received(topic)
+    assert (again["offset"], again["attempt"]) == (2, 2)
+    (letter,) = received(topic, f"{RED}/dead-letters")
+    assert letter["message"]["application_properties"]["DeadLetterReason"] == "broken"
+    assert ask(topic, "POST", f"{RED}/dead-letters/settle", {"outcome": "complete", "tokens": [letter["token"]]})[
+        1
+    ] == {"settled": [True]}
+    assert counts(topic)["dead_lettered"] == 0
+    counted = ask(topic, "GET", RED)[1]["counters"]
+    assert {name: counted[name] for name in counted if name != "delivered_bytes"} == {
+        "decided": 5,
+        "delivered": 6,
+        "completed": 1,
+        "released": 1,
+        "dead_lettered": 1,
+        "deferred": 1,
+        "expired": 0,
+    }
+
+
+def test_peeking_pages_through_what_is_not_settled_and_copies_through_all(topic: RunningServer) -> None:
+    (first, *_) = received(topic, count=2)
+    assert ask(topic, "POST", f"{RED}/settle", {"outcome": "complete", "tokens": [first["token"]]})[0] == 200
+    assert [row["offset"] for row in ask(topic, "GET", f"{RED}/messages?limit=3")[1]] == [2, 4, 6]
+    assert [row["offset"] for row in ask(topic, "GET", f"{RED}/messages?from=6&rule=2")[1]] == [8]
+    (encoded,) = ask(topic, "GET", f"{RED}/messages?from=8&encoded=true")[1]
+    properties = Message.decode(base64.b64decode(encoded["encoded"])).application_properties
+    assert properties is not None and properties["quantity"].value == 4
+    page = ask(topic, "GET", f"{RED}/copies?limit=2")[1]
+    assert ([row["offset"] for row in page["messages"]], page["from"], page["rule"]) == ([0, 2], 2, 2)
+    rest = ask(topic, "GET", f"{RED}/copies?from=2&rule=2")[1]
+    assert [row["offset"] for row in rest["messages"]] == [4, 6, 8]
+    assert (rest["from"], rest["next_offset"]) == (10, 10)
+    for query in ("from=-1", "from=x", "limit=0", "limit=5000", "rule=9999999"):
+        assert ask(topic, "GET", f"{RED}/messages?{query}")[0] == 400
+
+
+def test_purging_settles_everything(topic: RunningServer) -> None:
+    received(topic, count=2)
+    assert ask(topic, "DELETE", f"{RED}/messages") == (200, {"purged": 5})
+    assert counts(topic) == {"active": 0, "locked": 0, "waiting": 0, "dead_lettered": 0, "deferred": 0}
+    assert ask(topic, "GET", RED)[1]["pins"] is None
+
+
+def test_a_request_waits_for_what_is_published_meanwhile(topic: RunningServer) -> None:
+    ask(topic, "DELETE", f"{RED}/messages")
+
+    def waits() -> bool:
+        found = topic.context.broker.topics.get("shop/orders").subscription("red")
+        return found.receivers == 1
+
+    answers: list[Any] = []
+    asking = threading.Thread(target=lambda: answers.extend(received(topic, wait_s=20)))
+    asking.start()
+    topic.until(waits)
+    publish(topic, 2)
+    asking.join(LIMIT_S)
+    assert [row["offset"] for row in answers] == [10]
+    eventually(lambda: ask(topic, "GET", RED)[1]["receivers"] == 0)
+
+
+def test_one_who_waits_is_told_that_the_subscription_is_gone(topic: RunningServer) -> None:
+    ask(topic, "DELETE", f"{RED}/messages")
+    answers: list[Any] = []
+    asking = threading.Thread(target=lambda: answers.append(ask(topic, "POST", f"{RED}/receive", {"wait_s": 20})))
+    asking.start()
+    topic.until(lambda: topic.context.broker.topics.get("shop/orders").subscription("red").receivers == 1)
+    assert ask(topic, "DELETE", RED)[0] == 200
+    asking.join(LIMIT_S)
+    assert answers[0][0] == 404
+
+
+def test_a_rule_is_tried_before_it_is_there(topic: RunningServer) -> None:
+    rule = {"sql": "quantity > 5", "action": "SET quantity = quantity * 2; REMOVE color"}
+    status, found = ask(topic, "POST", f"{RED}/rules/new/dry-run", {"rule": rule, "last": 6, "samples": 2})
+    assert status == 200, found
+    assert (found["start"], found["stop"], found["messages"], found["matched"]) == (4, 10, 6, 4)
+    assert [sample["offset"] for sample in found["samples"]] == [6, 7]
+    assert found["changes"][0]["changes"] == [
+        {"field": "application_properties.RuleName", "before": None, "after": "new"},
+        {"field": "application_properties.color", "before": "red", "after": None},
+        {"field": "application_properties.quantity", "before": 6, "after": 12},
+    ]
+    assert ask(topic, "POST", f"{RED}/rules/new/dry-run", {"rule": {"sql": "quantity >"}})[0] == 400
+    assert len(ask(topic, "GET", RED)[1]["rules"]) == 1
+
+
+def test_users_do_what_they_may(topic: RunningServer) -> None:
+    assert [row["name"] for row in ask(topic, "GET", "/api/topics", user=ANNA)[1]] == ["shop/orders"]
+    assert [ask(topic, "GET", RED, user=user)[0] for user in (ANNA, BEN)] == [200, 200]
+    assert ask(topic, "GET", "/api/topics", user=BEN)[1] == ask(topic, "GET", "/api/subscriptions", user=BEN)[1] == []
+    for method, path, body, may in (
+        ("GET", TOPIC, None, "anna"),
+        ("PUT", TOPIC, {}, ""),
+        ("DELETE", TOPIC, None, ""),
+        ("PUT", RED, {}, ""),
+        ("PUT", f"{RED}/rules/r", {"sql": "1=1"}, ""),
+        ("POST", f"{RED}/rules/r/dry-run", {"rule": {"sql": "1=1"}}, "anna"),
+        ("GET", f"{RED}/messages", None, "ben"),
+        ("GET", f"{RED}/copies", None, "ben"),
+        ("POST", f"{RED}/receive", {}, "ben"),
+        ("POST", f"{RED}/settle", {"outcome": "complete", "tokens": []}, "ben"),
+        ("GET", f"{RED}/dead-letters/messages", None, ""),
+        ("DELETE", f"{RED}/messages", None, "ben"),
+    ):
+        for user in (ANNA, BEN):
+            assert ask(topic, method, path, body, user=user)[0] == (200 if may == user[0] else 403), (path, user)
+
+
+def test_other_paths_and_methods_are_refused(topic: RunningServer) -> None:
+    assert ask(topic, "POST", TOPIC)[0] == ask(topic, "DELETE", "/api/topics")[0] == 405
+    assert ask(topic, "GET", f"{RED}/nothing")[0] == 404
+    assert ask(topic, "POST", f"{RED}/settle", {"outcome": "eat", "tokens": []})[0] == 400
+    assert ask(topic, "POST", f"{RED}/settle", {"outcome": "complete", "tokens": ["xyz"]})[0] == 400
+    for body in ({"count": 0}, {"count": topic_requests.MOST_COPIES + 1}, {"wait_s": -1}, {"wait_s": 1e9}):
+        assert ask(topic, "POST", f"{RED}/receive", body)[0] == 400

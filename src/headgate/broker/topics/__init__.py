@@ -3,7 +3,7 @@
     Topics                the topics of a broker: opened when they are asked for, and the turn that they share
     BrokerTopic           one topic: its decider, its ledger, its subscriptions, their dead letters
     Receiver, Delivery    takes the copies of one subscription, or of its dead letters, for one link, and settles them
-    SubscriptionInfo      a subscription as users see it: settings and counts
+    SubscriptionInfo      a subscription as users see it: settings and counts; `QueueDepth`: as a queue of RabbitMQ's
     RuleChange, Changed   a change of rules as a job for the stream's writer, and who hears of it
 
 Hidden: how copies are found and read (`sources`), given out (`dispatcher`), written down before anything is told
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.broker.topics.changing import Changed, RuleChange
     from headgate.broker.topics.receiver import DeadLetterReason, Delivery, Receiver
-    from headgate.broker.topics.topic import BrokerTopic, SubscriptionInfo
+    from headgate.broker.topics.topic import BrokerTopic, QueueDepth, SubscriptionInfo
     from headgate.broker.topics.topics import Topics
 else:
     from headgate.faces import lazy

@@ -101,6 +101,7 @@ class Dispatcher:
         self._targets = targets
         self._now_ms = now_ms
         self._given: list[tuple[Receiver, list[Delivery]]] = []
+        self._has_run_out = False
 
     # counting
 
@@ -169,6 +170,13 @@ class Dispatcher:
 
     def dispatch(self, now_ms: int) -> bool:
         """Claim copies for the receivers that want some; whether there may be more to give. Raises LogError."""
+        may_have_more = self._claim(now_ms)
+        if self.is_wanted and not may_have_more:
+            self._has_run_out = True
+            self._consumption.give(self)
+        return may_have_more
+
+    def _claim(self, now_ms: int) -> bool:
         wanted = sum(receiver.wanted for receiver in self.receivers)
         settings = self.settings()
         if not wanted or settings.status is not SubscriptionStatus.ACTIVE:
@@ -300,6 +308,10 @@ class Dispatcher:
                 deliveries = [each for each, holds in zip(deliveries, held.tolist(), strict=True) if holds]
             if deliveries and not receiver.is_closed:
                 receiver.given(deliveries)
+        has_run_out, self._has_run_out = self._has_run_out, False
+        if has_run_out:
+            for receiver in [receiver for receiver in self.receivers if receiver.wanted > 0]:
+                receiver.run_out()
 
     # settling
 

@@ -30,6 +30,9 @@ class FakeBroker:
     def __init__(self) -> None:
         self.written = 0
 
+    def end_turn(self) -> None:
+        pass
+
     def write_queued(self) -> None:
         self.written += 1
 

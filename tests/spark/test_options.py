@@ -193,6 +193,8 @@ NEEDED = {
     "password": {"server": "broker"},
     "staging": {"server": "broker"},
     "batch_id": {"write_id": "nightly"},
+    "topic": {"subscription": "red"},
+    "subscription": {"topic": "orders"},
 }
 """What an option cannot stand without."""
 
@@ -212,7 +214,7 @@ def declared(sections: Mapping[str, tuple[Option[object], ...]]) -> list[Option[
 def test_the_example_of_each_option_is_taken_and_its_default_is_what_holds_without_it(
     options: type[SourceOptions | SinkOptions], option: Option[object]
 ) -> None:
-    place = {} if option.name in ("stream", "path") else {"stream": "events"}
+    place = {} if option.name in ("stream", "path", "topic", "subscription") else {"stream": "events"}
     without = {**place, **NEEDED.get(option.name, {})}
     taken = options.parse({**without, option.name: option.example})
     if place:

@@ -6,10 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from headgate.log import Stream, stream_folder
 from headgate.message import Message
+from headgate.spark.route import declare_topic
+from headgate.topic import Rule, Subscription, Topic
 
 from .conftest import write_stream
 
@@ -34,11 +36,15 @@ def test_the_examples_of_the_source_run(
     ]
     messages = [Message(b"{}", application_properties=each).encode() for each in properties]
     write_stream(tmp_path / "headgate-data", "customer-events", messages)
+    topic = Topic("orders", (Subscription("red", (Rule("dear", "price > 100"),)),))
+    declare_topic(tmp_path / "headgate-data", topic)
+    write_stream(tmp_path / "headgate-data", "orders", messages)
     scope: dict[str, object] = {}
     for code in blocks("spark-source.md", "python", tmp_path):
         exec(compile(code, "spark-source.md", "exec"), scope)
     assert re.search(r"\|\s*EMEA\|\s*1\|", capsys.readouterr().out)
     assert spark.read.parquet(f"{tmp_path}/events").count() == 3
+    assert isinstance(scope["red"], DataFrame) and scope["red"].isStreaming
     (statement,) = blocks("spark-source.md", "sql", tmp_path)
     spark.sql(statement)
     try:

@@ -8,18 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import EqualTo
 
 from headgate.errors import ConfigError, CorruptChunkError, RuleNotFoundError
 from headgate.log import Stream, StreamArguments, Writer, list_streams
 from headgate.log.format import Compression
 from headgate.message import EncodedMessages, Message
 from headgate.spark import copy_stream, stream_schema
-from headgate.spark.source import BatchReader, StreamReader
-from headgate.topic import RoutersInForce, Rule, Subscription, TopicEditor, create_topic
+from headgate.spark.source import BatchReader, PushdownReader, StreamReader
+from headgate.topic import RoutersInForce, Rule, Subscription, Topic, TopicEditor, create_topic
 from headgate.topic.deciding import Decider, Postings, block
 from log_streams import quick_folder, read_messages
 
-from .conftest import NOW_MS, order
+from .conftest import NOW_MS, order, write_stream
 
 NAME = "shop/orders"
 EMEA = Rule("emea", "region = 'EMEA'")
@@ -141,6 +142,23 @@ def test_a_filter_is_asked_about_the_copies(root: Path) -> None:
     assert read(root, filter="price = 1") == kept
 
 
+def test_chunks_are_not_chosen_by_what_an_action_changes(tmp_path: Path) -> None:
+    """The values of chunks are those of messages; a filter, and a comparison that Spark pushes down, are of copies."""
+    source = "application_properties.region"
+    stream = write_stream(tmp_path, "orders", [order(1)] * 4, filter_values=[b"EMEA"] * 4, filter_source=source)
+    create_topic(tmp_path, "orders", now_ms=0)
+    rule = Rule("moved", "region = 'EMEA'", "SET region = 'ASIA'")
+    with TopicEditor.open(stream, now_ms=0) as editor:
+        editor.declare(Topic("orders", (Subscription("s", (rule,)),)), now_ms=0, in_force_from=0)
+    more = {"root": str(tmp_path), "topic": "orders", "subscription": "s"}
+    for region, count in (("EMEA", 0), ("ASIA", 4)):
+        pushed = PushdownReader(stream_schema(COLUMNS, ()), {**more, "filter": f"region = '{region}'"})
+        assert len(rows_of(pushed.partitions(), pushed)) == count
+    pushed = PushdownReader(stream_schema(COLUMNS, ()), more)
+    left = list(pushed.pushFilters([EqualTo(("application_properties", "region"), "ASIA")]))
+    assert len(left) == 1 and len(rows_of(pushed.partitions(), pushed)) == 4
+
+
 def test_batches_of_a_streaming_read_are_the_batch_read(root: Path) -> None:
     more = {"max_messages_per_batch": "25"}
     reader = StreamReader(stream_schema(COLUMNS, ()), options(root, **more))
@@ -190,6 +208,7 @@ def test_options_that_cannot_stand_together_are_refused(given: dict[str, str], n
         BatchReader(stream_schema(COLUMNS, ()), given)
 
 
+@pytest.mark.spark
 def test_spark_reads_and_copies_a_subscription(spark: SparkSession, root: Path) -> None:
     expected = routed(root, "red")
     frame = spark.read.format("headgate").options(**options(root, columns="offset,message")).load()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +51,7 @@ class SubscriptionRead:
         rest = chunks
         # A damaged chunk gives nothing where it is skipped; read one by one, its messages that check would be there.
         if self._request.match_index and self._request.on_corrupt is OnCorrupt.FAIL:
-            self._open_postings(segment.folder)
+            self._open_postings(Stream.open(segment.folder))
             if self._postings is not None:
                 found, behind = self._decided(self._postings, chunks)
                 yield from self._copies(chunks, found)
@@ -60,8 +59,7 @@ class SubscriptionRead:
         if len(rest.rows):
             yield from self._routed(rest)
 
-    def _open_postings(self, folder: Path) -> None:
-        stream = Stream.open(folder)
+    def _open_postings(self, stream: Stream) -> None:
         if self._postings is None and postings_folder(stream).is_dir():
             self._postings = Postings.open(stream)
             self._reader = CopyReader(self._postings)

@@ -15,6 +15,7 @@ The same commands serve every protocol; time comes in as an argument or through 
     Receiver, Delivery                 takes the copies of a subscription, and settles them
     Users, Permissions, Permission     passwords and patterns; `EVERYTHING` and `NOTHING`
     AccessKeys, AccessKey              secrets that clients share with the server, with `KeyRights`, each a `Right`
+    run_here                           what a broker without threads does its background work by
     is_damage                          whether an error says that the files of a stream are wrong
 
 Hidden: which streams are open and who writes them, how queued batches become chunks and confirms, how consumers share
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from headgate.broker.catalogue import Declared, arguments_declared
     from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
     from headgate.broker.keys import KEYS_NAME, AccessKey, AccessKeys, KeyRights, Right
+    from headgate.broker.indexing import run_here
     from headgate.broker.publishers import Publisher
     from headgate.broker.routing import Binding, Headers
     from headgate.broker.session import Session, StreamInfo

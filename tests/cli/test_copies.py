@@ -1,0 +1,271 @@
+"""`headgate subscription peek|receive|settle|purge`, `tail --subscription` and `rule add --dry-run`, and all commands
+on topics on a server: the same on files, through a server, and where a server has the root."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command_line import Outcome, Run
+from headgate.log.root import lock_root
+from headgate.server.stream import StreamHandler
+from server.running import RunningServer, running_server
+from waiting import LIMIT_S
+
+PLACES = ("files", "server", "http", "served")
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Iterator[RunningServer]:
+    users = [{"name": "anna", "password": "secret", "permissions": {"read": "^nothing$"}}]
+    with running_server(tmp_path, handlers={"stream": StreamHandler}, user=users) as running:
+        yield running
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    """Options for: files that nobody serves; a server by either address; the files of a root that is served."""
+    if request.param == "files":
+        return ["--root", str(tmp_path / "root")]
+    running: RunningServer = request.getfixturevalue("real")
+    return {
+        "server": ["--server", f"127.0.0.1:{running.ports['stream']}"],
+        "http": ["--server", f"http://127.0.0.1:{running.ports['http']}"],
+        "served": ["--root", str(running.context.settings.root)],
+    }[request.param]
+
+
+@pytest.fixture
+def there(run: Run, place: list[str], tmp_path: Path, request: pytest.FixtureRequest) -> Run:
+    """Runs commands there, where `shop/orders` has ten messages, and `red` halves the quantities of the five red ones."""
+
+    def runs(*arguments: object, stdin: str = "") -> Outcome:
+        return run(*arguments, *place, stdin=stdin)
+
+    made = runs("topic", "create", "shop/orders")
+    assert made.status == 0, made.err
+    rule = {"name": "halved", "sql": "color = 'red'", "action": "SET quantity = quantity / 2"}
+    options = ("--rule", json.dumps(rule), "--lock", "30s", "--max-delivery-count", "2")
+    assert runs("subscription", "create", "shop/orders", "red", *options).err == "in force from offset 0\n"
+    publish(run, place, request, 10)
+    return runs
+
+
+def publish(run: Run, place: list[str], request: pytest.FixtureRequest, count: int) -> None:
+    """Publish to files directly, or to the server, whichever has the stream."""
+    address = place
+    if place[1].startswith("http") or "real" in request.fixturenames or "data" in place[1]:
+        running: RunningServer = request.getfixturevalue("real")
+        address = ["--server", f"127.0.0.1:{running.ports['stream']}"]
+    lines = [
+        json.dumps(
+            {"body": f"{number}", "application_properties": {"color": ("red", "blue")[number % 2], "quantity": number}}
+        )
+        for number in range(count)
+    ]
+    assert run("publish", "shop/orders", *address, stdin="\n".join(lines)).status == 0
+
+
+def row_of(there: Run) -> dict[str, Any]:
+    (row,) = there("subscription", "ls", "shop/orders", "--json").json
+    return dict(row)
+
+
+def counts(there: Run) -> tuple[int, ...]:
+    row = row_of(there)
+    return tuple(row[name] for name in ("active", "locked", "waiting", "deferred", "dead_lettered"))
+
+
+def test_copies_are_peeked_at_received_and_settled(there: Run) -> None:
+    peeked = there("subscription", "peek", "shop/orders", "red", "-n", "3", "--json").json
+    assert [(row["offset"], row["rule"], row["application_properties"]["quantity"]) for row in peeked] == [
+        (0, 1, 0),
+        (2, 1, 1),
+        (4, 1, 2),
+    ]
+    assert [
+        row["offset"] for row in there("subscription", "peek", "shop/orders", "red", "--from", "5", "--json").json
+    ] == [6, 8]
+    assert counts(there) == (5, 0, 0, 0, 0)
+    row = row_of(there)
+    assert (row["pins"], row["pinned_bytes"] > 0, row["rules"]) == (0, True, 1)
+
+    received = there("subscription", "receive", "shop/orders", "red", "-n", "4", "--wait", "10s", "--json").json
+    assert [(row["offset"], row["attempt"], row["body"]) for row in received] == [
+        (offset, 1, {"data": str(offset)}) for offset in (0, 2, 4, 6)
+    ]
+    tokens = [row["token"] for row in received]
+    assert counts(there) == (1, 4, 0, 0, 0)
+
+    def settle(outcome: str, *given: str) -> Outcome:
+        return there("subscription", "settle", "shop/orders", "red", outcome, *given)
+
+    assert settle("complete", tokens[0]).err == "complete: 1 settled\n"
+    again = settle("complete", *tokens[:2])
+    assert again.status == 1 and tokens[0] in again.err and tokens[1] not in again.err
+    assert settle("abandon", tokens[2]).status == 0
+    assert settle("dead-letter", tokens[3], "--reason", "broken", "--description", "no size").status == 0
+    assert counts(there) == (2, 0, 0, 0, 1)
+    (letter,) = there("subscription", "peek", "shop/orders", "red", "--dead-letters", "--json").json
+    assert letter["application_properties"]["DeadLetterReason"] == "broken"
+
+    rest = there("subscription", "receive", "shop/orders", "red", "-n", "9", "--outcome", "complete", "--json")
+    assert [(row["offset"], row["attempt"]) for row in rest.json] == [(4, 2), (8, 1)]
+    assert rest.err == "complete: 2 settled\n"
+    assert there("subscription", "purge", "shop/orders", "red", "--dead-letters").out == "1\n"
+    assert counts(there) == (0, 0, 0, 0, 0)
+    assert row_of(there)["pins"] is None
+    assert there("subscription", "receive", "shop/orders", "red").out == ""
+
+
+def test_tables_say_what_was_received(there: Run) -> None:
+    lines = there("subscription", "receive", "shop/orders", "red", "-n", "2").lines
+    assert lines[0].split("\t")[:5] == ["token", "offset", "rule", "timestamp", "attempt"]
+    assert [line.split("\t")[1] for line in lines[1:]] == ["0", "2"]
+    head, row = (line.split("\t") for line in there("subscription", "ls", "shop/orders").lines)
+    shown = dict(zip(head, row, strict=True))
+    assert (shown["active"], shown["locked"], shown["status"]) == ("3", "2", "active")
+    assert "locked" in there("subscription", "show", "shop/orders", "red").out
+    refused = there("subscription", "settle", "shop/orders", "red", "complete", "xyz")
+    assert refused.status in (1, 2) and "tokens" in refused.err
+
+
+def test_topics_are_shown_changed_and_removed(there: Run) -> None:
+    assert [row["name"] for row in there("topic", "ls", "--json").json] == ["shop/orders"]
+    (shown,) = there("topic", "show", "shop/orders", "--json").json
+    assert (shown["sql_filters"], shown["limits"]["sql_filters"]) == (1, 2000)
+    assert "1 of 2000" in there("topic", "show", "shop/orders").out
+    assert there("topic", "create", "shop/orders").status == 1
+
+    assert there("rule", "add", "shop/orders", "red", "big", "--sql", "quantity > 5").err == "in force from offset 10\n"
+    assert there("rule", "replace", "shop/orders", "red", "big", "--sql", "quantity > 6").status == 0
+    assert [line.split("\t")[3:] for line in there("rule", "ls", "shop/orders", "red").lines[1:]] == [
+        ["color = 'red'", "SET quantity = quantity / 2"],
+        ["quantity > 6", ""],
+    ]
+    assert there("rule", "show", "shop/orders", "red", "BIG", "--json").json[0]["sql"] == "quantity > 6"
+    history = there("rule", "history", "shop/orders", "red", "--json").json
+    assert [(row["name"], row["from_offset"]) for row in history] == [("halved", 0), ("big", 10)]
+    wrong = there("rule", "add", "shop/orders", "red", "r", "--sql", "quantity >")
+    assert wrong.status == 1 and wrong.err.endswith("^\n")
+    assert there("rule", "rm", "shop/orders", "red", "big").err == "gone from offset 10 on\n"
+    assert there("rule", "rm", "shop/orders", "red", "big").status == 1
+
+    assert there("subscription", "change", "shop/orders", "red", "--lock", "5s").err == "in force for every copy\n"
+    assert row_of(there)["settings"]["lock_ms"] == 5000
+    assert there("subscription", "rm", "shop/orders", "red").err == "gone from offset 10 on\n"
+    assert there("topic", "rm", "shop/orders").status == 0
+    assert there("topic", "ls", "--json").out == ""
+
+
+def test_a_rule_is_tried_on_the_last_messages_and_changes_nothing(there: Run) -> None:
+    options = ("--sql", "quantity > 5", "--action", "SET quantity = quantity * 2", "--dry-run", "--last", "6")
+    (found,) = there("rule", "add", "shop/orders", "red", "doubled", *options, "--json").json
+    assert (found["start"], found["messages"], found["matched"]) == (4, 6, 4)
+    assert found["changes"][0]["changes"][-1] == {
+        "field": "application_properties.quantity",
+        "before": 6,
+        "after": 12,
+    }
+    lines = there("rule", "add", "shop/orders", "red", "doubled", *options, "--samples", "1").lines
+    assert lines[0].split() == ["messages", "6", "at", "offsets", "4", "to", "9"]
+    assert "6\tapplication_properties.quantity\t6\t12" in lines
+    assert [row["name"] for row in there("rule", "ls", "shop/orders", "red", "--json").json] == ["halved"]
+    refused = there("rule", "add", "shop/orders", "none", "r", "--sql", "1=1", "--dry-run")
+    assert refused.status == 1 and "none" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("options", "offsets"),
+    [
+        ([], [0, 2, 4, 6, 8]),
+        (["--from", "3"], [4, 6, 8]),
+        (["--from", "2", "--until", "7"], [2, 4, 6]),
+        (["-n", "2"], [0, 2]),
+        (["--from", "next"], []),
+    ],
+)
+def test_tail_shows_the_copies_that_a_subscription_has_settled_or_not(
+    there: Run, options: list[str], offsets: list[int]
+) -> None:
+    assert there("subscription", "receive", "shop/orders", "red", "-n", "2", "--outcome", "complete").status == 0
+    shown = there("tail", "shop/orders", "--subscription", "red", "--json", *options)
+    assert shown.status == 0, shown.err
+    assert [(row["offset"], row["application_properties"]["quantity"]) for row in shown.json] == [
+        (offset, offset // 2) for offset in offsets
+    ]
+
+
+def test_tail_of_a_subscription_takes_no_filter_and_names_what_is_not_there(there: Run) -> None:
+    for arguments, status, named in (
+        (("--subscription", "red", "--filter", "quantity > 1"), 2, "--subscription"),
+        (("--subscription", "red", "--from", "99"), 2, "--from"),
+        (("--subscription", "none"), 1, "none"),
+    ):
+        shown = there("tail", "shop/orders", *arguments)
+        assert (shown.status, named in shown.err) == (status, True), shown.err
+
+
+def test_tail_follows_a_subscription(
+    there: Run, run: Run, place: list[str], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What comes is published when the read has nothing more to give.
+    published: list[bool] = []
+
+    def publish_once(_seconds: float) -> None:
+        if not published:
+            published.append(True)
+            threading.Thread(target=append, daemon=True).start()
+
+    def append() -> None:
+        from headgate.client import Client
+        from headgate.log import Writer, resolve_stream
+        from headgate.message import Message
+
+        message = Message(b"x", application_properties={"color": "red", "quantity": 8})
+        if place[0] == "--root" and "real" not in request.fixturenames and "data" not in place[1]:
+            with Writer.open(resolve_stream("shop/orders", place[1]), now_ms=1) as writer:
+                writer.append([(message.encode(), None)], now_ms=1)
+            return
+        running: RunningServer = request.getfixturevalue("real")
+        with Client.connect(f"127.0.0.1:{running.ports['stream']}") as client, client.publisher("shop/orders") as to:
+            to.send(message)
+
+    import time
+
+    sleep = time.sleep
+    monkeypatch.setattr("headgate.cli.tail.time.sleep", lambda seconds: (publish_once(seconds), sleep(0.01))[1])
+    shown = there("tail", "shop/orders", "--subscription", "red", "--follow", "--from", "next", "-n", "1", "--json")
+    assert [(row["offset"], row["application_properties"]["quantity"]) for row in shown.json] == [(10, 4)]
+
+
+def test_a_served_root_is_asked_with_a_login_that_may(run: Run, real: RunningServer) -> None:
+    root = str(real.context.settings.root)
+    assert run("topic", "create", "orders", "--root", root).status == 0
+    refused = run("topic", "rm", "orders", "--root", root, "--user", "anna", "--password", "secret")
+    assert refused.status == 1
+    assert f"http://127.0.0.1:{real.ports['http']}" in refused.err and "--user" in refused.err
+    assert run("subscription", "create", "orders", "all", "--root", root).status == 0
+    assert real.context.broker.topics.get("orders").subscription("all").number == 1
+
+
+def test_a_root_that_something_else_holds_is_waited_for(run: Run, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    held = lock_root(root, now_ms=1)
+    refused = run("topic", "create", "orders", "--lock-timeout", "0.05")
+    assert refused.status == 1 and "--server" in refused.err
+    threading.Timer(0.1, held.release).start()
+    assert run("topic", "create", "orders", "--lock-timeout", str(LIMIT_S)).status == 0
+
+
+def test_commands_on_files_make_no_users_and_no_folders_for_what_is_not_there(run: Run, tmp_path: Path) -> None:
+    assert run("subscription", "ls", "none").status == 1
+    assert not (tmp_path / "root").exists()
+    assert run("topic", "create", "orders").status == 0
+    assert not (tmp_path / "root" / ".headgate" / "users.json").exists()

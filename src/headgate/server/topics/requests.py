@@ -190,15 +190,15 @@ class TopicRequests:
                 return {"GET": self._copies}, {"topic": topic, "subscription": subscription}
             case ("topics", topic, "subscriptions", subscription, *rest):
                 is_dead_letter = rest[:1] == ["dead-letters"]
-                names: dict[str, Any] = {"topic": topic, "subscription": subscription}
-                names["dead_letters"] = is_dead_letter
+                named: dict[str, Any] = {"topic": topic, "subscription": subscription}
+                named["dead_letters"] = is_dead_letter
                 match rest[1:] if is_dead_letter else rest:
                     case ["messages"]:
-                        return {"GET": self._peek, "DELETE": self._purge}, names
+                        return {"GET": self._peek, "DELETE": self._purge}, named
                     case ["receive"]:
-                        return {"POST": self._receive}, names
+                        return {"POST": self._receive}, named
                     case ["settle"]:
-                        return {"POST": self._settle}, names
+                        return {"POST": self._settle}, named
         raise ResourceNotFoundError("there is nothing at this path; a / in a name is written %2F")
 
     # lists

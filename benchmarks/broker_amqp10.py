@@ -107,6 +107,11 @@ class Peer:
             raise RuntimeError(f"a filter of {filters} is not in force")
         return link
 
+    def subscription(self, name: str, *, snd_settle_mode: int = SETTLED) -> Link:
+        """A receiver of a subscription, by its name as a queue."""
+        source = Source(amqp_value(f"/queues/{name}"))
+        return self.attach(RECEIVER, source=source, target=Target(amqp_value("here")), snd_settle_mode=snd_settle_mode)
+
     def declare(self, stream: str) -> None:
         paired = AmqpValue(AmqpType.MAP, ((AmqpValue(AmqpType.SYMBOL, "paired"), AmqpValue(AmqpType.BOOLEAN, True)),))
         ends = {"source": Source(amqp_value("/management")), "target": Target(amqp_value("/management"))}

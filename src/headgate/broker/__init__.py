@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from headgate.broker.broker import Broker, BrokerSettings
     from headgate.broker.catalogue import Declared, arguments_declared
     from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
-    from headgate.broker.keys import KEYS_NAME, AccessKey, AccessKeys, KeyRights, Right
     from headgate.broker.indexing import run_here
+    from headgate.broker.keys import KEYS_NAME, AccessKey, AccessKeys, KeyRights, Right
     from headgate.broker.publishers import Publisher
     from headgate.broker.routing import Binding, Headers
     from headgate.broker.session import Session, StreamInfo

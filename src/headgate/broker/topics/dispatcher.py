@@ -214,9 +214,9 @@ class Dispatcher:
         until_ms = now_ms + settings.lock_ms
         claim = self.view.claim(claimed, until_ms, covered=available.covered)
         self.unseen -= available.fresh
-        gone = np.setdiff1d(available.copies, claimed)
-        if len(gone):
-            # Retention deleted the messages.
+        if len(claimed) < len(available.copies):
+            # Retention deleted the messages of the others.
+            gone = np.setdiff1d(available.copies, claimed)
             self.view.complete_ranges([(copy, copy + 1) for copy in gone.tolist()])
         self._share(found, claim, until_ms)
         self._consumption.give(self)

@@ -523,11 +523,10 @@ class BrokerTopic:
         self.counters.messages_decided += step.stop - step.start
         arrived: Counter[int] = Counter()
         for selected in step.selected:
-            numbers, counts = np.unique(selected.copies.subscriptions, return_counts=True)
-            arrived.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
+            arrived.update(selected.copies.subscriptions.tolist())
             if len(selected.sound):
                 arrived.update(dict.fromkeys(selected.taking_all.tolist(), len(selected.sound)))
-            failing = np.unique(selected.failures.subscriptions).tolist()
+            failing = selected.failures.subscriptions.tolist()
             if len(selected.malformed):
                 failing += selected.failing_on_malformed.tolist()
             for number in failing:

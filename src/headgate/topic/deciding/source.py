@@ -53,7 +53,7 @@ class SourceBatch:
     def entries(self, offsets: Int64Array) -> NDArray[np.void]:
         """Where messages lie, and their checksums, `(messages,)` of ENTRY_DTYPE; zeros for other than these offsets."""
         found = np.zeros(len(self.offsets), dtype=ENTRY_DTYPE)
-        if not len(offsets) or not len(found):
+        if not len(offsets) or not self.positions.any():
             return found
         first = int(self.offsets[0])
         is_asked = np.zeros(int(self.offsets[-1]) + 1 - first, dtype=np.bool_)

@@ -48,7 +48,7 @@ RULES = st.one_of(
 SUBSCRIPTIONS = st.builds(
     lambda name, rules, keeps_errors: Subscription(name, tuple(rules), dead_letter_on_errors=keeps_errors),
     st.sampled_from("st"),
-    st.lists(RULES, max_size=3, unique_by=lambda each: each.name),
+    st.lists(RULES, min_size=1, max_size=3, unique_by=lambda each: each.name),
     st.booleans(),
 )
 MESSAGES = st.builds(
@@ -68,15 +68,13 @@ class Published:
     compression: Compression
 
 
-STEPS = st.lists(
-    SUBSCRIPTIONS
-    | st.builds(
-        Published,
-        st.lists(MESSAGES | st.just(NO_MESSAGE), min_size=1, max_size=12),
-        st.sampled_from([Compression.NONE, Compression.NONE, Compression.GZIP]),
-    ),
-    min_size=1,
-    max_size=8,
+PUBLISHED = st.builds(
+    Published,
+    st.lists(MESSAGES | st.just(NO_MESSAGE), min_size=3, max_size=12),
+    st.sampled_from([Compression.NONE, Compression.NONE, Compression.GZIP]),
+)
+STEPS = st.tuples(SUBSCRIPTIONS, PUBLISHED, st.lists(SUBSCRIPTIONS | PUBLISHED, max_size=8)).map(
+    lambda parts: [*parts[:2], *parts[2]]
 )
 
 
@@ -212,6 +210,14 @@ def flip(path: Path, data: bytes, *, number: int = 0) -> None:
         place = content.index(data, place + 1)
     content[place + len(data) - 1] ^= 1
     path.write_bytes(content)
+
+
+def test_a_guid_in_an_action_is_that_of_routing(topic: Stream, postings: Postings) -> None:
+    copies, _ = routed(topic, {offset: 5 + offset // 6 for offset in range(18)})
+    with CopyReader(postings) as reader:
+        found = copies_in(reader.read(1, *pairs_of(postings, 1)))
+    assert found == copies[1]
+    assert len({data for _, rule, data in found if rule == 2}) == 6
 
 
 def test_a_damaged_message_is_an_error_with_its_place_and_others_of_its_chunk_are_read(

@@ -6,12 +6,16 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from command_line import Outcome, Run
+from headgate import Message
+from headgate.client import Client
+from headgate.log import Writer, resolve_stream
 from headgate.log.root import lock_root
 from headgate.server.stream import StreamHandler
 from server.running import RunningServer, running_server
@@ -27,48 +31,49 @@ def real(tmp_path: Path) -> Iterator[RunningServer]:
         yield running
 
 
+@dataclass(frozen=True)
+class Place:
+    """Options of commands on topics, and of `publish`: a server that has the root is who writes its streams."""
+
+    options: list[str]
+    publish: list[str]
+
+
 @pytest.fixture(params=PLACES)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
-    """Options for: files that nobody serves; a server by either address; the files of a root that is served."""
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Files that nobody serves; a server by either address; the files of a root that is served."""
     if request.param == "files":
-        return ["--root", str(tmp_path / "root")]
+        files = ["--root", str(tmp_path / "root")]
+        return Place(files, files)
     running: RunningServer = request.getfixturevalue("real")
-    return {
-        "server": ["--server", f"127.0.0.1:{running.ports['stream']}"],
+    server = ["--server", f"127.0.0.1:{running.ports['stream']}"]
+    options = {
+        "server": server,
         "http": ["--server", f"http://127.0.0.1:{running.ports['http']}"],
         "served": ["--root", str(running.context.settings.root)],
-    }[request.param]
+    }
+    return Place(options[request.param], server)
 
 
 @pytest.fixture
-def there(run: Run, place: list[str], tmp_path: Path, request: pytest.FixtureRequest) -> Run:
-    """Runs commands there, where `shop/orders` has ten messages, and `red` halves the quantities of the five red ones."""
+def there(run: Run, place: Place) -> Run:
+    """Runs commands there: `shop/orders` has ten messages, and `red` halves the quantities of the five red ones."""
 
     def runs(*arguments: object, stdin: str = "") -> Outcome:
-        return run(*arguments, *place, stdin=stdin)
+        return run(*arguments, *place.options, stdin=stdin)
 
     made = runs("topic", "create", "shop/orders")
     assert made.status == 0, made.err
     rule = {"name": "halved", "sql": "color = 'red'", "action": "SET quantity = quantity / 2"}
     options = ("--rule", json.dumps(rule), "--lock", "30s", "--max-delivery-count", "2")
     assert runs("subscription", "create", "shop/orders", "red", *options).err == "in force from offset 0\n"
-    publish(run, place, request, 10)
+    lines = [json.dumps({"body": f"{number}", "application_properties": properties(number)}) for number in range(10)]
+    assert run("publish", "shop/orders", *place.publish, stdin="\n".join(lines)).status == 0
     return runs
 
 
-def publish(run: Run, place: list[str], request: pytest.FixtureRequest, count: int) -> None:
-    """Publish to files directly, or to the server, whichever has the stream."""
-    address = place
-    if place[1].startswith("http") or "real" in request.fixturenames or "data" in place[1]:
-        running: RunningServer = request.getfixturevalue("real")
-        address = ["--server", f"127.0.0.1:{running.ports['stream']}"]
-    lines = [
-        json.dumps(
-            {"body": f"{number}", "application_properties": {"color": ("red", "blue")[number % 2], "quantity": number}}
-        )
-        for number in range(count)
-    ]
-    assert run("publish", "shop/orders", *address, stdin="\n".join(lines)).status == 0
+def properties(number: int) -> dict[str, object]:
+    return {"color": ("red", "blue")[number % 2], "quantity": number}
 
 
 def row_of(there: Run) -> dict[str, Any]:
@@ -201,6 +206,14 @@ def test_tail_shows_the_copies_that_a_subscription_has_settled_or_not(
     ]
 
 
+def test_tail_shows_the_copies_of_the_subscription_that_is_there_now(there: Run) -> None:
+    rule = json.dumps({"name": "blue", "sql": "color = 'blue'"})
+    there("subscription", "rm", "shop/orders", "red")
+    for name in ("all", "red"):
+        there("subscription", "create", "shop/orders", name, *(("--rule", rule) if name == "red" else ()))
+    assert there("tail", "shop/orders", "--subscription", "red").out == ""
+
+
 def test_tail_of_a_subscription_takes_no_filter_and_names_what_is_not_there(there: Run) -> None:
     for arguments, status, named in (
         (("--subscription", "red", "--filter", "quantity > 1"), 2, "--subscription"),
@@ -211,35 +224,26 @@ def test_tail_of_a_subscription_takes_no_filter_and_names_what_is_not_there(ther
         assert (shown.status, named in shown.err) == (status, True), shown.err
 
 
-def test_tail_follows_a_subscription(
-    there: Run, run: Run, place: list[str], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # What comes is published when the read has nothing more to give.
-    published: list[bool] = []
-
-    def publish_once(_seconds: float) -> None:
-        if not published:
-            published.append(True)
-            threading.Thread(target=append, daemon=True).start()
+def test_tail_follows_a_subscription(there: Run, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    message = Message(b"x", application_properties={"color": "red", "quantity": 8})
+    published: list[threading.Thread] = []
 
     def append() -> None:
-        from headgate.client import Client
-        from headgate.log import Writer, resolve_stream
-        from headgate.message import Message
-
-        message = Message(b"x", application_properties={"color": "red", "quantity": 8})
-        if place[0] == "--root" and "real" not in request.fixturenames and "data" not in place[1]:
-            with Writer.open(resolve_stream("shop/orders", place[1]), now_ms=1) as writer:
+        if place.publish[0] == "--server":
+            with Client.connect(place.publish[1]) as client, client.publisher("shop/orders") as publisher:
+                publisher.send(message)
+        else:
+            with Writer.open(resolve_stream("shop/orders", place.publish[1]), now_ms=1) as writer:
                 writer.append([(message.encode(), None)], now_ms=1)
-            return
-        running: RunningServer = request.getfixturevalue("real")
-        with Client.connect(f"127.0.0.1:{running.ports['stream']}") as client, client.publisher("shop/orders") as to:
-            to.send(message)
 
-    import time
+    def wait(_seconds: float) -> None:
+        # The read has nothing more to give: now it comes.
+        if not published:
+            published.append(threading.Thread(target=append))
+            published[0].start()
+            published[0].join(LIMIT_S)
 
-    sleep = time.sleep
-    monkeypatch.setattr("headgate.cli.tail.time.sleep", lambda seconds: (publish_once(seconds), sleep(0.01))[1])
+    monkeypatch.setattr("headgate.cli.tail.time.sleep", wait)
     shown = there("tail", "shop/orders", "--subscription", "red", "--follow", "--from", "next", "-n", "1", "--json")
     assert [(row["offset"], row["application_properties"]["quantity"]) for row in shown.json] == [(10, 4)]
 

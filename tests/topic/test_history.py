@@ -33,6 +33,7 @@ from headgate.topic import (
     create_topic,
     list_topics,
     remove_topic,
+    state_folders,
     topic_stream,
 )
 from headgate.topic.journal import JOURNAL_NAME, encode_line, read_lines, write_head
@@ -442,3 +443,20 @@ def test_a_history_of_a_later_format_is_refused(topic: Stream) -> None:
     write_head(topic.path / JOURNAL_NAME, head)
     with pytest.raises(LogError, match="format 2, expected 1"):
         RuleHistory.load(topic)
+
+
+def test_what_subscriptions_did_goes_with_the_topic_also_where_that_was_interrupted(topic: Stream) -> None:
+    root = topic.path.parents[1]
+
+    def leave_state() -> None:
+        for folder in state_folders(topic):
+            (folder / "deep").mkdir(parents=True)
+            (folder / "deep" / "file").write_bytes(b"x")
+
+    leave_state()
+    remove_topic(root, "orders", now_ms=4)
+    assert not any(folder.exists() for folder in state_folders(topic))
+    # As after a kill between the journal and the rest.
+    leave_state()
+    create_topic(root, "orders", now_ms=5)
+    assert not any(folder.exists() for folder in state_folders(topic))

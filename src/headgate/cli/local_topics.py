@@ -51,6 +51,7 @@ class _Asking:
         self._loop = loop
         self._turn_is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
+        self._has_changed = False
 
     def begin(self, broker: Broker, lock_timeout_s: float) -> None:
         """Take the broker, which needs `wake` to be made."""
@@ -62,9 +63,11 @@ class _Asking:
         self._tick()
 
     def end(self) -> None:
-        """No more turns."""
+        """No more turns; where something changed, retention learns what is needed now."""
         if self._timer is not None:
             self._timer.cancel()
+        for topic in self._broker.topics if self._has_changed else ():
+            topic.keep_pinned(now_ms())
 
     def wake(self) -> None:
         """The broker wants a turn."""
@@ -88,6 +91,7 @@ class _Asking:
 
         texts = {name: str(value) for name, value in query.items()}
         request = TopicRequest(method, tuple(path), texts, b"" if body is None else msgspec.json.encode(body))
+        self._has_changed |= method != "GET"
         wait = patient(self._lock_timeout_s)
         tries = 0
         while True:
@@ -106,7 +110,7 @@ class _Asking:
         topic = self._broker.topics.get(name)
         while not topic.is_decided:
             before = topic.next_offset
-            topic.tick(now_ms())
+            self._broker.topics.touch(topic.stream)
             self._turn()
             if topic.next_offset == before:
                 # What hinders it is in the log.

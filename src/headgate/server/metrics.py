@@ -14,12 +14,22 @@ from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from headgate import __version__
-from headgate.broker import BrokerStream, Consumer, ReadingCounters, Session, StreamCounters
+from headgate.broker import (
+    BrokerStream,
+    BrokerTopic,
+    Consumer,
+    ReadingCounters,
+    Session,
+    StreamCounters,
+    SubscriptionInfo,
+    ViewCounters,
+)
 from headgate.scan import ScanCounters
 from headgate.server.connections import ConnectionRecord
 from headgate.server.context import ServerContext
 from headgate.server.listeners import protocol_of
 from headgate.server.listings import consumers, open_streams, shown
+from headgate.server.topics import subscription_infos
 
 S = TypeVar("S")
 Number = int | float
@@ -218,6 +228,68 @@ STREAM: tuple[Family[StreamSample], ...] = (
     ),
 )
 
+_COPIES_MEANING = {
+    "decided": "Copies that were decided.",
+    "delivered": "Copies given out, each time they were.",
+    "delivered_bytes": "Bytes of the copies given out.",
+    "completed": "Copies completed by receivers.",
+    "released": "Copies given back by receivers.",
+    "dead_lettered": "Copies that became dead letters: by receivers, or after too many attempts.",
+    "deferred": "Copies put aside by receivers.",
+    "expired": "Locks that ended before their copies were settled.",
+}
+
+
+@dataclass(slots=True)
+class TopicSample:
+    """One topic with its subscriptions as they are now."""
+
+    topic: BrokerTopic
+    infos: list[SubscriptionInfo]
+
+
+TOPIC: tuple[Family[TopicSample], ...] = (
+    Family("headgate_topic_subscriptions", "Subscriptions of the topic.", lambda t: len(t.infos)),
+    Family(
+        "headgate_topic_undecided",
+        "Offsets of messages whose copies are not decided yet.",
+        lambda t: t.topic.stream.next_offset - t.topic.next_offset,
+    ),
+    Family(
+        "headgate_topic_active", "Copies that are available, of all subscriptions.", lambda t: _sum(t, "counts.active")
+    ),
+    Family("headgate_topic_locked", "Copies that receivers hold.", lambda t: _sum(t, "counts.locked")),
+    Family("headgate_topic_dead_lettered", "Dead letters.", lambda t: _sum(t, "dead_lettered")),
+    Family(
+        "headgate_topic_messages_decided_total",
+        "Messages that were decided.",
+        lambda t: t.topic.counters.messages_decided,
+    ),
+    Family(
+        "headgate_topic_moved_total",
+        "Copies that were moved: to dead letters, aside, to other topics.",
+        lambda t: t.topic.counters.moved,
+    ),
+    Family("headgate_topic_rule_changes_total", "Changes of rules.", lambda t: t.topic.counters.rule_changes),
+)
+
+SUBSCRIPTION: tuple[Family[SubscriptionInfo], ...] = (
+    Family("headgate_subscription_active", "Copies that are available.", lambda s: s.counts.active),
+    Family("headgate_subscription_locked", "Copies that receivers hold.", lambda s: s.counts.locked),
+    Family("headgate_subscription_waiting", "Copies that wait for their backoff.", lambda s: s.counts.waiting),
+    Family("headgate_subscription_deferred", "Copies put aside.", lambda s: s.deferred),
+    Family("headgate_subscription_dead_lettered", "Dead letters.", lambda s: s.dead_lettered),
+    Family("headgate_subscription_receivers", "Receivers.", lambda s: s.receivers),
+    *(
+        Family(
+            f"headgate_subscription_{counter.name}_total",
+            _COPIES_MEANING[counter.name],
+            attrgetter(f"counters.{counter.name}"),
+        )
+        for counter in fields(ViewCounters)
+    ),
+)
+
 CONSUMER: tuple[Family[Consumer], ...] = (
     Family("headgate_consumer_lag", "Messages between the end of the stream and the consumer.", lambda c: c.lag),
     Family(
@@ -246,7 +318,7 @@ CONNECTION: tuple[Family[ConnectionRecord], ...] = (
 
 
 def metrics_text(context: ServerContext, *, per_object: bool) -> bytes:
-    """All families; `per_object` adds consumers and connections, one line each."""
+    """All families; `per_object` adds subscriptions, consumers and connections, one line each."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
@@ -278,7 +350,13 @@ class _Collector:
                 (family,), ("stream",) if is_ours else ("queue", "vhost"), labelled if is_ours else rabbitmq
             )
         yield from _families(READ, ("stream",), [(labels, sample.read) for labels, sample in labelled])
+        topics = [TopicSample(topic, infos) for topic, infos in subscription_infos(broker)]
+        yield from _families(TOPIC, ("topic",), [((sample.topic.stream.name,), sample) for sample in topics])
         if self._per_object:
+            subscriptions = [
+                ((sample.topic.stream.name, info.name), info) for sample in topics for info in sample.infos
+            ]
+            yield from _families(SUBSCRIPTION, ("topic", "subscription"), subscriptions)
             yield from self._objects(live)
 
     def _objects(self, live: list[tuple[Session, Consumer]]) -> Iterator[Any]:
@@ -297,6 +375,11 @@ class _Collector:
             yield from _families((Family(name, family.meaning, family.value),), labels, each)
         connections = [((record.name,), record) for record in self._context.connections]
         yield from _families(CONNECTION, ("connection",), connections)
+
+
+def _sum(sample: TopicSample, field_name: str) -> int:
+    value = attrgetter(field_name)
+    return sum(value(info) for info in sample.infos)
 
 
 def _families(

@@ -15,12 +15,14 @@ from typing import Any
 
 import pytest
 
+from headgate.broker import ViewCounters
 from headgate.broker.consumers import ConsumerOptions
 from headgate.broker.stream import StreamCounters
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
 from headgate.scan import ScanCounters
 from headgate.server.console import FILES
+from headgate.topic import AddRule, CreateSubscription, RuleDefinition
 from interop.programs import Client, Program, start
 from server.links import FakeLink
 from server.running import RunningServer, running_server
@@ -28,7 +30,17 @@ from waiting import LIMIT_S, eventually
 
 CONSOLE = Path(str(resources.files("headgate.server.console")))
 SOURCES = {name: (CONSOLE / name).read_text(encoding="utf-8") for name in FILES.values() if name != "favicon.ico"}
-LISTS = ("overview", "streams", "consumers", "offsets", "connections", "users")
+LISTS = (
+    "overview",
+    "streams",
+    "topics",
+    "subscriptions",
+    "rules",
+    "consumers",
+    "offsets",
+    "connections",
+    "users",
+)
 GUEST = ("guest", "guest")
 
 
@@ -179,7 +191,7 @@ def test_every_view_has_its_link() -> None:
 
 
 def served(running: RunningServer) -> dict[str, Any]:
-    """All lists of a server with a consumer that filters, and a connection."""
+    """All lists of a server with a consumer that filters, a connection, and a topic with a subscription."""
 
     def consume() -> None:
         session = running.context.broker.open_session("guest", protocol="AMQP 1.0", connection="127.0.0.1:1#1")
@@ -195,6 +207,16 @@ def served(running: RunningServer) -> dict[str, Any]:
         running.context.connections.opened(FakeLink(), listener="amqp", now_ms=1_700_000_000_000)
 
     running.call(consume)
+    changed: list[object] = []
+
+    def subscribe() -> None:
+        session = running.context.broker.open_session("guest", protocol="HTTP", connection="127.0.0.1:1#2")
+        session.create_topic("orders")
+        rule = RuleDefinition("dear", sql="price > 10", action="SET seen = TRUE")
+        session.change_topic("orders", [CreateSubscription("all"), AddRule("all", rule)], changed.append)
+
+    running.call(subscribe)
+    running.until(lambda: changed)
     lists = {name: json.loads(answer(running, f"/api/{name}", user=GUEST)[2]) for name in LISTS}
     assert all(lists.values())
     return lists
@@ -231,6 +253,7 @@ def test_every_counter_is_shown_under_its_own_name() -> None:
     assert read <= set(columns["overview"])
     assert read | set(StreamCounters.__dataclass_fields__) <= set(columns["streams"])
     assert read | {"lag", "filtered_lag", "lost", "filter_values", "filter", "dialect"} <= set(columns["consumers"])
+    assert set(ViewCounters.__dataclass_fields__) <= set(columns["topics"])
 
 
 # what the tables say
@@ -274,7 +297,13 @@ def test_a_server_is_shown_in_every_view(running: RunningServer) -> None:
     consumers, _ = tables_of("consumers", lists)
     (row,) = consumers["rows"]
     assert (row["filter_values"], row["filter"], row["dialect"]) == ("emea, apac", "price > 10", "amqp")
-    for view in ("streams", "offsets", "connections", "users"):
+    _, subscriptions, _, rules = tables_of("topics", lists)
+    (shown,) = subscriptions["rows"]
+    assert (shown["topic"], shown["name"], shown["rules"], shown["status"]) == ("orders", "all", "1", "active")
+    assert [(row["name"], row["filter"], row["action"]) for row in rules["rows"]] == [
+        ("dear", "price > 10", "SET seen = TRUE")
+    ]
+    for view in ("streams", "topics", "offsets", "connections", "users"):
         assert all(table["rows"] for table in tables_of(view, lists)), view
     (offsets,) = tables_of("offsets", lists)
     assert [(row["name"], row["stored_offset"]) for row in offsets["rows"]] == [("app", "3")]

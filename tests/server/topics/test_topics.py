@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from headgate import Message
+from headgate.broker.topics.dispatcher import BYTES_A_TURN
 from headgate.log import Writer
 from headgate.server.topics import requests as topic_requests
 from server.running import RunningServer, running_server
@@ -50,14 +51,18 @@ def topic(running: RunningServer) -> RunningServer:
 
 
 def publish(running: RunningServer, count: int) -> None:
+    messages = [
+        Message(
+            b"%d" % number, application_properties={"color": ("red", "blue")[number % 2], "quantity": number}
+        ).encode()
+        for number in range(count)
+    ]
+    append(running, messages)
+
+
+def append(running: RunningServer, messages: list[bytes]) -> None:
     def write() -> None:
         stream = running.context.broker.catalogue.get("shop/orders")
-        messages = [
-            Message(
-                b"%d" % number, application_properties={"color": ("red", "blue")[number % 2], "quantity": number}
-            ).encode()
-            for number in range(count)
-        ]
         writer = stream.open_writer(now_ms=1)
         assert isinstance(writer, Writer)
         writer.append([(message, None) for message in messages], now_ms=1)
@@ -228,6 +233,21 @@ def test_peeking_pages_through_what_is_not_settled_and_copies_through_all(topic:
         assert ask(topic, "GET", f"{RED}/messages?{query}")[0] == 400
 
 
+def test_pages_of_large_copies_end_before_the_limit_and_leave_nothing_out(topic: RunningServer) -> None:
+    body = b"x" * (BYTES_A_TURN // 2)
+    message = Message(body, application_properties={"color": "red", "quantity": 1}).encode()
+    append(topic, [message] * 12)
+    found: list[int] = []
+    offset, rule, pages = 10, 0, 0
+    while True:
+        page = ask(topic, "GET", f"{RED}/copies?from={offset}&rule={rule}&limit=50")[1]
+        if not page["messages"]:
+            break
+        found += [row["offset"] for row in page["messages"]]
+        offset, rule, pages = page["from"], page["rule"], pages + 1
+    assert (found, pages > 1) == (list(range(10, 22)), True)
+
+
 def test_purging_settles_everything(topic: RunningServer) -> None:
     received(topic, count=2)
     assert ask(topic, "DELETE", f"{RED}/messages") == (200, {"purged": 5})
@@ -307,3 +327,27 @@ def test_other_paths_and_methods_are_refused(topic: RunningServer) -> None:
     assert ask(topic, "POST", f"{RED}/settle", {"outcome": "complete", "tokens": ["xyz"]})[0] == 400
     for body in ({"count": 0}, {"count": topic_requests.MOST_COPIES + 1}, {"wait_s": -1}, {"wait_s": 1e9}):
         assert ask(topic, "POST", f"{RED}/receive", body)[0] == 400
+
+
+def test_metrics_count_what_became_of_copies(topic: RunningServer) -> None:
+    (first, *_) = received(topic, count=2)
+    ask(topic, "POST", f"{RED}/settle", {"outcome": "complete", "tokens": [first["token"]]})
+    address = f"http://127.0.0.1:{topic.ports['http']}/metrics"
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    found = [opener.open(f"{address}{path}", timeout=LIMIT_S).read().decode() for path in ("", "/per-object")]
+    of_topic, of_red = '{topic="shop/orders"}', '{subscription="red",topic="shop/orders"}'
+    for line in (
+        f"headgate_topic_subscriptions{of_topic} 1.0",
+        f"headgate_topic_active{of_topic} 3.0",
+        f"headgate_topic_messages_decided_total{of_topic} 10.0",
+    ):
+        assert line in found[0].splitlines()
+    assert "headgate_subscription" not in found[0]
+    for line in (
+        f"headgate_subscription_active{of_red} 3.0",
+        f"headgate_subscription_locked{of_red} 1.0",
+        f"headgate_subscription_delivered_total{of_red} 2.0",
+        f"headgate_subscription_completed_total{of_red} 1.0",
+        f"headgate_subscription_decided_total{of_red} 5.0",
+    ):
+        assert line in found[1].splitlines()

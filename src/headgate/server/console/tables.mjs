@@ -43,6 +43,17 @@ const SCANNED = [
 const DELIVERED = [count("delivered_messages"), count("delivered_chunks"), bytes("delivered_bytes")]
 const READING = within("reading", [...SCANNED, ...DELIVERED])
 
+const COPIES = within("counters", [
+  count("decided"),
+  count("delivered"),
+  bytes("delivered_bytes"),
+  count("completed"),
+  count("released"),
+  count("dead_lettered"),
+  count("deferred"),
+  count("expired"),
+])
+
 const SAVED = "chunks_skipped and bytes_skipped were never read; chunks_without_match are false positives of stage 1"
 
 /** The tables of each view; `key` are the fields by which a row is known again in the next answer. */
@@ -111,6 +122,75 @@ export const VIEWS = {
       list: "streams",
       key: ["name"],
       columns: [text("name"), ...READING],
+    },
+  ],
+  topics: [
+    {
+      caption: "Topics",
+      list: "topics",
+      key: ["name"],
+      columns: [
+        text("name"),
+        count("subscriptions"),
+        count("sql_filters"),
+        count("correlation_filters"),
+        count("undecided"),
+        rate("counters.messages_decided", "messages_decided/s"),
+        count("active"),
+        count("locked"),
+        count("waiting"),
+        count("deferred"),
+        count("dead_lettered"),
+        count("pins"),
+        count("next_offset"),
+        { ...text("error"), isRare: true },
+      ],
+    },
+    {
+      caption: "Subscriptions and their copies",
+      note: "pins is the first offset that a subscription needs; retention keeps pinned_bytes for it",
+      list: "subscriptions",
+      key: ["topic", "name"],
+      columns: [
+        text("topic"),
+        text("name"),
+        count("rules"),
+        count("active"),
+        count("locked"),
+        count("waiting"),
+        count("deferred"),
+        count("dead_lettered"),
+        count("receivers"),
+        rate("counters.delivered", "delivered/s"),
+        rate("counters.completed", "completed/s"),
+        count("pins"),
+        bytes("pinned_bytes"),
+        text("forward_to"),
+        text("fall_through"),
+        text("settings.status"),
+        { ...text("error"), isRare: true },
+      ],
+    },
+    {
+      caption: "What became of copies since the server opened their topics",
+      list: "subscriptions",
+      key: ["topic", "name"],
+      columns: [text("topic"), text("name"), ...COPIES],
+    },
+    {
+      caption: "Rules in force",
+      note: "the first 500; headgate rule ls shows all of a subscription",
+      list: "rules",
+      key: ["topic", "subscription", "name"],
+      columns: [
+        text("topic"),
+        text("subscription"),
+        text("name"),
+        text("filter"),
+        text("action"),
+        count("number"),
+        count("from_offset"),
+      ],
     },
   ],
   consumers: [

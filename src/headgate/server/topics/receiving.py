@@ -32,8 +32,8 @@ async def told(begin: Callable[[Then], None]) -> Any:
 async def received(session: Session, name: SubscriptionName, count: int, wait_s: float) -> list[Delivery]:
     """At most `count` copies: those that are there now, else the first that come within `wait_s`.
 
-    They stay claimed until their locks end. Raises ResourceNotFoundError, also where the subscription is removed
-    meanwhile, AccessRefusedError, PreconditionFailedError, LogError.
+    They stay claimed until their locks end; the receiver ends with the session. Raises ResourceNotFoundError, also
+    where the subscription is removed meanwhile, AccessRefusedError, PreconditionFailedError, LogError.
     """
     found: list[Delivery] = []
     ended: list[HeadgateError] = []
@@ -48,24 +48,21 @@ async def received(session: Session, name: SubscriptionName, count: int, wait_s:
         came.set()
 
     receiver = session.receiver(name, deliver=deliver, ended=end, tag="HTTP")
-    try:
-        receiver.want(count)
-        loop = asyncio.get_running_loop()
-        limit_s = loop.time() + wait_s
-        while len(found) < count and not ended:
-            before = len(found)
-            # The broker's turn, which was asked for before, comes first.
-            await asyncio.sleep(0)
-            if len(found) > before:
-                continue
-            if found or loop.time() >= limit_s:
-                break
-            try:
-                await asyncio.wait_for(came.wait(), limit_s - loop.time())
-            except TimeoutError:
-                break
-    finally:
-        receiver.close()
+    receiver.want(count)
+    loop = asyncio.get_running_loop()
+    limit_s = loop.time() + wait_s
+    while len(found) < count and not ended:
+        before = len(found)
+        # The broker's turn, which was asked for before, comes first.
+        await asyncio.sleep(0)
+        if len(found) > before:
+            continue
+        if found or loop.time() >= limit_s:
+            break
+        try:
+            await asyncio.wait_for(came.wait(), limit_s - loop.time())
+        except TimeoutError:
+            break
     if ended and not found:
         raise ended[0]
     return found

@@ -162,6 +162,7 @@ class TopicRequests:
 
     def _found(self, path: tuple[str, ...]) -> tuple[Mapping[str, _Handler], dict[str, Any]]:
         """What answers for a path, by method, and what the path names."""
+        names: dict[str, Any]
         match path:
             case ("topics",):
                 return {"GET": partial(self._list, rows.topic_rows)}, {}
@@ -190,15 +191,14 @@ class TopicRequests:
                 return {"GET": self._copies}, {"topic": topic, "subscription": subscription}
             case ("topics", topic, "subscriptions", subscription, *rest):
                 is_dead_letter = rest[:1] == ["dead-letters"]
-                named: dict[str, Any] = {"topic": topic, "subscription": subscription}
-                named["dead_letters"] = is_dead_letter
+                names = {"topic": topic, "subscription": subscription, "dead_letters": is_dead_letter}
                 match rest[1:] if is_dead_letter else rest:
                     case ["messages"]:
-                        return {"GET": self._peek, "DELETE": self._purge}, named
+                        return {"GET": self._peek, "DELETE": self._purge}, names
                     case ["receive"]:
-                        return {"POST": self._receive}, named
+                        return {"POST": self._receive}, names
                     case ["settle"]:
-                        return {"POST": self._settle}, named
+                        return {"POST": self._settle}, names
         raise ResourceNotFoundError("there is nothing at this path; a / in a name is written %2F")
 
     # lists
@@ -353,11 +353,8 @@ class TopicRequests:
         if len(tokens) > MOST_COPIES:
             raise ConfigError(f"tokens: found {len(tokens)}, expected at most {MOST_COPIES}")
         receiver = asked.session.receiver(asked.name, deliver=_not_asked_for, ended=_not_asked_for, tag="HTTP")
-        try:
-            begin, until = _settling(receiver, body, tokens)
-            held = await told(begin)
-        finally:
-            receiver.close()
+        begin, until = _settling(receiver, body, tokens)
+        held = await told(begin)
         answer: dict[str, object] = {"settled": held}
         if until:
             answer["locked_until_ms"] = until[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import bisect
+import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -33,15 +34,11 @@ def readable_topics(broker: Broker, user: str) -> Iterator[tuple[str, BrokerTopi
                 yield name, error
 
 
-def subscription_infos(broker: Broker) -> Iterator[tuple[BrokerTopic, SubscriptionInfo]]:
-    """All subscriptions of the topics that are open; those of a topic whose files are wrong are left out."""
+def subscription_infos(broker: Broker) -> Iterator[tuple[BrokerTopic, list[SubscriptionInfo]]]:
+    """The topics that are open with their subscriptions; one whose files are wrong is left out."""
     for topic in broker.topics:
-        try:
-            infos = topic.subscriptions()
-        except HeadgateError:
-            continue
-        for info in infos:
-            yield topic, info
+        with contextlib.suppress(HeadgateError):
+            yield topic, topic.subscriptions()
 
 
 def topic_rows(broker: Broker, user: str) -> Iterator[Row]:

@@ -128,7 +128,7 @@ class Client:
         kind, channel, payload = self._frame()
         assert kind == FrameType.METHOD, kind
         received = Received(channel, decode_method(payload))
-        if isinstance(received.method, m.BasicDeliver | m.BasicReturn):
+        if isinstance(received.method, m.BasicDeliver | m.BasicReturn | m.BasicGetOk):
             _, _, header = self._frame()
             received.properties = decode_properties(header)
             size, _ = decode_content_header(header)

@@ -11,7 +11,7 @@ The same commands serve every protocol; time comes in as an argument or through 
     BrokerStream                       one stream, with its `StreamCounters` and `ReadingCounters`
     Declared                           what a declaration found
     Binding, Headers                   a route from an exchange to a stream or an exchange; gives a message's headers
-    BrokerTopic, SubscriptionInfo      one topic, and what its subscriptions have
+    BrokerTopic, SubscriptionInfo      one topic, and what its subscriptions have; `QueueDepth`: one as a queue
     Receiver, Delivery                 takes the copies of a subscription, and settles them
     Users, Permissions, Permission     passwords and patterns; `EVERYTHING` and `NOTHING`
     AccessKeys, AccessKey              secrets that clients share with the server, with `KeyRights`, each a `Right`
@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from headgate.broker.keys import KEYS_NAME, AccessKey, AccessKeys, KeyRights, Right
     from headgate.broker.publishers import Publisher
     from headgate.broker.routing import Binding, Headers
-    from headgate.broker.session import Session
+    from headgate.broker.session import Session, StreamInfo
     from headgate.broker.stream import BrokerStream, ReadingCounters, StreamCounters
     from headgate.broker.topics import (
         BrokerTopic,
         DeadLetterReason,
         Delivery,
+        QueueDepth,
         ReadCopy,
         Receiver,
         SubscriptionInfo,

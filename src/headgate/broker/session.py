@@ -25,7 +25,7 @@ from headgate.broker.groups import Group
 from headgate.broker.publishers import Publisher
 from headgate.broker.routing import Binding, Exchange, Headers
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics import BrokerTopic, Changed, Delivery, Receiver
+from headgate.broker.topics import BrokerTopic, Changed, Delivery, QueueDepth, Receiver
 from headgate.broker.users import Permission
 from headgate.errors import (
     AccessRefusedError,
@@ -115,6 +115,8 @@ class Session:
             self._broker.catalogue.get(name)
             return Declared.EXISTS
         self._check(Permission.CONFIGURE, name)
+        if self.subscription_of(name) is not None:
+            raise ResourceExistsError("the name means a subscription of a topic; it is no stream", subject=name)
         declared = self._broker.catalogue.declare(
             name, arguments, now_ms=self._broker.now_ms(), numbers_as_text=numbers_as_text
         )
@@ -266,10 +268,11 @@ class Session:
         *,
         deliver: Callable[[Sequence[Delivery]], None],
         ended: Callable[[HeadgateError], None],
+        ran_out: Callable[[], None] = lambda: None,
         settles_first: bool = False,
         tag: str = "",
     ) -> Receiver:
-        """A receiver of a subscription, or of its dead letters; `deliver` and `ended` as `Receiver` says.
+        """A receiver of a subscription, or of its dead letters; `deliver`, `ran_out`, `ended` as `Receiver` says.
 
         Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError, LogError.
         """
@@ -277,6 +280,7 @@ class Session:
             name.subscription,
             deliver=deliver,
             ended=ended,
+            ran_out=ran_out,
             dead_letters=name.is_dead_letter,
             settles_first=settles_first,
             tag=tag,
@@ -290,8 +294,30 @@ class Session:
 
         Raises ResourceNotFoundError, AccessRefusedError, LogError.
         """
-        self._check(Permission.READ, str(name))
-        return self._broker.topics.get(name.topic)
+        topic = self._broker.topics.get(name.topic)
+        self._check(Permission.READ, str(topic.named(name)))
+        return topic
+
+    def subscription_of(self, queue: str) -> SubscriptionName | None:
+        """The subscription, or its dead letters, that the name of a queue means; None where it means none.
+
+        A stream of that name comes first. The topic is there, the subscription need not be. Raises LogError.
+        """
+        name = SubscriptionName.parse(queue)
+        if name is None:
+            return None
+        if self._broker.catalogue.find(queue) is not None:
+            return None
+        topic = self._broker.catalogue.find(name.topic)
+        return name if topic is not None and self._broker.topics.is_topic(topic) else None
+
+    def queue_depth(self, name: SubscriptionName) -> QueueDepth:
+        """A subscription, or its dead letters, as a queue; errors of `topic_of`."""
+        return self.topic_of(name).depth(name.subscription, dead_letters=name.is_dead_letter)
+
+    def purge(self, name: SubscriptionName, then: Callable[[int | HeadgateError], None]) -> None:
+        """Settle all copies of a subscription, or of its dead letters; `then` gets how many. Errors of `topic_of`."""
+        self.topic_of(name).purge(name.subscription, then, dead_letters=name.is_dead_letter)
 
     def create_topic(self, name: str, *, limits: TopicLimits | None = None) -> None:
         """Make a topic of a stream, which is made if it is not there.

@@ -90,11 +90,10 @@ def test_acknowledgements_give_back_what_the_model_says(data):
             continue
         else:
             expected = [open_tag for open_tag in model if open_tag <= tag] if multiple else [tag]
-        counts: dict[str, int] = {}
+        tags: dict[str, list[int]] = {}
         for open_tag in expected:
-            consumer = model.pop(open_tag)
-            counts[consumer] = counts.get(consumer, 0) + 1
-        assert settled == counts
+            tags.setdefault(model.pop(open_tag), []).append(open_tag)
+        assert settled == tags
 
 
 def test_settling_many_one_by_one_from_the_front_is_linear():
@@ -103,4 +102,13 @@ def test_settling_many_one_by_one_from_the_front_is_linear():
         unacknowledged.delivered("a")
     # Quadratic, this would take minutes.
     for tag in range(1, 50_001):
-        assert unacknowledged.settle(tag, multiple=True) == {"a": 1}
+        assert unacknowledged.settle(tag, multiple=True) == {"a": [tag]}
+
+
+def test_what_one_consumer_has_is_taken_and_tags_of_what_nobody_acknowledges_count():
+    unacknowledged: Unacknowledged[str] = Unacknowledged()
+    assert [unacknowledged.delivered(consumer) for consumer in "aba"] == [1, 2, 3]
+    assert unacknowledged.sent() == 4
+    assert unacknowledged.take("a") == [1, 3]
+    assert unacknowledged.settle(0, multiple=True) == {"b": [2]}
+    assert unacknowledged.settle(4, multiple=False) is None

@@ -4,6 +4,7 @@
     BrokerTopic           one topic: its decider, its ledger, its subscriptions, their dead letters
     Receiver, Delivery    takes the copies of one subscription, or of its dead letters, for one link, and settles them
     SubscriptionInfo      a subscription as users see it: settings, `CopyCounts`, `ViewCounters`
+    QueueDepth            a subscription as a queue of RabbitMQ's
     ReadCopy              a copy that was read, and not claimed
     RuleChange, Changed   a change of rules as a job for the stream's writer, and who hears of it
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from headgate.broker.topics.dispatcher import CopyCounts, ViewCounters
     from headgate.broker.topics.receiver import DeadLetterReason, Delivery, Receiver
     from headgate.broker.topics.sources import ReadCopy
-    from headgate.broker.topics.topic import BrokerTopic, SubscriptionInfo
+    from headgate.broker.topics.topic import BrokerTopic, QueueDepth, SubscriptionInfo
     from headgate.broker.topics.topics import Topics
 else:
     from headgate.faces import lazy

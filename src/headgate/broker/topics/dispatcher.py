@@ -119,6 +119,7 @@ class Dispatcher:
         self._targets = targets
         self._now_ms = now_ms
         self._given: list[tuple[Receiver, list[Delivery]]] = []
+        self._has_run_out = False
 
     # counting
 
@@ -188,6 +189,13 @@ class Dispatcher:
 
     def dispatch(self, now_ms: int) -> bool:
         """Claim copies for the receivers that want some; whether there may be more to give. Raises LogError."""
+        may_have_more = self._claim(now_ms)
+        if self.is_wanted and not may_have_more:
+            self._has_run_out = True
+            self._consumption.give(self)
+        return may_have_more
+
+    def _claim(self, now_ms: int) -> bool:
         wanted = sum(receiver.wanted for receiver in self.receivers)
         settings = self.settings()
         if not wanted or settings.status is not SubscriptionStatus.ACTIVE:
@@ -322,6 +330,10 @@ class Dispatcher:
                 self.counters.delivered += len(deliveries)
                 self.counters.delivered_bytes += sum(len(each.message) for each in deliveries)
                 receiver.given(deliveries)
+        has_run_out, self._has_run_out = self._has_run_out, False
+        if has_run_out:
+            for receiver in [receiver for receiver in self.receivers if receiver.wanted > 0]:
+                receiver.run_out()
 
     # settling
 

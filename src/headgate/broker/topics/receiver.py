@@ -25,6 +25,10 @@ def nobody_asks(_result: list[bool] | HeadgateError) -> None:
     """For who settles without waiting for the answer."""
 
 
+def nobody_waits() -> None:
+    """For who need not know that there is nothing more for now."""
+
+
 class Delivery(msgspec.Struct, gc=False):
     """One copy on its way to a peer: `message` is its encoded AMQP 1.0 message, with the action of its rule applied.
 
@@ -52,14 +56,16 @@ class DeadLetterReason:
 class Receiver:
     """One link's receiver, from `BrokerTopic.receiver` to `close`.
 
-    `deliver` is called with copies in order, at most as many as are wanted; `ended` when the subscription is no more.
-    With `settles_first` copies are settled before they are given out, and a peer that fails loses them.
+    `deliver` is called with copies in order, at most as many as are wanted; `ran_out` when more are wanted than there
+    are now, each time that this is found; `ended` when the subscription is no more. With `settles_first` copies are
+    settled before they are given out, and a peer that fails loses them.
     """
 
     __slots__ = (
         "_deliver",
         "_dispatcher",
         "_ended",
+        "_ran_out",
         "delivered_bytes",
         "delivered_messages",
         "is_closed",
@@ -74,12 +80,14 @@ class Receiver:
         *,
         deliver: Callable[[Sequence[Delivery]], None],
         ended: Callable[[HeadgateError], None],
+        ran_out: Callable[[], None],
         settles_first: bool,
         tag: str,
     ) -> None:
         self._dispatcher = dispatcher
         self._deliver = deliver
         self._ended = ended
+        self._ran_out = ran_out
         self.settles_first = settles_first
         self.tag = tag
         self.wanted = 0
@@ -91,6 +99,11 @@ class Receiver:
         self.wanted = count
         if count:
             self._dispatcher.touch()
+
+    @property
+    def lock_ms(self) -> int:
+        """How long a claim lasts."""
+        return self._dispatcher.settings().lock_ms
 
     def close(self) -> None:
         """It is given nothing more; what it has stays claimed until its time. Again is harmless."""
@@ -133,6 +146,10 @@ class Receiver:
         self.delivered_messages += len(deliveries)
         self.delivered_bytes += sum(len(each.message) for each in deliveries)
         self._deliver(deliveries)
+
+    def run_out(self) -> None:
+        """It was given all that there is, and wants more."""
+        self._ran_out()
 
     def end(self, error: HeadgateError) -> None:
         """Its subscription is no more."""

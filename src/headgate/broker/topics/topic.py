@@ -23,7 +23,7 @@ from headgate.broker.topics.consumption import Consumption
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, CopyCounts, Dispatcher, Targets, ViewCounters
 from headgate.broker.topics.moving import Movement, TargetKind
 from headgate.broker.topics.queue import Queue
-from headgate.broker.topics.receiver import Delivery, Receiver
+from headgate.broker.topics.receiver import Delivery, Receiver, nobody_waits
 from headgate.broker.topics.sources import FAILED_RULES, ReadCopy, SubscriptionSource
 from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError, ResourceNotFoundError
 from headgate.ledger import Ledger, Move, append_moves, copy_number, offset_of, rule_of
@@ -77,6 +77,14 @@ class SubscriptionInfo:
     receivers: int
     pins: int | None
     counters: ViewCounters
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDepth:
+    """How many copies wait for a receiver, also those that wait for their time, and how many receivers there are."""
+
+    message_count: int
+    consumer_count: int
 
 
 @dataclass(slots=True)
@@ -222,6 +230,7 @@ class BrokerTopic:
         *,
         deliver: Callable[[Sequence[Delivery]], None],
         ended: Callable[[HeadgateError], None],
+        ran_out: Callable[[], None] = nobody_waits,
         dead_letters: bool = False,
         settles_first: bool = False,
         tag: str = "",
@@ -237,7 +246,9 @@ class BrokerTopic:
                 f"the subscription forwards to {found.version.forward_to!r}; nobody receives from it",
                 subject=dispatcher.name,
             )
-        receiver = Receiver(dispatcher, deliver=deliver, ended=ended, settles_first=settles_first, tag=tag)
+        receiver = Receiver(
+            dispatcher, deliver=deliver, ended=ended, ran_out=ran_out, settles_first=settles_first, tag=tag
+        )
         dispatcher.add(receiver)
         return receiver
 
@@ -248,6 +259,20 @@ class BrokerTopic:
     def subscription(self, name: str) -> SubscriptionInfo:
         """One subscription; ResourceNotFoundError, LogError."""
         return self._info(self._subscription(name))
+
+    def named(self, name: SubscriptionName) -> SubscriptionName:
+        """The name of a subscription in the case in which it was created; ResourceNotFoundError."""
+        subscription = self._subscription(name.subscription).version.name
+        return SubscriptionName(self.stream.name, subscription, name.is_dead_letter)
+
+    def depth(self, name: str, *, dead_letters: bool = False) -> QueueDepth:
+        """A subscription, or its dead letters, as a queue; ResourceNotFoundError, LogError."""
+        found = self._subscription(name)
+        if dead_letters and not found.dead_letters.exists:
+            return QueueDepth(0, 0)
+        dispatcher = found.dead_letters.dispatcher() if dead_letters else found.dispatcher
+        counts = dispatcher.counts()
+        return QueueDepth(counts.active + counts.waiting, len(dispatcher.receivers))
 
     def _info(self, found: _Subscription) -> SubscriptionInfo:
         dispatcher = found.dispatcher

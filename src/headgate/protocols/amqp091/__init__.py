@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headgate.protocols.amqp091.codec import encode_method, encode_short_string
     from headgate.protocols.amqp091.codes import ReplyCode, reply_code, reply_text
     from headgate.protocols.amqp091.connection import ConnectionLimits, ConnectionState, ServerConnection
-    from headgate.protocols.amqp091.delivery import OFFSET_HEADER, Delivery, read_deliveries
+    from headgate.protocols.amqp091.delivery import OFFSET_HEADER, Delivery, read_deliveries, read_delivery
     from headgate.protocols.amqp091.fields import (
         INTEGERS,
         Field,

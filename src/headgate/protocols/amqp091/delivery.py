@@ -46,7 +46,15 @@ from headgate.message import (
     skip_value,
 )
 from headgate.message.constructors import WIDTH_SIZE8, WIDTH_SIZE32
-from headgate.protocols.amqp091.fields import MAX_DEPTH, Field, FieldType, Table, encode_field, long_string
+from headgate.protocols.amqp091.fields import (
+    MAX_DEPTH,
+    Field,
+    FieldType,
+    Table,
+    encode_field,
+    encode_table,
+    long_string,
+)
 from headgate.protocols.amqp091.properties import (
     BASIC_CLASS,
     PROPERTY_FLAGS,
@@ -67,6 +75,9 @@ _BROKER_ANNOTATIONS = frozenset({b"x-routing-key", b"x-exchange", b"x-death", b"
 _DATA_SECTION = b"\x00\x53\x75"
 _SECTION_SIZES = {0xC0: 1, 0xC1: 1, 0xD0: 4, 0xD1: 4}
 _OFFSET_FIELD = b"%c%bl" % (len(OFFSET_HEADER), OFFSET_HEADER.encode())
+_OFFSET_BYTES = 4 + len(_OFFSET_FIELD)
+"""The size of the table of headers, and the offset's field without its value."""
+
 _HEADER_START = struct.pack(">HH", BASIC_CLASS, 0)
 
 
@@ -88,6 +99,23 @@ class Delivery(msgspec.Struct, frozen=True):
             body_size.to_bytes(8, "big"),
             self.header_middle,
             offset.to_bytes(8, "big"),
+            self.header_end,
+        )
+
+    def plain_header(self, headers: Table, body_size: int) -> bytes:
+        """The payload of a header frame of a message that is of no stream: `headers` before its own, and no offset."""
+        fields = encode_table(headers)[4:]
+        flags, middle = int.from_bytes(self.header_middle[:2], "big"), self.header_middle[2:-_OFFSET_BYTES]
+        own_bytes = int.from_bytes(self.header_middle[-_OFFSET_BYTES:][:4], "big") - _OFFSET_BYTES - 4
+        size = len(fields) + own_bytes
+        table = size.to_bytes(4, "big") + fields if size else b""
+        flags = flags if size else flags & ~_HEADERS_FLAG
+        return b"%b%b%b%b%b%b" % (
+            _HEADER_START,
+            body_size.to_bytes(8, "big"),
+            flags.to_bytes(2, "big"),
+            middle,
+            table,
             self.header_end,
         )
 

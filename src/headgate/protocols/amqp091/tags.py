@@ -84,8 +84,13 @@ class Unacknowledged(Generic[C]):
         self._open[self.last_tag] = consumer
         return self.last_tag
 
-    def settle(self, delivery_tag: int, *, multiple: bool) -> dict[C, int] | None:
-        """How many deliveries of each consumer are done with; None if there is no such delivery.
+    def sent(self) -> int:
+        """The tag of the next delivery, which nobody acknowledges."""
+        self.last_tag += 1
+        return self.last_tag
+
+    def settle(self, delivery_tag: int, *, multiple: bool) -> dict[C, list[int]] | None:
+        """The tags of deliveries that are done with, by consumer; None if there is no such delivery.
 
         With `multiple` all up to the tag, and all there are for tag 0.
         """
@@ -96,10 +101,17 @@ class Unacknowledged(Generic[C]):
         if delivery_tag not in self._open:
             return None
         if not multiple:
-            return {self._open.pop(delivery_tag): 1}
-        settled: dict[C, int] = {}
+            return {self._open.pop(delivery_tag): [delivery_tag]}
+        settled: dict[C, list[int]] = {}
         while True:
             tag, consumer = self._open.popitem(last=False)
-            settled[consumer] = settled.get(consumer, 0) + 1
+            settled.setdefault(consumer, []).append(tag)
             if tag == delivery_tag:
                 return settled
+
+    def take(self, consumer: C) -> list[int]:
+        """The tags of all deliveries of one consumer, which are done with."""
+        tags = [tag for tag, owner in self._open.items() if owner == consumer]
+        for tag in tags:
+            del self._open[tag]
+        return tags

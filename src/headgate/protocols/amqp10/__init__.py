@@ -3,7 +3,7 @@
     Connection, ConnectionSettings              where everything begins; `ConnectionState` is where it stands
     Session, Link                               windows and credit
     Source, Target, Coordinator, address_text   what a link ends at
-    Accepted, Rejected, Released, Modified      outcomes of a delivery; `Error` says why
+    Accepted, Rejected, Released, Modified      outcomes of a delivery, `Received` before; `Error` says why
     store_messages                              what a publisher's message is stored as
     delivered_message, in_standard_order        what a consumer of a stream gets; `annotated_message`: any other
     Condition, SaslCode, condition_of           what each error is answered with; `status_of` for management
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Error,
         Modified,
         RawEntry,
+        Received,
         Rejected,
         Released,
         Source,

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from headgate.broker import QueueDepth, StreamInfo
 from headgate.errors import (
     AccessRefusedError,
+    BrokerError,
+    HeadgateError,
+    LogError,
     PreconditionFailedError,
     RemoteProtocolError,
     ResourceExistsError,
@@ -27,8 +32,11 @@ from headgate.protocols.amqp091 import (
 )
 from headgate.protocols.amqp091 import methods as m
 from headgate.protocols.amqp091.events import Published
-from headgate.server.amqp091.consumer import ChannelConsumer
+from headgate.server.amqp091.consumer import ChannelConsumer, StreamConsumer
+from headgate.server.amqp091.copies import CopyConsumer, CopyGetter, check_arguments
 from headgate.server.amqp091.options import consumer_options
+from headgate.server.holding import NOT_DELETED, Verdict, check_subscription_declared
+from headgate.topic import SubscriptionName
 
 if TYPE_CHECKING:
     from headgate.server.amqp091.handler import Amqp091Handler
@@ -40,7 +48,17 @@ _OTHER_QUEUES = (_CLASSIC, long_string("quorum"))
 class Channel:
     """The server's side of a channel, from channel.open until it ends."""
 
-    __slots__ = ("_handler", "_last_queue", "_prefetch", "_unacknowledged", "confirms", "consumers", "number")
+    __slots__ = (
+        "_copies",
+        "_gets",
+        "_handler",
+        "_last_queue",
+        "_prefetch",
+        "_unacknowledged",
+        "confirms",
+        "consumers",
+        "number",
+    )
 
     def __init__(self, handler: Amqp091Handler, number: int) -> None:
         self.number = number
@@ -48,6 +66,10 @@ class Channel:
         self.consumers: dict[str, ChannelConsumer] = {}
         self._handler = handler
         self._unacknowledged: Unacknowledged[ChannelConsumer] = Unacknowledged()
+        self._copies: list[CopyConsumer] = []
+        """Consumers of subscriptions, and cancelled ones that the client still has copies of."""
+        self._gets: deque[tuple[SubscriptionName, m.BasicGet]] = deque()
+        """Those that are not answered; the first one is being asked for."""
         self._prefetch = 0
         self._last_queue = ""
 
@@ -60,7 +82,21 @@ class Channel:
         for consumer in list(self.consumers.values()):
             self._handler.end_consumer(consumer)
         self.consumers.clear()
+        for copies in self._copies:
+            copies.close()
+        self._copies.clear()
+        self._gets.clear()
         self.confirms = None
+
+    def go_on(self) -> None:
+        """The connection takes more."""
+        for consumer in list(self._copies):
+            consumer.go_on()
+
+    def tick(self, now_ms: int) -> None:
+        """Time passes; about twice a second."""
+        for consumer in self._copies:
+            consumer.tick(now_ms)
 
     def _send(self, method: m.Method) -> None:
         # What a method brings about may end the channel: a message before it that could not be written.
@@ -125,13 +161,22 @@ class Channel:
         session, name = self._handler.session, method.queue
         if method.passive:
             name = self._queue_name(name)
-            session.declare_stream(name, {}, passive=True)
+        info: StreamInfo | QueueDepth
+        subscription = session.subscription_of(name)
+        if subscription is None:
+            if method.passive:
+                session.declare_stream(name, {}, passive=True)
+            else:
+                self._declare(method)
+            info = session.stream_info(name)
+            shown = info.name
         else:
-            self._declare(method)
+            if not method.passive:
+                _check_subscription(method)
+            info, shown = session.queue_depth(subscription), name
         self._last_queue = name
         if not method.nowait:
-            info = session.stream_info(name)
-            self._send(m.QueueDeclareOk(info.name, min(info.message_count, 2**32 - 1), info.consumer_count))
+            self._send(m.QueueDeclareOk(shown, min(info.message_count, 2**32 - 1), info.consumer_count))
 
     def _declare(self, method: m.QueueDeclare) -> None:
         session, name, arguments = self._handler.session, method.queue, method.arguments
@@ -153,6 +198,8 @@ class Channel:
     def _queue_delete(self, method: m.QueueDelete) -> None:
         """A stream keeps what was read, so `if_empty` says nothing of it and is skipped, as in the original."""
         session, name = self._handler.session, self._queue_name(method.queue)
+        if session.subscription_of(name) is not None:
+            raise PreconditionFailedError(NOT_DELETED, subject=_queue(name))
         messages = 0
         with contextlib.suppress(ResourceNotFoundError):
             consumers = session.stream_info(name).consumer_count
@@ -160,6 +207,21 @@ class Channel:
                 raise PreconditionFailedError(f"in use by {consumers} consumers", subject=_queue(name))
             messages = session.delete_stream(name)
         self._answer(method, m.QueueDeleteOk(min(messages, 2**32 - 1)))
+
+    def _queue_purge(self, method: m.QueuePurge) -> None:
+        session, name = self._handler.session, self._queue_name(method.queue)
+        subscription = session.subscription_of(name)
+        if subscription is None:
+            raise self._not_of_streams("queue.purge", name)
+
+        def purged(result: int | HeadgateError) -> None:
+            if isinstance(result, HeadgateError):
+                self._handler.failed(self.number, result)
+            else:
+                self._answer(method, m.QueuePurgeOk(min(result, 2**32 - 1)))
+                self._handler.flush()
+
+        session.purge(subscription, purged)
 
     def _queue_bind(self, method: m.QueueBind) -> None:
         queue = self._queue_name(method.queue)
@@ -213,7 +275,7 @@ class Channel:
         self._send(m.BasicQosOk())
 
     def _consume(self, method: m.BasicConsume) -> None:
-        handler, stream = self._handler, self._queue_name(method.queue)
+        handler, queue = self._handler, self._queue_name(method.queue)
         tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
         if tag in self.consumers:
             raise RemoteProtocolError(f"attempt to reuse consumer tag {tag!r}", code=ReplyCode.NOT_ALLOWED)
@@ -221,6 +283,18 @@ class Channel:
             raise RemoteProtocolError(
                 f"reached maximum ({handler.settings.limits.consumers}) of consumers", code=ReplyCode.NOT_ALLOWED
             )
+        subscription = handler.session.subscription_of(queue)
+        consumer: ChannelConsumer
+        if subscription is None:
+            consumer = self._stream_consumer(method, queue, tag)
+        else:
+            consumer = self._copy_consumer(method, queue, tag, subscription)
+        self.consumers[tag] = consumer
+        self._answer(method, m.BasicConsumeOk(tag))
+        handler.start_consumer(consumer)
+
+    def _stream_consumer(self, method: m.BasicConsume, stream: str, tag: str) -> StreamConsumer:
+        handler = self._handler
         handler.session.declare_stream(stream, {}, passive=True)
         if not self._prefetch:
             raise PreconditionFailedError(f"consumer prefetch count is not set for {_queue(stream)}")
@@ -228,20 +302,76 @@ class Channel:
             raise UnsupportedError(f"automatic acknowledgement not supported by {_queue(stream)}")
         if method.exclusive:
             raise AccessRefusedError("streams have no exclusive consumers", subject=_queue(stream))
-        options = consumer_options(method.arguments, tag=tag, settings=handler.settings)
-        consumer = ChannelConsumer(
-            handler.core,
-            handler.session.message_consumer(stream, options),
+        return StreamConsumer(
+            handler,
             self._unacknowledged,
-            handler.flush,
+            consumer_options(method.arguments, tag=tag, settings=handler.settings),
             channel=self.number,
-            stream=stream,
+            queue=stream,
             tag=tag,
+            prefetch=self._prefetch,
         )
-        self.consumers[tag] = consumer
-        self._answer(method, m.BasicConsumeOk(tag))
-        consumer.consumer.want(self._prefetch)
-        handler.start_consumer(consumer)
+
+    def _copy_consumer(
+        self, method: m.BasicConsume, queue: str, tag: str, subscription: SubscriptionName
+    ) -> CopyConsumer:
+        if method.exclusive:
+            raise AccessRefusedError("subscriptions have no exclusive consumers", subject=_queue(queue))
+        check_arguments(method.arguments, _queue(queue))
+        consumer = CopyConsumer(
+            self._handler,
+            self._unacknowledged,
+            subscription,
+            channel=self.number,
+            queue=queue,
+            tag=tag,
+            prefetch=self._prefetch,
+            no_ack=method.no_ack,
+        )
+        self._keep(consumer)
+        return consumer
+
+    def _keep(self, consumer: CopyConsumer) -> None:
+        self._copies = [each for each in self._copies if not each.is_done]
+        self._copies.append(consumer)
+
+    def _get(self, method: m.BasicGet) -> None:
+        queue = self._queue_name(method.queue)
+        subscription = self._handler.session.subscription_of(queue)
+        if subscription is None:
+            raise self._not_of_streams("basic.get", queue)
+        self._gets.append((subscription, m.BasicGet(queue=queue, no_ack=method.no_ack)))
+        if len(self._gets) == 1:
+            self._ask()
+
+    def _ask(self) -> None:
+        """Ask for the copy of the first get that is not answered."""
+        subscription, method = self._gets[0]
+        getter = CopyGetter(
+            self._handler,
+            self._unacknowledged,
+            subscription,
+            self._got,
+            channel=self.number,
+            queue=method.queue,
+            no_ack=method.no_ack,
+        )
+        self._keep(getter)
+        getter.start()
+
+    def _got(self, answer: m.Method | None) -> None:
+        """A get was answered with a copy, or is answered with that there is none."""
+        if not self._gets:
+            return
+        self._gets.popleft()
+        if answer is not None:
+            self._send(answer)
+            self._handler.flush()
+        if self._gets:
+            try:
+                self._ask()
+            except (BrokerError, LogError) as error:
+                self._handler.failed(self.number, error)
 
     def _cancel(self, method: m.BasicCancel) -> None:
         consumer = self.consumers.pop(method.consumer_tag, None)
@@ -249,23 +379,38 @@ class Channel:
             self._handler.end_consumer(consumer)
         self._answer(method, m.BasicCancelOk(method.consumer_tag))
 
-    def _ack(self, method: m.BasicAck | m.BasicNack) -> None:
-        self._settle(method.delivery_tag, multiple=method.multiple)
+    def _ack(self, method: m.BasicAck) -> None:
+        self._settle(method.delivery_tag, Verdict.COMPLETE, multiple=method.multiple)
+
+    def _nack(self, method: m.BasicNack) -> None:
+        verdict = Verdict.FAIL if method.requeue else Verdict.DEAD_LETTER
+        self._settle(method.delivery_tag, verdict, multiple=method.multiple)
 
     def _reject(self, method: m.BasicReject) -> None:
-        self._settle(method.delivery_tag, multiple=False)
+        self._settle(method.delivery_tag, Verdict.FAIL if method.requeue else Verdict.DEAD_LETTER, multiple=False)
 
-    def _settle(self, delivery_tag: int, *, multiple: bool) -> None:
+    def _settle(self, delivery_tag: int, verdict: Verdict, *, multiple: bool) -> None:
         settled = self._unacknowledged.settle(delivery_tag, multiple=multiple)
         if settled is None:
             raise PreconditionFailedError(f"unknown delivery tag {delivery_tag}")
-        for consumer, count in settled.items():
-            consumer.settled(count)
+        for consumer, tags in settled.items():
+            consumer.settled(tags, verdict)
+
+    def _recover(self, method: m.BasicRecover | m.BasicRecoverAsync) -> None:
+        """What is unacknowledged of subscriptions is given out again; streams have no such thing."""
+        if not self._copies:
+            self._unsupported(method)
+        if not method.requeue:
+            raise UnsupportedError("requeue=false")
+        for consumer in list(self._copies):
+            consumer.settled(self._unacknowledged.take(consumer), Verdict.FAIL)
+        if isinstance(method, m.BasicRecover):
+            self._send(m.BasicRecoverOk())
 
     def cancel_consumers(self, stream: str, *, notify: bool) -> None:
         """The stream was deleted, and so are the consumers of it; the client is told if it wants to be."""
         for consumer in list(self.consumers.values()):
-            if consumer.stream == stream and consumer.consumer.is_closed:
+            if consumer.has_lost(stream):
                 self.cancel(consumer, notify=notify)
 
     def cancel(self, consumer: ChannelConsumer, *, notify: bool) -> None:
@@ -282,12 +427,10 @@ class Channel:
             raise UnsupportedError("active=false")
         self._send(m.ChannelFlowOk(True))
 
-    def _not_of_streams(self, method: m.QueuePurge | m.BasicGet) -> None:
+    def _not_of_streams(self, what: str, queue: str) -> UnsupportedError:
         """Streams do not support it; for a missing queue the type is unknown."""
-        queue = self._queue_name(method.queue)
         self._handler.session.declare_stream(queue, {}, passive=True)
-        what = "basic.get" if isinstance(method, m.BasicGet) else "queue.purge"
-        raise UnsupportedError(f"{what} is not supported by streams", subject=_queue(queue))
+        return UnsupportedError(f"{what} is not supported by streams", subject=_queue(queue))
 
     def _unsupported(self, method: m.Method) -> None:
         raise UnsupportedError(f"{type(method).__name__} is not served")
@@ -297,6 +440,16 @@ def stream_arguments(arguments: Table) -> dict[str, object]:
     """Arguments of a declaration without `x-`. Names that do not begin so mean nothing and are not compared."""
     plain = plain_table(arguments)
     return {name.removeprefix("x-"): value for name, value in plain.items() if name.startswith("x-")}
+
+
+def _check_subscription(method: m.QueueDeclare) -> None:
+    check_subscription_declared(
+        method.queue,
+        plain_table(method.arguments),
+        durable=method.durable,
+        exclusive=method.exclusive,
+        auto_delete=method.auto_delete,
+    )
 
 
 def _queue(name: str) -> str:
@@ -311,16 +464,18 @@ _METHODS: Mapping[type[m.Method], Callable[[Channel, Any], None]] = {
     m.ExchangeUnbind: Channel._exchange_unbind,
     m.QueueDeclare: Channel._queue_declare,
     m.QueueBind: Channel._queue_bind,
-    m.QueuePurge: Channel._not_of_streams,
+    m.QueuePurge: Channel._queue_purge,
     m.QueueDelete: Channel._queue_delete,
     m.QueueUnbind: Channel._queue_unbind,
     m.BasicQos: Channel._qos,
     m.BasicConsume: Channel._consume,
     m.BasicCancel: Channel._cancel,
-    m.BasicGet: Channel._not_of_streams,
+    m.BasicGet: Channel._get,
     m.BasicAck: Channel._ack,
     m.BasicReject: Channel._reject,
-    m.BasicNack: Channel._ack,
+    m.BasicNack: Channel._nack,
+    m.BasicRecover: Channel._recover,
+    m.BasicRecoverAsync: Channel._recover,
     m.ConfirmSelect: Channel._confirm_select,
 }
 """What each method that is served does."""

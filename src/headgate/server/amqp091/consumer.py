@@ -1,12 +1,17 @@
-"""A consumer of AMQP 0.9.1: messages of a stream become deliveries of its channel."""
+"""Consumers of AMQP 0.9.1: messages of a stream become deliveries of a channel. Those of subscriptions: `copies`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import abc
+from typing import TYPE_CHECKING
 
-from headgate.broker import MessageConsumer
-from headgate.protocols.amqp091 import ServerConnection, Unacknowledged, encode_short_string, read_deliveries
+from headgate.broker import ConsumerOptions
+from headgate.protocols.amqp091 import Unacknowledged, encode_short_string, read_deliveries
 from headgate.protocols.amqp091.methods import BasicDeliver
+from headgate.server.holding import Verdict
+
+if TYPE_CHECKING:
+    from headgate.server.amqp091.handler import Amqp091Handler
 
 MAX_MESSAGES = 512
 """Deliveries of one consumer before others have their turn."""
@@ -14,68 +19,101 @@ MAX_MESSAGES = 512
 _DELIVER = b"".join(number.to_bytes(2, "big") for number in BasicDeliver.CODE)
 
 
-class ChannelConsumer:
-    """One consumer; its credit is the prefetch, each message that is settled gives a place back."""
+class ChannelConsumer(abc.ABC):
+    """One consumer of a channel, from basic.consume until it is stopped."""
 
-    __slots__ = ("_core", "_flush", "_methods", "_unacknowledged", "channel", "consumer", "is_open", "stream", "tag")
-
-    def __init__(
-        self,
-        core: ServerConnection,
-        consumer: MessageConsumer,
-        unacknowledged: Unacknowledged[ChannelConsumer],
-        flush: Callable[[], None],
-        *,
-        channel: int,
-        stream: str,
-        tag: str,
-    ) -> None:
-        self.consumer = consumer
+    def __init__(self, handler: Amqp091Handler, *, channel: int, queue: str, tag: str) -> None:
         self.channel = channel
-        self.stream = stream
+        self.queue = queue
         self.tag = tag
         self.is_open = True
-        self._core = core
-        self._unacknowledged = unacknowledged
-        self._flush = flush
-        self._methods: dict[tuple[str | None, str | None], tuple[bytes, bytes]] = {}
+        self._handler = handler
+        self._methods: dict[tuple[str | None, str | None, bool], tuple[bytes, bytes]] = {}
 
-    def deliver(self, budget_bytes: int) -> int | None:
-        """Take what there is within the budget, and send it; gives its bytes on the wire, None if there is nothing."""
-        if not (self.is_open and self._core.is_open(self.channel)):
-            return None
-        batch = self.consumer.take(MAX_MESSAGES, budget_bytes)
-        if batch is None:
-            return None
-        send, delivered = self._core.send_content, self._unacknowledged.delivered
-        size = 0
-        for message, body, offset in read_deliveries(batch.messages, batch.offsets):
-            before, behind = self._method(message.exchange, message.routing_key)
-            method = b"%b%b%b" % (before, delivered(self).to_bytes(8, "big"), behind)
-            size += send(self.channel, method, message.content_header(offset, len(body)), body)
-        self._flush()
-        return size
+    @abc.abstractmethod
+    def start(self) -> None:
+        """Deliver from now on."""
 
-    def _method(self, exchange: str | None, routing_key: str | None) -> tuple[bytes, bytes]:
-        """basic.deliver before and after the delivery tag. Without a routing key it names the stream."""
-        key = (exchange, routing_key)
+    @abc.abstractmethod
+    def settled(self, tags: list[int], verdict: Verdict) -> None:
+        """The client is done with some of its messages."""
+
+    @abc.abstractmethod
+    def has_lost(self, stream: str) -> bool:
+        """Whether it consumed from that stream, which is deleted; one of that name may be there again."""
+
+    def stop(self) -> None:
+        """Deliver no more; again is harmless."""
+        self.is_open = False
+
+    def _method(self, exchange: str | None, routing_key: str | None, *, redelivered: bool) -> tuple[bytes, bytes]:
+        """basic.deliver before and after the delivery tag. Without a routing key it names the queue."""
+        key = (exchange, routing_key, redelivered)
         known = self._methods.get(key)
         if known is None:
             if len(self._methods) >= 256:
                 self._methods.clear()
             before = _DELIVER + encode_short_string(self.tag)
-            route = (exchange or "", self.stream if routing_key is None else routing_key)
-            behind = b"\0" + b"".join(map(encode_short_string, route))
+            route = (exchange or "", self.queue if routing_key is None else routing_key)
+            behind = bytes([redelivered]) + b"".join(map(encode_short_string, route))
             known = self._methods[key] = (before, behind)
         return known
 
-    def settled(self, count: int) -> None:
-        """The client is done with some of its messages."""
-        if self.is_open:
-            self.consumer.want_more(count)
 
-    def close(self) -> None:
-        """End it; again is harmless."""
+class StreamConsumer(ChannelConsumer):
+    """A consumer of a stream; its credit is the prefetch, each message that is settled gives a place back."""
+
+    def __init__(
+        self,
+        handler: Amqp091Handler,
+        unacknowledged: Unacknowledged[ChannelConsumer],
+        options: ConsumerOptions,
+        *,
+        channel: int,
+        queue: str,
+        tag: str,
+        prefetch: int,
+    ) -> None:
+        """Raises BrokerError and LogError where the user may not consume from the stream."""
+        super().__init__(handler, channel=channel, queue=queue, tag=tag)
+        self._unacknowledged = unacknowledged
+        self._prefetch = prefetch
+        self._consumer = handler.session.message_consumer(queue, options)
+
+    def start(self) -> None:
+        """Deliver from now on."""
+        self._consumer.want(self._prefetch)
+        self._handler.pump.add(self._consumer, self._deliver, lambda error: self._handler.scan_failed(self, error))
+
+    def _deliver(self, budget_bytes: int) -> int | None:
+        """Take what there is within the budget, and send it; gives its bytes on the wire, None if there is nothing."""
+        core = self._handler.core
+        if not (self.is_open and core.is_open(self.channel)):
+            return None
+        batch = self._consumer.take(MAX_MESSAGES, budget_bytes)
+        if batch is None:
+            return None
+        send, delivered = core.send_content, self._unacknowledged.delivered
+        size = 0
+        for message, body, offset in read_deliveries(batch.messages, batch.offsets):
+            before, behind = self._method(message.exchange, message.routing_key, redelivered=False)
+            method = b"%b%b%b" % (before, delivered(self).to_bytes(8, "big"), behind)
+            size += send(self.channel, method, message.content_header(offset, len(body)), body)
+        self._handler.flush()
+        return size
+
+    def settled(self, tags: list[int], verdict: Verdict) -> None:
+        """Whatever the client says of them: a stream keeps its messages."""
         if self.is_open:
-            self.is_open = False
-            self.consumer.close()
+            self._consumer.want_more(len(tags))
+
+    def has_lost(self, stream: str) -> bool:
+        """Whether it consumed from that stream, which is deleted."""
+        return self.queue == stream and self._consumer.is_closed
+
+    def stop(self) -> None:
+        """Deliver no more; again is harmless."""
+        if self.is_open:
+            super().stop()
+            self._handler.pump.remove(self._consumer)
+            self._consumer.close()

@@ -88,7 +88,7 @@ class Amqp091Handler:
         self.consumer_count = 0
         self._transport = transport
         self._context = context
-        self._pump = Pump(transport)
+        self.pump = Pump(transport)
         self._channels: dict[int, Channel] = {}
         self._message_number = 0
         self._logged_in_s = 0.0
@@ -114,14 +114,23 @@ class Amqp091Handler:
             self._end()
             self._transport.close()
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether the transport takes more; consumers are told when it does again."""
+        return self._transport.is_writable
+
     def writable(self) -> None:
         """The transport takes more."""
         self._conversation.taken()
-        self._pump.wake()
+        self.pump.wake()
+        for channel in list(self._channels.values()):
+            channel.go_on()
 
     def tick(self, now_ms: int) -> None:
         """The opening within its time, heartbeats in both directions; unused publishers are closed."""
         self._outbox.tick(now_ms)
+        for channel in list(self._channels.values()):
+            channel.tick(now_ms)
         if self.core.state in (ConnectionState.TUNING, ConnectionState.OPENING):
             if self._context.clock.monotonic_s() - self._logged_in_s > self.settings.timeouts.handshake_s:
                 logger.info("%s: logged in, but not opened in time", self._context.connections.of(self._transport).name)
@@ -289,26 +298,36 @@ class Amqp091Handler:
     def start_consumer(self, consumer: ChannelConsumer) -> None:
         """Deliver to a consumer from now on."""
         self.consumer_count += 1
-        self._pump.add(consumer.consumer, consumer.deliver, lambda error: self._scan_failed(consumer, error))
+        consumer.start()
 
     def end_consumer(self, consumer: ChannelConsumer) -> None:
         """Deliver to it no more; again is harmless."""
         if consumer.is_open:
             self.consumer_count -= 1
-            self._pump.remove(consumer.consumer)
-            consumer.close()
+            consumer.stop()
 
-    def _scan_failed(self, consumer: ChannelConsumer, error: HeadgateError) -> None:
+    def scan_failed(self, consumer: ChannelConsumer, error: HeadgateError) -> None:
         """A stream cannot be read any further: its consumer is cancelled, or its channel ends with the reason."""
         if not (consumer.is_open and self.core.is_open(consumer.channel)):
             return
         if self.core.client_can("consumer_cancel_notify"):
-            logger.info("consumer %r of stream %r: %s", consumer.tag, consumer.stream, error)
-            self._channels[consumer.channel].cancel(consumer, notify=True)
+            self.consumer_lost(consumer, error)
         else:
-            refused = RemoteProtocolError(str(error), code=ReplyCode.PRECONDITION_FAILED)
-            self._refuse(consumer.channel, refused, None)
-        self.flush()
+            self.failed(consumer.channel, RemoteProtocolError(str(error), code=ReplyCode.PRECONDITION_FAILED))
+
+    def consumer_lost(self, consumer: ChannelConsumer, error: HeadgateError) -> None:
+        """What a consumer reads is no more: the client is told if it wants to be."""
+        if consumer.is_open and self.core.is_open(consumer.channel):
+            logger.info("consumer %r of queue %r: %s", consumer.tag, consumer.queue, error)
+            notify = self.core.client_can("consumer_cancel_notify")
+            self._channels[consumer.channel].cancel(consumer, notify=notify)
+            self.flush()
+
+    def failed(self, channel: int, error: HeadgateError) -> None:
+        """Something that a channel asked for, and was not told of yet, cannot be done: the channel ends."""
+        if self.core.is_open(channel):
+            self._refuse(channel, error, None)
+            self.flush()
 
     # ends
 

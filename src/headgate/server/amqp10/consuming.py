@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CAPABILITIES = ("AMQP_FILTEX_PROP_V1_0", "AMQP_FILTEX_SQL_V1_0")
 """What a source of a stream can do."""
 
-_OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
+OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
 _MAX_TAKEN = 16_384
 _MOST_ADDED_BYTES = 96
 """More than a stored message grows when it is delivered."""
@@ -127,7 +127,7 @@ def confirmed_attach(attach: Attach, filters: RequestedFilters) -> Attach:
             distribution_mode="copy",
             filter=None if source.filter is None else filters.in_force,
             default_outcome=Released(),
-            outcomes=_OUTCOMES if source.outcomes is None else source.outcomes,
+            outcomes=OUTCOMES if source.outcomes is None else source.outcomes,
             capabilities=CAPABILITIES,
         ),
         unsettled=None,

@@ -101,6 +101,11 @@ class Amqp10Handler:
         assert self._broker is not None
         return self._broker
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether the transport takes more; links are told when it does again (`ServedLink.go_on`)."""
+        return self._transport.is_writable
+
     # What the driver calls
 
     def received(self, data: memoryview) -> None:
@@ -111,7 +116,12 @@ class Amqp10Handler:
     def writable(self) -> None:
         """The transport takes more again."""
         self._conversation.taken()
+        self._go_on()
+
+    def _go_on(self) -> None:
         self.pump.wake()
+        for served in list(self._links.values()):
+            served.go_on()
 
     def tick(self, now_ms: int) -> None:
         """Show that this side lives, and end a connection whose peer does not, or does not open it in time."""
@@ -123,6 +133,8 @@ class Amqp10Handler:
             if self._conversation.is_silent(heartbeat_s):
                 error = Error(Condition.RESOURCE_LIMIT_EXCEEDED, f"nothing was heard for {heartbeat_s} seconds")
                 self._close(error)
+            for served in list(self._links.values()):
+                served.tick(now_ms)
             self.flush()
         elif self._logged_in_s is not None and not self._is_ended:
             waited_s = self.context.clock.monotonic_s() - self._logged_in_s
@@ -202,7 +214,7 @@ class Amqp10Handler:
                 if (served := self._links.get(event.link)) is not None:
                     served.decided(event)
             case WindowOpened():
-                self.pump.wake()
+                self._go_on()
             case StateChanged():
                 if event.received and not event.settled and event.state is not None:
                     # A receiver that waits for the sender to settle first; no served link depends on it.

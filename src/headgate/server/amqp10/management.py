@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.broker import Binding, Declared, Session
+from headgate.broker import Binding, Declared, QueueDepth, Session, StreamInfo
 from headgate.broker.arguments import QUEUE_TYPE
 from headgate.errors import (
     HeadgateError,
@@ -24,30 +24,45 @@ from headgate.errors import (
 from headgate.message import AmqpArray, AmqpType, AmqpValue, Body, Message, Section, amqp_value
 from headgate.protocols.amqp10 import in_standard_order, status_of
 from headgate.server.amqp10.addresses import decoded, encoded
+from headgate.server.holding import NOT_DELETED, check_subscription_declared
 
 _MAP = AmqpType.MAP
 _TEXTS = (AmqpType.STRING, AmqpType.SYMBOL)
 _PREFIX = "x-"
 
 Answer = tuple[int, object]
+Later = Callable[[Callable[[Answer], None]], None]
+"""Gives the answer when it is known."""
 
 
-def respond(data: bytes, session: Session, *, node: str) -> bytes:
-    """The response to a request. Raises MessageError for bytes that are not a message."""
+def respond(data: bytes, session: Session, later: Callable[[bytes], None], *, node: str) -> bytes | None:
+    """The response to a request; None if `later` gets it. Raises MessageError for bytes that are not a message."""
     request = Message.decode(in_standard_order(data))
     properties = request.properties or {}
+
+    def encoded(answer: Answer) -> bytes:
+        status, body = answer
+        return Message(
+            Body.value(body),
+            properties={"correlation-id": properties.get("message-id"), "subject": str(status)},
+            application_properties={"http:response": "1.1"},
+        ).encode()
+
     try:
-        status, body = _answer(request, properties, session, node)
+        answer = _answer(request, properties, session, node)
+        if not isinstance(answer, tuple):
+            answer(lambda found: later(encoded(found)))
+            return None
     except HeadgateError as error:
-        status, body = status_of(error), str(error)
-    return Message(
-        Body.value(body),
-        properties={"correlation-id": properties.get("message-id"), "subject": str(status)},
-        application_properties={"http:response": "1.1"},
-    ).encode()
+        answer = _error(error)
+    return encoded(answer)
 
 
-def _answer(request: Message, properties: Mapping[str, AmqpValue], session: Session, node: str) -> Answer:
+def _error(error: HeadgateError) -> Answer:
+    return status_of(error), str(error)
+
+
+def _answer(request: Message, properties: Mapping[str, AmqpValue], session: Session, node: str) -> Answer | Later:
     method, path = _text(properties, "subject"), _text(properties, "to")
     body = request.body
     if body is None or body.section is not Section.AMQP_VALUE:
@@ -60,8 +75,7 @@ def _answer(request: Message, properties: Mapping[str, AmqpValue], session: Sess
             if handler is not None:
                 return handler(session, decoded(name), given, node)
         case ["", "queues", name, "messages"] if method == "DELETE":
-            session.stream_info(decoded(name))
-            raise UnsupportedError("purge not supported by streams", subject=decoded(name))
+            return _purge(session, decoded(name))
         case ["", "exchanges", name]:
             handler = _EXCHANGES.get(method)
             if handler is not None:
@@ -148,6 +162,10 @@ def _declare_queue(session: Session, name: str, given: AmqpValue, node: str) -> 
     auto_delete = _boolean(body, "auto_delete", default=False)
     arguments = _arguments(body)
     _nothing_left(body)
+    subscription = session.subscription_of(name)
+    if subscription is not None:
+        check_subscription_declared(name, arguments, durable=durable, exclusive=exclusive, auto_delete=auto_delete)
+        return 200, _queue_map(session, name, node)
     if arguments.get(_PREFIX + QUEUE_TYPE) != "stream":
         raise PreconditionFailedError("x-queue-type has to be stream: only streams are served", subject=name)
     if not durable or exclusive or auto_delete:
@@ -162,16 +180,21 @@ def _declare_queue(session: Session, name: str, given: AmqpValue, node: str) -> 
 
 
 def _queue_map(session: Session, name: str, node: str) -> dict[str, object]:
-    info = session.stream_info(name)
-    arguments = {_PREFIX + QUEUE_TYPE: "stream"} | {_PREFIX + key: value for key, value in info.arguments.items()}
+    info: StreamInfo | QueueDepth
+    subscription = session.subscription_of(name)
+    if subscription is None:
+        kind, info = "stream", session.stream_info(name)
+        name, more = info.name, {_PREFIX + key: value for key, value in info.arguments.items()}
+    else:
+        kind, info, more = "quorum", session.queue_depth(subscription), {}
     return {
-        "name": info.name,
+        "name": name,
         "vhost": "/",
         "durable": True,
         "auto_delete": False,
         "exclusive": False,
-        "type": "stream",
-        "arguments": arguments,
+        "type": kind,
+        "arguments": {_PREFIX + QUEUE_TYPE: kind} | more,
         "leader": node,
         "replicas": AmqpValue(AmqpType.ARRAY, AmqpArray(AmqpType.STRING, (amqp_value(node),))),
         "message_count": AmqpValue(AmqpType.ULONG, info.message_count),
@@ -183,7 +206,24 @@ def _show_queue(session: Session, name: str, given: AmqpValue, node: str) -> Ans
     return 200, _queue_map(session, name, node)
 
 
+def _purge(session: Session, name: str) -> Later:
+    subscription = session.subscription_of(name)
+    if subscription is None:
+        session.stream_info(name)
+        raise UnsupportedError("purge not supported by streams", subject=name)
+
+    return lambda answer: session.purge(subscription, lambda result: answer(_purged(result)))
+
+
+def _purged(result: int | HeadgateError) -> Answer:
+    if isinstance(result, HeadgateError):
+        return _error(result)
+    return 200, {"message_count": AmqpValue(AmqpType.ULONG, result)}
+
+
 def _delete_queue(session: Session, name: str, given: AmqpValue, node: str) -> Answer:
+    if session.subscription_of(name) is not None:
+        raise PreconditionFailedError(NOT_DELETED, subject=name)
     try:
         messages = session.delete_stream(name)
     except ResourceNotFoundError:

@@ -1,4 +1,4 @@
-"""RabbitMQ's service: links that publish, links that consume, and pairs of links to its management.
+"""RabbitMQ's service: links that publish, links that consume from streams and subscriptions, pairs to its management.
 
 Source: amqp10_rabbit, sections 2 to 5.
 """
@@ -19,7 +19,10 @@ from headgate.server.amqp10.management import respond
 from headgate.server.amqp10.publishing import PublishingLink
 from headgate.server.amqp10.requests import Request, RequestNode
 from headgate.server.amqp10.service import RefusedAttachError, ServedLink, our_terminus
+from headgate.server.amqp10.subscribing import SubscribingLink
+from headgate.server.amqp10.subscribing import confirmed_attach as confirmed_subscribing
 from headgate.server.identity import NODE
+from headgate.topic import SubscriptionName
 
 if TYPE_CHECKING:
     from headgate.server.amqp10.handler import Amqp10Handler
@@ -61,7 +64,11 @@ class RabbitService:
         assert isinstance(terminus, Source)
         if address is None:
             raise RefusedAttachError(Condition.INVALID_FIELD, "a source has an address: /queues/<queue>")
-        return self._consuming(link, attach, parse_queue(address), terminus)
+        queue = parse_queue(address)
+        subscription = self._handler.broker.subscription_of(queue)
+        if subscription is not None:
+            return self._subscribing(link, attach, subscription, terminus)
+        return self._consuming(link, attach, queue, terminus)
 
     def _consuming(self, link: Link, attach: Attach, stream: str, source: Source) -> tuple[ServedLink, Attach]:
         settings = self._handler.context.settings
@@ -69,25 +76,30 @@ class RabbitService:
         if filters.attach_refused is not None:
             raise RefusedAttachError(Condition.PRECONDITION_FAILED, filters.attach_refused)
         for refused in filters.refused:
-            logger.warning(
-                "%s: link %r to stream %r: filter %d is left out: %s",
-                self._handler.name,
-                link.name,
-                stream,
-                refused.index,
-                refused.reason,
-            )
-            if settings.filters.on_bad_filter == "detach":
-                raise RefusedAttachError(Condition.PRECONDITION_FAILED, refused.reason)
+            self._leave_out(link, f"stream {stream!r}", refused.index, refused.reason)
         return ConsumingLink(self._handler, link, stream, filters), confirmed_attach(attach, filters)
+
+    def _subscribing(
+        self, link: Link, attach: Attach, name: SubscriptionName, source: Source
+    ) -> tuple[ServedLink, Attach]:
+        for index, _ in enumerate(source.filter or ()):
+            self._leave_out(link, str(name), index, "a subscription has what its rules give it")
+        return SubscribingLink(self._handler, link, attach, name), confirmed_subscribing(attach)
+
+    def _leave_out(self, link: Link, node: str, index: int, reason: str) -> None:
+        """A filter is not in force; whether that ends the link is the operator's choice."""
+        name = self._handler.name
+        logger.warning("%s: link %r to %s: filter %d is left out: %s", name, link.name, node, index, reason)
+        if self._handler.context.settings.filters.on_bad_filter == "detach":
+            raise RefusedAttachError(Condition.PRECONDITION_FAILED, reason)
 
 
 class _ManagementNode(RequestNode):
     """Management: a request and its response go on two links of one session and one name."""
 
-    def respond(self, request: Request) -> bytes:
+    def respond(self, request: Request) -> bytes | None:
         """The response to a request. Raises MessageError for bytes that are not a message."""
-        return respond(request.message, self._handler.broker, node=NODE)
+        return respond(request.message, self._handler.broker, request.answer, node=NODE)
 
     def route(self, request: Request, links: Sequence[Link]) -> Link | None:
         """The other link of the pair."""

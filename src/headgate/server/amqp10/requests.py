@@ -94,10 +94,12 @@ class RequestLink(ServedLink):
             request = Request(self, self._link, delivery.message)
             self._requests.append(request)
             try:
-                request.response = self._node.respond(request)
+                response = self._node.respond(request)
             except MessageError as error:
                 self._handler.detach(self._link, Error(Condition.DECODE_ERROR, str(error)))
                 return
+            if response is not None:
+                request.response = response
             if not delivery.settled:
                 self._link.session.settle(delivery.delivery_id, delivery.delivery_id, Accepted())
         self.send_responses()

@@ -47,6 +47,12 @@ class ServedLink:
     def credit_changed(self) -> None:
         """The peer granted credit, or wants it used up."""
 
+    def go_on(self) -> None:
+        """The connection, or a session of it, takes deliveries again."""
+
+    def tick(self, now_ms: int) -> None:
+        """Time passes; about twice a second."""
+
     def decided(self, outcomes: Outcomes) -> None:
         """The peer said what became of deliveries with tags of our own; `Link.settle` answers, now or later."""
 

@@ -275,6 +275,9 @@ class StompHandler:
         limit = self.settings.limits.consumers
         if len(self._subscriptions) >= limit:
             raise RemoteProtocolError(f"reached maximum ({limit}) of subscriptions", code="not_allowed")
+        if self.session.subscription_of(destination.name) is not None:
+            reason = "a subscription of a topic is read over AMQP 1.0 or AMQP 0.9.1, not over STOMP"
+            raise UnsupportedError(reason, subject=destination.name)
         self._endpoint(destination, event.headers)
         self.session.declare_stream(destination.name, {}, passive=True)
         prefetch = min(number_of(event.headers, PREFETCH_COUNT) if PREFETCH_COUNT in event.headers else 0, MAX_PREFETCH)

@@ -94,7 +94,7 @@ class Subscription:
         if settled is None:
             return False
         if self.is_open:
-            self.consumer.want_more(sum(settled.values()))
+            self.consumer.want_more(sum(map(len, settled.values())))
         return True
 
     @property

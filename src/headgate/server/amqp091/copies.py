@@ -1,0 +1,211 @@
+"""Subscriptions of topics as queues of AMQP 0.9.1: their copies are consumed or fetched, and settled one by one.
+
+    basic.ack                                        done with
+    basic.nack, basic.reject, no requeue             a dead letter
+    the same with requeue, basic.recover, an end     given out again, the attempt counts
+
+A cancelled consumer keeps what it has until that is acknowledged, or its channel ends. Source: RabbitMQ 4.3.6 with
+quorum queues, where basic.nack with requeue and basic.recover do not count; here they do, so `redelivered` is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from headgate.broker import Delivery
+from headgate.errors import HeadgateError, PreconditionFailedError
+from headgate.protocols.amqp091 import Table, Unacknowledged, encode_method, long, read_delivery
+from headgate.protocols.amqp091 import methods as m
+from headgate.server.amqp091.consumer import ChannelConsumer
+from headgate.server.amqp091.options import DIALECT, MATCH_UNFILTERED, PRIORITY, SQL, STREAM_FILTER, STREAM_OFFSET
+from headgate.server.holding import Holding, Verdict
+from headgate.topic import SubscriptionName
+
+if TYPE_CHECKING:
+    from headgate.server.amqp091.handler import Amqp091Handler
+
+DELIVERY_COUNT = "x-delivery-count"
+"""The header with the number of attempts that failed; not there on the first."""
+
+UNLIMITED_PREFETCH = 2_000
+"""What a consumer without a prefetch may hold, as in RabbitMQ's quorum queues."""
+
+_NOT_IN_FORCE = (STREAM_OFFSET, STREAM_FILTER, MATCH_UNFILTERED, SQL, DIALECT, PRIORITY)
+
+
+def check_arguments(arguments: Table, queue: str) -> None:
+    """Raise PreconditionFailedError for arguments of basic.consume that would have no effect on a subscription."""
+    for name in _NOT_IN_FORCE:
+        if name in arguments:
+            reason = f"invalid arg {name!r}: a subscription has what its rules give it"
+            raise PreconditionFailedError(reason, subject=queue)
+
+
+class CopyConsumer(ChannelConsumer):
+    """A consumer of a subscription, or of its dead letters; `no_ack`: copies are settled before they are sent."""
+
+    def __init__(
+        self,
+        handler: Amqp091Handler,
+        unacknowledged: Unacknowledged[ChannelConsumer],
+        name: SubscriptionName,
+        *,
+        channel: int,
+        queue: str,
+        tag: str,
+        prefetch: int,
+        no_ack: bool,
+    ) -> None:
+        """Raises BrokerError and LogError where the user may not receive from the subscription."""
+        super().__init__(handler, channel=channel, queue=queue, tag=tag)
+        self._unacknowledged = unacknowledged
+        self._prefetch = prefetch or UNLIMITED_PREFETCH
+        self._receiver = handler.session.receiver(
+            name,
+            deliver=self._deliver,
+            ended=self._ended,
+            ran_out=self._ran_out,
+            settles_first=no_ack,
+            tag=tag,
+        )
+        self._holding = Holding(self._receiver, self._failed, is_dead_letter=name.is_dead_letter)
+
+    # giving out
+
+    def start(self) -> None:
+        """Deliver from now on."""
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Want as much as the client may have, as long as the connection takes it."""
+        room = self._room() if self.is_open and self._handler.is_writable else 0
+        self._receiver.want(max(room, 0))
+
+    def _room(self) -> int:
+        return self._prefetch if self._receiver.settles_first else self._prefetch - len(self._holding)
+
+    def _deliver(self, deliveries: Sequence[Delivery]) -> None:
+        core = self._handler.core
+        if not (self.is_open and core.is_open(self.channel)):
+            # It was stopped while the claims were being written.
+            tokens = [delivery.token for delivery in deliveries if delivery.token]
+            if tokens:
+                self._receiver.release(tokens, counts=False)
+            return
+        for delivery in deliveries:
+            if self._receiver.settles_first:
+                tag = self._unacknowledged.sent()
+            else:
+                tag = self._unacknowledged.delivered(self)
+                self._holding.add(tag, delivery)
+            self._send(delivery, tag)
+        self._handler.flush()
+        self.go_on()
+
+    def _send(self, delivery: Delivery, tag: int) -> None:
+        message, body = read_delivery(delivery.message)
+        failed = delivery.attempt - 1
+        before, behind = self._method(message.exchange, message.routing_key, redelivered=failed > 0)
+        self._handler.core.send_content(
+            self.channel,
+            b"%b%b%b" % (before, tag.to_bytes(8, "big"), behind),
+            message.plain_header(_headers(failed), len(body)),
+            body,
+        )
+
+    def _ran_out(self) -> None:
+        """There is nothing more for now."""
+
+    def _ended(self, error: HeadgateError) -> None:
+        self._holding.forget()
+        self._handler.consumer_lost(self, error)
+
+    # settling
+
+    def settled(self, tags: list[int], verdict: Verdict) -> None:
+        """The client says what becomes of some of its copies."""
+        self._holding.settle(tags, verdict)
+        self.go_on()
+        self._close_if_done()
+
+    def _failed(self, error: HeadgateError) -> None:
+        """A settlement is not on disk: the copies come back, and the client is told by the end of its channel."""
+        self._handler.failed(self.channel, error)
+
+    def tick(self, now_ms: int) -> None:
+        """Keep what the client has not settled yet."""
+        self._holding.tick(now_ms)
+
+    # ends
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it delivers nothing more and its client has nothing of it."""
+        return self._receiver.is_closed
+
+    def has_lost(self, stream: str) -> bool:
+        """Its receiver tells it."""
+        return False
+
+    def stop(self) -> None:
+        """Deliver no more; again is harmless."""
+        super().stop()
+        self._receiver.want(0)
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if not self.is_open and not len(self._holding):
+            self._receiver.close()
+
+    def close(self) -> None:
+        """The channel has ended: what was not settled goes back."""
+        self.is_open = False
+        self._holding.give_back(Verdict.FAIL)
+        self._receiver.close()
+
+
+class CopyGetter(CopyConsumer):
+    """One basic.get: a consumer of one copy, or of none if there is none now."""
+
+    def __init__(
+        self,
+        handler: Amqp091Handler,
+        unacknowledged: Unacknowledged[ChannelConsumer],
+        name: SubscriptionName,
+        answered: Callable[[m.Method | None], None],
+        *,
+        channel: int,
+        queue: str,
+        no_ack: bool,
+    ) -> None:
+        """`answered` gets basic.get-empty, or None when the copy was sent."""
+        super().__init__(handler, unacknowledged, name, channel=channel, queue=queue, tag="", prefetch=1, no_ack=no_ack)
+        self._name = name
+        self._answered = answered
+
+    def _send(self, delivery: Delivery, tag: int) -> None:
+        message, body = read_delivery(delivery.message)
+        failed = delivery.attempt - 1
+        left = self._handler.session.queue_depth(self._name).message_count
+        key = self.queue if message.routing_key is None else message.routing_key
+        method = m.BasicGetOk(tag, failed > 0, message.exchange or "", key, min(left, 2**32 - 1))
+        header = message.plain_header(_headers(failed), len(body))
+        self._handler.core.send_content(self.channel, encode_method(method), header, body)
+        self._end(None)
+
+    def _ran_out(self) -> None:
+        self._end(m.BasicGetEmpty())
+
+    def _ended(self, error: HeadgateError) -> None:
+        self._holding.forget()
+        if self.is_open:
+            self._failed(error)
+
+    def _end(self, answer: m.Method | None) -> None:
+        self.stop()
+        self._answered(answer)
+
+
+def _headers(failed: int) -> Table:
+    return {DELIVERY_COUNT: long(failed)} if failed else {}

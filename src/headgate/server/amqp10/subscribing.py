@@ -1,0 +1,204 @@
+"""Links on which clients read a subscription of a topic, or its dead letters, and settle each copy.
+
+What RabbitMQ 4.3 does on a quorum queue, with outcomes, ends of links and connections:
+
+    accepted                                done with
+    rejected                                a dead letter; condition and description of its error say why
+    modified, undeliverable-here            a dead letter
+    modified, delivery-failed               given out again, the attempt counts
+    released, modified; link detached       given out again, the attempt does not count
+    session or connection ended             given out again, the attempt counts
+
+Source: amqp10_rabbit, sections 2 and 5; outcomes, header and annotations were read off RabbitMQ 4.3.6.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headgate.broker import DeadLetterReason, Delivery
+from headgate.errors import HeadgateError, ResourceNotFoundError
+from headgate.message import AmqpType, AmqpValue
+from headgate.protocols.amqp10 import (
+    Accepted,
+    Condition,
+    DeliveryState,
+    Error,
+    Link,
+    Modified,
+    Received,
+    Rejected,
+    Released,
+    annotated_message,
+    condition_of,
+)
+from headgate.protocols.amqp10.events import Outcomes
+from headgate.protocols.amqp10.performatives import SETTLED, Attach
+from headgate.server.amqp10.consuming import OUTCOMES
+from headgate.server.amqp10.service import ServedLink
+from headgate.server.holding import Holding, Verdict
+from headgate.topic import SubscriptionName
+
+if TYPE_CHECKING:
+    from headgate.server.amqp10.handler import Amqp10Handler
+
+DELIVERY_COUNT = "x-delivery-count"
+"""The annotation, or the header, with the number of attempts that failed; not there on the first."""
+
+logger = logging.getLogger("headgate.server.amqp10")
+
+
+class SubscribingLink(ServedLink):
+    """One link of a receiver: credit is what it wants, delivery tags are tokens."""
+
+    def __init__(self, handler: Amqp10Handler, link: Link, attach: Attach, name: SubscriptionName) -> None:
+        """Raises BrokerError and LogError where the user may not receive from the subscription."""
+        super().__init__(handler, link)
+        self._name = name
+        self._receiver = handler.broker.receiver(
+            name,
+            deliver=self._deliver,
+            ended=self._ended,
+            ran_out=self._ran_out,
+            settles_first=attach.snd_settle_mode == SETTLED,
+            tag=link.name,
+        )
+        self._holding = Holding(self._receiver, self._failed, is_dead_letter=name.is_dead_letter)
+
+    def close(self) -> None:
+        """The link has ended: what was not settled goes back."""
+        super().close()
+        was_detached = not self._link.is_attached and self._link.session.is_mapped
+        self._holding.give_back(Verdict.RELEASE if was_detached else Verdict.FAIL)
+        self._receiver.close()
+
+    def tick(self, now_ms: int) -> None:
+        """Keep what the client has not settled yet."""
+        self._holding.tick(now_ms)
+
+    # giving out
+
+    def credit_changed(self) -> None:
+        """The peer granted credit, or wants it used up."""
+        self.go_on()
+        if self._link.drain and not self._link.credit:
+            self._link.use_up_credit()
+
+    def go_on(self) -> None:
+        """Want what there is credit for, as long as the link can take it."""
+        link = self._link
+        takes_more = link.is_attached and self._handler.is_writable and link.session.may_send
+        self._receiver.want(link.credit if takes_more else 0)
+
+    def _deliver(self, deliveries: Sequence[Delivery]) -> None:
+        link = self._link
+        unsent = list(deliveries)
+        # Credit may have been taken back while claims were being written.
+        while unsent and link.credit:
+            data = _message(unsent[0])
+            if link.attach.max_message_size and len(data) > link.attach.max_message_size:
+                self._refuse_large(unsent)
+                return
+            delivery = unsent.pop(0)
+            if self._receiver.settles_first:
+                link.send(data)
+            else:
+                self._holding.add(link.send(data, tag=delivery.token), delivery)
+        self._give_back(unsent)
+        if link.drain and not link.credit:
+            link.use_up_credit()
+        self._handler.flush()
+        self.go_on()
+
+    def _give_back(self, unsent: Sequence[Delivery]) -> None:
+        tokens = [delivery.token for delivery in unsent if delivery.token]
+        if tokens:
+            self._receiver.release(tokens, counts=False)
+
+    def _refuse_large(self, unsent: Sequence[Delivery]) -> None:
+        """The peer takes no message as large as the next one: that attempt failed, so that it ends as a dead letter."""
+        first, *rest = unsent
+        self._give_back(rest)
+        if first.token:
+            self._receiver.release([first.token], counts=True)
+        reason = f"the receiver takes at most {self._link.attach.max_message_size} bytes, the next message is larger"
+        self._handler.detach(self._link, Error(Condition.MESSAGE_SIZE_EXCEEDED, reason))
+
+    def _ran_out(self) -> None:
+        if self._link.drain and self._link.is_attached:
+            self._link.use_up_credit()
+            self._receiver.want(0)
+            self._handler.flush()
+
+    def _ended(self, error: HeadgateError) -> None:
+        self._holding.forget()
+        condition = Condition.RESOURCE_DELETED if isinstance(error, ResourceNotFoundError) else condition_of(error)
+        self._handler.detach(self._link, Error(condition, str(error)))
+
+    # settling
+
+    def decided(self, outcomes: Outcomes) -> None:
+        """The peer said what becomes of copies; one that waits for our answer gets it when that is on disk."""
+        state = outcomes.state
+        if isinstance(state, Received) or (state is None and not outcomes.settled):
+            return
+        verdict, why = _verdict(state)
+
+        def answered() -> None:
+            if not outcomes.settled and self.may_speak:
+                self._link.settle(outcomes.ids, state)
+                self._handler.flush()
+
+        self._holding.settle(outcomes.ids, verdict, why=why, then=answered)
+
+    def _failed(self, error: HeadgateError) -> None:
+        """A settlement is not on disk: the copies come back, and the peer is told by the end of the link."""
+        logger.warning("link %r to %s: %s", self._link.name, self._name, error)
+        if self.may_speak:
+            self._handler.detach(self._link, Error(condition_of(error), str(error)))
+
+
+def _message(delivery: Delivery) -> bytes:
+    """A copy as it is sent."""
+    failed = delivery.attempt - 1
+    annotations = {DELIVERY_COUNT: AmqpValue(AmqpType.LONG, failed)} if failed else {}
+    return annotated_message(delivery.message, annotations, delivery_count=failed)
+
+
+def _verdict(state: DeliveryState | None) -> tuple[Verdict, DeadLetterReason | None]:
+    """What an outcome means; settled without one, it is released: the default outcome of the source."""
+    match state:
+        case Accepted():
+            return Verdict.COMPLETE, None
+        case Rejected(error=Error() as error):
+            return Verdict.DEAD_LETTER, DeadLetterReason(error.condition, error.description)
+        case Rejected() | Modified(undeliverable_here=True):
+            return Verdict.DEAD_LETTER, None
+        case Modified(delivery_failed=True):
+            return Verdict.FAIL, None
+    return Verdict.RELEASE, None
+
+
+def confirmed_attach(attach: Attach) -> Attach:
+    """The answer to a receiver's attach: no filter is in force, rules decide what the subscription has."""
+    source = attach.source
+    assert source is not None
+    return replace(
+        attach,
+        snd_settle_mode=SETTLED if attach.snd_settle_mode == SETTLED else 0,
+        rcv_settle_mode=0,
+        source=replace(
+            source,
+            distribution_mode="move",
+            filter=None if source.filter is None else (),
+            default_outcome=Released(),
+            outcomes=OUTCOMES if source.outcomes is None else source.outcomes,
+            capabilities=None,
+        ),
+        unsettled=None,
+        offered_capabilities=None,
+        desired_capabilities=None,
+    )

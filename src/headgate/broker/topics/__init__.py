@@ -4,6 +4,7 @@
     BrokerTopic           one topic: its decider, its ledger, its subscriptions, their dead letters
     Receiver, Delivery    takes the copies of one subscription, or of its dead letters, for one link, and settles them
     SubscriptionInfo      a subscription as users see it: settings, `CopyCounts`, `ViewCounters`
+    QueueDepth            a subscription as a queue of RabbitMQ's
     ReadCopy              a copy that was read, and not claimed
     QueueDepth            how many copies a subscription has, as a queue of RabbitMQ's
     RuleChange, Changed   a change of rules as a job for the stream's writer, and who hears of it

@@ -18,9 +18,10 @@ def append_moves(
 ) -> int:
     """Append the pending moves to a target, in order and each once; how many are not pending any more.
 
-    `made` gives the message of a move and its filter value: the copy, as the view's rules make it of the message at its
-    offset, with the move's change. Commit the ledger afterwards, and call again if moves are left. Raises what `made`
-    and `Writer.append` raise; the moves before that one are appended, and the ledger knows.
+    `made` gives the message of a move: the copy, as the view's rules make it of the message at its offset, with the
+    move's change; and its filter value, that of the field which the target declares, if it does. Commit the ledger
+    afterwards, and call again if moves are left. Raises what `made` and `Writer.append` raise; the moves before that
+    one are appended, and the ledger knows.
     """
     before = ledger.moves().get(target, [])
     last: dict[int, int | None] = {}
@@ -39,6 +40,7 @@ def append_moves(
                 now_ms=now_ms,
                 publisher=ledger.publisher(view),
                 sequences=[move.sequence for move in missing],
+                filter_source=writer.settings.filter_source,
             )
             last[view] = missing[-1].sequence
         ledger.moved(target, moves[-1].sequence)

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     )
     from headgate.topic.router import Router, copy_identity
     from headgate.topic.rule import Rule, RuleDefinition
-    from headgate.topic.settings import DEFAULT_SETTINGS, SubscriptionSettings, SubscriptionStatus
+    from headgate.topic.settings import DEFAULT_SETTINGS, MAX_TIME_MS, SubscriptionSettings, SubscriptionStatus
 else:
     from headgate.faces import lazy
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from brokers import batch, publish, scan
+from failing_disk import Disk
 from headgate.broker import DeadLetterReason
 from headgate.broker.consumers import ConsumerOptions
 from headgate.errors import CorruptChunkError, HeadgateError, ResourceNotFoundError, StorageFullError, StreamLockedError
 from headgate.ledger import Ledger
-from headgate.log import DiskFile, OffsetSpecification, Stream, Writer, stream_folder
+from headgate.log import OffsetSpecification, Stream, Writer, stream_folder
 from headgate.topic import (
     AddRule,
     ChangeSubscription,
@@ -23,7 +23,7 @@ from headgate.topic import (
     SubscriptionSettings,
 )
 from headgate.topic.deciding import Decider
-from log_streams import FailingFiles, quick_folder
+from log_streams import quick_folder
 from topic_lab import BLUE, NO_MESSAGE, RED, RED_ONLY, Lab
 
 STRICT = (
@@ -32,30 +32,6 @@ STRICT = (
     AddRule("strict", RuleDefinition("Red", sql="color = 'red'")),
 )
 DEAD = "orders/Subscriptions/red/$DeadLetterQueue"
-
-
-class Disk:
-    """Files of a broker, of which those in some folders, or of some name, find no room."""
-
-    def __init__(self) -> None:
-        self.full = ""
-        self._files = FailingFiles(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
-
-    def __call__(self, path: Path) -> DiskFile:
-        return _File(path, self)
-
-
-class _File(DiskFile):
-    def __init__(self, path: Path, disk: Disk) -> None:
-        super().__init__(path)
-        self._disk = disk
-        self._path = str(path)
-
-    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
-        if self._disk.full and self._disk.full in self._path:
-            super().write(memoryview(data)[: len(data) // 2], position)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        super().write(data, position)
 
 
 @pytest.fixture

@@ -63,6 +63,11 @@ class Consumption:
         self._answers.append((then, held))
         self.touch()
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether something waits to be written down, or told."""
+        return self.ledger.has_changes or bool(self._answers)
+
     def wake_all(self) -> None:
         """There are copies for somebody: everyone who waits is asked."""
         for dispatcher in self._dispatchers.values():

@@ -6,11 +6,15 @@ streams of the subscription with that number, `stream/orders` is a stream of the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 
 import msgspec
 
-from headgate.message import AmqpType, AmqpValue, amqp_value
+from headgate.broker.stream import BrokerStream
+from headgate.ledger import Ledger, Move, append_moves
+from headgate.message import AmqpType, AmqpValue, EncodedMessages, FieldReference, amqp_value, parse_field
+from headgate.message.lookup import locate_bytes
 from headgate.topic import DESCRIPTION_PROPERTY, REASON_PROPERTY, with_properties
 
 
@@ -59,3 +63,36 @@ class Movement(msgspec.Struct, frozen=True, omit_defaults=True):
             if text is not None:
                 marks[name] = AmqpValue(AmqpType.STRING, text)
         return with_properties(message, marks) if marks else message
+
+
+def append_to_stream(
+    stream: BrokerStream, ledger: Ledger, target: str, made: Callable[[Move], bytes], *, now_ms: int
+) -> int:
+    """Append the pending moves of a ledger to a stream, as one of its publishers would; how many are in it now.
+
+    `made` gives the message of a move; its filter value is what the stream declares. Nobody else uses the writer
+    meanwhile. Raises StreamLockedError where another process writes the stream, LogError, and what `made` raises.
+    """
+    writer = stream.open_writer(now_ms=now_ms)
+    source = writer.settings.filter_source
+    field = None if source is None else parse_field(source)
+
+    def with_filter_value(move: Move) -> tuple[bytes, bytes | None]:
+        message = made(move)
+        return message, None if field is None else _bytes_of(message, field)
+
+    before = writer.next_offset
+    try:
+        return append_moves(ledger, target, writer, made=with_filter_value, now_ms=now_ms)
+    finally:
+        if writer.is_broken:
+            stream.close_writer()
+        elif writer.next_offset > before:
+            stream.refresh()
+
+
+def _bytes_of(message: bytes, field: FieldReference) -> bytes | None:
+    """The bytes of a field of an encoded message; None if it has none."""
+    batch = EncodedMessages.of([message])
+    starts, lengths = locate_bytes(batch, field)
+    return None if lengths[0] < 0 else bytes(batch.data[int(starts[0]) : int(starts[0] + lengths[0])])

@@ -151,12 +151,17 @@ class Queue:
         self.close()
 
     def _stream(self) -> Stream:
-        if not (self._folder / "stream.json").exists():
-            return Stream.create(
-                self._folder,
-                name=self.name,
-                now_ms=self._now_ms(),
-                arguments=StreamArguments(max_segment_size_bytes=_SEGMENT_BYTES),
-                open_file=self._storage.open_file,
-            )
-        return Stream.open(self._folder)
+        return small_stream(self._folder, self.name, storage=self._storage, now_ms=self._now_ms())
+
+
+def small_stream(folder: Path, name: str, *, storage: Storage, now_ms: int) -> Stream:
+    """The stream in a folder beside a topic, made if there is none. Raises LogError."""
+    if (folder / "stream.json").exists():
+        return Stream.open(folder)
+    return Stream.create(
+        folder,
+        name=name,
+        now_ms=now_ms,
+        arguments=StreamArguments(max_segment_size_bytes=_SEGMENT_BYTES),
+        open_file=storage.open_file,
+    )

@@ -21,12 +21,14 @@ from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.changing import Changed, RuleChange
 from headgate.broker.topics.consumption import Consumption
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, CopyCounts, Dispatcher, Targets, ViewCounters
-from headgate.broker.topics.moving import Movement, TargetKind
+from headgate.broker.topics.moving import Movement, TargetKind, append_to_stream
 from headgate.broker.topics.queue import Queue
 from headgate.broker.topics.receiver import Delivery, Receiver, nobody_waits
 from headgate.broker.topics.sources import FAILED_RULES, ReadCopy, SubscriptionSource
+from headgate.broker.topics.trouble import Trouble
+from headgate.broker.topics.waiting import Canceled, Scheduled, WaitingMessages
 from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError, ResourceNotFoundError
-from headgate.ledger import Ledger, Move, append_moves, copy_number, offset_of, rule_of
+from headgate.ledger import Ledger, Move, copy_number, offset_of, rule_of
 from headgate.log import Pin, read_pin
 from headgate.scan.fetch import AppendedChunks
 from headgate.topic import (
@@ -57,7 +59,6 @@ _MOST_REST_MS = 500
 """While messages are published, and nobody waits for copies, deciding takes a tenth of the time; the first step after a
 change of many rules takes seconds, and is no measure."""
 
-_RETRY_MS = 1_000
 _PIN_MS = 1_000
 _PIN_WITHOUT_WRITER_MS = 10_000
 
@@ -105,23 +106,6 @@ class TopicCounters:
     rule_changes: int = 0
 
 
-@dataclass(slots=True)
-class _Trouble:
-    """The last thing that went wrong, told once, and when it is tried again."""
-
-    text: str = ""
-    not_before_ms: int = 0
-
-    def note(self, what: str, error: Exception, now_ms: int) -> None:
-        self.not_before_ms = now_ms + _RETRY_MS
-        if str(error) != self.text:
-            self.text = str(error)
-            logger.warning("%s: %s", what, error)
-
-    def clear(self) -> None:
-        self.text, self.not_before_ms = "", 0
-
-
 class BrokerTopic:
     """One topic of a broker, from `open` to `close`; in the broker's thread only, but for the steps of a worker."""
 
@@ -165,14 +149,15 @@ class BrokerTopic:
         self._decided_until = decider.next_offset
         self._rest_until_ms = 0
         self._is_closed = False
-        self._trouble = _Trouble()
-        self._pin_trouble = _Trouble()
+        self._trouble = Trouble()
+        self._pin_trouble = Trouble()
         self._pinned = read_pin(stream.stream.path)
         self._pinned_ms = 0
         self._failing: dict[int, int] = {}
         """Subscriptions whose rules failed, and the offset from which on their dead letters are not in the ledger."""
-        self._held: dict[str, _Trouble] = {}
+        self._held: dict[str, Trouble] = {}
         """Targets that could not take their moves."""
+        self._waiting = WaitingMessages(stream, now_ms=now_ms, touched=touch, watch=watch)
         self._follow_rules()
         self._sweep_removed()
         self._sweep_failures()
@@ -327,6 +312,26 @@ class BrokerTopic:
         with self._step:
             dispatcher.purge(then)
 
+    # messages whose time has not come
+
+    def schedule(self, messages: Sequence[bytes], due_ms: Sequence[int], then: Scheduled) -> None:
+        """Publish encoded messages when their times come, `(messages,)` milliseconds each; all of them, or none.
+
+        `then` gets the number of each, for `cancel`, when they are on disk; or MessageError, PreconditionFailedError
+        for a time that cannot be, LogError. A message is published at the first tick after its time, once, whatever
+        crashes; who is due together, by number. It says when it was due (`x-opt-scheduled-enqueue-time`).
+        """
+        self._waiting.schedule(messages, due_ms, then)
+
+    def cancel(self, numbers: Sequence[int], then: Canceled) -> None:
+        """Forget scheduled messages; `then` gets for each number whether its message still waited, or LogError."""
+        self._waiting.cancel(numbers, then)
+
+    @property
+    def waiting_count(self) -> int:
+        """How many scheduled messages wait for their time. Raises LogError."""
+        return self._waiting.count
+
     # rules
 
     @property
@@ -452,6 +457,7 @@ class BrokerTopic:
             self.consumption.dispatch(now_ms)
         if self.consumption.commit(now_ms):
             self._carry_out(now_ms)
+        self._waiting.turn(now_ms)
         queues, self._touched_queues = self._touched_queues, {}
         for queue in queues:
             queue.turn(now_ms)
@@ -606,7 +612,7 @@ class BrokerTopic:
                 self.counters.moved += self._carry_to(target)
                 self._held.pop(target, None)
             except HeadgateError as error:
-                held = self._held.setdefault(target, _Trouble())
+                held = self._held.setdefault(target, Trouble())
                 held.note(f"topic {self.stream.name!r}: moves to {target} wait", error, now_ms)
         if ledger.has_changes:
             self.consumption.commit(now_ms)
@@ -622,7 +628,7 @@ class BrokerTopic:
             ledger.moved(target, ledger.moves()[target][-1].sequence)
             return 0
         queue = found.dead_letters if kind is TargetKind.DEAD_LETTERS else found.deferred
-        return queue.append(ledger, target, self._made)
+        return queue.append(ledger, target, lambda move: (self._made(move), None))
 
     def _forward(self, name: str, target: str) -> int:
         """Append moves to another stream of the root, as one of its publishers would."""
@@ -632,19 +638,10 @@ class BrokerTopic:
         if found.is_writing:
             self._touch()
             return 0
-        now_ms = self._now_ms()
-        writer = found.open_writer(now_ms=now_ms)
         self._watch(found)
-        before = writer.next_offset
-        try:
-            return append_moves(self.consumption.ledger, target, writer, made=self._made, now_ms=now_ms)
-        finally:
-            if writer.is_broken:
-                found.close_writer()
-            elif writer.next_offset > before:
-                found.refresh()
+        return append_to_stream(found, self.consumption.ledger, target, self._made, now_ms=self._now_ms())
 
-    def _made(self, move: Move) -> tuple[bytes, bytes | None]:
+    def _made(self, move: Move) -> bytes:
         """The message of a move, as it lies in its target."""
         kind, name = TargetKind.parse(move.target)
         movement = Movement.decode(move.change)
@@ -664,7 +661,7 @@ class BrokerTopic:
         message = movement.marked(message)
         if kind is not TargetKind.STREAM:
             message = with_origin(message, copy=move.copy, arrived_ms=arrived_ms, attempts=attempts)
-        return message, None
+        return message
 
     def _source(self, number: int) -> SubscriptionSource:
         return SubscriptionSource(number, self._decider, self._reader)
@@ -686,6 +683,7 @@ class BrokerTopic:
         ):
             self._touch()
         self._keep_pinned_in_time(now_ms)
+        self._waiting.tick(now_ms)
         for queue in list(self._open_queues):
             queue.tick(now_ms)
             if not queue.is_open:
@@ -736,6 +734,7 @@ class BrokerTopic:
     def end(self, error: HeadgateError) -> None:
         """The stream is gone: receivers are told, files are closed."""
         self.consumption.end(error)
+        self._waiting.end(error)
         for queue in self._open_queues:
             queue.end(error)
         self.close()
@@ -745,6 +744,7 @@ class BrokerTopic:
         if self._is_closed:
             return
         self.consumption.commit(self._now_ms())
+        self._waiting.close()
         for queue in self._open_queues:
             queue.close()
         self.consumption.close()

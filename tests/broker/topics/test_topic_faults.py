@@ -16,6 +16,7 @@ from random import Random
 import pytest
 
 from log_streams import quick_folder
+
 from .topic_checker import Told, Words, check_everything
 from .topic_child import Life
 

@@ -22,6 +22,7 @@ from headgate.errors import MessageError
 from headgate.evaluate import copies_of
 from headgate.message import Message
 from headgate.topic import Rule, RuleDefinition
+
 from .topic_child import MAX_DELIVERIES, message_of
 
 RULE_BITS = 20

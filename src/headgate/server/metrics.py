@@ -268,7 +268,7 @@ TOPIC: tuple[Family[TopicSample], ...] = (
     Family(
         "headgate_topic_moved_total",
         "Copies that were moved: to dead letters, aside, to other topics.",
-        lambda t: t.topic.counters.moved,
+        lambda t: t.topic.moved,
     ),
     Family("headgate_topic_rule_changes_total", "Changes of rules.", lambda t: t.topic.counters.rule_changes),
 )

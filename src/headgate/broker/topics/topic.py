@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,17 +17,19 @@ from numpy.typing import NDArray
 
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
+from headgate.broker.topics.carrying import Carrier
 from headgate.broker.topics.changing import Changed, RuleChange
 from headgate.broker.topics.consumption import Consumption
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, CopyCounts, Dispatcher, Targets, ViewCounters
-from headgate.broker.topics.moving import Movement, TargetKind, append_to_stream
+from headgate.broker.topics.following import Following
+from headgate.broker.topics.moving import Movement, TargetKind
 from headgate.broker.topics.queue import Queue
 from headgate.broker.topics.receiver import Delivery, Receiver, nobody_waits
 from headgate.broker.topics.sources import FAILED_RULES, ReadCopy, SubscriptionSource
 from headgate.broker.topics.trouble import Trouble
 from headgate.broker.topics.waiting import Canceled, Scheduled, WaitingMessages
 from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError, ResourceNotFoundError
-from headgate.ledger import Ledger, Move, copy_number, offset_of, rule_of
+from headgate.ledger import Ledger, copy_number, offset_of
 from headgate.log import Pin, read_pin
 from headgate.scan.fetch import AppendedChunks
 from headgate.topic import (
@@ -44,20 +45,8 @@ from headgate.topic import (
     folded,
     subscription_folder,
     view_key,
-    with_origin,
 )
-from headgate.topic.deciding import CopyReader, Decider, Step
-
-DECIDED_HERE = 512
-"""At most so many messages are decided in the loop's own turn."""
-
-DECIDED_A_STEP = 16_384
-"""Messages that a worker decides at once; while it does, the topic's copies wait."""
-
-_REST = 9
-_MOST_REST_MS = 500
-"""While messages are published, and nobody waits for copies, deciding takes a tenth of the time; the first step after a
-change of many rules takes seconds, and is no measure."""
+from headgate.topic.deciding import Decider, Step
 
 _PIN_MS = 1_000
 _PIN_WITHOUT_WRITER_MS = 10_000
@@ -102,7 +91,6 @@ class TopicCounters:
     """What a topic did since the broker opened it."""
 
     messages_decided: int = 0
-    moved: int = 0
     rule_changes: int = 0
 
 
@@ -124,13 +112,29 @@ class BrokerTopic:
         self.stream = stream
         self.counters = TopicCounters()
         self.consumption = Consumption(ledger, touch, stream.guarded)
-        self._decider = decider
-        self._reader = CopyReader(decider.postings)
         self._now_ms = now_ms
         self._touch = touch
         self._watch = watch
-        self._run_in_worker = run_in_worker
-        self._find = find
+        self._following = Following(
+            stream,
+            decider,
+            now_ms=now_ms,
+            touch=touch,
+            run_in_worker=run_in_worker,
+            taken=self._take,
+            failed=self._answer_changes,
+        )
+        self._carrier = Carrier(
+            stream,
+            ledger,
+            self._following,
+            queue_of=self._queue_of,
+            find=find,
+            watch=watch,
+            touch=touch,
+            now_ms=now_ms,
+        )
+        self._has_workers = run_in_worker is not None
         self._subscriptions: dict[int, _Subscription] = {}
         self._by_name: dict[str, _Subscription] = {}
         self._forwarding: list[_Subscription] = []
@@ -140,23 +144,12 @@ class BrokerTopic:
         self._editor: TopicEditor | None = None
         self._changed: list[tuple[Changed, int]] = []
         """Changes that are made, and not known to the decider."""
-        self._appended: AppendedChunks | None = None
-        self._appends = 0
-        """Appends since the last step."""
-        self._is_deciding = False
-        self._step = threading.Lock()
-        """Held by a worker while it decides: postings, and what reads copies by them, are its own meanwhile."""
-        self._decided_until = decider.next_offset
-        self._rest_until_ms = 0
         self._is_closed = False
-        self._trouble = Trouble()
         self._pin_trouble = Trouble()
         self._pinned = read_pin(stream.stream.path)
         self._pinned_ms = 0
         self._failing: dict[int, int] = {}
         """Subscriptions whose rules failed, and the offset from which on their dead letters are not in the ledger."""
-        self._held: dict[str, Trouble] = {}
-        """Targets that could not take their moves."""
         self._waiting = WaitingMessages(stream, now_ms=now_ms, touched=touch, watch=watch)
         self._follow_rules()
         self._sweep_removed()
@@ -286,7 +279,7 @@ class BrokerTopic:
         """At most `limit` copies that are not settled, at or above a copy, whoever has them. Claims nothing."""
         found = self._subscription(subscription)
         dispatcher = found.dead_letters.dispatcher() if dead_letters else found.dispatcher
-        with self._step:
+        with self._following.step_lock:
             return dispatcher.peek(from_copy, limit)
 
     def copies(self, subscription: str, from_copy: int, limit: int) -> tuple[list[ReadCopy], int]:
@@ -295,7 +288,7 @@ class BrokerTopic:
         Also up to which copy there are no others. Raises ResourceNotFoundError, LogError.
         """
         source = self._subscription(subscription).source
-        with self._step:
+        with self._following.step_lock:
             found = source.find(from_copy, source.end, limit)
             if not len(found.copies):
                 return [], found.searched
@@ -309,7 +302,7 @@ class BrokerTopic:
         """Settle all copies that are there now, claimed or not; `then` gets how many."""
         found = self._subscription(subscription)
         dispatcher = found.dead_letters.dispatcher() if dead_letters else found.dispatcher
-        with self._step:
+        with self._following.step_lock:
             dispatcher.purge(then)
 
     # messages whose time has not come
@@ -343,7 +336,7 @@ class BrokerTopic:
     @property
     def next_offset(self) -> int:
         """The first offset that is not decided."""
-        return self._decided_until
+        return self._following.decided_until
 
     def begin_change(self, changes: Sequence[Change], then: Changed) -> RuleChange:
         """A change of subscriptions and rules, to be run while nobody else uses the writer.
@@ -360,7 +353,7 @@ class BrokerTopic:
             self.counters.rule_changes += 1
             self._changed.append((then, result))
             self._touch()
-            if self._run_in_worker is None:
+            if not self._has_workers:
                 self._decide(self._now_ms())
 
         change = RuleChange(self.stream, self._editor, changes, finished, now_ms=self._now_ms())
@@ -368,7 +361,7 @@ class BrokerTopic:
 
     def _follow_rules(self) -> None:
         """Open views of new subscriptions, end those of removed ones."""
-        history = self._decider.postings.history
+        history = self._following.decider.postings.history
         if history is self._history:
             return
         self._history = history
@@ -395,7 +388,7 @@ class BrokerTopic:
         def settings() -> SubscriptionSettings:
             return held[0].version.settings
 
-        source = self._source(number)
+        source = SubscriptionSource(number, self._following.decider, self._following.reader)
         dispatcher = Dispatcher(
             name,
             view,
@@ -440,10 +433,8 @@ class BrokerTopic:
     # the turn
 
     def appended(self, chunks: AppendedChunks | None) -> None:
-        """There is more in the stream: all of it is in `chunks` if nothing else came since the last turn."""
-        self._appends += 1
-        self._appended = chunks if self._appends == 1 else None
-        self._touch()
+        """There is more in the stream; `chunks` as `Following.appended` says."""
+        self._following.appended(chunks)
 
     def turn(self, now_ms: int) -> None:
         """Decide what came, take back what is due, give out, write down, tell, move; then the small streams alike."""
@@ -451,12 +442,13 @@ class BrokerTopic:
             return
         self.consumption.expire(now_ms)
         self._decide(now_ms)
-        if not self._is_deciding:
+        if not self._following.is_busy:
             self._follow_decider()
             self._forward_available(now_ms)
             self.consumption.dispatch(now_ms)
-        if self.consumption.commit(now_ms):
-            self._carry_out(now_ms)
+        if self.consumption.commit(now_ms) and not self._following.is_busy:
+            self._carrier.carry_out(now_ms)
+            self.consumption.commit(now_ms)
         self._waiting.turn(now_ms)
         queues, self._touched_queues = self._touched_queues, {}
         for queue in queues:
@@ -467,55 +459,11 @@ class BrokerTopic:
         self._touch()
 
     def _decide(self, now_ms: int) -> None:
-        if self._is_deciding or now_ms < self._trouble.not_before_ms:
-            return
-        left = self.stream.next_offset - self._decider.next_offset
-        if not left and not self._changed and not self._decider.postings.has_unverified:
-            return
-        # What new rules cost is not known; it is not the loop that pays.
-        if self._run_in_worker is None or (left <= DECIDED_HERE and not self._changed):
-            try:
-                appended, self._appended, self._appends = self._appended, None, 0
-                self._take(self._decider.step(max(left, 1), now_ms=now_ms, appended=appended))
-            except HeadgateError as error:
-                self._failed(error, now_ms)
-            return
-        if now_ms < self._rest_until_ms and not self._changed and not self._is_awaited:
-            return
-        self._is_deciding = True
-        self._appended, self._appends = None, 0
-        steps: list[Step] = []
+        self._following.decide(now_ms, has_new_rules=bool(self._changed), is_awaited=self._is_awaited)
 
-        def decide() -> None:
-            with self._step:
-                steps.append(self._decider.step(DECIDED_A_STEP, now_ms=now_ms))
-
-        self._run_in_worker(decide, lambda error: self._decided(steps, error, begun_ms=now_ms))
-
-    @property
     def _is_awaited(self) -> bool:
         """Whether a receiver waits for copies."""
         return any(subscription.dispatcher.is_wanted for subscription in self._subscriptions.values())
-
-    def _decided(self, steps: list[Step], error: BaseException | None, *, begun_ms: int) -> None:
-        """A worker is done with a step."""
-        self._is_deciding = False
-        ended_ms = self._now_ms()
-        self._rest_until_ms = ended_ms + min(_REST * (ended_ms - begun_ms), _MOST_REST_MS) if self._appends else 0
-        if self._is_closed:
-            self._close_decider()
-            return
-        if isinstance(error, HeadgateError):
-            self._failed(error, self._now_ms())
-        elif error is not None:
-            raise error
-        for step in steps:
-            self._take(step)
-        self._touch()
-
-    def _failed(self, error: HeadgateError, now_ms: int) -> None:
-        self._trouble.note(f"topic {self.stream.name!r} cannot be decided", error, now_ms)
-        self._answer_changes()
 
     def _answer_changes(self) -> None:
         changed, self._changed = self._changed, []
@@ -524,8 +472,6 @@ class BrokerTopic:
 
     def _take(self, step: Step) -> None:
         """Count what was decided, wake who waits for it, note whose rules failed."""
-        self._trouble.clear()
-        self._decided_until = self._decider.next_offset
         self.counters.messages_decided += step.stop - step.start
         arrived: Counter[int] = Counter()
         for selected in step.selected:
@@ -577,8 +523,10 @@ class BrokerTopic:
         if found is None:
             return
         view = found.dispatcher.view
-        start = max(offset, self._decider.first_offset)
-        offsets = {failed for runs in self._decider.postings.failures(number, start) for failed, _ in runs.pairs()}
+        start = max(offset, self._following.decider.first_offset)
+        offsets = {
+            failed for runs in self._following.decider.postings.failures(number, start) for failed, _ in runs.pairs()
+        }
         copies = np.array(sorted(copy_number(each, FAILED_RULES) for each in offsets), dtype=np.int64)
         copies = copies[view.unseen(copies)]
         if len(copies):
@@ -598,87 +546,31 @@ class BrokerTopic:
                 if found.dispatcher.forward(TargetKind.STREAM.named(target), movement.encode(), now_ms):
                     self._touch()
 
-    def _carry_out(self, now_ms: int) -> None:
-        """Append what is to be moved, target by target; one that fails holds back what follows it to that target."""
-        if self._is_deciding:
-            return
-        ledger = self.consumption.ledger
-        for target in list(ledger.moves()):
-            held = self._held.get(target)
-            if held is not None and now_ms < held.not_before_ms:
-                continue
-            try:
-                self.counters.moved += self._carry_to(target)
-                self._held.pop(target, None)
-            except HeadgateError as error:
-                held = self._held.setdefault(target, Trouble())
-                held.note(f"topic {self.stream.name!r}: moves to {target} wait", error, now_ms)
-        if ledger.has_changes:
-            self.consumption.commit(now_ms)
-
-    def _carry_to(self, target: str) -> int:
-        kind, name = TargetKind.parse(target)
-        ledger = self.consumption.ledger
-        if kind is TargetKind.STREAM:
-            return self._forward(name, target)
-        found = self._subscriptions.get(int(name))
+    def _queue_of(self, kind: TargetKind, number: int) -> Queue | None:
+        found = self._subscriptions.get(number)
         if found is None:
-            # Its subscription was removed, and all it had with it.
-            ledger.moved(target, ledger.moves()[target][-1].sequence)
-            return 0
-        queue = found.dead_letters if kind is TargetKind.DEAD_LETTERS else found.deferred
-        return queue.append(ledger, target, lambda move: (self._made(move), None))
+            return None
+        return found.dead_letters if kind is TargetKind.DEAD_LETTERS else found.deferred
 
-    def _forward(self, name: str, target: str) -> int:
-        """Append moves to another stream of the root, as one of its publishers would."""
-        found = self._find(name)
-        if found is None:
-            raise ResourceNotFoundError("there is no such stream to forward to", subject=name)
-        if found.is_writing:
-            self._touch()
-            return 0
-        self._watch(found)
-        return append_to_stream(found, self.consumption.ledger, target, self._made, now_ms=self._now_ms())
-
-    def _made(self, move: Move) -> bytes:
-        """The message of a move, as it lies in its target."""
-        kind, name = TargetKind.parse(move.target)
-        movement = Movement.decode(move.change)
-        number = movement.subscription if kind is TargetKind.STREAM else int(name)
-        offset = offset_of(move.copy)
-        if rule_of(move.copy) == FAILED_RULES:
-            if offset >= self._decider.next_offset:
-                raise LogError(f"offset {offset} is to be decided again", path=self.stream.stream.path)
-            failed = next(iter(self._decider.postings.failures(number, offset)))
-            rules = [rule for each, rule in failed.pairs() if each == offset]
-            message, arrived_ms, attempts = self._reader.dead_letter(number, offset, rules), 0, 0
-        else:
-            found = self._source(number).read(np.array([move.copy], dtype=np.int64), max_bytes=1)
-            if not found:
-                raise LogError(f"the message at offset {offset} was deleted", path=self.stream.stream.path)
-            message, arrived_ms, attempts = found[0].message, found[0].timestamp_ms, move.attempt
-        message = movement.marked(message)
-        if kind is not TargetKind.STREAM:
-            message = with_origin(message, copy=move.copy, arrived_ms=arrived_ms, attempts=attempts)
-        return message
-
-    def _source(self, number: int) -> SubscriptionSource:
-        return SubscriptionSource(number, self._decider, self._reader)
+    @property
+    def moved(self) -> int:
+        """How many copies are in the targets of their moves since the topic was opened."""
+        return self._carrier.moved
 
     # time
 
     @property
     def is_decided(self) -> bool:
         """Whether all messages are decided, and all rules in force are known."""
-        return not self._is_deciding and not self._changed and self._decided_until >= self.stream.next_offset
+        return not (self._following.is_busy or self._following.is_behind or self._changed)
 
     def tick(self, now_ms: int) -> None:
         """Look after what time brings; about every 100 ms."""
         if (
             self.consumption.ledger.next_due_ms <= now_ms
             or self.consumption.trouble is not None
-            or any(held.not_before_ms <= now_ms for held in self._held.values())
-            or self.stream.next_offset > self._decided_until
+            or self._carrier.is_due(now_ms)
+            or self._following.is_behind
         ):
             self._touch()
         self._keep_pinned_in_time(now_ms)
@@ -711,22 +603,22 @@ class BrokerTopic:
         """Behind a change of subscriptions at once, else from time to time: what is kept longer costs room only."""
         if now_ms >= self._pinned_ms + (_PIN_MS if self.stream.writer is not None else _PIN_WITHOUT_WRITER_MS):
             self.keep_pinned(now_ms)
-            if not self._is_deciding:
-                self._decider.move_floor(self.pin)
+            if not self._following.is_busy:
+                self._following.decider.move_floor(self.pin)
 
     @property
     def pin(self) -> int:
         """The lowest offset that a subscription, or a move on its way, needs; the next one if none is needed."""
         needed = [self._needed_from(each) for each in self._subscriptions.values()]
         needed += [offset_of(move.copy) for moves in self.consumption.ledger.moves().values() for move in moves]
-        return min(needed, default=self._decided_until)
+        return min(needed, default=self._following.decided_until)
 
     def _needed_from(self, found: _Subscription) -> int:
         view = found.dispatcher.view
         if found.dispatcher.unseen:
             return offset_of(view.floor)
         # Nothing of what is decided and was not looked at is for this one.
-        return min(offset_of(view.floor_of_rows), self._decided_until)
+        return min(offset_of(view.floor_of_rows), self._following.decided_until)
 
     # ending
 
@@ -748,12 +640,7 @@ class BrokerTopic:
             queue.close()
         self.consumption.close()
         self._is_closed = True
-        if not self._is_deciding:
-            self._close_decider()
-
-    def _close_decider(self) -> None:
-        self._reader.close()
-        self._decider.close()
+        self._following.close()
 
 
 def _needed_from(stream: BrokerStream, ledger: Ledger) -> int:

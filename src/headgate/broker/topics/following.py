@@ -1,0 +1,146 @@
+"""When the messages of a topic are decided: a few in the loop's own turn, many by a worker, step by step.
+
+appended ──► decide ──► taken(step)                    at once, where little is left and no rule is new
+               └─► a worker's step ──► taken(step)     else; copies are given out between the steps
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from headgate.broker.indexing import RunInWorker
+from headgate.broker.stream import BrokerStream
+from headgate.broker.topics.trouble import Trouble
+from headgate.errors import HeadgateError
+from headgate.scan.fetch import AppendedChunks
+from headgate.topic.deciding import CopyReader, Decider, Step
+
+DECIDED_HERE = 512
+"""At most so many messages are decided in the loop's own turn."""
+
+DECIDED_A_STEP = 16_384
+"""Messages that a worker decides at once; while it does, the topic's copies wait."""
+
+_REST = 9
+_MOST_REST_MS = 500
+"""While messages are published, and nobody waits for copies, deciding takes a tenth of the time; the first step after a
+change of many rules takes seconds, and is no measure."""
+
+
+class Following:
+    """The decider of a topic, and the reader of its copies, at work; in the broker's thread but for a worker's steps.
+
+    `taken` is told of every step, `failed` of a step that could not be made; it is tried again a second later.
+    """
+
+    def __init__(
+        self,
+        stream: BrokerStream,
+        decider: Decider,
+        *,
+        now_ms: Callable[[], int],
+        touch: Callable[[], None],
+        run_in_worker: RunInWorker | None,
+        taken: Callable[[Step], None],
+        failed: Callable[[], None],
+    ) -> None:
+        self.decider = decider
+        self.reader = CopyReader(decider.postings)
+        self.decided_until = decider.next_offset
+        """The first offset that is not decided, as far as steps were taken."""
+        self.is_busy = False
+        """Whether a worker is at a step: the postings, and what reads copies by them, are its own meanwhile."""
+        self.step_lock = threading.Lock()
+        """Held by a worker's step: who has to read postings meanwhile waits for its end."""
+        self._stream = stream
+        self._now_ms = now_ms
+        self._touch = touch
+        self._run_in_worker = run_in_worker
+        self._taken = taken
+        self._failed = failed
+        self._appended: AppendedChunks | None = None
+        self._appends = 0
+        """Appends since the last step."""
+        self._rest_until_ms = 0
+        self._is_closed = False
+        self._trouble = Trouble()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there are messages that are not decided."""
+        return self.decided_until < self._stream.next_offset
+
+    def appended(self, chunks: AppendedChunks | None) -> None:
+        """There is more in the stream: all of it is in `chunks` if nothing else came since the last step."""
+        self._appends += 1
+        self._appended = chunks if self._appends == 1 else None
+        self._touch()
+
+    def decide(self, now_ms: int, *, has_new_rules: bool, is_awaited: Callable[[], bool]) -> None:
+        """Make a step, or let a worker make it, if there is something to decide.
+
+        `is_awaited` tells whether a receiver waits for copies.
+        """
+        if self.is_busy or now_ms < self._trouble.not_before_ms:
+            return
+        left = self._stream.next_offset - self.decider.next_offset
+        if not left and not has_new_rules and not self.decider.postings.has_unverified:
+            return
+        # What new rules cost is not known; it is not the loop that pays.
+        if self._run_in_worker is None or (left <= DECIDED_HERE and not has_new_rules):
+            appended, self._appended, self._appends = self._appended, None, 0
+            try:
+                step = self.decider.step(max(left, 1), now_ms=now_ms, appended=appended)
+            except HeadgateError as error:
+                self._note(error, now_ms)
+            else:
+                self._take(step)
+        elif now_ms >= self._rest_until_ms or has_new_rules or is_awaited():
+            self._decide_in_worker(self._run_in_worker, now_ms)
+
+    def _decide_in_worker(self, run_in_worker: RunInWorker, now_ms: int) -> None:
+        self.is_busy = True
+        self._appended, self._appends = None, 0
+        steps: list[Step] = []
+
+        def decide() -> None:
+            with self.step_lock:
+                steps.append(self.decider.step(DECIDED_A_STEP, now_ms=now_ms))
+
+        run_in_worker(decide, lambda error: self._decided(steps, error, begun_ms=now_ms))
+
+    def _decided(self, steps: list[Step], error: BaseException | None, *, begun_ms: int) -> None:
+        """A worker is done with a step."""
+        self.is_busy = False
+        ended_ms = self._now_ms()
+        self._rest_until_ms = ended_ms + min(_REST * (ended_ms - begun_ms), _MOST_REST_MS) if self._appends else 0
+        if self._is_closed:
+            self._close()
+            return
+        if isinstance(error, HeadgateError):
+            self._note(error, ended_ms)
+        elif error is not None:
+            raise error
+        for step in steps:
+            self._take(step)
+        self._touch()
+
+    def _take(self, step: Step) -> None:
+        self._trouble.clear()
+        self.decided_until = self.decider.next_offset
+        self._taken(step)
+
+    def _note(self, error: HeadgateError, now_ms: int) -> None:
+        self._trouble.note(f"topic {self._stream.name!r} cannot be decided", error, now_ms)
+        self._failed()
+
+    def close(self) -> None:
+        """Close files; those of a step that a worker is at when it ends. Again is harmless."""
+        self._is_closed = True
+        if not self.is_busy:
+            self._close()
+
+    def _close(self) -> None:
+        self.reader.close()
+        self.decider.close()

@@ -13,7 +13,7 @@ from failing_disk import Disk
 from headgate.broker import DeadLetterReason
 from headgate.broker.consumers import ConsumerOptions
 from headgate.errors import CorruptChunkError, HeadgateError, ResourceNotFoundError, StorageFullError, StreamLockedError
-from headgate.ledger import Ledger
+from headgate.ledger import Ledger, copy_number
 from headgate.log import OffsetSpecification, Stream, Writer, stream_folder
 from headgate.topic import (
     AddRule,
@@ -223,6 +223,24 @@ def test_what_is_appended_over_the_end_of_a_block_is_decided_once(lab: Lab, monk
     assert told == [None] * 8
     assert lab.broker.topics.get("orders").counters.messages_decided == 40
     assert lab.link(want=100).offsets == list(range(40))
+
+
+def test_a_search_that_begins_between_copies_of_one_message_misses_none(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.topic.deciding.block.BLOCK_OFFSETS", 8)
+    monkeypatch.setattr("headgate.broker.topics.sources._AHEAD", 1)
+    act = AddRule("red", RuleDefinition("Act", sql="color = 'red'", action="SET color = 'pink'"))
+    lab.topic(*RED_ONLY, act)
+    lab.publish(*[RED] * 20)
+    link = lab.link()
+    for _ in range(50):
+        link.receiver.want(1)
+        lab.turn()
+    assert [each.copy for each in link.deliveries] == [
+        copy_number(offset, rule) for offset in range(20) for rule in (0, 2)
+    ]
+    assert lab.counts() == (0, 40, 0, 0)
 
 
 # rules

@@ -121,12 +121,13 @@ class SubscriptionSource:
         parts: list[Int64Array] = []
         left = limit
         for runs in self._postings.runs(self._number, offset_of(start)):
-            lengths = np.minimum(runs.stops - runs.firsts, limit + 1)
-            enough = int(np.searchsorted(np.cumsum(lengths), left + 1)) + 1
-            firsts, lengths, rules = runs.firsts[:enough], lengths[:enough], runs.rules[:enough]
+            # Of the message at `start` some copies may lie before it.
+            firsts = np.maximum(runs.firsts, start - runs.rules + MAX_RULE >> _RULE_BITS)
+            lengths = np.clip(runs.stops - firsts, 0, left)
+            enough = int(np.searchsorted(np.cumsum(lengths), left)) + 1
+            firsts, lengths, rules = firsts[:enough], lengths[:enough], runs.rules[:enough]
             within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
             copies = (np.repeat(firsts, lengths) + within << _RULE_BITS) | np.repeat(rules, lengths)
-            copies = copies[copies >= start]
             parts.append(copies[:left])
             left -= len(parts[-1])
             if not left:

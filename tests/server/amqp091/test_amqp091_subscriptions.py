@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from headgate.errors import LogError
+from headgate.ledger import Ledger
 from headgate.protocols.amqp091 import methods as m
 from headgate.protocols.amqp091.fields import Table, boolean, long, long_string
 from headgate.server.amqp091 import Amqp091Handler
@@ -227,6 +230,19 @@ def test_cancelled_consumers_do_not_count(client, topic):
         consume(client, topic.queue)
         client.call(1, m.BasicCancel("c"))
     assert topic.depth(topic.queue) == (0, 0)
+
+
+def test_a_settlement_that_is_not_on_disk_ends_the_channel(client, topic, monkeypatch):
+    def damaged(ledger: Ledger, now_ms: int) -> None:
+        raise LogError("it cannot be written", path=Path("ledger"))
+
+    publish(client, topic, "red")
+    consume(client, topic.queue)
+    deliveries(client, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "commit", damaged)
+        client.say(1, m.BasicAck(1))
+        closed(client.next(1), m.ChannelClose, 406, "it cannot be written")
 
 
 # getting

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from headgate.broker.users import Permissions
+from headgate.errors import StorageFullError
+from headgate.ledger import Ledger
 from headgate.message import Message, amqp_value
-from headgate.protocols.amqp10 import Accepted, DeliveryState, Error, Modified, RawEntry, Rejected, Released
+from headgate.protocols.amqp10 import (
+    Accepted,
+    ConnectionSettings,
+    DeliveryState,
+    Error,
+    Modified,
+    RawEntry,
+    Rejected,
+    Released,
+)
 from headgate.protocols.amqp10.events import Ended, StateChanged
 from headgate.protocols.amqp10.performatives import RECEIVER, SECOND, SETTLED, Disposition
 from headgate.server.amqp10 import Amqp10Handler
@@ -277,6 +289,26 @@ def test_links_that_are_refused(client, topic, server):
     with client_of(server.ports["amqp"], response=b"\0eve\0eve") as eve:
         link = eve.receiver(address(f"{topic.name}/Subscriptions/RED"))
         assert eve.detached(link)[0] == "amqp:unauthorized-access"
+
+
+def test_a_session_that_takes_few_transfers_at_a_time_gets_all(server, topic):
+    with client_of(server.ports["amqp"], settings=ConnectionSettings(incoming_window=4)) as client:
+        publish(client, topic, *["red"] * 50)
+        link = client.receiver(address(topic.queue), credit=50)
+        assert bodies(client.receive(link, 50)) == [b"%d" % number for number in range(50)]
+
+
+def test_a_settlement_that_is_not_on_disk_ends_the_link(client, topic, monkeypatch):
+    def full(ledger: Ledger, now_ms: int) -> None:
+        raise StorageFullError("no space left", path=Path("ledger"))
+
+    publish(client, topic, "red")
+    link = client.receiver(address(topic.queue), credit=1)
+    (received,) = client.receive(link, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "commit", full)
+        settle(client, received, Accepted())
+        assert client.detached(link)[0] == "amqp:resource-limit-exceeded"
 
 
 # Its queue in management

@@ -15,6 +15,7 @@ from headgate.server.stomp import StompHandler
 from server import amqp091_client
 from server.running import RunningServer, running_server
 from server.stomp_client import STREAM, Client
+from server.subscriptions import served_topic
 from waiting import LIMIT_S
 
 HANDLERS = {"stomp": StompHandler, "amqp": Amqp091Handler}
@@ -202,6 +203,13 @@ def test_a_subscription_that_cannot_be_is_an_error_and_the_end(client, stream, h
     client.send(stream, "m")
     client.say(f"SUBSCRIBE\nid:1\nreceipt:r\ndestination:/amq/queue/{stream}\n{headers}\n\0")
     assert client.error(message, text).headers["receipt-id"] == "r"
+
+
+def test_a_subscription_of_a_topic_is_not_read_over_stomp(server, client):
+    topic = served_topic(server, "topics/stomp")
+    queue = topic.queue.replace("/", "%2F")
+    client.say(f"SUBSCRIBE\nid:1\nack:client\nprefetch-count:5\ndestination:/amq/queue/{queue}\n\n\0")
+    client.error("not_implemented", "AMQP")
 
 
 def test_an_identifier_names_one_subscription(client, stream):

@@ -312,15 +312,24 @@ class Child:
     def drain(self) -> None:
         """Receive and complete all that is left, but for dead letters."""
         quiet = 0
-        while quiet < 3:
+        left: object = None
+        for _ in range(2_000):
+            if quiet == 3:
+                break
             self.now += LOCK_MS + 1_000
             say("now", self.now)
             self.receive(drain=True)
             self.turn()
             infos = [info for topic in ("orders", "paid") for info in self.broker.topics.get(topic).subscriptions()]
-            left = sum(info.counts.active + info.counts.locked + info.counts.waiting for info in infos)
-            dead = sum(info.dead_lettered for info in infos if info.name != "temp")
-            quiet = 0 if left or dead else quiet + 1
+            left = [
+                (info.name, info.counts, info.dead_lettered)
+                for info in infos
+                if info.counts.active + info.counts.locked + info.counts.waiting
+                or (info.dead_lettered and info.name != "temp")
+            ]
+            quiet = 0 if left else quiet + 1
+        else:
+            raise AssertionError(f"there is always something left: {left}")
         self.broker.close()
         say("drained")
 

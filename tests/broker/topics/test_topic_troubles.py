@@ -13,7 +13,7 @@ from failing_disk import Disk
 from headgate.broker import DeadLetterReason
 from headgate.broker.consumers import ConsumerOptions
 from headgate.errors import CorruptChunkError, HeadgateError, ResourceNotFoundError, StorageFullError, StreamLockedError
-from headgate.ledger import Ledger, copy_number
+from headgate.ledger import Ledger, copy_number, offset_of
 from headgate.log import OffsetSpecification, Stream, Writer, stream_folder
 from headgate.topic import (
     AddRule,
@@ -241,6 +241,29 @@ def test_a_search_that_begins_between_copies_of_one_message_misses_none(
         copy_number(offset, rule) for offset in range(20) for rule in (0, 2)
     ]
     assert lab.counts() == (0, 40, 0, 0)
+
+
+def test_failures_in_a_row_hold_nothing_up_and_leave_no_holes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.broker.topics.dispatcher._HOLES_A_TURN", 3)
+    lab.topic(*STRICT)
+    strict = lab.broker.topics.get("orders")._subscription("strict").dispatcher
+    lab.publish(RED)
+    for _ in range(10):
+        lab.publish(NO_MESSAGE)
+    lab.publish(RED)
+    assert lab.counts("strict") == (2, 0, 0, 12)
+    assert [offset_of(each.copy) for each in lab.broker.topics.get("orders").peek("strict", copy_number(1), 1)] == [11]
+    link = lab.link("orders/Subscriptions/strict")
+    for _ in range(2):
+        link.receiver.want(1)
+        lab.turn()
+    assert link.offsets == [0, 11]
+    # With nothing to give out, nobody has to look for that.
+    link.receiver.want(0)
+    for _ in range(10):
+        lab.publish(NO_MESSAGE)
+    assert len(strict.view.available()) == 1
+    assert lab.counts("strict") == (0, 2, 0, 22)
 
 
 # rules

@@ -27,6 +27,9 @@ COPIES_A_TURN = 2048
 BYTES_A_TURN = 512 << 10
 """At most so much is given out by one view in one turn; a single larger copy goes alone."""
 
+_HOLES_A_TURN = 256
+"""Ranges without copies, between others, that one search passes by."""
+
 _RUNS_COUNTED = 1 << 20
 
 MAX_DELIVERY_COUNT_EXCEEDED = "MaxDeliveryCountExceeded"
@@ -203,8 +206,7 @@ class Dispatcher:
         available = self._available(min(wanted, COPIES_A_TURN))
         copies = available.copies
         if not len(copies):
-            # An empty search is not written down: it would be for every message that only others get.
-            return False
+            return self._search_was_empty(available)
         found = self.source.read(copies, max_bytes=BYTES_A_TURN)
         stop = found[-1].copy + 1 if found else int(copies[-1]) + 1
         if stop <= int(copies[-1]):
@@ -226,19 +228,41 @@ class Dispatcher:
         """Move what is available to a target, a bounded amount; whether there may be more. Raises LogError."""
         available = self._available(COPIES_A_TURN)
         if not len(available.copies):
-            return False
+            return self._search_was_empty(available)
         claim = self.view.claim(available.copies, now_ms + self.settings().lock_ms, covered=available.covered)
         self.unseen -= available.fresh
         self.view.move(claim.tokens, target, change)
         return not available.is_all
 
+    def _search_was_empty(self, available: _Available) -> bool:
+        """Note it for the holes between what was looked at; whether there is more to search.
+
+        At the end it is not written down: it would be for every message that only others get.
+        """
+        holes = [(start, stop) for start, stop in available.covered if stop < self.view.seen_until]
+        if holes:
+            self.view.postpone((), 0, covered=holes)
+        return not available.is_all
+
+    def close_holes(self) -> None:
+        """Note that everything decided was looked at, if it was: messages that only failed leave holes between them."""
+        if not self.unseen:
+            self.count_unseen()
+            start, stop = self.view.next_copy, self.source.end
+            if not self.unseen and start < stop:
+                self.view.postpone((), 0, covered=[(start, stop)])
+
     def peek(self, from_copy: int, limit: int) -> list[ReadCopy]:
         """At most `limit` copies that are not settled, at or above a copy, whoever has them."""
         copies = self.view.unsettled(from_copy, limit)
         parts = [copies]
-        for start, stop in self.view.available(max(from_copy, self.view.next_copy), limit=limit):
+        left = limit
+        for start, stop in self.view.available(max(from_copy, self.view.next_copy), limit=_RUNS_COUNTED):
+            if left <= 0:
+                break
             if stop > start + 1:
-                parts.append(self.source.find(max(start, from_copy), stop, limit).copies)
+                parts.append(self.source.find(max(start, from_copy), stop, left).copies)
+                left -= len(parts[-1])
         first = np.sort(np.concatenate(parts))[:limit]
         return self.source.read(first, max_bytes=BYTES_A_TURN) if len(first) else []
 
@@ -260,9 +284,11 @@ class Dispatcher:
         known: list[int] = []
         covered: list[tuple[int, int]] = []
         fresh = 0
-        for start, stop in self.view.available(limit=limit):
+        is_all = False
+        for start, stop in self.view.available(limit=limit + _HOLES_A_TURN):
             if limit <= 0:
                 break
+            is_all = stop == NO_COPY
             if stop == start + 1:
                 known.append(start)
                 limit -= 1
@@ -279,8 +305,7 @@ class Dispatcher:
             if found.searched < stop:
                 break
         copies = np.concatenate([*parts, np.array(known, dtype=np.int64)])
-        # With room left, the last run was looked into: it is the one without an end.
-        return _Available(copies, covered, fresh, is_all=limit > 0)
+        return _Available(copies, covered, fresh, is_all=is_all and limit > 0)
 
     def _share(self, found: Sequence[ReadCopy], claim: Claim, until_ms: int) -> None:
         """Each receiver that wants some gets its part, in order, the one that waited longest first."""

@@ -534,6 +534,7 @@ class BrokerTopic:
             target = _targets(found.version).dead_letters
             assert target is not None
             view.move_available(copies, target, Movement(subscription=number).encode())
+            found.dispatcher.close_holes()
 
     # moves
 

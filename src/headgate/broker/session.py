@@ -515,7 +515,7 @@ class Session:
     def delete_super_stream(self, name: str) -> None:
         """Delete a super stream and its partitions.
 
-        Raises ResourceNotFoundError, ReservedNameError for an exchange that is none, AccessRefusedError, LogError.
+        Raises ResourceNotFoundError, ReservedNameError for a plain exchange, AccessRefusedError, LogError.
         """
         name = clean_name(name)
         partitions = self._broker.exchanges.partitions(name)

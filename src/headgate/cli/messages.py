@@ -12,7 +12,7 @@ _SHOWN_BODY_CHARACTERS = 80
 
 
 def message_json(encoded: bytes, *, typed: bool) -> dict[str, Any]:
-    """The sections of a message by name; of bytes that are none, why, and these bytes."""
+    """The sections of a message by name. Of bytes that are not a message: the reason, and the bytes."""
     from headgate.message import Message
 
     try:

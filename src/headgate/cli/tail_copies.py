@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PAGE = 500
 _POLL_S = 0.05
 _PATIENCE_S = 30.0
-"""So long without progress a read that ends waits for messages that are there to be decided."""
+"""After this time without progress a read that ends stops waiting for messages to be decided."""
 
 
 class CopyCursor:

@@ -19,7 +19,7 @@ Ask = Callable[[str, Sequence[str], Mapping[str, object], object], Any]
 """Answers a request: method, parts of the path, query, body (None: none). Raises BrokerError, RuleError, …"""
 
 LONGEST_WAIT_S = 20.0
-"""So long at most one request waits for copies."""
+"""At most so long one request waits for copies."""
 
 _COPIES_A_REQUEST = 1000
 
@@ -42,7 +42,7 @@ class ReceivedCopy:
 
     @property
     def message(self) -> Message:
-        """The message. Raises MessageError for bytes that are none."""
+        """The message. Raises MessageError for bytes that are not a message."""
         return Message.decode(self.encoded)
 
 

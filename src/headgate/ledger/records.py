@@ -228,7 +228,7 @@ def encode_record(record: Record) -> bytes:
 def decode_message(data: bytes | memoryview, *, path: str | Path, position: int) -> Iterator[Record]:
     """The records of a message, which is at `position` of the file `path`; both are for errors.
 
-    Raises LogError for bytes that are none, before it allocates more than MAX_ROWS rows.
+    Raises LogError for malformed bytes, before it allocates more than MAX_ROWS rows.
     """
     reader = _Reader(memoryview(data), path, position)
     if not len(data) or data[0] != FORMAT:

@@ -39,7 +39,7 @@ class Replayed:
     """Where a snapshot began that is not complete yet, and `bytes_since` there."""
 
     def take(self, data: memoryview, *, offset: int, path: Path, position: int) -> None:
-        """Apply the message at a ledger offset. Raises LogError for bytes that are none of a ledger."""
+        """Apply the message at a ledger offset. Raises LogError for malformed bytes."""
         for record in decode_message(data, path=path, position=position):
             if isinstance(record, SnapshotBegun):
                 self._begun = offset, self.bytes_since

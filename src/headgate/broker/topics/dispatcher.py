@@ -167,7 +167,7 @@ class Dispatcher:
         return any(receiver.wanted > 0 for receiver in self.receivers)
 
     def arrived(self, count: int, start: int, stop: int) -> None:
-        """So many copies were decided between two; what was looked at before a restart is not new."""
+        """`count` copies were decided from `start` to `stop`. What was looked at before a restart is not new."""
         self.counters.decided += count
         self.unseen += count if self.view.seen_until <= start else self._unseen_between(start, stop)
         self.wake()

@@ -83,7 +83,7 @@ class SubscriptionSource:
         self._ahead = Found(_NOTHING, 0)
         self._read_ahead: dict[int, ReadCopy] = {}
         self._read_first = _READ_FIRST
-        """So many are read at first, as far as is known how large they are."""
+        """How many copies the next read begins with; it follows from the size of the last ones."""
 
     def find(self, start: int, stop: int, limit: int) -> Found:
         """See `CopySource`."""

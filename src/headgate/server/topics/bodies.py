@@ -57,7 +57,7 @@ class SettleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delay_ms: int | None = None
 
     def packed(self) -> list[bytes]:
-        """The tokens as bytes. Raises ConfigError for one that is none."""
+        """The tokens as bytes. Raises ConfigError for a malformed one."""
         try:
             return [bytes.fromhex(token) for token in self.tokens]
         except ValueError as error:

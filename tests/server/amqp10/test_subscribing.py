@@ -25,7 +25,7 @@ from headgate.protocols.amqp10 import (
 from headgate.protocols.amqp10.events import Ended, StateChanged
 from headgate.protocols.amqp10.performatives import RECEIVER, SECOND, SETTLED, Disposition
 from headgate.server.amqp10 import Amqp10Handler
-from headgate.topic import RemoveSubscription, SubscriptionSettings
+from headgate.topic import CreateSubscription, RemoveSubscription, SubscriptionSettings
 from server.amqp10_client import Client, Management, Received, client_of
 from server.running import RunningServer, running_server
 from server.subscriptions import ServedTopic, address, served_topic
@@ -282,6 +282,9 @@ def test_links_that_are_refused(client, topic, server):
         assert client.detached(client.receiver(address(found)))[0] == condition
     link = client.receiver(address(topic.queue), rcv_settle_mode=SECOND)
     assert client.detached(link)[0] == "amqp:not-implemented"
+    topic.change(CreateSubscription("ordered", settings=SubscriptionSettings(requires_session=True)))
+    link = client.receiver(address(f"{topic.name}/Subscriptions/ordered"))
+    assert client.detached(link)[0] == "amqp:precondition-failed"
     assert client.detached(client.sender(address(topic.queue)))[0] == "amqp:not-found"
     users = server.context.broker.users
     server.call(users.add, "eve", "eve")

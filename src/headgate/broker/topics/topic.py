@@ -215,7 +215,8 @@ class BrokerTopic:
     ) -> Receiver:
         """A receiver of a subscription, or of its dead letters.
 
-        Raises ResourceNotFoundError, PreconditionFailedError for a subscription that forwards its copies, LogError.
+        Raises ResourceNotFoundError, PreconditionFailedError for a subscription that forwards its copies, or whose copies
+        are received by session, LogError.
         """
         found = self._subscription(subscription)
         dispatcher = found.dead_letters.dispatcher() if dead_letters else found.dispatcher
@@ -224,6 +225,8 @@ class BrokerTopic:
                 f"the subscription forwards to {found.version.forward_to!r}; nobody receives from it",
                 subject=dispatcher.name,
             )
+        if not dead_letters and found.version.settings.requires_session:
+            raise PreconditionFailedError("the copies are received by session", subject=dispatcher.name)
         receiver = Receiver(
             dispatcher, deliver=deliver, ended=ended, ran_out=ran_out, settles_first=settles_first, tag=tag
         )

@@ -5,7 +5,8 @@
 A server is started over an empty folder. rstream publishes 20 000 events over the stream protocol, each with its event
 type as filter value, then reads them three ways: all of them; only chunks that may hold orders (stage 1), with the rest
 dropped by the client (stage 3); and rabbitmq-amqp-python-client over AMQP 1.0 with the SQL filter of RabbitMQ's
-documentation (stages 1 and 2).
+documentation (stages 1 and 2). Then a topic gets a subscription whose rule changes its copies. pika receives them as from
+a queue, settles one, and reads the one that it refused among the dead letters.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
+import pika
 from rabbitmq_amqp_python_client import (
     AddressHelper,
     AMQPMessagingHandler,
@@ -232,6 +234,49 @@ def consume_over_amqp_10(port: int) -> int:
     return handler.received
 
 
+TOPIC = "shop-orders"
+QUEUE = f"{TOPIC}/Subscriptions/red"
+HALVED = '{"name": "Halved", "sql": "color = \'red\'", "action": "SET quantity = quantity / 2"}'
+
+
+def headgate(*command: str) -> None:
+    """Run a command."""
+    print("\n$ headgate " + " ".join(f"'{word}'" if " " in word else word for word in command), flush=True)
+    subprocess.run([sys.executable, "-m", "headgate.cli", *command], check=True)
+
+
+def topic_and_dead_letter(amqp: int, stream: int) -> None:
+    """A subscription with an action: copies are received, settled, refused."""
+    server = f"localhost:{stream}"
+    headgate("topic", "create", TOPIC, "--server", server)
+    headgate("subscription", "create", TOPIC, "red", "--rule", HALVED, "--server", server)
+    connection = pika.BlockingConnection(pika.ConnectionParameters("localhost", amqp))
+    channel = connection.channel()
+    channel.confirm_delivery()
+    for color, quantity in (("red", 10), ("blue", 4), ("red", 3)):
+        order = pika.BasicProperties(headers={"color": color, "quantity": quantity})
+        channel.basic_publish("", TOPIC, f"{quantity} {color} ones".encode(), order)
+    print(f"\npika published three orders to {TOPIC}; it receives from {QUEUE}:")
+    channel.basic_qos(prefetch_count=10)
+    for method, properties, body in channel.consume(QUEUE, inactivity_timeout=10):
+        quantity = properties.headers["quantity"]
+        if quantity == 5:
+            channel.basic_ack(method.delivery_tag)
+            print(f"  {body.decode()!r}, quantity {quantity}: settled")
+        else:
+            channel.basic_nack(method.delivery_tag, requeue=False)
+            print(f"  {body.decode()!r}, quantity {quantity}: refused")
+            break
+    channel.cancel()
+    method, properties, body = None, None, None
+    until = time.monotonic() + 10
+    while method is None and time.monotonic() < until:
+        method, properties, body = channel.basic_get(f"{QUEUE}/$DeadLetterQueue", auto_ack=True)
+    print(f"  {body.decode()!r} is a dead letter, quantity {properties.headers['quantity']}")
+    connection.close()
+    headgate("subscription", "ls", TOPIC, "--server", server)
+
+
 def show(title: str, received: int, counted: Counters) -> None:
     """One line for each stage that took something away."""
     print(f"\n{title}")
@@ -274,6 +319,7 @@ def main() -> None:
             "rabbitmq-amqp-python-client over AMQP 1.0, filter value order.created and the SQL filter of orders",
             consume_over_amqp_10(ports["amqp"]),
         )
+        topic_and_dead_letter(ports["amqp"], ports["stream"])
 
 
 if __name__ == "__main__":

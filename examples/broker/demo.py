@@ -5,8 +5,8 @@
 A server is started over an empty folder. rstream publishes 20 000 events over the stream protocol, each with its event
 type as filter value, then reads them three ways: all of them; only chunks that may hold orders (stage 1), with the rest
 dropped by the client (stage 3); and rabbitmq-amqp-python-client over AMQP 1.0 with the SQL filter of RabbitMQ's
-documentation (stages 1 and 2). Then a topic gets a subscription whose rule changes its copies. pika receives them as from
-a queue, settles one, and reads the one that it refused among the dead letters.
+documentation (stages 1 and 2). Then a topic gets a subscription whose rule changes its copies. pika receives them as
+from a queue, settles one, and reads the one that it refused among the dead letters.
 """
 
 from __future__ import annotations

@@ -215,8 +215,8 @@ class BrokerTopic:
     ) -> Receiver:
         """A receiver of a subscription, or of its dead letters.
 
-        Raises ResourceNotFoundError, PreconditionFailedError for a subscription that forwards its copies or gives them by
-        session, LogError.
+        Raises ResourceNotFoundError, PreconditionFailedError for a subscription that forwards its copies or gives them
+        by session, LogError.
         """
         found = self._subscription(subscription)
         dispatcher = found.dead_letters.dispatcher() if dead_letters else found.dispatcher

@@ -53,6 +53,20 @@ def record_byte(record: int, field: int) -> int:
     return FILE_HEAD_BYTES + record * INDEX_RECORD_BYTES + field
 
 
+@pytest.mark.parametrize("look", [look for name, look in LOOKS.items() if name not in ("tracking", "writer")])
+def test_a_last_chunk_that_says_no_records_is_an_error(tmp_path: Path, look: Look) -> None:
+    stream = stream_of(tmp_path / "s", 3)
+    path = stream.path / segment_name(0)
+    raw = bytearray(path.read_bytes())
+    with stream.segments()[0].open() as reader:
+        last = int(reader.chunks().position[-1])
+    raw[last + 4 : last + 8] = bytes(4)
+    path.write_bytes(raw)
+    with pytest.raises(CorruptChunkError, match="says no records in 1 entries") as caught:
+        look(stream)
+    assert caught.value.path == path
+
+
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
 @pytest.mark.parametrize("field", [0, 7, 11, 23, 24, 27, 28])
 def test_a_flipped_bit_in_the_last_record_is_an_error_for_all(tmp_path: Path, look: Look, field: int) -> None:

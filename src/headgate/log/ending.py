@@ -123,6 +123,13 @@ def _chunk_of(pair: OpenPair, row: int, record: IndexRecord, zeros: _Zeros, *, i
         )
     if position + header.size_bytes > pair.segment_size:
         return None
+    if _lacks_records(header):
+        # With no records it would lie behind the end of the stream, where nobody reads it.
+        raise CorruptChunkError(
+            f"the header of chunk {header.chunk_id} says no records in {header.num_entries} entries; {HELP}",
+            path=pair.segment_path,
+            position=position,
+        )
     if is_recovery and not has_checksum(pair.segment_fd, position, header):
         raise CorruptChunkError(
             f"data of chunk {header.chunk_id} fails its CRC, and so do others; headgate stream repair FOLDER --cut "
@@ -131,6 +138,10 @@ def _chunk_of(pair: OpenPair, row: int, record: IndexRecord, zeros: _Zeros, *, i
             position=position,
         )
     return header
+
+
+def _lacks_records(header: ChunkHeader) -> bool:
+    return header.num_entries > 0 and header.num_records == 0
 
 
 def _check_follows(pair: OpenPair, row: int, record: IndexRecord, before: IndexRecord) -> None:
@@ -149,7 +160,7 @@ def _check_lost(pair: OpenPair, ending: Ending) -> None:
         header = ChunkHeader.decode(raw, path=pair.segment_path, position=ending.stop_position)
     except CorruptChunkError:
         return
-    is_next = header.chunk_id == ending.next_chunk_id
+    is_next = header.chunk_id == ending.next_chunk_id and not _lacks_records(header)
     is_whole = ending.stop_position + header.size_bytes <= pair.segment_size
     if is_next and is_whole and has_checksum(pair.segment_fd, ending.stop_position, header):
         raise CorruptChunkError(

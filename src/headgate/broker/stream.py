@@ -163,6 +163,8 @@ class BrokerStream:
     _suspected: str = ""
     """What was wrong at the last look at the files; empty for nothing."""
     _folder_time_ns: int = 0
+    _following: Path | None = None
+    """The index of the segment that would follow the newest; None if that has no chunk, and would be it."""
     _sealed: tuple[int, Segment, int] | None = None
     """The folder's time, its newest segment, and the bytes of the pairs before it."""
     _message_counts: MessageCounts = field(default_factory=MessageCounts)
@@ -310,6 +312,8 @@ class BrokerStream:
 
     def _take(self, tail: StreamTail) -> None:
         self.tail = tail
+        following = self.stream.path / index_name(tail.next_offset)
+        self._following = None if following == tail.newest_index else following
         # A stream that was cut by a recovery ends before what was seen: readers stay where they are.
         self.next_offset = max(self.next_offset, tail.next_offset)
         self.last_chunk_id = max(self.last_chunk_id, tail.last_chunk_id)
@@ -350,11 +354,9 @@ class BrokerStream:
 
     def _has_changed(self) -> bool:
         """Whether the newest index grew, or another segment begins where it ends, or files came or went."""
-        tail = self.tail
-        following = self.stream.path / index_name(tail.next_offset)
         return (
-            _size(tail.newest_index) != tail.index_size_bytes
-            or (following != tail.newest_index and following.exists())
+            _size(self.tail.newest_index) != self.tail.index_size_bytes
+            or (self._following is not None and os.path.exists(self._following))
             # Not sufficient alone: two changes within one tick of the file system's clock leave one time.
             or _time_ns(self.stream.path) != self._folder_time_ns
         )

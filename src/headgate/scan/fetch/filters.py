@@ -162,13 +162,17 @@ class SharedFilters:
         That is so when enough readers will soon ask for filters that are not `known` there.
         """
         with self._lock:
+            fewest = FEWEST_FILTERS + len(self._filters) // _FILTERS_PER_READER
+            if len(self._filters) < fewest:
+                return None
             begin = span.start - self._near_windows * (span.stop - span.start)
             asked = {number}
+            # Readers may be many, so what costs least is asked first.
             for reader, other in self._readers.items():
-                is_near = reader.is_waiting and begin <= reader.offset < span.stop
-                if is_near and other >= 0 and other not in known:
+                is_new = other >= 0 and other not in asked and other not in known
+                if is_new and begin <= reader.offset < span.stop and reader.is_waiting:
                     asked.add(other)
-            if len(asked) < FEWEST_FILTERS + len(self._filters) // _FILTERS_PER_READER:
+            if len(asked) < fewest:
                 return None
             filters = dict(self._filters)
         # Making rules takes a while, in which readers come and go.

@@ -21,6 +21,7 @@ from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.changing import Changed, RuleChange
 from headgate.broker.topics.consumption import Consumption
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, CopyCounts, Dispatcher, Targets, ViewCounters
+from headgate.broker.topics.lifetimes import Sweep
 from headgate.broker.topics.moving import Movement, TargetKind, append_to_stream
 from headgate.broker.topics.queue import Queue
 from headgate.broker.topics.receiver import Delivery, Receiver, nobody_waits
@@ -157,6 +158,9 @@ class BrokerTopic:
         """Subscriptions whose rules failed, and the offset from which on their dead letters are not in the ledger."""
         self._held: dict[str, Trouble] = {}
         """Targets that could not take their moves."""
+        self._sweep = Sweep(stream)
+        self._is_sweeping = False
+        self._sweep_trouble = Trouble()
         self._waiting = WaitingMessages(stream, now_ms=now_ms, touched=touch, watch=watch)
         self._follow_rules()
         self._sweep_removed()
@@ -404,6 +408,7 @@ class BrokerTopic:
             settings=settings,
             targets=lambda: _targets(held[0].version),
             now_ms=self._now_ms,
+            outlives=True,
         )
         dead_letters, deferred = (
             Queue(
@@ -454,6 +459,7 @@ class BrokerTopic:
         if not self._is_deciding:
             self._follow_decider()
             self._forward_available(now_ms)
+            self._give_up_outlived(now_ms)
             self.consumption.dispatch(now_ms)
         if self.consumption.commit(now_ms):
             self._carry_out(now_ms)
@@ -598,6 +604,21 @@ class BrokerTopic:
                 if found.dispatcher.forward(TargetKind.STREAM.named(target), movement.encode(), now_ms):
                     self._touch()
 
+    def _give_up_outlived(self, now_ms: int) -> None:
+        """Subscriptions whose copies live for some time only give up what nobody received."""
+        if not self._is_sweeping or self.consumption.trouble is not None:
+            return
+        self._is_sweeping = False
+        try:
+            self._is_sweeping = self._sweep.run(self._dispatchers(), now_ms)
+        except HeadgateError as error:
+            self._sweep_trouble.note(f"topic {self.stream.name!r}: old copies stay", error, now_ms)
+        if self._is_sweeping:
+            self._touch()
+
+    def _dispatchers(self) -> list[Dispatcher]:
+        return [each.dispatcher for each in self._subscriptions.values() if each.version.forward_to is None]
+
     def _carry_out(self, now_ms: int) -> None:
         """Append what is to be moved, target by target; one that fails holds back what follows it to that target."""
         if self._is_deciding:
@@ -680,6 +701,9 @@ class BrokerTopic:
             or any(held.not_before_ms <= now_ms for held in self._held.values())
             or self.stream.next_offset > self._decided_until
         ):
+            self._touch()
+        if self._sweep.is_due(self._dispatchers(), now_ms):
+            self._is_sweeping = True
             self._touch()
         self._keep_pinned_in_time(now_ms)
         self._waiting.tick(now_ms)

@@ -10,7 +10,8 @@
     RuleChange, Changed   a change of rules as a job for the stream's writer, and who hears of it
 
 Hidden: how copies are found and read (`sources`), given out (`dispatcher`), written down before anything is told
-(`consumption`), and carried to dead letters and other streams (`moving`, `queue`).
+(`consumption`), and carried to dead letters and other streams (`moving`, `queue`); how messages wait for their time
+(`waiting`), and copies outlive theirs (`lifetimes`).
 """
 
 from typing import TYPE_CHECKING

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.broker.topics.lifetimes import has_outlived
 from headgate.broker.topics.moving import Movement
 from headgate.broker.topics.receiver import DeadLetterReason, Delivery, Receiver, Settled, nobody_asks
 from headgate.broker.topics.sources import CopySource, ReadCopy
@@ -33,6 +34,7 @@ _HOLES_A_TURN = 256
 _RUNS_COUNTED = 1 << 20
 
 MAX_DELIVERY_COUNT_EXCEEDED = "MaxDeliveryCountExceeded"
+TTL_EXPIRED = "TTLExpiredException"
 
 
 @dataclass(slots=True)
@@ -58,7 +60,8 @@ class CopyCounts:
 class ViewCounters:
     """What became of the copies of a view since the broker opened it.
 
-    `dead_lettered` counts those that receivers gave up and those with too many attempts, `expired` claims that ended.
+    `dead_lettered` counts those that receivers gave up, those with too many attempts, and those that nobody received in
+    their lifetime where these become dead letters; `outlived` all of the latter. `expired` counts claims that ended.
     """
 
     decided: int = 0
@@ -69,6 +72,7 @@ class ViewCounters:
     dead_lettered: int = 0
     deferred: int = 0
     expired: int = 0
+    outlived: int = 0
 
 
 @dataclass(slots=True)
@@ -108,7 +112,9 @@ class Dispatcher:
         settings: Callable[[], SubscriptionSettings],
         targets: Callable[[], Targets],
         now_ms: Callable[[], int],
+        outlives: bool = False,
     ) -> None:
+        """Copies that `outlives` are not given out after their lifetime."""
         self.name = name
         self.view = view
         self.source = source
@@ -121,6 +127,7 @@ class Dispatcher:
         self._consumption = consumption
         self._targets = targets
         self._now_ms = now_ms
+        self._outlives = outlives
         self._given: list[tuple[Receiver, list[Delivery]]] = []
         self._has_run_out = False
 
@@ -212,17 +219,72 @@ class Dispatcher:
         if stop <= int(copies[-1]):
             # The rest has its turn later: it counts as not searched.
             available = available.below(stop)
+        if len(found) < len(available.copies):
+            # Retention deleted the messages of the others.
+            gone = np.setdiff1d(available.copies, [each.copy for each in found])
+            self.view.complete_ranges([(copy, copy + 1) for copy in gone.tolist()])
+        if self._outlives:
+            found = self._without_outlived(found, now_ms)
         claimed = np.array([each.copy for each in found], dtype=np.int64)
         until_ms = now_ms + settings.lock_ms
         claim = self.view.claim(claimed, until_ms, covered=available.covered)
         self.unseen -= available.fresh
-        if len(claimed) < len(available.copies):
-            # Retention deleted the messages of the others.
-            gone = np.setdiff1d(available.copies, claimed)
-            self.view.complete_ranges([(copy, copy + 1) for copy in gone.tolist()])
         self._share(found, claim, until_ms)
         self._consumption.give(self)
         return self.is_wanted and (not available.is_all or len(available.copies) < len(copies))
+
+    def _without_outlived(self, found: list[ReadCopy], now_ms: int) -> list[ReadCopy]:
+        """Those that are still alive; gives up the others."""
+        default_ms = self.settings().default_time_to_live_ms
+        outlived = [each.copy for each in found if has_outlived(each, default_ms, now_ms)]
+        if not outlived:
+            return found
+        self._give_up(np.array(outlived, dtype=np.int64))
+        given_up = set(outlived)
+        return [each for each in found if each.copy not in given_up]
+
+    def outlive(self, stop: int) -> bool:
+        """Give up some of the available copies below one; whether there may be more. Raises LogError."""
+        if not self._keeps_outlived:
+            return self._settle_below(stop)
+        available = self._available(COPIES_A_TURN).below(stop)
+        if not len(available.copies):
+            return False
+        self._give_up(available.copies)
+        self.view.postpone([], 0, covered=available.covered)
+        self.unseen -= available.fresh
+        return len(available.copies) == COPIES_A_TURN
+
+    def _settle_below(self, stop: int) -> bool:
+        """Settle available copies below one without looking which there are."""
+        runs = self.view.available(limit=COPIES_A_TURN)
+        stop = min(stop, self.source.end)
+        below = [(start, min(behind, stop), behind == start + 1) for start, behind in runs if start < stop]
+        fresh = sum(self.source.count(start, behind) for start, behind, is_known in below if not is_known)
+        count = fresh + sum(is_known for _, _, is_known in below)
+        if count:
+            self.view.complete_ranges([(start, behind) for start, behind, _ in below])
+            self.unseen -= fresh
+            self.counters.outlived += count
+        return len(below) == COPIES_A_TURN
+
+    @property
+    def _keeps_outlived(self) -> bool:
+        return self.settings().dead_letter_on_expiration and self._targets().dead_letters is not None
+
+    def _give_up(self, copies: NDArray[np.int64]) -> None:
+        """The lifetime of available copies is over."""
+        targets = self._targets()
+        self.counters.outlived += len(copies)
+        if self._keeps_outlived:
+            assert targets.dead_letters is not None
+            self.counters.dead_lettered += len(copies)
+            movement = Movement(
+                TTL_EXPIRED, "nobody received the copy in its lifetime", subscription=targets.subscription
+            )
+            self.view.move_available(copies, targets.dead_letters, movement.encode())
+        else:
+            self.view.complete_ranges([(copy, copy + 1) for copy in copies.tolist()])
 
     def forward(self, target: str, change: bytes, now_ms: int) -> bool:
         """Move what is available to a target, a bounded amount; whether there may be more. Raises LogError."""

@@ -22,6 +22,7 @@ from headgate.broker.topics.changing import Changed, RuleChange
 from headgate.broker.topics.consumption import Consumption
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, CopyCounts, Dispatcher, Targets, ViewCounters
 from headgate.broker.topics.following import Following
+from headgate.broker.topics.lifetimes import Sweep
 from headgate.broker.topics.moving import Movement, TargetKind
 from headgate.broker.topics.queue import Queue
 from headgate.broker.topics.receiver import Delivery, Receiver, nobody_waits
@@ -150,6 +151,9 @@ class BrokerTopic:
         self._pinned_ms = 0
         self._failing: dict[int, int] = {}
         """Subscriptions whose rules failed, and the offset from which on their dead letters are not in the ledger."""
+        self._sweep = Sweep(stream)
+        self._is_sweeping = False
+        self._sweep_trouble = Trouble()
         self._waiting = WaitingMessages(stream, now_ms=now_ms, touched=touch, watch=watch)
         self._follow_rules()
         self._sweep_removed()
@@ -400,6 +404,7 @@ class BrokerTopic:
             settings=settings,
             targets=lambda: _targets(held[0].version),
             now_ms=self._now_ms,
+            outlives=True,
         )
         dead_letters, deferred = (
             Queue(
@@ -448,6 +453,7 @@ class BrokerTopic:
         if not self._following.is_busy:
             self._follow_decider()
             self._forward_available(now_ms)
+            self._give_up_outlived(now_ms)
             self.consumption.dispatch(now_ms)
         if self.consumption.commit(now_ms) and not self._following.is_busy:
             self._carrier.carry_out(now_ms)
@@ -550,6 +556,21 @@ class BrokerTopic:
                 if found.dispatcher.forward(TargetKind.STREAM.named(target), movement.encode(), now_ms):
                     self._touch()
 
+    def _give_up_outlived(self, now_ms: int) -> None:
+        """Subscriptions whose copies live for some time only give up what nobody received."""
+        if not self._is_sweeping or self.consumption.trouble is not None:
+            return
+        self._is_sweeping = False
+        try:
+            self._is_sweeping = self._sweep.run(self._dispatchers(), now_ms)
+        except HeadgateError as error:
+            self._sweep_trouble.note(f"topic {self.stream.name!r}: old copies stay", error, now_ms)
+        if self._is_sweeping:
+            self._touch()
+
+    def _dispatchers(self) -> list[Dispatcher]:
+        return [each.dispatcher for each in self._subscriptions.values() if each.version.forward_to is None]
+
     def _queue_of(self, kind: TargetKind, number: int) -> Queue | None:
         found = self._subscriptions.get(number)
         if found is None:
@@ -576,6 +597,9 @@ class BrokerTopic:
             or self._carrier.is_due(now_ms)
             or self._following.is_behind
         ):
+            self._touch()
+        if self._sweep.is_due(self._dispatchers(), now_ms):
+            self._is_sweeping = True
             self._touch()
         self._keep_pinned_in_time(now_ms)
         self._waiting.tick(now_ms)

@@ -1,0 +1,86 @@
+"""How long copies live: by the settings of their subscription, and by what a message says itself, the lesser.
+
+A copy that would be given out is looked at alone. What nobody receives is swept once a second, oldest copies first: as
+messages lie in the order of their times, the sweep reads none of them, and knows only what the settings say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from headgate.broker.stream import BrokerStream
+from headgate.broker.topics.sources import ReadCopy
+from headgate.errors import MessageError
+from headgate.ledger import copy_number
+from headgate.log import OffsetSpecification
+from headgate.message import AmqpType, FieldReference, Message, Section
+
+if TYPE_CHECKING:
+    from headgate.broker.topics.dispatcher import Dispatcher
+
+SWEEP_MS = 1_000
+
+_TTL = FieldReference(Section.HEADER, position=2)
+_SECTION = b"\x00\x53"
+_LIST8 = 0xC0
+
+
+def has_outlived(copy: ReadCopy, default_ms: int | None, now_ms: int) -> bool:
+    """Whether the lifetime of a copy is over. Cost: below a microsecond unless its header says a time to live."""
+    said_ms = _said_ms(copy.message)
+    lifetimes = [each for each in (default_ms, said_ms) if each]
+    # A time to live of 0 is none: who writes it means that.
+    return bool(lifetimes) and now_ms >= copy.timestamp_ms + min(lifetimes)
+
+
+def _said_ms(message: bytes) -> int:
+    """The time to live that a message says in its header; 0: none."""
+    if (
+        len(message) > 5
+        and message.startswith(_SECTION)
+        and (message[2] > Section.HEADER or (message[3] == _LIST8 and message[5] <= 2))
+    ):
+        # There is no header, or it ends before its third field.
+        return 0
+    try:
+        found = Message.decode(message).value(_TTL)
+    except MessageError:
+        return 0
+    return int(found.value) if found is not None and found.type is AmqpType.UINT else 0
+
+
+class Sweep:
+    """Gives up the copies of one topic that nobody received in time."""
+
+    def __init__(self, stream: BrokerStream) -> None:
+        self._stream = stream
+        self._next_ms = 0
+
+    def is_due(self, dispatchers: Iterable[Dispatcher], now_ms: int) -> bool:
+        """Whether it is to be run: some time passed, and there are copies that may be too old."""
+        if now_ms < self._next_ms:
+            return False
+        self._next_ms = now_ms + SWEEP_MS
+        return any(map(_may_be_outlived, dispatchers))
+
+    def run(self, dispatchers: Iterable[Dispatcher], now_ms: int) -> bool:
+        """Give up some of what is too old; whether there may be more. Raises LogError."""
+        stops: dict[int, int] = {}
+        has_more = False
+        for dispatcher in filter(_may_be_outlived, dispatchers):
+            lifetime_ms = dispatcher.settings().default_time_to_live_ms
+            assert lifetime_ms is not None
+            if lifetime_ms not in stops:
+                stops[lifetime_ms] = self._first_not_before(now_ms - lifetime_ms + 1)
+            has_more |= dispatcher.outlive(copy_number(stops[lifetime_ms]))
+        return has_more
+
+    def _first_not_before(self, timestamp_ms: int) -> int:
+        """The first offset that is as old as that, or younger."""
+        with self._stream.guarded():
+            return self._stream.stream.attach(OffsetSpecification.timestamp(timestamp_ms), now_ms=0).offset
+
+
+def _may_be_outlived(dispatcher: Dispatcher) -> bool:
+    return dispatcher.settings().default_time_to_live_ms is not None and dispatcher.counts().active > 0

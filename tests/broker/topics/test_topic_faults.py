@@ -38,8 +38,8 @@ class Nursery:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
         )
 
-    def live(self, life: Life, *, kill_after: int | None) -> Iterator[Words]:
-        """What a life says; it is killed after so many lines, None: it ends by itself."""
+    def live(self, life: Life, *, kill_after: int | None = None) -> Iterator[Words]:
+        """What a life says; it is killed after so many lines, None: when it wants, or not at all."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(json.dumps(dataclasses.asdict(life)).encode() + b"\n")
         self.process.stdin.flush()
@@ -53,7 +53,7 @@ class Nursery:
                 yield words
                 if number == kill_after:
                     os.kill(pid, signal.SIGKILL)
-            assert status == (0 if kill_after is None else signal.SIGKILL)
+            assert status == (0 if life.drain else signal.SIGKILL)
         finally:
             if status is None:
                 os.kill(pid, signal.SIGKILL)
@@ -91,7 +91,10 @@ def one_round(nursery: Nursery, root: Path, seed: int, *, most_lines: int) -> No
         to_disk=random.random() < 0.3,
     )
     for _ in range(LIVES):
-        for words in nursery.live(life, kill_after=random.randint(1, random.choice([30, 200, most_lines]))):
+        instant = random.randint(1, random.choice([30, 200, most_lines]))
+        by_itself = random.random() < 0.6
+        life.last_write = instant // 2 + 1 if by_itself else 0
+        for words in nursery.live(life, kill_after=None if by_itself else instant):
             told.take(words)
         told.after_a_death(root)
         life.now = told.now or life.now
@@ -102,8 +105,8 @@ def one_round(nursery: Nursery, root: Path, seed: int, *, most_lines: int) -> No
                 life.sequences[who] += 1_000_000
             else:
                 life.sequences[who] = max((stop for _, stop in told.published[who]), default=0)
-    life.drain = True
-    for words in nursery.live(life, kill_after=None):
+    life.drain, life.last_write = True, 0
+    for words in nursery.live(life):
         if words != ["drained"]:
             told.take(words)
     check_everything(root, told)

@@ -22,6 +22,7 @@ import functools
 import hashlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,7 +35,7 @@ from headgate.broker import Broker, DeadLetterReason, Delivery, Receiver, Sessio
 from headgate.broker.broker import BrokerSettings
 from headgate.errors import HeadgateError, ResourceNotFoundError
 from headgate.ledger import ledger as ledger_module
-from headgate.log import Durability
+from headgate.log import DiskFile, Durability
 from headgate.message import Message
 from headgate.topic import (
     AddRule,
@@ -65,6 +66,8 @@ class Life:
     now: int
     sequences: dict[str, int] = field(default_factory=dict)
     change: int = 1
+    last_write: int = 0
+    """It dies in the middle of this write to a file; 0: not by itself."""
     in_worker: bool = False
     to_disk: bool = False
     drain: bool = False
@@ -109,6 +112,22 @@ def first_changes() -> list[Change]:
 
 def say(*words: object) -> None:
     os.write(1, json.dumps(words).encode() + b"\n")
+
+
+class DyingFile(DiskFile):
+    """A file of a process that dies in the middle of a write: of the first part of it, of all, or of nothing."""
+
+    def __init__(self, path: Path, *, life: Life) -> None:
+        super().__init__(path)
+        self._life = life
+
+    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        life = self._life
+        life.last_write -= 1
+        if not life.last_write:
+            super().write(memoryview(data)[: len(data) * (life.seed % 3) // 2], position)
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().write(data, position)
 
 
 class Peer:
@@ -187,7 +206,10 @@ class Child:
         self.broker = Broker(
             Path(life.root),
             now_ms=lambda: self.now,
-            settings=BrokerSettings(durability=Durability.DISK if life.to_disk else Durability.PROCESS),
+            settings=BrokerSettings(
+                durability=Durability.DISK if life.to_disk else Durability.PROCESS,
+                open_file=functools.partial(DyingFile, life=life),
+            ),
             run_in_worker=self.run_in_thread if life.in_worker else None,
             run_in_background=self.run_later if life.in_worker else None,
         )

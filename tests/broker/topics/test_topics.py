@@ -324,3 +324,11 @@ def test_the_pin_is_what_the_slowest_subscription_needs(lab: Lab) -> None:
     red.receiver.complete(red.tokens)
     lab.turn()
     assert topic.pin == 4
+
+
+def test_purging_what_is_empty_settles_nothing(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    purged: list[object] = []
+    lab.broker.topics.get("orders").purge("red", purged.append)
+    lab.turn()
+    assert purged == [0]

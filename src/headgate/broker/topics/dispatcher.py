@@ -333,7 +333,7 @@ class Dispatcher:
         counts = self.counts()
         purged = counts.active + counts.locked + counts.waiting
         try:
-            self.view.complete_ranges([(0, self.source.end)])
+            self.view.complete_ranges([(0, end)] if (end := self.source.end) else [])
         except LogError as error:
             then(error)
             return

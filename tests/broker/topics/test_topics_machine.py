@@ -1,0 +1,296 @@
+"""A topic with two subscriptions and three receivers against a model of a page.
+
+The promise: every copy that is there has one holder or none, comes in order, as often as it may, and never again once it
+is settled; counts say so at any time, over restarts and changes of rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from brokers import publish
+from headgate.broker import DeadLetterReason, Delivery, Receiver
+from headgate.errors import HeadgateError
+from headgate.ledger import MAX_RULE, copy_number
+from headgate.message import Message
+from headgate.topic import AddRule, CreateSubscription, RemoveRule, RuleDefinition, SubscriptionName
+from headgate.topic import SubscriptionSettings as Settings
+from log_streams import quick_folder
+from topic_lab import Lab
+
+LOCK_MS, MAX_DELIVERIES, BACKOFF_MS = 1_000, 3, (0, 500)
+SETTINGS = Settings(lock_ms=LOCK_MS, max_delivery_count=MAX_DELIVERIES, backoff_ms=BACKOFF_MS)
+MESSAGES = {
+    kind: Message(b"m", application_properties=properties).encode()
+    for kind, properties in {"red": {"color": "red"}, "blue": {"color": "blue"}, "odd": {"odd": "x"}}.items()
+}
+NAMES = ("a", "b")
+
+
+@dataclass
+class Copy:
+    """A copy that is not settled: available if it has no token, from `until_ms` on; else its holder's until then."""
+
+    attempts: int = 0
+    until_ms: int = 0
+    token: bytes | None = None
+
+
+@dataclass
+class Model:
+    """One subscription: rules by number, each for a kind of message, or all, and whether it has an action."""
+
+    rules: dict[int, tuple[str, bool]] = field(default_factory=dict)
+    copies: dict[int, Copy] = field(default_factory=dict)
+    dead: list[int] = field(default_factory=list)
+    deferred: int = 0
+
+    def publish(self, offset: int, kind: str) -> None:
+        taken = {number: acts for number, (wanted, acts) in self.rules.items() if wanted in (kind, "all")}
+        for number in sorted({number if acts else 0 for number, acts in taken.items()}):
+            self.copies[copy_number(offset, number)] = Copy()
+        if kind == "odd" and any(wanted == "fails" for wanted, _ in self.rules.values()):
+            self.dead.append(copy_number(offset, MAX_RULE))
+
+    def due(self, now_ms: int) -> None:
+        for number, copy in sorted(self.copies.items()):
+            if copy.until_ms <= now_ms:
+                if copy.token is not None and copy.attempts >= MAX_DELIVERIES:
+                    self.die(number)
+                copy.token, copy.until_ms = None, 0
+
+    def die(self, number: int) -> None:
+        del self.copies[number]
+        self.dead.append(number)
+
+    def held(self, tokens: Sequence[bytes]) -> list[int | None]:
+        by_token = {copy.token: number for number, copy in self.copies.items() if copy.token is not None}
+        return [by_token.get(token) for token in tokens]
+
+    def counts(self) -> tuple[int, int, int, int]:
+        locked = sum(copy.token is not None for copy in self.copies.values())
+        waiting = sum(copy.token is None and copy.until_ms > 0 for copy in self.copies.values())
+        return len(self.copies) - locked - waiting, locked, waiting, len(self.dead)
+
+
+class Peer:
+    """A receiver, which checks what it is given."""
+
+    def __init__(self, machine: TopicMachine, name: str) -> None:
+        self.machine = machine
+        self.model = machine.models[name]
+        self.name = name
+        self.wanted = 0
+        self.ends: list[HeadgateError] = []
+        self.receiver: Receiver = machine.lab.session.receiver(
+            SubscriptionName("orders", name), deliver=self.deliver, ended=self.ends.append
+        )
+
+    def want(self, count: int) -> None:
+        self.wanted = count
+        self.receiver.want(count)
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        copies = [each.copy for each in deliveries]
+        assert copies == sorted(set(copies))
+        assert len(copies) <= self.wanted
+        self.wanted -= len(copies)
+        now_ms = self.machine.lab.clock.now
+        for each in deliveries:
+            copy = self.model.copies[each.copy]
+            assert copy.token is None and copy.until_ms == 0, "it has a holder, or waits"
+            copy.attempts, copy.until_ms, copy.token = copy.attempts + 1, each.locked_until_ms, each.token
+            assert (each.attempt, each.locked_until_ms) == (copy.attempts, now_ms + LOCK_MS)
+            self.machine.tokens[self.name].append(each.token)
+
+
+class TopicMachine(RuleBasedStateMachine):
+    """Blocks of postings are small, so that they are written all the time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = quick_folder()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr("headgate.topic.deciding.block.BLOCK_OFFSETS", 8)
+        self.patch.setattr("headgate.broker.topics.sources._AHEAD", 2)
+        self.models = {name: Model() for name in NAMES}
+        self.tokens: dict[str, list[bytes]] = {name: [] for name in NAMES}
+        self.peers: list[Peer | None] = [None] * 3
+        self.next_rule = 1
+        self.next_offset = 0
+
+    @initialize()
+    def begin(self) -> None:
+        self.lab = Lab(Path(self.folder.name))
+        self.lab.topic(
+            *(CreateSubscription(name, settings=SETTINGS, dead_letter_on_errors=name == "b") for name in NAMES),
+            AddRule("b", RuleDefinition("Fails", sql="odd > 5")),
+            AddRule("b", RuleDefinition("Red", sql="color = 'red'")),
+        )
+        self.models["b"].rules = {1: ("fails", False), 2: ("red", False)}
+
+    def teardown(self) -> None:
+        if hasattr(self, "lab"):
+            for name, model in self.models.items():
+                letters = self.lab.broker.topics.get("orders").peek(name, 0, 10_000, dead_letters=True)
+                annotations = [Message.decode(each.message).message_annotations for each in letters]
+                copies = [each["x-headgate-copy"].value for each in annotations if each is not None]
+                # Each once; those that failed before they were looked at come between.
+                assert sorted(copies) == sorted(model.dead)
+                for is_failed in (True, False):
+                    found = [copy for copy in copies if (copy & MAX_RULE == MAX_RULE) == is_failed]
+                    assert found == [copy for copy in model.dead if (copy & MAX_RULE == MAX_RULE) == is_failed]
+            self.lab.broker.close()
+        self.patch.undo()
+        self.folder.cleanup()
+
+    def turn(self, after_ms: int = 0) -> None:
+        for model in self.models.values():
+            model.due(self.lab.clock.now + after_ms)
+        self.lab.turn(after_ms)
+
+    @rule(kinds=st.lists(st.sampled_from(sorted(MESSAGES)), min_size=1, max_size=12))
+    def publish(self, kinds: list[str]) -> None:
+        for kind in kinds:
+            for model in self.models.values():
+                model.publish(self.next_offset, kind)
+            self.next_offset += 1
+        publisher = self.lab.session.publisher("orders")
+        assert publish(self.lab.broker, publisher, [MESSAGES[kind] for kind in kinds]) is None
+        publisher.close()
+        self.turn()
+
+    # receivers
+
+    @rule(place=st.integers(0, 2), name=st.sampled_from(NAMES), count=st.sampled_from([0, 1, 1, 2, 5, 100]))
+    def want(self, place: int, name: str, count: int) -> None:
+        peer = self.peers[place]
+        if peer is None:
+            peer = self.peers[place] = Peer(self, name)
+        peer.want(count)
+        self.turn()
+
+    @precondition(lambda self: any(self.peers))
+    @rule(place=st.integers(0, 2))
+    def close(self, place: int) -> None:
+        peer, self.peers[place] = self.peers[place], None
+        if peer is not None:
+            peer.receiver.close()
+            self.turn()
+
+    # settling
+
+    @precondition(lambda self: any(self.peers))
+    @rule(
+        place=st.integers(0, 2),
+        what=st.sampled_from(["complete", "release", "give back", "dead letter", "defer", "renew"]),
+        delay_ms=st.sampled_from([None, 0, 700]),
+        data=st.data(),
+    )
+    def settle(self, place: int, what: str, delay_ms: int | None, data: st.DataObject) -> None:
+        peer = self.peers[place]
+        if peer is None or not self.tokens[peer.name]:
+            return
+        model, receiver = peer.model, peer.receiver
+        # The last ones count most; some are those of claims that ended.
+        tokens = data.draw(st.lists(st.sampled_from(self.tokens[peer.name][-12:]), min_size=1, max_size=4, unique=True))
+        copies = model.held(tokens)
+        if len({copy for copy in copies if copy is not None}) < sum(copy is not None for copy in copies):
+            return
+        answers: list[object] = []
+        now_ms = self.lab.clock.now
+        for number in sorted(copy for copy in copies if copy is not None):
+            copy = model.copies[number]
+            match what:
+                case "complete":
+                    del model.copies[number]
+                case "defer":
+                    del model.copies[number]
+                    model.deferred += 1
+                case "dead letter":
+                    model.die(number)
+                case "renew":
+                    copy.until_ms = now_ms + LOCK_MS
+                case "release" if copy.attempts >= MAX_DELIVERIES:
+                    model.die(number)
+                case _:
+                    wait_ms = delay_ms
+                    if delay_ms is None:
+                        wait_ms = BACKOFF_MS[copy.attempts - 1] if what == "release" else 0
+                    copy.token, copy.until_ms = None, now_ms + wait_ms if wait_ms else 0
+                    copy.attempts -= what == "give back"
+        match what:
+            case "complete":
+                receiver.complete(tokens, answers.append)
+            case "release":
+                receiver.release(tokens, answers.append, counts=True, delay_ms=delay_ms)
+            case "give back":
+                receiver.release(tokens, answers.append, counts=False, delay_ms=delay_ms)
+            case "dead letter":
+                receiver.dead_letter(tokens, answers.append, why=DeadLetterReason("R"))
+            case "defer":
+                receiver.defer(tokens, answers.append)
+            case _:
+                assert receiver.renew(tokens, answers.append) == now_ms + LOCK_MS
+        self.turn()
+        assert answers == [[copy is not None for copy in copies]]
+
+    @rule(name=st.sampled_from(NAMES))
+    def purge(self, name: str) -> None:
+        answers: list[object] = []
+        self.lab.broker.topics.get("orders").purge(name, answers.append)
+        expected = len(self.models[name].copies)
+        self.models[name].copies.clear()
+        self.turn()
+        assert answers == [expected]
+
+    # everything else
+
+    @rule(after_ms=st.sampled_from([1, 499, 500, LOCK_MS - 1, LOCK_MS, 20_000]))
+    def wait(self, after_ms: int) -> None:
+        self.turn(after_ms)
+
+    @rule(kind=st.sampled_from(["red", "blue", "all"]), acts=st.booleans())
+    def add_rule(self, kind: str, acts: bool) -> None:
+        sql = "1=1" if kind == "all" else f"color = '{kind}'"
+        action = "SET changed = 1" if acts else None
+        self.lab.change(AddRule("a", RuleDefinition(f"r{self.next_rule}", sql=sql, action=action)))
+        self.models["a"].rules[self.next_rule] = kind, acts
+        self.next_rule += 1
+
+    @precondition(lambda self: self.models["a"].rules)
+    @rule(data=st.data())
+    def remove_rule(self, data: st.DataObject) -> None:
+        number = data.draw(st.sampled_from(sorted(self.models["a"].rules)))
+        self.lab.change(RemoveRule("a", f"r{number}"))
+        del self.models["a"].rules[number]
+
+    @rule()
+    def restart(self) -> None:
+        self.peers = [None] * 3
+        self.lab.restart()
+        self.lab.broker.topics.get("orders")
+        self.turn()
+
+    @invariant()
+    def all_is_as_the_model_says(self) -> None:
+        if not hasattr(self, "lab"):
+            return
+        topic = self.lab.broker.topics.get("orders")
+        for name, model in self.models.items():
+            assert self.lab.counts(name) == model.counts(), name
+            assert topic.subscription(name).deferred == model.deferred
+            peers = [peer for peer in self.peers if peer is not None and peer.name == name]
+            if any(peer.wanted for peer in peers):
+                assert model.counts()[0] == 0, "a receiver waits, and there are copies for it"
+            assert [each.copy for each in topic.peek(name, 0, 1_000)] == sorted(model.copies)
+        assert all(peer is None or not peer.ends for peer in self.peers)
+
+
+TestTopicMachine = TopicMachine.TestCase

@@ -108,4 +108,6 @@ def test_the_example_shows_what_each_stage_removed() -> None:
         re.fullmatch(r"stage 2 [\d,]+ of [\d,]+ messages removed by the server's SQL filter", line) for line in lines
     )
     assert any(re.fullmatch(r"stage 3 [\d,]+ of [\d,]+ messages dropped by the client", line) for line in lines)
+    assert "'10 red ones', quantity 5: settled" in lines
+    assert "'3 red ones' is a dead letter, quantity 1" in lines
     assert lines[-1] == "server stopped"

@@ -1,7 +1,7 @@
 """A topic with two subscriptions and three receivers against a model of a page.
 
-The promise: every copy that is there has one holder or none, comes in order, as often as it may, and never again once it
-is settled; counts say so at any time, over restarts and changes of rules.
+The promise: every copy that is there has one holder or none, comes in order, as often as it may, and never again once
+it is settled; counts say so at any time, over restarts and changes of rules.
 """
 
 from __future__ import annotations

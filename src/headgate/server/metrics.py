@@ -234,9 +234,10 @@ _COPIES_MEANING = {
     "delivered_bytes": "Bytes of the copies given out.",
     "completed": "Copies completed by receivers.",
     "released": "Copies given back by receivers.",
-    "dead_lettered": "Copies that became dead letters: by receivers, or after too many attempts.",
+    "dead_lettered": "Copies that became dead letters: by receivers, after too many attempts, or after their lifetime.",
     "deferred": "Copies put aside by receivers.",
     "expired": "Locks that ended before their copies were settled.",
+    "outlived": "Copies that nobody received in their lifetime.",
 }
 
 

@@ -77,7 +77,7 @@ class Lab:
         self.session.create_topic("orders")
         self.change(*changes)
 
-    def change(self, *changes: Change, topic: str = "orders") -> object:
+    def change(self, *changes: Change, topic: str = "orders") -> list[object]:
         """What a change of rules was answered."""
         answers: list[object] = []
         if changes:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from headgate.topic import (
     CreateSubscription,
     RuleDefinition,
     SubscriptionSettings,
+    TopicEditor,
 )
 from headgate.topic.deciding import Decider
 from log_streams import quick_folder
@@ -272,14 +275,15 @@ def test_failures_in_a_row_hold_nothing_up_and_leave_no_holes(lab: Lab, monkeypa
 def test_a_change_that_cannot_be_written_is_refused(lab: Lab, disk: Disk) -> None:
     lab.topic(*RED_ONLY)
     disk.full = "topic.journal"
-    (answer,) = lab.change(CreateSubscription("late"), AddRule("red", RuleDefinition("Blue", sql="color = 'blue'")))  # type: ignore[misc]
-    assert isinstance(answer, StorageFullError)
+    changes = (CreateSubscription("late"), AddRule("red", RuleDefinition("Blue", sql="color = 'blue'")))
+    answers = lab.change(*changes)
+    assert [type(each) for each in answers] == [StorageFullError]
     lab.publish(BLUE)
     assert lab.counts() == (0, 0, 0, 0)
     with pytest.raises(ResourceNotFoundError):
         lab.link("orders/Subscriptions/late")
     disk.full = ""
-    lab.change(CreateSubscription("late"), AddRule("red", RuleDefinition("Blue", sql="color = 'blue'")))
+    lab.change(*changes)
     lab.publish(BLUE)
     assert lab.counts() == (1, 0, 0, 0)
 
@@ -294,8 +298,6 @@ def test_what_a_removed_subscription_had_goes_also_where_another_process_removed
     link.receiver.dead_letter(link.tokens, why=DeadLetterReason())
     lab.turn()
     lab.broker.close()
-    from headgate.topic import TopicEditor
-
     stream = Stream.open(stream_folder(lab.root, "orders"))
     with TopicEditor.open(stream, now_ms=0) as editor:
         editor.remove_subscription("red", now_ms=0)
@@ -347,14 +349,32 @@ def test_damage_of_one_topic_does_not_stop_others(lab: Lab) -> None:
 # two processes
 
 
+SECOND = """
+import sys
+from pathlib import Path
+from headgate.broker import Broker
+from headgate.errors import StreamLockedError
+
+broker = Broker(Path(sys.argv[1]), now_ms=lambda: 0)
+try:
+    broker.topics.get("orders")
+except StreamLockedError as error:
+    print(error)
+"""
+
+
 def test_a_second_process_is_told_who_has_ledger_and_postings(lab: Lab) -> None:
     lab.topic(*RED_ONLY)
+    link = lab.link(want=10)
     lab.publish(RED)
-    lab.broker.topics.get("orders")
-    with pytest.raises(StreamLockedError, match=str(os.getpid())):
-        Ledger.open(Stream.open(stream_folder(lab.root, "orders")), now_ms=0)
-    with pytest.raises(StreamLockedError, match=str(os.getpid())):
+    second = [sys.executable, "-c", SECOND, str(lab.root)]
+    told = subprocess.run(second, capture_output=True, text=True, check=True).stdout
+    assert "/ledger/" in told and f"process {os.getpid()}" in told
+    with pytest.raises(StreamLockedError, match=f"process {os.getpid()}"):
         Decider.open(Stream.open(stream_folder(lab.root, "orders")), now_ms=0)
+    link.receiver.complete(link.tokens, link.answers.append)
+    lab.turn()
+    assert link.answers == [[True]]
 
 
 def test_receivers_settle_while_another_process_writes_the_stream(lab: Lab) -> None:
@@ -374,4 +394,4 @@ def test_receivers_settle_while_another_process_writes_the_stream(lab: Lab) -> N
         lab.session.change_topic("orders", [CreateSubscription("late")], answers.append)
         lab.turn()
         assert isinstance(answers[0], StreamLockedError)
-    assert isinstance(lab.change(CreateSubscription("late")), list)
+    assert [type(each) for each in lab.change(CreateSubscription("late"))] == [int]

@@ -256,9 +256,9 @@ class LedgerFile:
                     self.moves[target.decode()].append((sequence + number, copy))
                 return len(copies)
             case 9, [_, target, _, copies, _, sequences]:
-                known = dict(self.moves[target.decode()])
-                known.update(zip(sequences, copies, strict=True))
-                self.moves[target.decode()] = sorted(known.items())
+                pending = dict(self.moves[target.decode()])
+                pending.update(zip(sequences, copies, strict=True))
+                self.moves[target.decode()] = sorted(pending.items())
             case 10, [target, done]:
                 kept = [each for each in self.moves.pop(target.decode(), []) if each[0] > done]
                 if kept:

@@ -213,6 +213,7 @@ def test_copies_are_received_and_settled_each_in_its_way(topic: RunningServer) -
         "dead_lettered": 1,
         "deferred": 1,
         "expired": 0,
+        "outlived": 0,
     }
 
 

@@ -52,6 +52,7 @@ const COPIES = within("counters", [
   count("dead_lettered"),
   count("deferred"),
   count("expired"),
+  count("outlived"),
 ])
 
 const SAVED = "chunks_skipped and bytes_skipped were never read; chunks_without_match are false positives of stage 1"

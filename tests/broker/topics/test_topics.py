@@ -228,6 +228,21 @@ def test_nothing_is_decided_for_nobody_and_postings_of_what_is_settled_are_forgo
     assert lab.link(want=5).offsets == [2]
 
 
+def test_what_was_for_nobody_is_not_decided_again_for_who_gets_something_later(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.topic.deciding.block.BLOCK_OFFSETS", 8)
+    lab.topic(*RED_ONLY)
+    lab.publish(*[BLUE] * 8)
+    lab.restart()
+    lab.broker.topics.get("orders")
+    lab.turn()
+    lab.publish(RED)
+    lab.turn(after_ms=1_000)
+    assert lab.counts() == (1, 0, 0, 0)
+    assert [offset_of(each.copy) for each in lab.broker.topics.get("orders").peek("red", 0, 10)] == [8]
+
+
 def test_a_rule_change_counts_for_what_is_published_behind_its_answer(lab: Lab) -> None:
     lab.topic(*RED_ONLY)
     lab.publish(BLUE)

@@ -149,6 +149,8 @@ class BrokerTopic:
         self._pin_trouble = Trouble()
         self._pinned = read_pin(stream.stream.path)
         self._pinned_ms = 0
+        self._needless_below = 0
+        """Nobody needs anything below: a view that had none of it has its floor there all the same."""
         self._failing: dict[int, int] = {}
         """Subscriptions whose rules failed, and the offset from which on their dead letters are not in the ledger."""
         self._sweep = Sweep(stream)
@@ -632,14 +634,15 @@ class BrokerTopic:
         if now_ms >= self._pinned_ms + (_PIN_MS if self.stream.writer is not None else _PIN_WITHOUT_WRITER_MS):
             self.keep_pinned(now_ms)
             if not self._following.is_busy:
-                self._following.decider.move_floor(self.pin)
+                self._needless_below = self.pin
+                self._following.decider.move_floor(self._needless_below)
 
     @property
     def pin(self) -> int:
         """The lowest offset that a subscription, or a move on its way, needs; the next one if none is needed."""
         needed = [self._needed_from(each) for each in self._subscriptions.values()]
         needed += [offset_of(move.copy) for moves in self.consumption.ledger.moves().values() for move in moves]
-        return min(needed, default=self._following.decided_until)
+        return max(min(needed, default=self._following.decided_until), self._needless_below)
 
     def _needed_from(self, found: _Subscription) -> int:
         view = found.dispatcher.view

@@ -115,7 +115,7 @@ def one_round(nursery: Nursery, root: Path, seed: int, *, most_lines: int) -> No
 @pytest.mark.parametrize("seed", range(10))
 def test_kill_9_loses_nothing_and_doubles_nothing(nursery: Nursery, seed: int) -> None:
     with quick_folder() as folder:
-        one_round(nursery, Path(folder), seed, most_lines=500)
+        one_round(nursery, Path(folder), seed, most_lines=400)
 
 
 @pytest.mark.long

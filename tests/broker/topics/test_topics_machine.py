@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from brokers import publish
+from examples import examples
 from headgate.broker import DeadLetterReason, Delivery, Receiver
 from headgate.errors import HeadgateError
 from headgate.ledger import MAX_RULE, copy_number
@@ -294,3 +295,4 @@ class TopicMachine(RuleBasedStateMachine):
 
 
 TestTopicMachine = TopicMachine.TestCase
+TestTopicMachine.settings = examples(0.5)

@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,14 +118,14 @@ def say(*words: object) -> None:
 class DyingFile(DiskFile):
     """A file of a process that dies in the middle of a write: of the first part of it, of all, or of nothing."""
 
-    def __init__(self, path: Path, *, life: Life) -> None:
+    def __init__(self, path: Path, *, life: Life, writes: Iterator[int]) -> None:
         super().__init__(path)
         self._life = life
+        self._writes = writes
 
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
         life = self._life
-        life.last_write -= 1
-        if not life.last_write:
+        if next(self._writes) == life.last_write:
             super().write(memoryview(data)[: len(data) * (life.seed % 3) // 2], position)
             os.kill(os.getpid(), signal.SIGKILL)
         super().write(data, position)
@@ -208,7 +209,7 @@ class Child:
             now_ms=lambda: self.now,
             settings=BrokerSettings(
                 durability=Durability.DISK if life.to_disk else Durability.PROCESS,
-                open_file=functools.partial(DyingFile, life=life),
+                open_file=functools.partial(DyingFile, life=life, writes=itertools.count(1)),
             ),
             run_in_worker=self.run_in_thread if life.in_worker else None,
             run_in_background=self.run_later if life.in_worker else None,
@@ -384,7 +385,8 @@ def main() -> None:
                 child.set_up()
                 child.drain()
             else:
-                child.live(100_000)
+                # It is killed long before.
+                child.live(5_000)
             os._exit(0)
         _, status = os.waitpid(pid, 0)
         os.write(1, b"\n")

@@ -247,7 +247,10 @@ class Dispatcher:
         """Give up some of the available copies below one; whether there may be more. Raises LogError."""
         if not self._keeps_outlived:
             return self._settle_below(stop)
-        available = self._available(COPIES_A_TURN).below(stop)
+        available = self._available(COPIES_A_TURN)
+        if not len(available.copies):
+            return self._search_was_empty(available)
+        available = available.below(stop)
         if not len(available.copies):
             return False
         self._give_up(available.copies)
@@ -262,11 +265,12 @@ class Dispatcher:
         below = [(start, min(behind, stop), behind == start + 1) for start, behind in runs if start < stop]
         fresh = sum(self.source.count(start, behind) for start, behind, is_known in below if not is_known)
         count = fresh + sum(is_known for _, _, is_known in below)
-        if count:
+        may_have_more = len(below) == COPIES_A_TURN
+        if count or may_have_more:
             self.view.complete_ranges([(start, behind) for start, behind, _ in below])
             self.unseen -= fresh
             self.counters.outlived += count
-        return len(below) == COPIES_A_TURN
+        return may_have_more
 
     @property
     def _keeps_outlived(self) -> bool:

@@ -6,12 +6,13 @@ messages lie in the order of their times, the sweep reads none of them, and know
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.sources import ReadCopy
-from headgate.errors import MessageError
+from headgate.broker.topics.trouble import Trouble
+from headgate.errors import HeadgateError, MessageError
 from headgate.ledger import copy_number
 from headgate.log import OffsetSpecification
 from headgate.message import AmqpType, FieldReference, Message, Section
@@ -51,24 +52,42 @@ def _said_ms(message: bytes) -> int:
 
 
 class Sweep:
-    """Gives up the copies of one topic that nobody received in time."""
+    """Gives up the copies of one topic that nobody received in time; `touch` asks for a turn."""
 
-    def __init__(self, stream: BrokerStream) -> None:
+    def __init__(
+        self, stream: BrokerStream, dispatchers: Callable[[], Iterable[Dispatcher]], touch: Callable[[], None]
+    ) -> None:
         self._stream = stream
+        self._dispatchers = dispatchers
+        self._touch = touch
         self._next_ms = 0
+        self._is_asked_for = False
+        self._trouble = Trouble()
 
-    def is_due(self, dispatchers: Iterable[Dispatcher], now_ms: int) -> bool:
-        """Whether it is to be run: some time passed, and there are copies that may be too old."""
-        if now_ms < self._next_ms:
-            return False
-        self._next_ms = now_ms + SWEEP_MS
-        return any(map(_may_be_outlived, dispatchers))
+    def tick(self, now_ms: int) -> None:
+        """Ask for a turn once a second, if there are copies that may be too old."""
+        if now_ms >= self._next_ms:
+            self._next_ms = now_ms + SWEEP_MS
+            self._is_asked_for = any(map(_may_be_outlived, self._dispatchers()))
+            if self._is_asked_for:
+                self._touch()
 
-    def run(self, dispatchers: Iterable[Dispatcher], now_ms: int) -> bool:
-        """Give up some of what is too old; whether there may be more. Raises LogError."""
+    def turn(self, now_ms: int) -> None:
+        """Give up some of what is too old; asks for another turn if there may be more."""
+        if not self._is_asked_for:
+            return
+        try:
+            self._is_asked_for = self._run(now_ms)
+        except HeadgateError as error:
+            self._is_asked_for = False
+            self._trouble.note(f"topic {self._stream.name!r}: old copies stay", error, now_ms)
+        if self._is_asked_for:
+            self._touch()
+
+    def _run(self, now_ms: int) -> bool:
         stops: dict[int, int] = {}
         has_more = False
-        for dispatcher in filter(_may_be_outlived, dispatchers):
+        for dispatcher in filter(_may_be_outlived, self._dispatchers()):
             lifetime_ms = dispatcher.settings().default_time_to_live_ms
             assert lifetime_ms is not None
             if lifetime_ms not in stops:

@@ -153,9 +153,7 @@ class BrokerTopic:
         """Nobody needs anything below: a view that had none of it has its floor there all the same."""
         self._failing: dict[int, int] = {}
         """Subscriptions whose rules failed, and the offset from which on their dead letters are not in the ledger."""
-        self._sweep = Sweep(stream)
-        self._is_sweeping = False
-        self._sweep_trouble = Trouble()
+        self._sweep = Sweep(stream, self._receivable, touch)
         self._waiting = WaitingMessages(stream, now_ms=now_ms, touched=touch, watch=watch)
         self._follow_rules()
         self._sweep_removed()
@@ -455,7 +453,8 @@ class BrokerTopic:
         if not self._following.is_busy:
             self._follow_decider()
             self._forward_available(now_ms)
-            self._give_up_outlived(now_ms)
+            if self.consumption.trouble is None:
+                self._sweep.turn(now_ms)
             self.consumption.dispatch(now_ms)
         if self.consumption.commit(now_ms) and not self._following.is_busy:
             self._carrier.carry_out(now_ms)
@@ -558,19 +557,8 @@ class BrokerTopic:
                 if found.dispatcher.forward(TargetKind.STREAM.named(target), movement.encode(), now_ms):
                     self._touch()
 
-    def _give_up_outlived(self, now_ms: int) -> None:
-        """Subscriptions whose copies live for some time only give up what nobody received."""
-        if not self._is_sweeping or self.consumption.trouble is not None:
-            return
-        self._is_sweeping = False
-        try:
-            self._is_sweeping = self._sweep.run(self._dispatchers(), now_ms)
-        except HeadgateError as error:
-            self._sweep_trouble.note(f"topic {self.stream.name!r}: old copies stay", error, now_ms)
-        if self._is_sweeping:
-            self._touch()
-
-    def _dispatchers(self) -> list[Dispatcher]:
+    def _receivable(self) -> list[Dispatcher]:
+        """Of subscriptions that do not forward."""
         return [each.dispatcher for each in self._subscriptions.values() if each.version.forward_to is None]
 
     def _queue_of(self, kind: TargetKind, number: int) -> Queue | None:
@@ -600,9 +588,7 @@ class BrokerTopic:
             or self._following.is_behind
         ):
             self._touch()
-        if self._sweep.is_due(self._dispatchers(), now_ms):
-            self._is_sweeping = True
-            self._touch()
+        self._sweep.tick(now_ms)
         self._keep_pinned_in_time(now_ms)
         self._waiting.tick(now_ms)
         for queue in list(self._open_queues):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers import batch, publish, scan
+from brokers import batch, publish, scan, stored
 from failing_disk import Disk
 from headgate.broker import DeadLetterReason
 from headgate.broker.consumers import ConsumerOptions
@@ -108,6 +108,19 @@ def test_dead_letters_wait_for_room(lab: Lab, disk: Disk) -> None:
     disk.full = ""
     turns(lab)
     assert lab.counts() == (0, 0, 0, 2)
+
+
+def test_a_forward_whose_target_is_being_written_waits_without_turns(lab: Lab) -> None:
+    lab.session.create_topic("paid")
+    lab.topic(CreateSubscription("on", forward_to="paid"), AddRule("on", RuleDefinition("R", sql="color = 'red'")))
+    target = lab.broker.catalogue.get("paid")
+    target.is_writing = True
+    lab.publish(RED)
+    lab.turn()
+    assert stored(lab.root, "paid") == []
+    target.is_writing = False
+    lab.turn(after_ms=100)
+    assert stored(lab.root, "paid") == [RED]
 
 
 def test_a_forward_gives_its_target_back(lab: Lab) -> None:

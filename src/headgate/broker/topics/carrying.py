@@ -33,7 +33,6 @@ class Carrier:
         queue_of: Callable[[TargetKind, int], Queue | None],
         find: Callable[[str], BrokerStream | None],
         watch: Callable[[BrokerStream], None],
-        touch: Callable[[], None],
         now_ms: Callable[[], int],
     ) -> None:
         self.moved = 0
@@ -44,20 +43,25 @@ class Carrier:
         self._queue_of = queue_of
         self._find = find
         self._watch = watch
-        self._touch = touch
         self._now_ms = now_ms
         self._held: dict[str, Trouble] = {}
         """Targets that could not take their moves."""
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether a target that could not take its moves is to be tried again."""
-        return any(held.not_before_ms <= now_ms for held in self._held.values())
+        """Whether moves are left that a target is to be offered now."""
+        return any(self._may_try(target, now_ms) for target in self._ledger.moves())
+
+    def _may_try(self, target: str, now_ms: int) -> bool:
+        held = self._held.get(target)
+        return held is None or now_ms >= held.not_before_ms
 
     def carry_out(self, now_ms: int) -> None:
-        """Append what is committed to be moved; the ledger knows what is in its target, and is to be committed."""
+        """Append what is committed to be moved; the ledger knows what is in its target, and is to be committed.
+
+        What a target does not take now, because somebody else uses its writer, is left for the next tick.
+        """
         for target in list(self._ledger.moves()):
-            held = self._held.get(target)
-            if held is not None and now_ms < held.not_before_ms:
+            if not self._may_try(target, now_ms):
                 continue
             try:
                 self.moved += self._carry_to(target)
@@ -84,7 +88,6 @@ class Carrier:
         if found is None:
             raise ResourceNotFoundError("there is no such stream to forward to", subject=name)
         if found.is_writing:
-            self._touch()
             return 0
         self._watch(found)
         return append_to_stream(found, self._ledger, target, self._made, now_ms=self._now_ms())

@@ -132,7 +132,6 @@ class BrokerTopic:
             queue_of=self._queue_of,
             find=find,
             watch=watch,
-            touch=touch,
             now_ms=now_ms,
         )
         self._has_workers = run_in_worker is not None

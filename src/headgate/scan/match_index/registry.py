@@ -28,7 +28,7 @@ LOCK_NAME = "match-filters.lock"
 REGISTRY_FORMAT = 1
 
 KEPT_DEAD_MS = 24 * 3_600_000
-"""So long the results of a filter without consumers are still kept up."""
+"""For this time the results of a filter without consumers are still kept up."""
 
 _DEAD_SINCE_AT_START_MS = 30_000
 _MOST_ID_CHARACTERS = 1000

@@ -34,7 +34,7 @@ _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 
 
 def declaration(headers: Mapping[str, str]) -> dict[str, object]:
-    """The arguments of a declaration, without `x-`; headers that are none are not examined.
+    """The arguments of a declaration, without `x-`; other headers are not examined.
 
     Raises PreconditionFailedError for a queue that is not a stream, RemoteProtocolError for an invalid number.
     """

@@ -66,7 +66,7 @@ MOST_TRIED = 100_000
 
 LONGEST_WAIT_S = 20.0
 _WAITING = 64
-"""So many requests may wait for copies at once; more are answered with what is there."""
+"""At most so many requests wait for copies at once; more are answered with what is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,8 @@ class TopicRequests:
     async def answer(self, request: TopicRequest, user: str, *, connection: str = "") -> Answer:
         """The answer to a request of a user.
 
-        Raises ResourceNotFoundError, also for a path that is none, UnsupportedError for a method that is none of its
-        path, AccessRefusedError, RuleError and its kinds, ConfigError for query and body, PreconditionFailedError,
+        Raises ResourceNotFoundError, also for an unknown path, UnsupportedError for a method that the path does not
+        have, AccessRefusedError, RuleError and its kinds, ConfigError for query and body, PreconditionFailedError,
         LogError.
         """
         handlers, names = self._found(request.path)

@@ -239,6 +239,9 @@ def test_after_kill_9_a_completed_copy_stays_away_and_an_unacknowledged_one_come
         # Its answer leaves the server when what came before is on disk.
         channel.basic_qos(prefetch_count=10)
         process.kill()
+        # The client notices, and closes what it had open.
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            connection.sleep(LIMIT_S)
         served = process.start()
         with served.channel() as channel:
             (_, properties, dead), *_ = consumed(channel, dead_letters_of(queue), 1)

@@ -16,17 +16,13 @@ from typing import TypeAlias
 from headgate.errors import ConfigError
 from headgate.message import NULL, AmqpArray, AmqpType, AmqpValue, Body, Message, Section
 from headgate.protocols.amqp10 import in_standard_order
+from headgate.protocols.servicebus.arguments import TEXTS, Arguments, entries, integer, optional_text, text
 from headgate.protocols.servicebus.locks import token_of
 from headgate.protocols.servicebus.refusals import Refusal
-from headgate.protocols.servicebus.rules import RuleDescription, entries, read_rule
+from headgate.protocols.servicebus.rules import RuleDescription, read_rule
 
 _VENDOR = "com.microsoft:"
 _TRACKING = _VENDOR + "tracking-id"
-_INTEGERS = frozenset(
-    {AmqpType.UBYTE, AmqpType.USHORT, AmqpType.UINT, AmqpType.ULONG}
-    | {AmqpType.BYTE, AmqpType.SHORT, AmqpType.INT, AmqpType.LONG}
-)
-_TEXTS = (AmqpType.STRING, AmqpType.SYMBOL)
 
 OK, ACCEPTED, NO_CONTENT = 200, 202, 204
 
@@ -125,21 +121,21 @@ class RequestMessage:
     def reply_to(self) -> str | None:
         """Which link the response is for, if it says that."""
         value = self._properties.get("reply-to")
-        return value.value if value is not None and value.type in _TEXTS else None
+        return value.value if value is not None and value.type in TEXTS else None
 
     @property
     def name(self) -> str:
         """The operation's name, without the vendor's part. Raises ConfigError."""
-        return _text(self._asked, "operation").removeprefix(_VENDOR)
+        return text(self._asked, "operation").removeprefix(_VENDOR)
 
     def put_token(self) -> PutToken:
         """A request to `$cbs`. Raises ConfigError."""
         if self.name != "put-token":
             raise ConfigError(f"{self.name} is no operation of $cbs; expected put-token")
         value = self._body()
-        if value.type not in _TEXTS:
+        if value.type not in TEXTS:
             raise ConfigError(f"a token is a string, found {value.type.value}")
-        return PutToken(_text(self._asked, "name"), value.value)
+        return PutToken(text(self._asked, "name"), value.value)
 
     def operation(self) -> Operation:
         """A request to `$management`. Raises ConfigError for wrong arguments."""
@@ -161,7 +157,7 @@ class RequestMessage:
     def claim_refused(self, refusal: Refusal) -> bytes:
         """The response to a token that is refused."""
         told = {"status-code": _int(refusal.status), "status-description": _string(refusal.text)}
-        return self._response(told | {"error-condition": _symbol(refusal.condition)}, NULL)
+        return self._response(told | {"error-condition": _symbol(str(refusal.condition))}, NULL)
 
     def answered(self, body: Mapping[str, AmqpValue] | None = None, *, status: int = OK) -> bytes:
         """The response to an operation that is done."""
@@ -170,7 +166,7 @@ class RequestMessage:
 
     def refused(self, refusal: Refusal) -> bytes:
         """The response to an operation that is refused."""
-        condition = _symbol(refusal.condition)
+        condition = _symbol(str(refusal.condition))
         more = {"errorCondition": condition, "error-condition": condition}
         return self._operation_response(refusal.status, refusal.text, more, {})
 
@@ -217,51 +213,49 @@ def enumerated(rules: Sequence[AmqpValue]) -> dict[str, AmqpValue]:
 
 # What requests hold
 
-_Arguments: TypeAlias = Mapping[str, AmqpValue]
+
+def _read_peek(given: Arguments) -> Operation:
+    start, count = integer(given, "from-sequence-number"), integer(given, "message-count")
+    return PeekMessages(max(start, 0), max(count, 0), optional_text(given, "session-id"))
 
 
-def _read_peek(given: _Arguments) -> Operation:
-    start, count = _integer(given, "from-sequence-number"), _integer(given, "message-count")
-    return PeekMessages(max(start, 0), max(count, 0), _optional_text(given, "session-id"))
-
-
-def _read_renew(given: _Arguments) -> Operation:
+def _read_renew(given: Arguments) -> Operation:
     return RenewLocks(_tokens(given))
 
 
-def _read_update(given: _Arguments) -> Operation:
-    status = _text(given, "disposition-status")
+def _read_update(given: Arguments) -> Operation:
+    status = text(given, "disposition-status")
     if status not in list(Disposition):
         raise ConfigError(f"disposition-status is {status!r}; expected one of {', '.join(Disposition)}")
     properties = given.get("properties-to-modify", NULL)
     return UpdateDispositions(
         Disposition(status),
         _tokens(given),
-        _optional_text(given, "deadletter-reason"),
-        _optional_text(given, "deadletter-description"),
+        optional_text(given, "deadletter-reason"),
+        optional_text(given, "deadletter-description"),
         {} if properties.type is AmqpType.NULL else entries(properties, "properties-to-modify"),
-        _optional_text(given, "session-id"),
+        optional_text(given, "session-id"),
     )
 
 
-def _read_add_rule(given: _Arguments) -> Operation:
+def _read_add_rule(given: Arguments) -> Operation:
     described = entries(given.get("rule-description", NULL), "rule-description")
-    name = _optional_text(given, "rule-name") or _optional_text(described, "rule-name")
+    name = optional_text(given, "rule-name") or optional_text(described, "rule-name")
     if not name:
         raise ConfigError("rule-name is a string, and not there")
     return AddRule(read_rule(name, described))
 
 
-def _read_remove_rule(given: _Arguments) -> Operation:
-    return RemoveRule(_text(given, "rule-name"))
+def _read_remove_rule(given: Arguments) -> Operation:
+    return RemoveRule(text(given, "rule-name"))
 
 
-def _read_enumerate(given: _Arguments) -> Operation:
-    top, skip = _integer(given, "top", default=100), _integer(given, "skip", default=0)
+def _read_enumerate(given: Arguments) -> Operation:
+    top, skip = integer(given, "top", default=100), integer(given, "skip", default=0)
     return EnumerateRules(max(top, 0), max(skip, 0))
 
 
-_OPERATIONS: Mapping[str, Callable[[_Arguments], Operation]] = {
+_OPERATIONS: Mapping[str, Callable[[Arguments], Operation]] = {
     "peek-message": _read_peek,
     "renew-lock": _read_renew,
     "update-disposition": _read_update,
@@ -271,7 +265,7 @@ _OPERATIONS: Mapping[str, Callable[[_Arguments], Operation]] = {
 }
 
 
-def _tokens(given: _Arguments) -> list[bytes]:
+def _tokens(given: Arguments) -> list[bytes]:
     value = given.get("lock-tokens", NULL)
     found: list[bytes] = []
     if value.type is AmqpType.ARRAY or value.type is AmqpType.LIST:
@@ -280,27 +274,6 @@ def _tokens(given: _Arguments) -> list[bytes]:
         if found and len(found) == len(members):
             return found
     raise ConfigError("lock-tokens is an array of one uuid or more")
-
-
-def _integer(given: _Arguments, name: str, *, default: int | None = None) -> int:
-    value = given.get(name, NULL)
-    if value.type is AmqpType.NULL and default is not None:
-        return default
-    if value.type not in _INTEGERS:
-        raise ConfigError(f"{name} is an integer, found {value.type.value}")
-    return int(value.value)
-
-
-def _optional_text(given: _Arguments, name: str) -> str | None:
-    return None if given.get(name, NULL).type is AmqpType.NULL else _text(given, name)
-
-
-def _text(given: _Arguments, name: str) -> str:
-    value = given.get(name, NULL)
-    if value.type not in _TEXTS:
-        raise ConfigError(f"{name} is a string, found {value.type.value}")
-    text: str = value.value
-    return text
 
 
 def _int(number: int) -> AmqpValue:

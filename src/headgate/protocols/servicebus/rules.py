@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from headgate.errors import ConfigError
 from headgate.message import NULL, AmqpType, AmqpValue, Described
+from headgate.protocols.servicebus.arguments import optional_map, optional_text, text
 
 RULE, EMPTY_ACTION, SQL_ACTION = (0x137 << 32 | kind for kind in (4, 5, 6))
 SQL_FILTER, TRUE_FILTER, FALSE_FILTER, CORRELATION_FILTER = (0x137 << 28 | kind for kind in (6, 7, 8, 9))
@@ -32,12 +33,11 @@ COMPATIBILITY_LEVEL = 20
 """The version of the language of filters and actions; there is one."""
 
 _CONSTANT = {"1=1": TRUE_FILTER, "1=0": FALSE_FILTER}
-_TEXTS = (AmqpType.STRING, AmqpType.SYMBOL)
 
 
 @dataclass(frozen=True, slots=True)
 class CorrelationDescription:
-    """The conditions of a correlation filter: `fields` by the names of `CORRELATION_FIELDS`, `properties` with types."""
+    """Conditions of a correlation filter: `fields` by the names of `CORRELATION_FIELDS`, `properties` with types."""
 
     fields: Mapping[str, str] = field(default_factory=dict)
     properties: Mapping[str, AmqpValue] = field(default_factory=dict)
@@ -59,21 +59,21 @@ class RuleDescription:
 
 def read_rule(name: str, described: Mapping[str, AmqpValue]) -> RuleDescription:
     """The rule that a map describes. Raises ConfigError for one without exactly one filter, and for wrong types."""
-    sql, correlation = _map(described, "sql-filter"), _map(described, "correlation-filter")
+    sql, correlation = optional_map(described, "sql-filter"), optional_map(described, "correlation-filter")
     if (sql is None) is (correlation is None):
         raise ConfigError("a rule has one filter, sql-filter or correlation-filter")
-    action = _map(described, "sql-rule-action")
+    action = optional_map(described, "sql-rule-action")
     return RuleDescription(
         name,
-        _required_text(sql, "expression") if sql is not None else _read_correlation(correlation or {}),
-        None if action is None else _text(action, "expression"),
+        text(sql, "expression") if sql is not None else _read_correlation(correlation or {}),
+        None if action is None else optional_text(action, "expression"),
     )
 
 
 def _read_correlation(given: Mapping[str, AmqpValue]) -> CorrelationDescription:
-    found = {name: _text(given, name) for name in CORRELATION_FIELDS}
-    fields = {name: text for name, text in found.items() if text is not None}
-    return CorrelationDescription(fields, _map(given, "properties") or {})
+    found = {name: optional_text(given, name) for name in CORRELATION_FIELDS}
+    fields = {name: value for name, value in found.items() if value is not None}
+    return CorrelationDescription(fields, optional_map(given, "properties") or {})
 
 
 def told_rule(rule: RuleDescription) -> AmqpValue:
@@ -108,39 +108,5 @@ def _described(descriptor: int, *fields: AmqpValue) -> AmqpValue:
     )
 
 
-def _string(text: str | None) -> AmqpValue:
-    return NULL if text is None else AmqpValue(AmqpType.STRING, text)
-
-
-def entries(value: AmqpValue, what: str) -> dict[str, AmqpValue]:
-    """The entries of a map, by keys that are strings or symbols. Raises ConfigError."""
-    if value.type is not AmqpType.MAP:
-        raise ConfigError(f"{what} is a map, found {value.type.value}")
-    found: dict[str, AmqpValue] = {}
-    for key, member in value.value:
-        if key.type not in _TEXTS:
-            raise ConfigError(f"keys of {what} are strings, found {key.type.value}")
-        found[key.value] = member
-    return found
-
-
-def _map(given: Mapping[str, AmqpValue], name: str) -> dict[str, AmqpValue] | None:
-    value = given.get(name, NULL)
-    return None if value.type is AmqpType.NULL else entries(value, name)
-
-
-def _text(given: Mapping[str, AmqpValue], name: str) -> str | None:
-    value = given.get(name, NULL)
-    if value.type is AmqpType.NULL:
-        return None
-    if value.type not in _TEXTS:
-        raise ConfigError(f"{name} is a string, found {value.type.value}")
-    text: str = value.value
-    return text
-
-
-def _required_text(given: Mapping[str, AmqpValue], name: str) -> str:
-    text = _text(given, name)
-    if text is None:
-        raise ConfigError(f"{name} is a string, and not there")
-    return text
+def _string(value: str | None) -> AmqpValue:
+    return NULL if value is None else AmqpValue(AmqpType.STRING, value)

@@ -191,7 +191,8 @@ def given_message(place: Place, copy: Delivery | ReadCopy, time_to_live_ms: int 
         if COPY_ANNOTATION in noted:
             first = sequence_number(noted[COPY_ANNOTATION].value)
         if place.is_dead_letter:
-            arrived_ms = noted[ARRIVED_ANNOTATION].value if ARRIVED_ANNOTATION in noted else arrived_ms
+            # A message that rules failed on was never received: its letter says no time.
+            arrived_ms = (noted[ARRIVED_ANNOTATION].value if ARRIVED_ANNOTATION in noted else 0) or arrived_ms
             before = noted[ATTEMPTS_ANNOTATION].value if ATTEMPTS_ANNOTATION in noted else 0
     locked_until_ms = None
     if isinstance(copy, Delivery):

@@ -144,6 +144,11 @@ class Queue:
             self._writer.close()
         self._consumption = self._dispatcher = self._reader = self._writer = None
 
+    @property
+    def is_received(self) -> bool:
+        """Whether somebody receives from it."""
+        return self._dispatcher is not None and bool(self._dispatcher.receivers)
+
     def end_receivers(self, error: HeadgateError) -> None:
         """Nobody receives any more, for now."""
         if self._dispatcher is not None:

@@ -98,6 +98,8 @@ class _Subscription:
     dispatcher: Dispatcher
     dead_letters: Queue
     deferred: Queue
+    used_ms: int = 0
+    """When a receiver came last."""
 
     def end_receivers(self, error: HeadgateError) -> None:
         """Nobody receives any more, for now."""
@@ -130,6 +132,8 @@ class BrokerTopic:
     ) -> None:
         self.stream = stream
         self.counters = TopicCounters()
+        self.used_ms = now_ms()
+        """When a message or a receiver came last; before that, when the topic was opened."""
         self.consumption = Consumption(ledger, touch, stream.guarded)
         self._now_ms = now_ms
         self._touch = touch
@@ -240,6 +244,7 @@ class BrokerTopic:
         copies or gives them by session, LogError.
         """
         found = self._subscription(subscription)
+        found.used_ms = self.used_ms = self._now_ms()
         disabled = self._disabled(found)
         if disabled is not None:
             raise disabled
@@ -264,6 +269,19 @@ class BrokerTopic:
     def subscription(self, name: str) -> SubscriptionInfo:
         """One subscription; ResourceNotFoundError, LogError."""
         return self._info(self._subscription(name))
+
+    @property
+    def is_used(self) -> bool:
+        """Whether somebody publishes, reads or receives."""
+        return bool(
+            self.stream.publishers
+            or self.stream.readers
+            or any(each.dispatcher.receivers or each.dead_letters.is_received for each in self._subscriptions.values())
+        )
+
+    def received_ms(self, name: str) -> int:
+        """When a receiver of a subscription came last, 0 if none did; ResourceNotFoundError."""
+        return self._subscription(name).used_ms
 
     def named(self, name: SubscriptionName) -> SubscriptionName:
         """The name of a subscription in the case in which it was created; ResourceNotFoundError."""
@@ -486,6 +504,7 @@ class BrokerTopic:
 
     def appended(self, chunks: AppendedChunks | None) -> None:
         """There is more in the stream; `chunks` as `Following.appended` says."""
+        self.used_ms = self._now_ms()
         self._following.appended(chunks)
 
     def turn(self, now_ms: int) -> None:

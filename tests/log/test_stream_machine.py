@@ -134,6 +134,8 @@ class StreamMachine(RuleBasedStateMachine):
         before = self.pinned
         self.writer.flush_offsets(now_ms=self.now_ms)
         first_offset = self.writer.first_offset
+        # A pin that is raised counts before it is written down.
+        kept_from = max(first_offset, 0 if wanted is None else wanted.offset)
         self.files.budget = None if budget is None else self.files.written + budget
         try:
             self.writer.pin(wanted)
@@ -147,7 +149,7 @@ class StreamMachine(RuleBasedStateMachine):
         self.files.budget = None
         assert self.writer.pinned == wanted
         self.pinned = wanted
-        self.needed_from = None if wanted is None else max(wanted.offset, first_offset)
+        self.needed_from = None if wanted is None else max(wanted.offset, kept_from)
 
     @rule(age=st.integers(1, 100))
     def retain(self, age: int) -> None:

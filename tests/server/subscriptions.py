@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import urllib.parse
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import TypeVar
 
 from headgate.broker import Session
 from headgate.errors import HeadgateError
 from headgate.topic import AddRule, Change, CreateSubscription, RuleDefinition, SubscriptionName, SubscriptionSettings
 from server.running import RunningServer
 from waiting import LIMIT_S
+
+T = TypeVar("T")
 
 RED = AddRule("red", RuleDefinition("Red", sql="color = 'red'", action="SET priority = 'high'"))
 """The copies of red messages are marked by an action."""
@@ -36,14 +41,14 @@ class ServedTopic:
     def change(self, *changes: Change) -> None:
         """Changes rules, and waits until that is in force."""
         done: Future[int | HeadgateError] = Future()
-        self.server.call(lambda: self._session().change_topic(self.name, changes, done.set_result))
+        self._call(lambda session: session.change_topic(self.name, changes, done.set_result))
         assert isinstance(done.result(LIMIT_S), int), done.result()
 
     def depth(self, queue: str) -> tuple[int, int]:
         """Messages that wait in a queue, and its consumers."""
         name = SubscriptionName.parse(queue)
         assert name is not None
-        found = self.server.call(lambda: self._session().queue_depth(name))
+        found = self._call(lambda session: session.queue_depth(name))
         return found.message_count, found.consumer_count
 
     def counts(self) -> tuple[int, int, int]:
@@ -54,16 +59,23 @@ class ServedTopic:
 
     def delete(self) -> None:
         """Deletes the topic."""
-        self.server.call(lambda: self._session().delete_stream(self.name))
+        self._call(lambda session: session.delete_stream(self.name))
 
-    def _session(self) -> Session:
-        return self.server.context.broker.open_session("guest", protocol="test", connection="test")
+    def _call(self, call: Callable[[Session], T]) -> T:
+        """What a call gives, in a session of its own that ends with it."""
+
+        def run() -> T:
+            session = self.server.context.broker.open_session("guest", protocol="test", connection="test")
+            with contextlib.closing(session):
+                return call(session)
+
+        return self.server.call(run)
 
 
 def served_topic(server: RunningServer, name: str, settings: SubscriptionSettings | None = None) -> ServedTopic:
     """Makes a topic on a server."""
     topic = ServedTopic(server, name)
-    server.call(lambda: topic._session().create_topic(name))
+    topic._call(lambda session: session.create_topic(name))
     topic.change(CreateSubscription("red", settings=settings or SubscriptionSettings()), RED)
     return topic
 

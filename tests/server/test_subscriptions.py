@@ -34,6 +34,7 @@ class FakeReceiver:
     lock_ms: int = LOCK_MS
     error: LogError | None = None
     settled: list[tuple[str, list[bytes]]] = field(default_factory=list)
+    calls: list[Callable[[], None]] = field(default_factory=list)
 
     def _settle(self, what: str, tokens: Sequence[bytes], then: Callable[[object], None]) -> None:
         self.settled.append((what, list(tokens)))
@@ -57,9 +58,16 @@ class FakeReceiver:
     def given(self, number: int) -> Delivery:
         return Delivery(b"%d" % number, number, 1, self.now_ms, self.now_ms + self.lock_ms, b"")
 
+    def turn(self) -> None:
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call()
 
-def holding_of(receiver: FakeReceiver, failed: Callable[[HeadgateError], None], *, is_dead_letter: bool) -> Holding:
-    return Holding(receiver, failed, is_dead_letter=is_dead_letter)  # type: ignore[arg-type]
+
+def holding_of(
+    receiver: FakeReceiver, failed: Callable[[HeadgateError], None], *, is_dead_letter: bool = False
+) -> Holding:
+    return Holding(receiver, failed, receiver.calls.append, is_dead_letter=is_dead_letter)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -79,25 +87,47 @@ def test_what_is_settled_is_settled_once_and_by_one_call(verdict, is_dead_letter
         holding.add(number, receiver.given(number))
     answers: list[int] = []
     holding.settle([0, 2, 7], verdict, then=lambda: answers.append(1))
+    receiver.turn()
     holding.settle([0], verdict, then=lambda: answers.append(2))
+    receiver.turn()
     assert receiver.settled == [(expected, [b"0", b"2"])]
     assert (answers, len(holding)) == ([1, 2], 1)
     holding.give_back(Verdict.FAIL)
     assert receiver.settled[1:] == [("fail", [b"1"])]
 
 
-def test_a_settlement_that_is_not_on_disk_is_told():
+def test_what_is_completed_in_one_turn_is_completed_together_also_where_the_client_goes_then():
+    receiver = FakeReceiver()
+    holding = holding_of(receiver, pytest.fail)
+    answers: list[int] = []
+    for number in range(4):
+        holding.add(number, receiver.given(number))
+    for number in range(2):
+        holding.settle([number], Verdict.COMPLETE, then=lambda number=number: answers.append(number))
+    assert receiver.settled == []
+    receiver.turn()
+    assert receiver.settled == [("complete", [b"0", b"1"])]
+    assert answers == [0, 1]
+    holding.settle([2], Verdict.COMPLETE)
+    holding.give_back(Verdict.FAIL)
+    receiver.turn()
+    assert receiver.settled[1:] == [("complete", [b"2"]), ("fail", [b"3"])]
+
+
+@pytest.mark.parametrize("verdict", [Verdict.COMPLETE, Verdict.RELEASE])
+def test_a_settlement_that_is_not_on_disk_is_told(verdict):
     receiver = FakeReceiver(error=LogError("no space left", path=Path("ledger")))
     failures: list[HeadgateError] = []
-    holding = holding_of(receiver, failures.append, is_dead_letter=False)
+    holding = holding_of(receiver, failures.append)
     holding.add(1, receiver.given(1))
-    holding.settle([1], Verdict.COMPLETE, then=pytest.fail)
+    holding.settle([1], verdict, then=pytest.fail)
+    receiver.turn()
     assert failures == [receiver.error]
 
 
 def test_what_is_held_is_renewed_half_way_for_half_an_hour():
     receiver = FakeReceiver()
-    holding = holding_of(receiver, pytest.fail, is_dead_letter=False)
+    holding = holding_of(receiver, pytest.fail)
     holding.add(1, receiver.given(1))
     renewed_ms = []
     for receiver.now_ms in range(0, 2 * HOLD_LIMIT_MS, 500):

@@ -65,7 +65,8 @@ class BrokerSettings:
 
     The default user is made where there is no such file; without a password nobody logs in as that by one.
 
-    A consumer has at most so many `filter_values`: each is looked for in every chunk. `open_file` opens what streams
+    A consumer has at most so many `filter_values`: each is looked for in every chunk. No entity is made where there are
+    `entities`. `open_file` opens what streams
     are written to: tests put one in that fails.
     """
 
@@ -74,6 +75,7 @@ class BrokerSettings:
     default_user: str = "guest"
     default_has_password: bool = True
     filter_values: int = 1_000
+    entities: int = 10_000
     open_file: OpenFile = DiskFile
 
 
@@ -179,7 +181,13 @@ class Broker:
     def open_publisher(
         self, stream: BrokerStream, reference: str | None, backlog: Backlog, closed: Callable[[Publisher], None]
     ) -> Publisher:
-        """A publisher of a stream, whose writer is taken. Raises StreamLockedError and other LogErrors."""
+        """A publisher of a stream, whose writer is taken.
+
+        Raises EntityDisabledError for a topic that takes no messages, StreamLockedError and other LogErrors.
+        """
+        self.topics.know_status(stream)
+        if stream.refusal is not None:
+            raise stream.refusal
         stream.open_writer(now_ms=self.now_ms())
         self.topics.writing(stream)
         self._indexing.begin(stream)
@@ -281,6 +289,9 @@ class Broker:
     def _queue(self, stream: BrokerStream, queued: Queued) -> None:
         if queued.publisher.is_closed:
             refuse(stream, [queued], ResourceNotFoundError("the publisher was closed", subject=stream.name))
+            return
+        if stream.refusal is not None:
+            refuse(stream, [queued], stream.refusal)
             return
         stream.queue.append(queued)
         self._write_later(stream)
@@ -442,6 +453,7 @@ class Broker:
         """
         self.consumers.tick(now_ms)
         self.topics.tick(now_ms)
+        self.entities.tick(now_ms)
         flush_is_due = now_ms - self._flushed_ms >= FLUSH_MS
         if flush_is_due:
             self._flushed_ms = now_ms

@@ -45,16 +45,36 @@ class _Held:
 class Holding:
     """The copies of one receiver that its client holds, by the numbers that the client knows them by.
 
-    `failed` gets the error of a settlement that is not on disk.
+    Clients complete copies one by one: those of one turn are completed together, at its end (`call_soon`). `failed`
+    gets the error of a settlement that is not on disk.
     """
 
-    __slots__ = ("_failed", "_held", "_is_dead_letter", "_renew_at_ms", "receiver")
+    __slots__ = (
+        "_call_soon",
+        "_completed",
+        "_failed",
+        "_held",
+        "_is_dead_letter",
+        "_renew_at_ms",
+        "_then",
+        "receiver",
+    )
 
-    def __init__(self, receiver: Receiver, failed: Callable[[HeadgateError], None], *, is_dead_letter: bool) -> None:
+    def __init__(
+        self,
+        receiver: Receiver,
+        failed: Callable[[HeadgateError], None],
+        call_soon: Callable[[Callable[[], None]], None],
+        *,
+        is_dead_letter: bool,
+    ) -> None:
         self.receiver = receiver
         self._failed = failed
+        self._call_soon = call_soon
         self._is_dead_letter = is_dead_letter
         self._held: dict[int, _Held] = {}
+        self._completed: list[bytes] = []
+        self._then: list[Callable[[], None]] = []
         self._renew_at_ms: int | None = None
 
     def __len__(self) -> int:
@@ -88,20 +108,34 @@ class Holding:
             return
 
         def answered(result: list[bool] | HeadgateError) -> None:
-            if isinstance(result, HeadgateError):
-                self._failed(result)
-            else:
-                then()
+            self._answer(result, [then])
 
         if verdict is Verdict.COMPLETE or (verdict is Verdict.DEAD_LETTER and self._is_dead_letter):
-            self.receiver.complete(tokens, answered)
+            if not self._completed:
+                self._call_soon(self._complete)
+            self._completed += tokens
+            self._then.append(then)
         elif verdict is Verdict.DEAD_LETTER:
             self.receiver.dead_letter(tokens, answered, why=why or DeadLetterReason(REJECTED))
         else:
             self.receiver.release(tokens, answered, counts=verdict is Verdict.FAIL)
 
+    def _complete(self) -> None:
+        tokens, self._completed = self._completed, []
+        then, self._then = self._then, []
+        if tokens:
+            self.receiver.complete(tokens, lambda result: self._answer(result, then))
+
+    def _answer(self, result: list[bool] | HeadgateError, then: Iterable[Callable[[], None]]) -> None:
+        if isinstance(result, HeadgateError):
+            self._failed(result)
+        else:
+            for call in then:
+                call()
+
     def give_back(self, verdict: Verdict) -> None:
         """The client has gone, and nobody hears an answer: all that it holds goes back."""
+        self._complete()
         tokens = [each.token for each in self._held.values()]
         self._held.clear()
         if tokens:
@@ -110,6 +144,8 @@ class Holding:
     def forget(self) -> None:
         """The subscription is no more."""
         self._held.clear()
+        self._completed.clear()
+        self._then.clear()
 
     def tick(self, now_ms: int) -> None:
         """Renew the claims that are half over. Cost: a look at each copy held, once in half a lock time."""

@@ -153,6 +153,21 @@ def test_a_delivery_has_its_own_count_and_annotations() -> None:
     assert again.properties["subject"].value == "s" and again.body.octets() == b"x"
 
 
+@pytest.mark.parametrize("header", [{}, {"durable": False, "priority": 3, "ttl": 70}, {"delivery-count": 5}])
+def test_a_stored_message_is_its_own_first_delivery(header: dict[str, object]) -> None:
+    message = Message(b"x", header=header, message_annotations={"x-own": 1}).encode()
+    stored, _ = stored_message(message, exchange="", routing_key="q", user="guest")
+    assert annotated_message(stored, {}, delivery_count=0) == stored
+    again = annotated_message(stored, {}, delivery_count=2)
+    assert Message.decode(again).header["delivery-count"].value == 2
+    assert annotated_message(again, {}, delivery_count=0) == stored
+
+
+def test_a_count_whose_bytes_look_like_a_first_delivery_is_not_delivered() -> None:
+    counted = annotated_message(Message(b"x").encode(), {}, delivery_count=0x4143)
+    assert Message.decode(annotated_message(counted, {}, delivery_count=0)).header["delivery-count"].value == 0
+
+
 @pytest.mark.parametrize("data", [b"", b"hello"])
 def test_a_delivery_of_no_message_has_its_own_count_and_annotations(data: bytes) -> None:
     delivered = Message.decode(annotated_message(data, {"x": AmqpValue(AmqpType.LONG, 7)}, delivery_count=2))

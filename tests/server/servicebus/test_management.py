@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import uuid
 from collections.abc import Iterator
 
 import pytest
 
-from headgate.message import AmqpArray, AmqpType, AmqpValue, Message, amqp_value
+from headgate.message import AmqpArray, AmqpType, AmqpValue, Body, Message, amqp_value
 from headgate.protocols.amqp10.performatives import RECEIVER
 from headgate.protocols.amqp10.terminus import Accepted, Rejected, Source, Target
 from headgate.protocols.servicebus import guid_of
-from server.amqp10.test_services import _Tap as Tap
 from server.amqp10_client import Client, client_of
 from server.entities import ServedEntities
 from server.running import RunningServer, running_server
 from server.servicebus_client import Requests, bodies, peek_lock, settle
+from server.tap import Tap
+from waiting import LIMIT_S
 
 _numbers = itertools.count()
 
@@ -67,10 +69,6 @@ def _received(client: Client, address: str, count: int) -> tuple[object, list[in
 
 @pytest.fixture
 def tapped(server: RunningServer) -> Iterator[Client]:
-    import socket
-
-    from waiting import LIMIT_S
-
     tap = Tap(socket.create_connection(("127.0.0.1", server.ports["amqp"]), timeout=LIMIT_S))
     with client_of(server.ports["amqp"], connected=tap, mechanism="MSSBCBS", response=b"") as client:
         yield client
@@ -239,12 +237,6 @@ def test_responses_find_their_link_as_each_client_asks(client: Client, entities:
     for reply_to in ("by-name", None, by_target.reply_to):
         properties = {"message-id": "i"} | ({} if reply_to is None else {"reply-to": reply_to})
         asked = {"operation": "com.microsoft:peek-message"}
-        message = Message(_value(body), properties=properties, application_properties=asked)
+        message = Message(Body.value(body), properties=properties, application_properties=asked)
         by_target.requests.send(message.encode())
     assert len(client.receive(by_name, 2)) == 2 and len(client.receive(by_target.responses, 1)) == 1
-
-
-def _value(body: object) -> object:
-    from headgate.message import Body
-
-    return Body.value(body)

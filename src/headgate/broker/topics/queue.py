@@ -144,6 +144,16 @@ class Queue:
             self._writer.close()
         self._consumption = self._dispatcher = self._reader = self._writer = None
 
+    @property
+    def is_received(self) -> bool:
+        """Whether somebody receives from it."""
+        return self._dispatcher is not None and bool(self._dispatcher.receivers)
+
+    def end_receivers(self, error: HeadgateError) -> None:
+        """Nobody receives any more, for now."""
+        if self._dispatcher is not None:
+            self._dispatcher.end(error)
+
     def end(self, error: HeadgateError) -> None:
         """Its subscription is removed: receivers end."""
         if self._consumption is not None:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,18 +30,28 @@ from headgate.broker.topics.receiver import Delivery, Receiver, nobody_waits
 from headgate.broker.topics.sources import FAILED_RULES, ReadCopy, SubscriptionSource
 from headgate.broker.topics.trouble import Trouble
 from headgate.broker.topics.waiting import Canceled, Scheduled, WaitingMessages
-from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError, ResourceNotFoundError
+from headgate.errors import (
+    BrokerError,
+    EntityDisabledError,
+    HeadgateError,
+    LogError,
+    PreconditionFailedError,
+    ResourceNotFoundError,
+)
 from headgate.ledger import Ledger, copy_number, offset_of
 from headgate.log import Pin, read_pin
 from headgate.scan.fetch import AppendedChunks
 from headgate.topic import (
     DEFAULT_SETTINGS,
+    MAX_TIME_MS,
     Change,
     RuleHistory,
     SubscriptionName,
     SubscriptionSettings,
+    SubscriptionStatus,
     SubscriptionVersion,
     TopicEditor,
+    TopicStatus,
     dead_letters_folder,
     deferred_folder,
     folded,
@@ -81,10 +92,19 @@ class QueueDepth:
 @dataclass(slots=True)
 class _Subscription:
     version: SubscriptionVersion
+    settings: SubscriptionSettings
+    """Those that are in force, with what the topic says."""
     source: SubscriptionSource
     dispatcher: Dispatcher
     dead_letters: Queue
     deferred: Queue
+    used_ms: int = 0
+    """When a receiver came last."""
+
+    def end_receivers(self, error: HeadgateError) -> None:
+        """Nobody receives any more, for now."""
+        self.dispatcher.end(error)
+        self.dead_letters.end_receivers(error)
 
 
 @dataclass(slots=True)
@@ -112,6 +132,8 @@ class BrokerTopic:
     ) -> None:
         self.stream = stream
         self.counters = TopicCounters()
+        self.used_ms = now_ms()
+        """When a message or a receiver came last; before that, when the topic was opened."""
         self.consumption = Consumption(ledger, touch, stream.guarded)
         self._now_ms = now_ms
         self._touch = touch
@@ -218,10 +240,14 @@ class BrokerTopic:
     ) -> Receiver:
         """A receiver of a subscription, or of its dead letters.
 
-        Raises ResourceNotFoundError, PreconditionFailedError for a subscription that forwards its copies or gives them
-        by session, LogError.
+        Raises ResourceNotFoundError, EntityDisabledError, PreconditionFailedError for a subscription that forwards its
+        copies or gives them by session, LogError.
         """
         found = self._subscription(subscription)
+        found.used_ms = self.used_ms = self._now_ms()
+        disabled = self._disabled(found)
+        if disabled is not None:
+            raise disabled
         dispatcher = found.dead_letters.dispatcher() if dead_letters else found.dispatcher
         if not dead_letters and found.version.forward_to is not None:
             raise PreconditionFailedError(
@@ -243,6 +269,19 @@ class BrokerTopic:
     def subscription(self, name: str) -> SubscriptionInfo:
         """One subscription; ResourceNotFoundError, LogError."""
         return self._info(self._subscription(name))
+
+    @property
+    def is_used(self) -> bool:
+        """Whether somebody publishes, reads or receives."""
+        return bool(
+            self.stream.publishers
+            or self.stream.readers
+            or any(each.dispatcher.receivers or each.dead_letters.is_received for each in self._subscriptions.values())
+        )
+
+    def received_ms(self, name: str) -> int:
+        """When a receiver of a subscription came last, 0 if none did; ResourceNotFoundError."""
+        return self._subscription(name).used_ms
 
     def named(self, name: SubscriptionName) -> SubscriptionName:
         """The name of a subscription in the case in which it was created; ResourceNotFoundError."""
@@ -380,10 +419,34 @@ class BrokerTopic:
             if found is None:
                 self._subscriptions[number] = self._add(version, created[number])
             else:
-                found.version = version
+                found.version, found.settings = version, self._settings(version)
+            if (disabled := self._disabled(self._subscriptions[number])) is not None:
+                self._subscriptions[number].end_receivers(disabled)
+        self.stream.refusal = self._send_disabled()
         self._pinned_ms = 0
         self._by_name = {folded(each.version.name): each for each in self._subscriptions.values()}
-        self._forwarding = [each for each in self._subscriptions.values() if each.version.forward_to is not None]
+        self._forwarding = [each for each in self._subscriptions.values() if self._forwards(each)]
+
+    def _send_disabled(self) -> HeadgateError | None:
+        """What publishers are refused with."""
+        status = self.history.settings.status
+        if status.takes_messages:
+            return None
+        return EntityDisabledError(f"the topic takes no messages: its status is {status}", subject=self.stream.name)
+
+    def _disabled(self, found: _Subscription) -> HeadgateError | None:
+        """What receivers of a subscription, or of its dead letters, are refused with."""
+        for what, status in (("topic", self.history.settings.status), ("subscription", found.version.settings.status)):
+            if not status.gives_copies:
+                return EntityDisabledError(f"nobody receives: the {what} is {status}", subject=found.dispatcher.name)
+        return None
+
+    def _settings(self, version: SubscriptionVersion) -> SubscriptionSettings:
+        """How the copies of a subscription are delivered; they live no longer than the topic allows."""
+        of_topic, of_subscription = self.history.settings.default_time_to_live_ms, version.settings
+        if of_topic is None or of_topic >= (of_subscription.default_time_to_live_ms or MAX_TIME_MS):
+            return of_subscription
+        return msgspec.structs.replace(of_subscription, default_time_to_live_ms=of_topic)
 
     def _add(self, version: SubscriptionVersion, created_at: int) -> _Subscription:
         number = version.number
@@ -392,7 +455,7 @@ class BrokerTopic:
         held: list[_Subscription] = []
 
         def settings() -> SubscriptionSettings:
-            return held[0].version.settings
+            return held[0].settings
 
         source = SubscriptionSource(number, self._following.decider, self._following.reader)
         dispatcher = Dispatcher(
@@ -420,7 +483,7 @@ class BrokerTopic:
                 (f"{name}/$Deferred", deferred_folder),
             )
         )
-        subscription = _Subscription(version, source, dispatcher, dead_letters, deferred)
+        subscription = _Subscription(version, self._settings(version), source, dispatcher, dead_letters, deferred)
         held.append(subscription)
         dispatcher.count_unseen()
         self.consumption.add(dispatcher)
@@ -441,6 +504,7 @@ class BrokerTopic:
 
     def appended(self, chunks: AppendedChunks | None) -> None:
         """There is more in the stream; `chunks` as `Following.appended` says."""
+        self.used_ms = self._now_ms()
         self._following.appended(chunks)
 
     def turn(self, now_ms: int) -> None:
@@ -555,6 +619,13 @@ class BrokerTopic:
                 movement = Movement(subscription=found.version.number)
                 if found.dispatcher.forward(TargetKind.STREAM.named(target), movement.encode(), now_ms):
                     self._touch()
+
+    def _forwards(self, found: _Subscription) -> bool:
+        return (
+            found.version.forward_to is not None
+            and found.settings.status is not SubscriptionStatus.DISABLED
+            and self.history.settings.status is not TopicStatus.DISABLED
+        )
 
     def _receivable(self) -> list[Dispatcher]:
         """Of subscriptions that do not forward."""

@@ -220,6 +220,8 @@ def _delivered(
         spans, body = section_spans(data)
         if body == len(data) and not spans:
             raise MessageError("a message without any section", position=0)
+        if not annotations and _is_as_stored(data, spans, header_tail):
+            return data
         pairs = _pairs(data, spans.get(Section.MESSAGE_ANNOTATIONS))
         fields = _header_fields(data, spans.get(Section.HEADER))
         bare = data[_bare_position(spans) :]
@@ -230,6 +232,14 @@ def _delivered(
     kept = [key + value for key, value in pairs if key not in annotations and key not in dropped]
     kept += [key + value for key, value in annotations.items()]
     return _header(*fields, header_tail) + _annotations(b"".join(kept), 2 * len(kept)) + bare
+
+
+def _is_as_stored(data: bytes, spans: Mapping[Section, SectionSpan], header_tail: bytes) -> bool:
+    """Whether a message is delivered as it is: its header says what is to be said, as that of what AMQP stored does."""
+    header = spans.get(Section.HEADER)
+    if header is None or header.count != 5 or Section.DELIVERY_ANNOTATIONS in spans:
+        return False
+    return b"".join(_elements(data, header)[3:]) == header_tail
 
 
 def _bare_position(spans: Mapping[Section, SectionSpan]) -> int:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         LOCK_LOST,
         Refusal,
         ServiceBusCondition,
-        disabled,
         not_found,
         not_implemented,
         refusal_of,

@@ -60,6 +60,7 @@ _KINDS: Mapping[type[errors.HeadgateError], tuple[AnyCondition, int]] = {
     errors.RuleError: (ServiceBusCondition.ARGUMENT_ERROR, 400),
     errors.FilterError: (ServiceBusCondition.ARGUMENT_ERROR, 400),
     errors.ConfigError: (ServiceBusCondition.ARGUMENT_ERROR, 400),
+    errors.EntityDisabledError: (ServiceBusCondition.ENTITY_DISABLED, 403),
     errors.PreconditionFailedError: (ServiceBusCondition.ARGUMENT_ERROR, 400),
 }
 """What tells a client of an error; a class that is missing is told as its nearest base class, or as a fault here."""
@@ -84,6 +85,8 @@ def refusal_of(error: errors.HeadgateError, entity: str = "") -> Refusal:
             text = _entity_text(_rule_path(error) or entity, status)
         case _ if status in (404, 409):
             text = _entity_text(entity or _subject(error), status)
+        case errors.EntityDisabledError():
+            text = f"Messaging entity '{entity or error.subject}' is currently disabled."
         case _:
             text = str(error)
     return Refusal(condition, status, text)
@@ -92,12 +95,6 @@ def refusal_of(error: errors.HeadgateError, entity: str = "") -> Refusal:
 def not_found(entity: str) -> Refusal:
     """There is no such entity."""
     return Refusal(Condition.NOT_FOUND, 404, _entity_text(entity, 404))
-
-
-def disabled(entity: str) -> Refusal:
-    """The entity takes no messages, or gives none, because its status says so."""
-    text = f"Messaging entity '{entity}' is currently disabled."
-    return Refusal(ServiceBusCondition.ENTITY_DISABLED, 403, text)
 
 
 def not_implemented(what: str) -> Refusal:

@@ -69,7 +69,7 @@ class CopyConsumer(ChannelConsumer):
             settles_first=no_ack,
             tag=tag,
         )
-        self._holding = Holding(self._receiver, self._failed, is_dead_letter=name.is_dead_letter)
+        self._holding = Holding(self._receiver, self._failed, handler.call_soon, is_dead_letter=name.is_dead_letter)
 
     # giving out
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from headgate.broker import Headers, Session
 from headgate.errors import (
@@ -118,6 +119,10 @@ class Amqp091Handler:
     def is_writable(self) -> bool:
         """Whether the transport takes more; consumers are told when it does again."""
         return self._transport.is_writable
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Make a call at the end of the turn."""
+        self._transport.call_soon(call)
 
     def writable(self) -> None:
         """The transport takes more."""

@@ -6,7 +6,7 @@ Source: amqp10_rabbit, sections 1 to 6.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headgate.broker import Check
 from headgate.broker import Session as BrokerSession
@@ -115,6 +115,10 @@ class Amqp10Handler:
     def is_writable(self) -> bool:
         """Whether the transport takes more; links are told when it does again (`ServedLink.go_on`)."""
         return self._transport.is_writable
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Make a call at the end of the turn."""
+        self._transport.call_soon(call)
 
     # What the driver calls
 

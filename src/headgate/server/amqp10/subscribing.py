@@ -66,7 +66,7 @@ class SubscribingLink(ServedLink):
             settles_first=attach.snd_settle_mode == SETTLED,
             tag=link.name,
         )
-        self._holding = Holding(self._receiver, self._failed, is_dead_letter=name.is_dead_letter)
+        self._holding = Holding(self._receiver, self._failed, handler.call_soon, is_dead_letter=name.is_dead_letter)
 
     def close(self) -> None:
         """The link has ended: what was not settled goes back."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from headgate.broker import Entity, Right
 from headgate.errors import HeadgateError
 from headgate.protocols.amqp10 import Condition, Error, Link
-from headgate.protocols.servicebus import Address, Part, Refusal, disabled, refusal_of
+from headgate.protocols.servicebus import Address, Part, Refusal, refusal_of
 from headgate.server.amqp10 import ServedLink
-from headgate.topic import SubscriptionName, SubscriptionStatus, TopicKind
+from headgate.topic import SubscriptionName, TopicKind
 
 if TYPE_CHECKING:
     from headgate.server.amqp10 import Amqp10Handler
@@ -55,17 +55,6 @@ class Place:
             raise RefusedError(Refusal(Condition.NOT_ALLOWED, 400, text))
         return self.entity.receivable(self.subscription, dead_letters=self.is_dead_letter)
 
-    @property
-    def takes_messages(self) -> bool:
-        """Whether its status lets clients send to it."""
-        return self.entity.settings.status.takes_messages
-
-    @property
-    def gives_messages(self) -> bool:
-        """Whether its status, and that of its subscription, let clients receive from it."""
-        found = self.entity.queue if self.subscription is None else self.entity.subscription(self.subscription)
-        return self.entity.settings.status.gives_copies and found.settings.status is SubscriptionStatus.ACTIVE
-
 
 def place_of(entity: Entity, address: Address) -> Place:
     """The place that an address means. Raises ResourceNotFoundError for a subscription that is not there."""
@@ -74,36 +63,29 @@ def place_of(entity: Entity, address: Address) -> Place:
 
 
 class EntityLink(ServedLink):
-    """A link to an entity; it ends when the connection has no right on it any more, or its status says so."""
+    """A link to an entity, which the connection has a right on as long as it is there."""
 
     def __init__(
         self, handler: Amqp10Handler, link: Link, service: ServiceBusService, place: Place, right: Right
     ) -> None:
-        """Raises AccessRefusedError and RefusedError."""
+        """Raises AccessRefusedError."""
         super().__init__(handler, link)
         self._service = service
         self._place = place
         self._right = right
         service.access.check(right, place.path)
-        if not self._is_enabled:
-            raise RefusedError(disabled(str(place)))
-
-    @property
-    def _is_enabled(self) -> bool:
-        return self._place.takes_messages if self._right is Right.SEND else self._place.gives_messages
 
     def tick(self, now_ms: int) -> None:
-        """End where the rights are over, or the entity was disabled."""
+        """End where the right is over."""
         try:
-            self._service.access.check(self._right, self._place.path)
-            refusal = None if self._is_enabled else disabled(str(self._place))
+            self._check()
         except HeadgateError as error:
-            refusal = refusal_of(error, str(self._place))
-        if refusal is not None and self.may_speak:
-            self._detach(refusal)
+            if self.may_speak:
+                self._handler.detach(self._link, error_of(refusal_of(error, str(self._place))))
 
-    def _detach(self, refusal: Refusal) -> None:
-        self._handler.detach(self._link, error_of(refusal))
+    def _check(self) -> None:
+        """Raise HeadgateError where the link may not go on."""
+        self._service.access.check(self._right, self._place.path)
 
 
 class EmptyLink(ServedLink):

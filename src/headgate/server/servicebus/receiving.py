@@ -17,7 +17,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headgate.broker import DeadLetterReason, Delivery, ReadCopy, Receiver, Right, sequence_number
-from headgate.errors import HeadgateError, MessageError, PreconditionFailedError, ResourceNotFoundError
+from headgate.errors import (
+    EntityDisabledError,
+    HeadgateError,
+    MessageError,
+    PreconditionFailedError,
+    ResourceNotFoundError,
+)
 from headgate.message import AmqpType, AmqpValue, Message, to_json
 from headgate.protocols.amqp10 import (
     Accepted,
@@ -77,8 +83,11 @@ class ReceivingLink(EntityLink):
                 settles_first=settles_first,
                 tag=link.name,
             )
+        except EntityDisabledError:
+            raise
         except PreconditionFailedError as error:
-            raise refused_place(error) from error
+            # It forwards its messages, or gives them by session.
+            raise RefusedAttachError(Condition.NOT_ALLOWED, str(error)) from error
 
     def close(self) -> None:
         """The link has ended: what its client holds stays locked."""
@@ -166,11 +175,6 @@ class ReceivingLink(EntityLink):
             case _:
                 self._tokens.update(found)
                 self._link.settle(ids, Rejected(error_of(not_implemented("transactions are not served"))))
-
-
-def refused_place(error: PreconditionFailedError) -> HeadgateError:
-    """Why nobody receives there, told as something that is not allowed."""
-    return RefusedAttachError(Condition.NOT_ALLOWED, str(error))
 
 
 def default_time_to_live_ms(place: Place) -> int | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headgate.broker import PublishBatch, Publisher, Right
-from headgate.errors import HeadgateError, LimitExceededError, MessageError, UnsupportedError
+from headgate.errors import EntityDisabledError, HeadgateError, LimitExceededError, MessageError, UnsupportedError
 from headgate.log import Entries, FilterValues
 from headgate.message import AmqpType, EncodedMessages, FieldReference, Message, Section
 from headgate.protocols.amqp10 import Accepted, Condition, DeliveryState, Error, Link, Rejected
@@ -24,7 +24,6 @@ from headgate.protocols.servicebus import (
     BATCH_FORMAT,
     MAX_BATCH_MESSAGES,
     SCHEDULED_TIME,
-    disabled,
     refusal_of,
     stored,
     unbatched,
@@ -74,6 +73,12 @@ class SendingLink(EntityLink):
         """A message was given up: another may come."""
         self._grant_more()
 
+    def _check(self) -> None:
+        super()._check()
+        status = self._place.entity.settings.status
+        if not status.takes_messages:
+            raise EntityDisabledError(f"it takes no messages: its status is {status}", subject=str(self._place))
+
     def take(self, deliveries: Deliveries) -> None:
         """Store what has arrived."""
         self._unanswered += len(deliveries)
@@ -81,9 +86,7 @@ class SendingLink(EntityLink):
             None if settled else number
             for number, settled in zip(deliveries.ids.tolist(), deliveries.settled.tolist(), strict=True)
         ]
-        if not self._place.takes_messages:
-            self._answer(ids, Rejected(error_of(disabled(str(self._place)))))
-        elif deliveries.message_format == BATCH_FORMAT:
+        if deliveries.message_format == BATCH_FORMAT:
             for number, delivery in zip(ids, deliveries, strict=True):
                 self._take_batch(delivery.message, number)
         elif deliveries.message_format == 0:

@@ -156,7 +156,7 @@ def test_a_delivery_has_its_own_count_and_annotations() -> None:
 @pytest.mark.parametrize("header", [{}, {"durable": False, "priority": 3, "ttl": 70}, {"delivery-count": 5}])
 def test_a_stored_message_is_its_own_first_delivery(header: dict[str, object]) -> None:
     message = Message(b"x", header=header, message_annotations={"x-own": 1}).encode()
-    stored, _ = stored_message(message, exchange="", routing_key="q", user="guest")
+    stored, _ = stored_message(message, routing=("", "q"), user="guest")
     assert annotated_message(stored, {}, delivery_count=0) == stored
     again = annotated_message(stored, {}, delivery_count=2)
     assert Message.decode(again).header["delivery-count"].value == 2

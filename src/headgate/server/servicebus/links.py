@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headgate.broker import Entity, Right
 from headgate.errors import HeadgateError
-from headgate.protocols.amqp10 import Condition, Error, Link
+from headgate.protocols.amqp10 import NO_INFO, Condition, Error, Link
 from headgate.protocols.servicebus import Address, Part, Refusal, refusal_of
 from headgate.server.amqp10 import ServedLink
 from headgate.topic import SubscriptionName, TopicKind
@@ -99,4 +99,4 @@ class EmptyLink(ServedLink):
 
 def error_of(refusal: Refusal) -> Error:
     """A refusal as AMQP tells it."""
-    return Error(refusal.condition, refusal.text)
+    return Error(refusal.condition, refusal.text, NO_INFO)

@@ -18,12 +18,13 @@ from headgate.broker import PublishBatch, Publisher, Right
 from headgate.errors import EntityDisabledError, HeadgateError, LimitExceededError, MessageError, UnsupportedError
 from headgate.log import Entries, FilterValues
 from headgate.message import AmqpType, EncodedMessages, FieldReference, Message, Section
-from headgate.protocols.amqp10 import Accepted, Condition, DeliveryState, Error, Link, Rejected
+from headgate.protocols.amqp10 import Accepted, DeliveryState, Link, Rejected
 from headgate.protocols.amqp10.events import Deliveries
 from headgate.protocols.servicebus import (
     BATCH_FORMAT,
     MAX_BATCH_MESSAGES,
     SCHEDULED_TIME,
+    not_implemented,
     refusal_of,
     stored,
     unbatched,
@@ -93,8 +94,8 @@ class SendingLink(EntityLink):
             messages = EncodedMessages(deliveries.data, deliveries.starts, deliveries.lengths)
             self._publish(messages, ids)
         else:
-            reason = f"message format {deliveries.message_format:#x} is not served"
-            self._answer(ids, Rejected(Error(Condition.NOT_IMPLEMENTED, reason)))
+            refusal = not_implemented(f"message format {deliveries.message_format:#x} is not served")
+            self._answer(ids, Rejected(error_of(refusal)))
 
     def _take_batch(self, data: bytes, number: int | None) -> None:
         try:

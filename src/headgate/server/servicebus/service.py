@@ -71,6 +71,8 @@ class ServiceBusService:
         terminus = our_terminus(link, attach, second=True)
         text = address_of(link, attach) or ""
         link.max_message_size = self._handler.context.settings.servicebus.message_size_bytes
+        # Some clients know the reason of a rejection, and of the end of a link while they send only that it ended.
+        link.rejects_large = True
         answer = replace(attach, unsettled=None, desired_capabilities=None, offered_capabilities=None)
         if is_cbs(text):
             return self._claims.serve(link), answer

@@ -11,7 +11,7 @@
 
 Hidden: how copies are found and read (`sources`), given out (`dispatcher`), written down before anything is told
 (`consumption`), and carried to dead letters and other streams (`moving`, `queue`); how messages wait for their time
-(`waiting`), and copies outlive theirs (`lifetimes`).
+(`waiting`), copies outlive theirs (`lifetimes`), and subscriptions that nobody uses are removed (`idling`).
 """
 
 from typing import TYPE_CHECKING

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.carrying import Carrier
-from headgate.broker.topics.changing import Changed, RuleChange
+from headgate.broker.topics.changing import Changed, ChangeTopic, RuleChange
 from headgate.broker.topics.consumption import Consumption
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, CopyCounts, Dispatcher, Targets, ViewCounters
 from headgate.broker.topics.following import Following
+from headgate.broker.topics.idling import Idler, Idling
 from headgate.broker.topics.lifetimes import Sweep
 from headgate.broker.topics.moving import Movement, TargetKind
 from headgate.broker.topics.queue import Queue
@@ -36,6 +37,7 @@ from headgate.scan.fetch import AppendedChunks
 from headgate.topic import (
     DEFAULT_SETTINGS,
     Change,
+    RemoveSubscription,
     RuleHistory,
     SubscriptionName,
     SubscriptionSettings,
@@ -109,6 +111,7 @@ class BrokerTopic:
         watch: Callable[[BrokerStream], None],
         run_in_worker: RunInWorker | None,
         find: Callable[[str], BrokerStream | None],
+        change: ChangeTopic,
     ) -> None:
         self.stream = stream
         self.counters = TopicCounters()
@@ -153,6 +156,7 @@ class BrokerTopic:
         self._failing: dict[int, int] = {}
         """Subscriptions whose rules failed, and the offset from which on their dead letters are not in the ledger."""
         self._sweep = Sweep(stream, self._receivable, touch)
+        self._idling = Idling(self._idlers, lambda name, then: change(stream.name, [RemoveSubscription(name)], then))
         self._waiting = WaitingMessages(stream, now_ms=now_ms, touched=touch, watch=watch)
         self._follow_rules()
         self._sweep_removed()
@@ -167,6 +171,7 @@ class BrokerTopic:
         watch: Callable[[BrokerStream], None],
         run_in_worker: RunInWorker | None,
         find: Callable[[str], BrokerStream | None],
+        change: ChangeTopic,
     ) -> BrokerTopic:
         """Open ledger and postings of a stream that is a topic; moves that were begun go on.
 
@@ -197,6 +202,7 @@ class BrokerTopic:
                     watch=watch,
                     run_in_worker=run_in_worker,
                     find=find,
+                    change=change,
                 )
             except BaseException:
                 decider.close()
@@ -380,6 +386,8 @@ class BrokerTopic:
             if found is None:
                 self._subscriptions[number] = self._add(version, created[number])
             else:
+                if found.version != version:
+                    found.dispatcher.used_ms = self._now_ms()
                 found.version = version
         self._pinned_ms = 0
         self._by_name = {folded(each.version.name): each for each in self._subscriptions.values()}
@@ -560,6 +568,18 @@ class BrokerTopic:
         """Of subscriptions that do not forward."""
         return [each.dispatcher for each in self._subscriptions.values() if each.version.forward_to is None]
 
+    def _idlers(self) -> list[Idler]:
+        return [
+            Idler(
+                number,
+                each.version.name,
+                each.dispatcher,
+                is_used=each.version.forward_to is not None or each.dead_letters.is_received,
+            )
+            for number, each in self._subscriptions.items()
+            if each.version.settings.auto_delete_on_idle_ms is not None
+        ]
+
     def _queue_of(self, kind: TargetKind, number: int) -> Queue | None:
         found = self._subscriptions.get(number)
         if found is None:
@@ -588,6 +608,8 @@ class BrokerTopic:
         ):
             self._touch()
         self._sweep.tick(now_ms)
+        if not self._changed and not self.stream.is_writing:
+            self._idling.tick(now_ms)
         self._keep_pinned_in_time(now_ms)
         self._waiting.tick(now_ms)
         for queue in list(self._open_queues):

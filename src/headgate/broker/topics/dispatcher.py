@@ -183,6 +183,11 @@ class Dispatcher:
         self.unseen += count if self.view.seen_until <= start else self._unseen_between(start, stop)
         self.wake()
 
+    @property
+    def follows(self) -> bool:
+        """Whether it will soon look for what is decided now."""
+        return bool(self.receivers)
+
     def wake(self) -> None:
         """Look for copies in the next turn if a receiver waits for some."""
         if self.is_wanted:
@@ -534,6 +539,9 @@ class Dispatcher:
             then(reason)
             return
         self._consumption.answer(then, held.tolist())
+
+    def ended_locks(self) -> None:
+        """Something was due: locks of sessions may have ended."""
 
     def expired(self, expired: Expired) -> None:
         """Claims ended: copies are available again, or become dead letters after too many attempts."""

@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.errors import LogError, OffsetOutOfRangeError
+from headgate.errors import LogError, MessageError, OffsetOutOfRangeError
 from headgate.ledger import MAX_RULE, copy_number, offset_of, rule_of
 from headgate.log import MessageCounts, Stream
-from headgate.message import EncodedMessages
+from headgate.message import AmqpType, EncodedMessages, Message, parse_field
 from headgate.scan import MessageReader
 from headgate.topic.deciding import CopyReader, Decider
 
@@ -28,6 +28,8 @@ _MOST_READ_FIRST = 256
 _READ_FACTOR = 4
 _AHEAD = 1024
 _KEPT_BYTES = 64 << 10
+_SESSION_BYTES = 1 << 20
+_GROUP_ID = parse_field("properties.group_id")
 _NOTHING = np.empty(0, dtype=np.int64)
 
 
@@ -175,6 +177,13 @@ class SubscriptionSource:
         first = int(self._ahead.copies.searchsorted(copies[-1], side="right"))
         return np.concatenate([copies, self._ahead.copies[first : first + self._read_first - len(copies)]])
 
+    def session_ids(self, copies: Int64Array) -> dict[int, str | None]:
+        """The session id of each copy, as its rule's action leaves it, None without one; of the first of these copies.
+
+        Deleted ones are left out. Raises LogError.
+        """
+        return {each.copy: _session_id(each.message) for each in self.read(copies, max_bytes=_SESSION_BYTES)}
+
     def count(self, start: int, stop: int) -> int:
         """See `CopySource`."""
         start, stop = max(start, copy_number(self._decider.first_offset)), min(stop, self.end)
@@ -251,6 +260,15 @@ class StreamSource:
     def end(self) -> int:
         """See `CopySource`."""
         return copy_number(self._next_offset())
+
+
+def _session_id(message: bytes) -> str | None:
+    """The session id of an encoded message; None if it has none."""
+    try:
+        found = Message.decode(message).value(_GROUP_ID)
+    except MessageError:
+        return None
+    return found.value if found is not None and found.type is AmqpType.STRING else None
 
 
 def _read_copies(copies: Int64Array, timestamps_ms: Int64Array, messages: EncodedMessages) -> list[ReadCopy]:

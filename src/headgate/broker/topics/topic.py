@@ -27,6 +27,7 @@ from headgate.broker.topics.lifetimes import Sweep
 from headgate.broker.topics.moving import Movement, TargetKind
 from headgate.broker.topics.queue import Queue
 from headgate.broker.topics.receiver import Delivery, Receiver, nobody_waits
+from headgate.broker.topics.sessions import SessionDispatcher, SessionReceiver
 from headgate.broker.topics.sources import FAILED_RULES, ReadCopy, SubscriptionSource
 from headgate.broker.topics.trouble import Trouble
 from headgate.broker.topics.waiting import Canceled, Scheduled, WaitingMessages
@@ -229,11 +230,8 @@ class BrokerTopic:
         """
         found = self._subscription(subscription)
         dispatcher = found.dead_letters.dispatcher() if dead_letters else found.dispatcher
-        if not dead_letters and found.version.forward_to is not None:
-            raise PreconditionFailedError(
-                f"the subscription forwards to {found.version.forward_to!r}; nobody receives from it",
-                subject=dispatcher.name,
-            )
+        if not dead_letters:
+            self._check_receivable(found)
         if not dead_letters and found.version.settings.requires_session:
             raise PreconditionFailedError("the copies are received by session", subject=dispatcher.name)
         receiver = Receiver(
@@ -241,6 +239,61 @@ class BrokerTopic:
         )
         dispatcher.add(receiver)
         return receiver
+
+    def session_receiver(
+        self,
+        subscription: str,
+        session: str | None,
+        *,
+        accepted: Callable[[SessionReceiver], None],
+        deliver: Callable[[Sequence[Delivery]], None],
+        ended: Callable[[HeadgateError], None],
+        ran_out: Callable[[], None] = nobody_waits,
+        settles_first: bool = False,
+        tag: str = "",
+    ) -> SessionReceiver:
+        """A receiver of one session of a subscription, of that id, or of the next one that is free and has copies.
+
+        `accepted` tells when it has its session; for the next one that may take as long as there is none, and `close`
+        ends the wait. Raises ResourceNotFoundError, SessionLockError where somebody has the session,
+        PreconditionFailedError for a subscription that forwards its copies or does not give them by session, LogError.
+        """
+        found = self._subscription(subscription)
+        dispatcher = found.dispatcher
+        self._check_receivable(found)
+        if not isinstance(dispatcher, SessionDispatcher):
+            raise PreconditionFailedError("the copies are not received by session", subject=dispatcher.name)
+        receiver = SessionReceiver(
+            dispatcher,
+            accepted=accepted,
+            deliver=deliver,
+            ended=ended,
+            ran_out=ran_out,
+            settles_first=settles_first,
+            tag=tag,
+        )
+        if session is not None:
+            dispatcher.lock(receiver, session)
+        dispatcher.add(receiver)
+        dispatcher.wake()
+        return receiver
+
+    def sessions(self, subscription: str) -> list[str]:
+        """The sessions of a subscription with copies that are not settled, or with a state, by name.
+
+        Raises ResourceNotFoundError, PreconditionFailedError for a subscription without sessions.
+        """
+        dispatcher = self._subscription(subscription).dispatcher
+        if not isinstance(dispatcher, SessionDispatcher):
+            raise PreconditionFailedError("the copies are not received by session", subject=dispatcher.name)
+        return dispatcher.sessions()
+
+    def _check_receivable(self, found: _Subscription) -> None:
+        if found.version.forward_to is not None:
+            raise PreconditionFailedError(
+                f"the subscription forwards to {found.version.forward_to!r}; nobody receives from it",
+                subject=found.dispatcher.name,
+            )
 
     def subscriptions(self) -> list[SubscriptionInfo]:
         """All subscriptions, in order of creation, with their counts. Raises LogError for damaged dead letters."""
@@ -403,15 +456,32 @@ class BrokerTopic:
             return held[0].version.settings
 
         source = SubscriptionSource(number, self._following.decider, self._following.reader)
-        dispatcher = Dispatcher(
-            name,
-            view,
-            source,
-            self.consumption,
-            settings=settings,
-            targets=lambda: _targets(held[0].version),
-            now_ms=self._now_ms,
-            outlives=True,
+
+        def targets() -> Targets:
+            return _targets(held[0].version)
+
+        dispatcher = (
+            SessionDispatcher(
+                name,
+                view,
+                source,
+                self.consumption,
+                settings=settings,
+                targets=targets,
+                now_ms=self._now_ms,
+                forwards=lambda: held[0].version.forward_to is not None,
+            )
+            if version.settings.requires_session
+            else Dispatcher(
+                name,
+                view,
+                source,
+                self.consumption,
+                settings=settings,
+                targets=targets,
+                now_ms=self._now_ms,
+                outlives=True,
+            )
         )
         dead_letters, deferred = (
             Queue(
@@ -432,6 +502,7 @@ class BrokerTopic:
         held.append(subscription)
         dispatcher.count_unseen()
         self.consumption.add(dispatcher)
+        dispatcher.wake()
         return subscription
 
     def _remove(self, found: _Subscription) -> None:
@@ -503,7 +574,7 @@ class BrokerTopic:
         for number, count in arrived.items():
             found = self._subscriptions.get(number)
             if found is not None:
-                if found.dispatcher.receivers:
+                if found.dispatcher.follows:
                     found.source.decided(_copies_of(step, number), copy_number(step.start), copy_number(step.stop))
                 found.dispatcher.arrived(count, copy_number(step.start), copy_number(step.stop))
         # Behind what arrived: new subscriptions count for themselves what they have by now.

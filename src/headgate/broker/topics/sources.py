@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.errors import LogError, MessageError, OffsetOutOfRangeError
+from headgate.errors import LogError, OffsetOutOfRangeError
 from headgate.ledger import MAX_RULE, copy_number, offset_of, rule_of
 from headgate.log import MessageCounts, Stream
-from headgate.message import AmqpType, EncodedMessages, Message, parse_field
+from headgate.message import EncodedMessages, parse_field
+from headgate.message.lookup import locate_bytes
 from headgate.scan import MessageReader
 from headgate.topic.deciding import CopyReader, Decider
 
 Int64Array = NDArray[np.int64]
+Item = TypeVar("Item")
 
 FAILED_RULES = MAX_RULE
 """The rule of the copy that stands for a message which the rules of a subscription failed on: its dead letter."""
@@ -161,6 +163,7 @@ class SubscriptionSource:
         read_now = _read_some(
             left,
             read_part,
+            size=_message_size,
             first=self._read_first,
             max_bytes=max_bytes,
             first_offset=lambda: self._decider.first_offset,
@@ -182,7 +185,26 @@ class SubscriptionSource:
 
         Deleted ones are left out. Raises LogError.
         """
-        return {each.copy: _session_id(each.message) for each in self.read(copies, max_bytes=_SESSION_BYTES)}
+
+        def read_part(part: Int64Array) -> list[tuple[int, str | None, int]]:
+            messages = self._reader.read(self._number, part >> _RULE_BITS, part & MAX_RULE).messages
+            starts, lengths = locate_bytes(messages, _GROUP_ID)
+            ids = EncodedMessages(messages.data, starts, np.maximum(lengths, 0))
+            has_id, sizes = (lengths >= 0).tolist(), messages.lengths.tolist()
+            return [
+                (copy, ids.message(row).decode("utf-8", "surrogateescape") if has_id[row] else None, sizes[row])
+                for row, copy in enumerate(part.tolist())
+            ]
+
+        found = _read_some(
+            copies,
+            read_part,
+            size=lambda each: each[2],
+            first=_MOST_READ_FIRST,
+            max_bytes=_SESSION_BYTES,
+            first_offset=lambda: self._decider.first_offset,
+        )
+        return {copy: session for copy, session, _ in found}
 
     def count(self, start: int, stop: int) -> int:
         """See `CopySource`."""
@@ -243,7 +265,9 @@ class StreamSource:
             return _read_copies(part, batch.timestamps_ms, batch.messages)
 
         first_offset = self._stream.first_offset
-        return _read_some(copies, read, first=_READ_FIRST, max_bytes=max_bytes, first_offset=first_offset)
+        return _read_some(
+            copies, read, size=_message_size, first=_READ_FIRST, max_bytes=max_bytes, first_offset=first_offset
+        )
 
     def count(self, start: int, stop: int) -> int:
         """See `CopySource`."""
@@ -262,15 +286,6 @@ class StreamSource:
         return copy_number(self._next_offset())
 
 
-def _session_id(message: bytes) -> str | None:
-    """The session id of an encoded message; None if it has none."""
-    try:
-        found = Message.decode(message).value(_GROUP_ID)
-    except MessageError:
-        return None
-    return found.value if found is not None and found.type is AmqpType.STRING else None
-
-
 def _read_copies(copies: Int64Array, timestamps_ms: Int64Array, messages: EncodedMessages) -> list[ReadCopy]:
     return [
         ReadCopy(copy, timestamp_ms, messages.message(row))
@@ -278,16 +293,21 @@ def _read_copies(copies: Int64Array, timestamps_ms: Int64Array, messages: Encode
     ]
 
 
+def _message_size(copy: ReadCopy) -> int:
+    return len(copy.message)
+
+
 def _read_some(
     copies: Int64Array,
-    read: Callable[[Int64Array], list[ReadCopy]],
+    read: Callable[[Int64Array], list[Item]],
     *,
+    size: Callable[[Item], int],
     first: int,
     max_bytes: int,
     first_offset: Callable[[], int],
-) -> list[ReadCopy]:
+) -> list[Item]:
     """Read the first of some copies, `first` of them at once, then more, as nobody knows how large they are."""
-    found: list[ReadCopy] = []
+    found: list[Item] = []
     begin, count = 0, first
     while begin < len(copies) and max_bytes > 0:
         part = copies[begin : begin + count]
@@ -305,7 +325,7 @@ def _read_some(
             count = 1
             continue
         found += read_now
-        max_bytes -= sum(len(each.message) for each in read_now)
+        max_bytes -= sum(map(size, read_now))
         begin += len(part)
         if count > 1:
             count *= _READ_FACTOR

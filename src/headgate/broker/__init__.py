@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         QueueDepth,
         ReadCopy,
         Receiver,
+        SessionReceiver,
         SubscriptionInfo,
         ViewCounters,
     )

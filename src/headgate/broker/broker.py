@@ -129,6 +129,7 @@ class Broker:
             wake=wake,
             watch=self.watch,
             run_in_worker=run_in_background,
+            change=self.change_topic,
         )
         self._waits_for_disk = self.settings.durability is Durability.DISK
         self._unwritten: dict[BrokerStream, None] = {}

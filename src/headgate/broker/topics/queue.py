@@ -60,6 +60,11 @@ class Queue:
         """Whether files are open."""
         return self._writer is not None or self._consumption is not None
 
+    @property
+    def is_received(self) -> bool:
+        """Whether somebody receives from it."""
+        return self._dispatcher is not None and bool(self._dispatcher.receivers)
+
     def append(self, ledger: Ledger, target: str, made: Callable[[Move], tuple[bytes, bytes | None]]) -> int:
         """Append the pending moves of a ledger to it; how many are not pending any more. Raises LogError."""
         self._used_ms = now_ms = self._now_ms()
@@ -125,8 +130,7 @@ class Queue:
 
     def tick(self, now_ms: int) -> None:
         """Drop what is settled, and close files that nobody uses."""
-        dispatcher = self._dispatcher
-        if dispatcher is not None and dispatcher.receivers:
+        if self.is_received:
             self._used_ms = now_ms
         consumption = self._consumption
         if consumption is not None and (consumption.trouble is not None or consumption.ledger.next_due_ms <= now_ms):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
+from headgate.broker.topics.changing import ChangeTopic
 from headgate.broker.topics.topic import BrokerTopic
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.log import STREAMS_FOLDER, name_of_folder
@@ -31,6 +32,7 @@ class Topics:
         wake: Callable[[], None],
         watch: Callable[[BrokerStream], None],
         run_in_worker: RunInWorker | None,
+        change: ChangeTopic,
     ) -> None:
         """`watch` has the broker look after a stream: what others write to it, and its writer when nobody uses it."""
         self._find = find
@@ -39,6 +41,7 @@ class Topics:
         self._now_ms = now_ms
         self._wake = wake
         self._run_in_worker = run_in_worker
+        self._change = change
         self._topics: dict[BrokerStream, BrokerTopic] = {}
         self._touched: dict[BrokerStream, None] = {}
         self._to_open: list[str] | None = None
@@ -79,6 +82,7 @@ class Topics:
                 watch=self._watch,
                 run_in_worker=self._run_in_worker,
                 find=self._find,
+                change=self._change,
             )
             stream.on_appended = topic.appended
             self._watch(stream)

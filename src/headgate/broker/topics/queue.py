@@ -127,6 +127,8 @@ class Queue:
             self._consumption.expire(now_ms)
             self._consumption.dispatch(now_ms)
             self._consumption.commit(now_ms)
+            if self._consumption.ledger.is_broken and self._consumption.trouble is not None:
+                self.end(self._consumption.trouble)
 
     def tick(self, now_ms: int) -> None:
         """Drop what is settled, and close files that nobody uses."""

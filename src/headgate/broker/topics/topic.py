@@ -542,6 +542,11 @@ class BrokerTopic:
         for queue in queues:
             queue.turn(now_ms)
 
+    @property
+    def broken_by(self) -> HeadgateError | None:
+        """Why its ledger has to be opened again; None where it has not."""
+        return self.consumption.trouble if self.consumption.ledger.is_broken else None
+
     def _queue_touched(self, queue: Queue) -> None:
         self._open_queues[queue] = self._touched_queues[queue] = None
         self._touch()

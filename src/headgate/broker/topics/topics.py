@@ -114,6 +114,8 @@ class Topics:
                 topic = self._topics.get(stream)
                 if topic is not None:
                     topic.turn(now_ms)
+                    if topic.broken_by is not None:
+                        self._open_again(stream, topic.broken_by)
         except BaseException:
             # Those behind the one that failed have the next turn.
             self._touched.update(touched)
@@ -137,8 +139,15 @@ class Topics:
         except (LogError, BrokerError) as error:
             logger.warning("topic %r cannot be opened: %s", name, error)
 
+    def _open_again(self, stream: BrokerStream, error: HeadgateError) -> None:
+        """What is on disk counts, and the next tick opens it: receivers end, and come back to it."""
+        logger.error("topic %r is opened again: %s", stream.name, error)
+        self.forget(stream, error)
+        if self._to_open is not None:
+            self._to_open.append(stream.name)
+
     def forget(self, stream: BrokerStream, error: HeadgateError) -> None:
-        """A stream is deleted: its topic ends."""
+        """A stream is deleted, or its ledger cannot be used any more: its topic ends."""
         self._touched.pop(stream, None)
         topic = self._topics.pop(stream, None)
         if topic is not None:

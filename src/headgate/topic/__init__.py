@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from headgate.topic.places import (
         DEAD_LETTER_QUEUE,
+        QUEUE_SUBSCRIPTION,
         QUEUE_VIEW,
         SubscriptionName,
         dead_letters_folder,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         Change,
         ChangeLimits,
         ChangeSubscription,
+        ChangeTopic,
         CreateSubscription,
         RemoveRule,
         RemoveSubscription,
@@ -59,7 +61,17 @@ if TYPE_CHECKING:
     )
     from headgate.topic.router import Router, copy_identity
     from headgate.topic.rule import Rule, RuleDefinition
-    from headgate.topic.settings import DEFAULT_SETTINGS, MAX_TIME_MS, SubscriptionSettings, SubscriptionStatus
+    from headgate.topic.settings import (
+        DEFAULT_SETTINGS,
+        DEFAULT_TOPIC_SETTINGS,
+        MAX_TIME_MS,
+        AuthorizationRule,
+        SubscriptionSettings,
+        SubscriptionStatus,
+        TopicKind,
+        TopicSettings,
+        TopicStatus,
+    )
 else:
     from headgate.faces import lazy
 

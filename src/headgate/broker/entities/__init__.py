@@ -1,0 +1,22 @@
+"""Entities: what Service Bus calls topics, queues and subscriptions, over the broker's topics.
+
+    Entities              finds, lists, makes, changes and removes them
+    Entity                one topic or queue, as it is now; EntitySubscription, EntityRule: what it has
+    EntityCounts          how many messages wait, and for what
+    sequence_number       the number of a copy that clients see, and back: `copy_of`
+
+A topic of the broker is an entity; a queue is a topic with one subscription that is implied. Hidden: how names are
+compared (`names`), what an entity's properties are made of (`entity`), and the order of the steps that make and remove
+one (`entities`).
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.broker.entities.entities import Answered, Entities
+    from headgate.broker.entities.entity import Entity, EntityCounts, EntityRule, EntitySubscription
+    from headgate.broker.entities.numbers import copy_of, sequence_number
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

@@ -172,7 +172,13 @@ class Broker:
     def open_publisher(
         self, stream: BrokerStream, reference: str | None, backlog: Backlog, closed: Callable[[Publisher], None]
     ) -> Publisher:
-        """A publisher of a stream, whose writer is taken. Raises StreamLockedError and other LogErrors."""
+        """A publisher of a stream, whose writer is taken.
+
+        Raises EntityDisabledError for a topic that takes no messages, StreamLockedError and other LogErrors.
+        """
+        self.topics.know_status(stream)
+        if stream.refusal is not None:
+            raise stream.refusal
         stream.open_writer(now_ms=self.now_ms())
         self.topics.writing(stream)
         self._indexing.begin(stream)
@@ -274,6 +280,9 @@ class Broker:
     def _queue(self, stream: BrokerStream, queued: Queued) -> None:
         if queued.publisher.is_closed:
             refuse(stream, [queued], ResourceNotFoundError("the publisher was closed", subject=stream.name))
+            return
+        if stream.refusal is not None:
+            refuse(stream, [queued], stream.refusal)
             return
         stream.queue.append(queued)
         self._write_later(stream)

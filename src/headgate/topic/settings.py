@@ -107,6 +107,11 @@ class SubscriptionStatus(StrEnum):
     RECEIVE_DISABLED = "receive-disabled"
     DISABLED = "disabled"
 
+    @property
+    def gives_copies(self) -> bool:
+        """Whether receivers are taken."""
+        return self is SubscriptionStatus.ACTIVE
+
 
 class SubscriptionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """How the copies of a subscription are delivered; see [settings](rules.md#settings-of-a-subscription)."""
@@ -125,7 +130,8 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     dead_letter_on_expiration: bool = False
     """Whether a copy that expires becomes a dead letter; else it is gone."""
     status: SubscriptionStatus = SubscriptionStatus.ACTIVE
-    """`receive-disabled`: nobody receives; `disabled`: nothing is forwarded either. Copies are there all the same."""
+    """`receive-disabled`: nobody receives, receivers end; `disabled`: nothing is forwarded either. Copies are there all
+    the same."""
     auto_delete_on_idle_ms: int | None = None
     """Milliseconds without a receiver after which the subscription is removed, 1 000 or more. Default: never."""
     forward_dead_letters_to: str | None = None

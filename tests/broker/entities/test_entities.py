@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from brokers import START_MS, publish
 from headgate.broker import Entity, copy_of, sequence_number
-from headgate.errors import HeadgateError, ResourceNotFoundError, RuleExistsError
+from headgate.errors import EntityDisabledError, HeadgateError, ResourceNotFoundError, RuleError, RuleExistsError
 from headgate.ledger import copy_number
-from headgate.topic import SubscriptionSettings, TopicKind, TopicSettings
+from headgate.topic import (
+    QUEUE_SUBSCRIPTION,
+    AuthorizationRule,
+    SubscriptionSettings,
+    SubscriptionStatus,
+    TopicKind,
+    TopicSettings,
+    TopicStatus,
+)
 from topic_lab import RED, Lab, Link
 
 QUEUE = TopicSettings(kind=TopicKind.QUEUE)
@@ -34,17 +45,17 @@ class EntityLab(Lab):
         return answer
 
     def send(self, name: str, *messages: bytes) -> None:
-        from brokers import publish
-
         assert publish(self.broker, self.session.publisher(name), messages) is None
         self.turn()
 
-    def received(self, name: str, subscription: str | None = None, *, want: int = 10) -> Link:
+    def received(self, name: str, subscription: str | None = None, *, dead_letters: bool = False) -> Link:
         link = Link(self.session)
         link.receiver = self.session.receiver(
-            self.broker.entities.find(name).receivable(subscription), deliver=link._deliver, ended=link.ends.append
+            self.broker.entities.find(name).receivable(subscription, dead_letters=dead_letters),
+            deliver=link.take,
+            ended=link.ends.append,
         )
-        link.receiver.want(want)
+        link.receiver.want(10)
         self.turn()
         return link
 
@@ -101,6 +112,136 @@ def test_a_removed_entity_is_gone(lab: EntityLab) -> None:
     assert lab.asked(lab.broker.entities.delete, "Jobs") is None
     with pytest.raises(ResourceNotFoundError):
         lab.broker.entities.find("jobs")
+
+
+def test_settings_come_back_as_they_were_given_over_a_restart(lab: EntityLab) -> None:
+    entities = lab.broker.entities
+    given = TopicSettings(
+        user_metadata="ours",
+        default_time_to_live_ms=60_000,
+        authorization_rules=(AuthorizationRule("all", ("Listen", "Manage", "Send"), "cHJpbWFyeQ==", "c2Vjb25k"),),
+        kept={"EnableExpress": "true"},
+    )
+    lab.made(entities.create_topic, "orders", given, max_size_megabytes=2048)
+    of_subscription = SubscriptionSettings(user_metadata="theirs", kept={"EnableBatchedOperations": "false"})
+    lab.clock.now += 1_000
+    lab.made(entities.create_subscription, "orders", "red", of_subscription, dead_letter_on_errors=False)
+    lab.clock.now += 1_000
+    changed = msgspec.structs.replace(given, status=TopicStatus.SEND_DISABLED)
+    lab.made(entities.update_topic, "ORDERS", changed, max_size_megabytes=5)
+    lab.made(entities.update_subscription, "orders", "RED", of_subscription)
+    lab.restart()
+    found = lab.broker.entities.find("orders")
+    assert (found.settings, found.max_size_megabytes, found.limits.unsettled_bytes) == (changed, 5, 5 << 20)
+    assert (found.created_ms, found.updated_ms) == (START_MS, START_MS + 2_000)
+    (subscription,) = found.subscriptions
+    assert (subscription.name, subscription.settings, subscription.dead_letter_on_errors) == (
+        "red",
+        of_subscription,
+        True,
+    )
+    assert (subscription.created_ms, subscription.updated_ms) == (START_MS + 1_000, START_MS + 2_000)
+
+
+@pytest.mark.parametrize(
+    ("status", "sends", "receives"),
+    [
+        (TopicStatus.ACTIVE, True, True),
+        (TopicStatus.SEND_DISABLED, False, True),
+        (TopicStatus.RECEIVE_DISABLED, True, False),
+        (TopicStatus.DISABLED, False, False),
+    ],
+)
+def test_a_status_counts_for_who_is_there_and_for_who_comes(
+    lab: EntityLab, status: TopicStatus, sends: bool, receives: bool
+) -> None:
+    entities = lab.broker.entities
+    lab.made(entities.create_queue, "jobs", QUEUE, SubscriptionSettings())
+    publisher, link = lab.session.publisher("jobs"), lab.received("jobs")
+    dead = lab.received("jobs", dead_letters=True)
+    changed = msgspec.structs.replace(QUEUE, status=status)
+    lab.made(entities.update_queue, "jobs", changed, SubscriptionSettings())
+    assert (publish(lab.broker, publisher, [RED]) is None) is sends
+    lab.turn()
+    assert [type(error) for error in link.ends + dead.ends] == ([] if receives else [EntityDisabledError] * 2)
+    assert len(link.deliveries) == (sends and receives)
+    lab.restart()
+    with contextlib.nullcontext() if sends else pytest.raises(EntityDisabledError):
+        lab.session.publisher("jobs")
+    with contextlib.nullcontext() if receives else pytest.raises(EntityDisabledError):
+        lab.received("jobs")
+    lab.made(lab.broker.entities.update_queue, "jobs", QUEUE, SubscriptionSettings())
+    lab.session.publisher("jobs").close()
+    assert len(lab.received("jobs").deliveries) == (sends and not receives)
+
+
+def test_a_disabled_subscription_gives_nobody_copies_and_forwards_none(lab: EntityLab) -> None:
+    entities, disabled = lab.broker.entities, SubscriptionSettings(status=SubscriptionStatus.DISABLED)
+    lab.made(entities.create_queue, "jobs", QUEUE, SubscriptionSettings())
+    lab.made(entities.create_topic, "orders", TopicSettings())
+    for name, target in (("red", None), ("onward", "jobs")):
+        lab.made(entities.create_subscription, "orders", name, disabled, forward_to=target)
+    lab.send("orders", RED)
+    with pytest.raises(EntityDisabledError):
+        lab.received("orders", "red")
+    assert entities.find("jobs").counts().total == 0
+    lab.made(entities.update_subscription, "orders", "onward", SubscriptionSettings(), forward_to="jobs")
+    assert entities.find("jobs").counts().active == 1
+
+
+def test_messages_live_no_longer_than_their_topic_allows(lab: EntityLab) -> None:
+    lab.made(
+        lab.broker.entities.create_queue,
+        "jobs",
+        msgspec.structs.replace(QUEUE, default_time_to_live_ms=5_000),
+        SubscriptionSettings(default_time_to_live_ms=60_000),
+    )
+    lab.send("jobs", RED)
+    lab.turn(after_ms=5_001)
+    assert lab.broker.entities.find("jobs").counts().total == 0
+
+
+@pytest.mark.parametrize("changed", [{"kind": TopicKind.TOPIC}, {"requires_duplicate_detection": True}])
+def test_what_cannot_be_changed_is_refused(lab: EntityLab, changed: dict[str, object]) -> None:
+    lab.made(lab.broker.entities.create_queue, "jobs", QUEUE, SubscriptionSettings())
+    settings = msgspec.structs.replace(QUEUE, **changed)
+    answer = lab.asked(lab.broker.entities.update_queue, "jobs", settings, SubscriptionSettings())
+    assert isinstance(answer, RuleError)
+    assert lab.broker.entities.find("jobs").settings == QUEUE
+
+
+def test_a_queue_has_no_subscriptions_and_keeps_its_own(lab: EntityLab) -> None:
+    entities = lab.broker.entities
+    made = lab.made(entities.create_queue, "jobs", QUEUE, SubscriptionSettings())
+    assert isinstance(lab.asked(entities.create_subscription, "jobs", "s", SubscriptionSettings()), RuleError)
+    assert isinstance(lab.asked(entities.delete_subscription, "jobs", QUEUE_SUBSCRIPTION), RuleError)
+    assert made.subscriptions == []
+    with pytest.raises(ResourceNotFoundError):
+        made.subscription(QUEUE_SUBSCRIPTION)
+
+
+@pytest.mark.parametrize("name", ["orders/Subscriptions/red", "$cbs", "/orders", "a?b", "x" * 261, ""])
+def test_names_that_mean_other_places_are_refused(lab: EntityLab, name: str) -> None:
+    assert isinstance(lab.asked(lab.broker.entities.create_topic, name, TopicSettings()), RuleError)
+
+
+def test_of_streams_that_differ_only_in_case_the_exact_spelling_is_meant(lab: EntityLab) -> None:
+    for name in ("orders", "Orders"):
+        lab.session.create_topic(name)
+    assert [lab.broker.entities.find(name).name for name in ("orders", "Orders", "ORDERS")] == [
+        "orders",
+        "Orders",
+        "Orders",
+    ]
+    lab.session.declare_stream("PLAIN", {})
+    assert isinstance(lab.asked(lab.broker.entities.create_topic, "plain", TopicSettings()), RuleExistsError)
+    assert lab.made(lab.broker.entities.create_topic, "PLAIN", TopicSettings()).name == "PLAIN"
+
+
+def test_what_every_subscription_settled_goes_with_whole_segments(lab: EntityLab) -> None:
+    made = lab.made(lab.broker.entities.create_queue, "jobs", QUEUE, SubscriptionSettings())
+    settings = made.topic.stream.stream.settings
+    assert settings is not None and settings.arguments.drops_settled
 
 
 def test_sequence_numbers_are_above_zero_and_grow_with_offset_and_rule() -> None:

@@ -193,7 +193,7 @@ def test_names_of_the_broker_are_reserved(tmp_path: Path, name: str) -> None:
         open_session(open_broker(tmp_path)).declare_stream(name, {})
 
 
-@pytest.mark.parametrize("name", ["x" * 256, "ü" * 120, "half a pair \ud800"])
+@pytest.mark.parametrize("name", ["x" * 256, "ü" * 128, "half a pair \ud800"])
 def test_names_that_no_folder_can_have_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(PreconditionFailedError):
         open_session(open_broker(tmp_path)).declare_stream(name, {})

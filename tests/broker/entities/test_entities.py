@@ -238,6 +238,16 @@ def test_of_streams_that_differ_only_in_case_the_exact_spelling_is_meant(lab: En
     assert lab.made(lab.broker.entities.create_topic, "PLAIN", TopicSettings()).name == "PLAIN"
 
 
+def test_names_have_260_characters_of_any_kind(lab: EntityLab) -> None:
+    names = ["é" * 260, "a/" * 129 + "b~", "x" * 260]
+    for name in names:
+        assert lab.made(lab.broker.entities.create_queue, name, QUEUE, SubscriptionSettings()).name == name
+        lab.send(name, RED)
+    lab.restart()
+    assert lab.broker.entities.names(TopicKind.QUEUE) == sorted(names)
+    assert len(lab.received(names[0].upper()).deliveries) == 1
+
+
 def test_what_every_subscription_settled_goes_with_whole_segments(lab: EntityLab) -> None:
     made = lab.made(lab.broker.entities.create_queue, "jobs", QUEUE, SubscriptionSettings())
     settings = made.topic.stream.stream.settings

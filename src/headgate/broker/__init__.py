@@ -14,7 +14,8 @@ The same commands serve every protocol; time comes in as an argument or through 
     BrokerTopic, SubscriptionInfo      one topic, and what its subscriptions have; `QueueDepth`: one as a queue
     Receiver, Delivery                 takes the copies of a subscription, and settles them
     Entities, Entity                   topics and queues as Service Bus has them; `EntitySubscription`, `EntityRule`,
-                                       `EntityCounts`; `sequence_number` and `copy_of`
+                                       `EntityCounts`; `EntityDeclaration` and `SubscriptionDeclaration`, what
+                                       one is to be; `sequence_number` and `copy_of`
     Users, Permissions, Permission     passwords and patterns; `EVERYTHING` and `NOTHING`
     AccessKeys, AccessKey              secrets that clients share with the server, with `KeyRights`, each a `Right`
     run_here                           what a broker without threads does its background work by
@@ -38,8 +39,10 @@ if TYPE_CHECKING:
         Entities,
         Entity,
         EntityCounts,
+        EntityDeclaration,
         EntityRule,
         EntitySubscription,
+        SubscriptionDeclaration,
         copy_of,
         sequence_number,
     )

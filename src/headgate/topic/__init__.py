@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         check_removable,
         create_topic,
         creation_of,
+        differences,
         list_topics,
         remove_topic,
         topic_stream,

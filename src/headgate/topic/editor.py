@@ -173,7 +173,7 @@ class TopicEditor:
         they are now. `in_force_from` as in `apply`.
         """
         topic.check(compile_rules=False)
-        changes = list(_differences(self._history, topic))
+        changes = list(differences(self._history, topic))
         if not changes:
             return None
         return self.apply(changes, now_ms=now_ms, in_force_from=in_force_from, planned=planned)
@@ -453,8 +453,11 @@ def creation_of(subscription: model.Subscription) -> list[r.Change]:
     return [r.CreateSubscription(subscription.name, **_properties(subscription)), *rules]
 
 
-def _differences(history: RuleHistory, wanted: model.Topic) -> Iterator[r.Change]:
-    """The changes that make a topic what is wanted; what goes goes first, so that limits and names are free."""
+def differences(history: RuleHistory, wanted: model.Topic) -> Iterator[r.Change]:
+    """The changes that make a topic what is wanted; what goes goes first, so that limits and names are free.
+
+    Its own settings are not among them.
+    """
     names = {model.folded(subscription.name) for subscription in wanted.subscriptions}
     if history.limits != wanted.limits:
         yield r.ChangeLimits(wanted.limits)

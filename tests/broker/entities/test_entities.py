@@ -10,12 +10,13 @@ import msgspec
 import pytest
 
 from brokers import START_MS, publish
-from headgate.broker import Entity, copy_of, sequence_number
+from headgate.broker import Entity, EntityDeclaration, SubscriptionDeclaration, copy_of, sequence_number
 from headgate.errors import EntityDisabledError, HeadgateError, ResourceNotFoundError, RuleError, RuleExistsError
 from headgate.ledger import copy_number
 from headgate.topic import (
     QUEUE_SUBSCRIPTION,
     AuthorizationRule,
+    RuleDefinition,
     SubscriptionSettings,
     SubscriptionStatus,
     TopicKind,
@@ -208,6 +209,62 @@ def test_what_cannot_be_changed_is_refused(lab: EntityLab, changed: dict[str, ob
     answer = lab.asked(lab.broker.entities.update_queue, "jobs", settings, SubscriptionSettings())
     assert isinstance(answer, RuleError)
     assert lab.broker.entities.find("jobs").settings == QUEUE
+
+
+def declared(lab: EntityLab) -> EntityDeclaration:
+    red = RuleDefinition("Red", sql="color = 'red'")
+    return EntityDeclaration(
+        "orders",
+        max_size_megabytes=7,
+        subscriptions=(
+            SubscriptionDeclaration("all"),
+            SubscriptionDeclaration("red", SubscriptionSettings(lock_ms=5_000), rules=(red,), forward_to="JOBS"),
+        ),
+    )
+
+
+def test_what_is_declared_is_made_and_changed_and_what_is_not_named_stays(lab: EntityLab) -> None:
+    entities = lab.broker.entities
+    lab.made(entities.declare, EntityDeclaration("jobs", QUEUE, delivery=SubscriptionSettings(lock_ms=1_000)))
+    made = lab.made(entities.declare, declared(lab))
+    before = made.topic.history.last_change
+    assert [each.name for each in entities.declarations()] == ["jobs", "orders"]
+    told = EntityDeclaration.told(made)
+    assert told.subscriptions[0].rules == (RuleDefinition("$Default", sql="1=1"),)
+    assert told.subscriptions[1] == msgspec.structs.replace(declared(lab).subscriptions[1], forward_to="jobs")
+    # Again it changes nothing, and leaves what it does not name.
+    lab.made(entities.create_subscription, "orders", "more", SubscriptionSettings())
+    lab.made(entities.add_rule, "orders", "all", RuleDefinition("Blue", sql="color = 'blue'"))
+    lab.send("orders", RED)
+    again = lab.made(entities.declare, msgspec.structs.replace(declared(lab), name="ORDERS"))
+    assert again.topic.history.last_change == before
+    assert [each.name for each in again.subscriptions] == ["all", "red", "more"]
+    assert [rule.name for rule in again.subscription("all").rules] == ["$Default", "Blue"]
+    only = SubscriptionDeclaration("RED", rules=(RuleDefinition("Other", sql="1=0"),))
+    changed = lab.made(entities.declare, EntityDeclaration("orders", subscriptions=(only,)))
+    assert [rule.name for rule in changed.subscription("red").rules] == ["Other"]
+    assert changed.max_size_megabytes == 7
+
+
+def test_an_entity_that_is_declared_wrong_leaves_no_trace(lab: EntityLab) -> None:
+    bad = SubscriptionDeclaration("red", rules=(RuleDefinition("Bad", sql="color ="),))
+    lab.session.declare_stream("plain", {})
+    for name in ("orders", "plain"):
+        answer = lab.asked(lab.broker.entities.declare, EntityDeclaration(name, subscriptions=(bad,)))
+        assert isinstance(answer, RuleError) and answer.cause is not None
+        with pytest.raises(ResourceNotFoundError):
+            lab.broker.entities.find(name)
+    assert lab.session.streams() == ["plain"]
+
+
+def test_a_queue_may_forward_to_another(lab: EntityLab) -> None:
+    entities = lab.broker.entities
+    for name, target in (("jobs", None), ("inbox", "Jobs")):
+        lab.made(entities.create_queue, name, QUEUE, SubscriptionSettings(), forward_to=target)
+    lab.send("inbox", RED)
+    assert [entities.find(name).counts().total for name in ("inbox", "jobs")] == [0, 1]
+    lab.made(entities.update_queue, "inbox", QUEUE, SubscriptionSettings())
+    assert entities.find("inbox").queue.forward_to is None
 
 
 def test_a_queue_has_no_subscriptions_and_keeps_its_own(lab: EntityLab) -> None:

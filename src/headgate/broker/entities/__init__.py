@@ -2,6 +2,7 @@
 
     Entities              finds, lists, makes, changes and removes them
     Entity                one topic or queue, as it is now; EntitySubscription, EntityRule: what it has
+    EntityDeclaration     what one is to be, all in one, with `SubscriptionDeclaration`
     EntityCounts          how many messages wait, and for what
     sequence_number       the number of a copy that clients see, and back: `copy_of`
 
@@ -13,6 +14,7 @@ one (`entities`).
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headgate.broker.entities.declaration import EntityDeclaration, SubscriptionDeclaration
     from headgate.broker.entities.entities import Answered, Entities
     from headgate.broker.entities.entity import Entity, EntityCounts, EntityRule, EntitySubscription
     from headgate.broker.entities.numbers import copy_of, sequence_number

@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from headgate.broker.entities.declaration import EntityDeclaration
 from headgate.broker.entities.entity import MEGABYTE, Entity
 from headgate.broker.entities.names import check_new_name, spelled_alike
 from headgate.errors import HeadgateError, ResourceNotFoundError
 from headgate.log import StreamArguments
 from headgate.topic import (
     DEFAULT_RULES,
-    DEFAULT_SETTINGS,
-    QUEUE_SUBSCRIPTION,
     AddRule,
     Change,
-    ChangeLimits,
     ChangeSubscription,
-    ChangeTopic,
+    CreateSubscription,
     RemoveRule,
     RemoveSubscription,
     ReplaceRule,
@@ -33,7 +31,6 @@ from headgate.topic import (
     Subscription,
     SubscriptionSettings,
     TopicKind,
-    TopicLimits,
     TopicSettings,
     creation_of,
 )
@@ -70,14 +67,20 @@ class Entities:
         Raises ResourceNotFoundError, StreamLockedError where another process has the topic, LogError. Cost: that of a
         dictionary for a name spelled as created, else a look at the folder with all streams.
         """
-        for found in [name, *spelled_alike(self._broker.root, name)] if not self._is_topic(name) else [name]:
-            if self._is_topic(found):
-                return Entity(self._broker.topics.get(found))
-        raise ResourceNotFoundError("no such topic or queue", subject=name)
+        spelled = self._spelled(name)
+        if spelled is None:
+            raise ResourceNotFoundError("no such topic or queue", subject=name)
+        return Entity(self._broker.topics.get(spelled))
 
     def names(self, kind: TopicKind) -> list[str]:
         """The names of all topics, or of all queues, in order, spelled as created. Cost: a file read for each."""
         return [name for name in self._broker.topics.names() if self._kind(name) is kind]
+
+    def _spelled(self, name: str) -> str | None:
+        """The name of an entity as it was created; None where there is none."""
+        if self._is_topic(name):
+            return name
+        return next((found for found in spelled_alike(self._broker.root, name) if self._is_topic(found)), None)
 
     def _is_topic(self, name: str) -> bool:
         stream = self._broker.catalogue.find(name)
@@ -93,80 +96,92 @@ class Entities:
     def create_topic(
         self, name: str, settings: TopicSettings, then: Answered, *, max_size_megabytes: int | None = None
     ) -> None:
-        """Make a topic without subscriptions."""
-        self._create(name, settings, DEFAULT_SETTINGS, max_size_megabytes, then)
+        """Make a topic without subscriptions; of a plain stream of exactly that name, if there is one."""
+        self._create(EntityDeclaration(name, settings, max_size_megabytes), then)
 
     def create_queue(
         self,
         name: str,
         settings: TopicSettings,
-        queue: SubscriptionSettings,
+        delivery: SubscriptionSettings,
         then: Answered,
         *,
         max_size_megabytes: int | None = None,
+        forward_to: str | None = None,
     ) -> None:
-        """Make a queue; `settings` of kind QUEUE, `queue` says how its messages are delivered."""
-        self._create(name, settings, queue, max_size_megabytes, then)
-
-    def _create(
-        self,
-        name: str,
-        settings: TopicSettings,
-        queue: SubscriptionSettings,
-        max_size_megabytes: int | None,
-        then: Answered,
-    ) -> None:
-        limits = TopicLimits()
-        if max_size_megabytes is not None:
-            limits = TopicLimits(unsettled_bytes=max_size_megabytes * MEGABYTE)
-        answer: Entity | HeadgateError
-        try:
-            check_new_name(self._broker.root, name)
-            self._broker.create_topic(name, limits, settings=settings, queue=queue, arguments=_ARGUMENTS)
-            answer = self.find(name)
-        except HeadgateError as error:
-            answer = error
-        then(answer)
+        """Make a queue; `settings` of kind QUEUE, `delivery` says how its messages are delivered."""
+        self._create(EntityDeclaration(name, settings, max_size_megabytes, delivery, forward_to), then)
 
     def update_topic(
         self, name: str, settings: TopicSettings, then: Answered, *, max_size_megabytes: int | None = None
     ) -> None:
-        """Give a topic other settings."""
-        self._update(name, settings, None, max_size_megabytes, then)
+        """Give a topic other settings; its subscriptions stay."""
+        self._update(EntityDeclaration(name, settings, max_size_megabytes), then)
 
     def update_queue(
         self,
         name: str,
         settings: TopicSettings,
-        queue: SubscriptionSettings,
+        delivery: SubscriptionSettings,
         then: Answered,
         *,
         max_size_megabytes: int | None = None,
+        forward_to: str | None = None,
     ) -> None:
         """Give a queue other settings, all in one change."""
-        self._update(name, settings, queue, max_size_megabytes, then)
+        self._update(EntityDeclaration(name, settings, max_size_megabytes, delivery, forward_to), then)
 
-    def _update(
-        self,
-        name: str,
-        settings: TopicSettings,
-        queue: SubscriptionSettings | None,
-        max_size_megabytes: int | None,
-        then: Answered,
-    ) -> None:
-        changes: list[Change] = [ChangeTopic(settings)]
-        if queue is not None:
-            changes.append(ChangeSubscription(QUEUE_SUBSCRIPTION, settings=queue))
+    def declare(self, declaration: EntityDeclaration, then: Answered) -> None:
+        """Make an entity that is not there, or make the one that is what is declared; in one change, or not at all."""
         try:
-            if max_size_megabytes is not None:
-                limits = self.find(name).limits
-                changes.append(
-                    ChangeLimits(msgspec.structs.replace(limits, unsettled_bytes=max_size_megabytes * MEGABYTE))
-                )
+            is_there = self._spelled(declaration.name) is not None
         except HeadgateError as error:
             then(error)
             return
-        self._change(name, changes, then)
+        (self._update if is_there else self._create)(declaration, then)
+
+    def declarations(self) -> list[EntityDeclaration]:
+        """All topics and queues as they are, by name. Raises StreamLockedError, LogError."""
+        return [EntityDeclaration.told(self.find(name)) for name in self._broker.topics.names()]
+
+    def _create(self, declaration: EntityDeclaration, then: Answered) -> None:
+        name, broker = declaration.name, self._broker
+        try:
+            check_new_name(broker.root, name)
+            is_stream = broker.catalogue.find(name) is not None
+            broker.create_topic(
+                name,
+                declaration.limits,
+                settings=declaration.settings,
+                queue=declaration.delivery,
+                arguments=_ARGUMENTS,
+            )
+        except HeadgateError as error:
+            then(error)
+            return
+
+        def told(result: Entity | HeadgateError) -> None:
+            if isinstance(result, HeadgateError):
+                # It leaves no trace.
+                if is_stream:
+                    broker.remove_topic(name)
+                else:
+                    broker.delete_stream(broker.catalogue.get(name))
+            then(result)
+
+        self._update(declaration, told)
+
+    def _update(self, declaration: EntityDeclaration, then: Answered) -> None:
+        try:
+            found = self.find(declaration.name)
+            changes = list(declaration.changes(found.topic.history))
+        except HeadgateError as error:
+            then(error)
+            return
+        if changes:
+            self._change(found.name, changes, then)
+        else:
+            then(found)
 
     def delete(self, name: str, then: Removed) -> None:
         """Remove a topic or queue with all that is in it; its receivers and publishers end."""
@@ -246,6 +261,19 @@ class Entities:
             then(answer)
 
         try:
-            self._broker.change_topic(self.find(name).name, changes, told)
+            self._broker.change_topic(self.find(name).name, [self._resolved(each) for each in changes], told)
         except HeadgateError as error:
             then(error)
+
+    def _resolved(self, change: Change) -> Change:
+        """A change with the names of targets spelled as these were created."""
+        if not isinstance(change, CreateSubscription | ChangeSubscription):
+            return change
+        forward_to, dead_letters = change.forward_to, change.settings.forward_dead_letters_to
+        settings = msgspec.structs.replace(
+            change.settings,
+            forward_dead_letters_to=dead_letters and (self._spelled(dead_letters) or dead_letters),
+        )
+        return msgspec.structs.replace(
+            change, settings=settings, forward_to=forward_to and (self._spelled(forward_to) or forward_to)
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -95,6 +95,26 @@ class EntityDeclaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
             subscriptions=tuple(map(SubscriptionDeclaration.told, entity.subscriptions)),
         )
 
+    def check(self) -> None:
+        """Raise RuleError for the first thing that is wrong in itself, also in filters and actions; ConfigError."""
+        self.settings.check(self.name)
+        subscriptions = tuple(_with_rules(each, None) for each in self._subscriptions())
+        Topic(self.name, subscriptions, self.limits).check()
+
+    @property
+    def forwards_to(self) -> set[str]:
+        """The names of what it forwards to, for comparisons."""
+        targets = {
+            name for each in self._subscriptions() for name in (each.forward_to, each.settings.forward_dead_letters_to)
+        }
+        return {folded(name) for name in targets if name}
+
+    @property
+    def bare(self) -> EntityDeclaration:
+        """This, without anything that it forwards."""
+        delivery = msgspec.structs.replace(self.delivery, forward_dead_letters_to=None)
+        return msgspec.structs.replace(self, delivery=delivery, forward_to=None, subscriptions=())
+
     @property
     def limits(self) -> TopicLimits:
         """Those of a topic that is made."""
@@ -125,6 +145,17 @@ class EntityDeclaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
                 QUEUE_SUBSCRIPTION, self.delivery, dead_letter_on_errors=False, forward_to=self.forward_to
             )
         yield from self.subscriptions
+
+
+def in_steps(declarations: Sequence[EntityDeclaration], there: Iterable[str]) -> list[EntityDeclaration]:
+    """What is to be declared, one after the other, so that what something forwards to is there; `there` are names.
+
+    Raises RuleError for the first declaration that is wrong in itself, ConfigError.
+    """
+    for each in declarations:
+        each.check()
+    needed = {target for each in declarations for target in each.forwards_to} - set(map(folded, there))
+    return [each.bare for each in declarations if folded(each.name) in needed] + list(declarations)
 
 
 def _with_rules(declared: SubscriptionDeclaration, found: Subscription | None) -> Subscription:

@@ -65,7 +65,8 @@ class BrokerSettings:
 
     The default user is made where there is no such file; without a password nobody logs in as that by one.
 
-    A consumer has at most so many `filter_values`: each is looked for in every chunk. `open_file` opens what streams
+    A consumer has at most so many `filter_values`: each is looked for in every chunk. No entity is made where there are
+    `entities`. `open_file` opens what streams
     are written to: tests put one in that fails.
     """
 
@@ -74,6 +75,7 @@ class BrokerSettings:
     default_user: str = "guest"
     default_has_password: bool = True
     filter_values: int = 1_000
+    entities: int = 10_000
     open_file: OpenFile = DiskFile
 
 
@@ -444,6 +446,7 @@ class Broker:
         """
         self.consumers.tick(now_ms)
         self.topics.tick(now_ms)
+        self.entities.tick(now_ms)
         flush_is_due = now_ms - self._flushed_ms >= FLUSH_MS
         if flush_is_due:
             self._flushed_ms = now_ms

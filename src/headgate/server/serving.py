@@ -127,6 +127,7 @@ class Server:
             users_file=None if users_file is None else Path(users_file),
             default_user=self._settings.authentication.default_user,
             filter_values=self._settings.limits.filter_values,
+            entities=self._settings.limits.entities,
         )
         return Broker(
             Path(self._settings.root),

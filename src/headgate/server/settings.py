@@ -106,6 +106,8 @@ class Limits(_Table, frozen=True):
     """The longest filter expression; the languages have further limits."""
     filter_values: Count = 1_000
     """Filter values of a consumer; each is looked up in every chunk."""
+    entities: Count = 10_000
+    """Topics and queues; clients of Service Bus can make no more."""
     login_failures_a_minute: Count = 30
     """Failed logins from one address; further logins are refused unchecked until the minute is over."""
 

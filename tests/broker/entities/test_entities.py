@@ -11,7 +11,15 @@ import pytest
 
 from brokers import START_MS, publish
 from headgate.broker import Entity, EntityDeclaration, SubscriptionDeclaration, copy_of, sequence_number
-from headgate.errors import EntityDisabledError, HeadgateError, ResourceNotFoundError, RuleError, RuleExistsError
+from headgate.broker.broker import BrokerSettings
+from headgate.errors import (
+    EntityDisabledError,
+    HeadgateError,
+    ResourceNotFoundError,
+    RuleError,
+    RuleExistsError,
+    RuleLimitError,
+)
 from headgate.ledger import copy_number
 from headgate.topic import (
     QUEUE_SUBSCRIPTION,
@@ -293,6 +301,47 @@ def test_of_streams_that_differ_only_in_case_the_exact_spelling_is_meant(lab: En
     lab.session.declare_stream("PLAIN", {})
     assert isinstance(lab.asked(lab.broker.entities.create_topic, "plain", TopicSettings()), RuleExistsError)
     assert lab.made(lab.broker.entities.create_topic, "PLAIN", TopicSettings()).name == "PLAIN"
+
+
+def test_an_entity_that_nobody_uses_for_its_time_is_removed(lab: EntityLab) -> None:
+    idle = msgspec.structs.replace(QUEUE, auto_delete_on_idle_ms=60_000)
+    for name in ("jobs", "held"):
+        lab.made(lab.broker.entities.create_queue, name, idle, SubscriptionSettings())
+    held = lab.received("held")
+    lab.turn(after_ms=59_999)
+    lab.send("jobs", RED)
+    for publisher in list(lab.broker.entities.find("jobs").topic.stream.publishers):
+        publisher.close()
+    lab.turn(after_ms=59_999)
+    assert lab.broker.entities.names(TopicKind.QUEUE) == ["held", "jobs"]
+    lab.turn(after_ms=1)
+    assert lab.broker.entities.names(TopicKind.QUEUE) == ["held"]
+    held.receiver.close()
+    lab.turn(after_ms=60_000)
+    assert lab.session.streams() == []
+
+
+def test_an_entity_says_when_it_was_used_last(lab: EntityLab) -> None:
+    entities = lab.broker.entities
+    lab.made(entities.create_topic, "orders", TopicSettings())
+    found = lab.made(entities.create_subscription, "orders", "red", SubscriptionSettings())
+    lab.clock.now += 1_000
+    lab.send("orders", RED)
+    assert (found.accessed_ms, found.subscription("red").accessed_ms) == (START_MS + 1_000, START_MS)
+    lab.clock.now += 1_000
+    lab.received("orders", "red")
+    assert (found.accessed_ms, found.subscription("red").accessed_ms) == (START_MS + 2_000, START_MS + 2_000)
+
+
+def test_there_are_only_so_many_entities(tmp_path: Path) -> None:
+    lab = EntityLab(tmp_path)
+    lab.broker.close()
+    lab.settings = BrokerSettings(entities=1)
+    lab.opened()
+    lab.session.declare_stream("plain", {})
+    lab.made(lab.broker.entities.create_topic, "orders", TopicSettings())
+    assert isinstance(lab.asked(lab.broker.entities.create_topic, "more", TopicSettings()), RuleLimitError)
+    lab.broker.close()
 
 
 def test_names_have_260_characters_of_any_kind(lab: EntityLab) -> None:

@@ -6,6 +6,7 @@ on disk, and receivers and publishers meet it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,8 @@ Answered = Callable[[Entity | HeadgateError], None]
 Removed = Callable[[HeadgateError | None], None]
 """Called once, in the broker's thread: None when the entity is no more, or why it is still there."""
 
+logger = logging.getLogger("headgate.broker")
+
 _ARGUMENTS = StreamArguments(max_segment_size_bytes=64 * MEGABYTE, drops_settled=True)
 """Of the streams of entities: what every subscription settled goes, whole segments at a time."""
 
@@ -73,8 +76,12 @@ class Entities:
         return Entity(self._broker.topics.get(spelled))
 
     def names(self, kind: TopicKind) -> list[str]:
-        """The names of all topics, or of all queues, in order, spelled as created. Cost: a file read for each."""
-        return [name for name in self._broker.topics.names() if self._kind(name) is kind]
+        """The names of all topics, or of all queues, in order, spelled as created.
+
+        Cost: a `stat` for each, and reading the rules of those that nobody used since the start.
+        """
+        known = {topic.stream.name: topic.history.settings.kind for topic in self._broker.topics}
+        return [name for name in self._broker.topics.names() if (known.get(name) or self._kind(name)) is kind]
 
     def _spelled(self, name: str) -> str | None:
         """The name of an entity as it was created; None where there is none."""
@@ -147,7 +154,7 @@ class Entities:
     def _create(self, declaration: EntityDeclaration, then: Answered) -> None:
         name, broker = declaration.name, self._broker
         try:
-            check_new_name(broker.root, name)
+            check_new_name(broker.root, name, most=broker.settings.entities)
             is_stream = broker.catalogue.find(name) is not None
             broker.create_topic(
                 name,
@@ -191,6 +198,22 @@ class Entities:
         except HeadgateError as error:
             answer = error
         then(answer)
+
+    def tick(self, now_ms: int) -> None:
+        """Remove what nobody used for the time that it says; about every 100 ms."""
+        for topic in self._broker.topics:
+            idle_ms = topic.history.settings.auto_delete_on_idle_ms
+            if idle_ms is None or now_ms - topic.used_ms < idle_ms:
+                continue
+            if topic.is_used:
+                topic.used_ms = now_ms
+                continue
+            try:
+                self._broker.delete_stream(topic.stream)
+                logger.info("%r was removed: nobody used it for %d ms", topic.stream.name, idle_ms)
+            except HeadgateError as error:
+                topic.used_ms = now_ms
+                logger.warning("%r stays, which nobody used for %d ms: %s", topic.stream.name, idle_ms, error)
 
     # subscriptions and rules
 

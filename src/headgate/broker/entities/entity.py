@@ -97,8 +97,8 @@ class EntitySubscription:
 
     @property
     def accessed_ms(self) -> int:
-        """When somebody last received from it, as far as is known."""
-        return self._version.updated_ms
+        """When it was used last; before that, when the broker opened its topic."""
+        return max(self._version.updated_ms, self._topic.received_ms(self.name))
 
     @property
     def rules(self) -> list[EntityRule]:
@@ -170,8 +170,8 @@ class Entity:
 
     @property
     def accessed_ms(self) -> int:
-        """When somebody last sent to it or received from it, as far as is known."""
-        return self.updated_ms
+        """When a message or a receiver came last; before that, when the broker opened the topic."""
+        return max(self.updated_ms, self._topic.used_ms)
 
     @property
     def subscriptions(self) -> list[EntitySubscription]:

@@ -23,7 +23,7 @@ from headgate.broker.topics.session_index import SessionIndex
 from headgate.broker.topics.sources import ReadCopy, SubscriptionSource
 from headgate.errors import HeadgateError, LogError, SessionLockError
 from headgate.ledger import Claim, Expired, Tokens, View
-from headgate.topic import SubscriptionSettings, SubscriptionStatus
+from headgate.topic import SubscriptionSettings
 
 if TYPE_CHECKING:
     from headgate.broker.topics.consumption import Consumption

@@ -134,6 +134,8 @@ class BrokerTopic:
     ) -> None:
         self.stream = stream
         self.counters = TopicCounters()
+        self.used_ms = now_ms()
+        """When a message or a receiver came last; before that, when the topic was opened."""
         self.consumption = Consumption(ledger, touch, stream.guarded)
         self._now_ms = now_ms
         self._touch = touch
@@ -308,7 +310,8 @@ class BrokerTopic:
         return dispatcher.sessions()
 
     def _enabled(self, name: str) -> _Subscription:
-        """A subscription that receivers are taken for. Raises ResourceNotFoundError, EntityDisabledError."""
+        """A subscription, for a receiver that comes. Raises ResourceNotFoundError, EntityDisabledError."""
+        self.used_ms = self._now_ms()
         found = self._subscription(name)
         disabled = self._disabled(found)
         if disabled is not None:
@@ -329,6 +332,19 @@ class BrokerTopic:
     def subscription(self, name: str) -> SubscriptionInfo:
         """One subscription; ResourceNotFoundError, LogError."""
         return self._info(self._subscription(name))
+
+    @property
+    def is_used(self) -> bool:
+        """Whether somebody publishes, reads or receives."""
+        return bool(
+            self.stream.publishers
+            or self.stream.readers
+            or any(each.dispatcher.receivers or each.dead_letters.is_received for each in self._subscriptions.values())
+        )
+
+    def received_ms(self, name: str) -> int:
+        """When a subscription was used last, or the topic was opened; ResourceNotFoundError."""
+        return self._subscription(name).dispatcher.used_ms
 
     def named(self, name: SubscriptionName) -> SubscriptionName:
         """The name of a subscription in the case in which it was created; ResourceNotFoundError."""
@@ -571,6 +587,7 @@ class BrokerTopic:
 
     def appended(self, chunks: AppendedChunks | None) -> None:
         """There is more in the stream; `chunks` as `Following.appended` says."""
+        self.used_ms = self._now_ms()
         self._following.appended(chunks)
 
     def turn(self, now_ms: int) -> None:

@@ -16,7 +16,7 @@ from headgate.log.files import storage_error, sync_folder
 from headgate.log.lock import StreamLock
 from headgate.log.settings import load_settings
 from headgate.log.staging import PRIVATE_FOLDER
-from headgate.log.stream import Stream
+from headgate.log.stream import Stream, foreign_name
 
 STREAMS_FOLDER = "streams"
 MAX_NAME_CHARACTERS = 260
@@ -118,6 +118,22 @@ def list_streams(root: str | Path, *, damaged: Callable[[Path, LogError], None] 
                 raise
             damaged(folder / name, error)
     return sorted(streams, key=lambda stream: stream.name)
+
+
+def foreign_stream(root: str | Path, name: str) -> Stream | None:
+    """The stream of that name in a folder of RabbitMQ's, which is called otherwise; None if there is none.
+
+    Cost: a look at the folder with all streams.
+    """
+    for folder_name in _folder_names(root):
+        folder = f"{root}/{STREAMS_FOLDER}/{folder_name}"
+        # A link may be called otherwise than the folder.
+        if foreign_name(os.path.basename(os.path.realpath(folder)) if os.path.islink(folder) else folder_name) == name:
+            with contextlib.suppress(LogError):
+                found = Stream.open(folder)
+                if found.is_foreign:
+                    return found
+    return None
 
 
 def stream_names(root: str | Path) -> list[str]:

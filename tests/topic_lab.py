@@ -36,13 +36,13 @@ class Link:
         assert parsed is not None
         self.receiver = self.session.receiver(
             parsed,
-            deliver=self._deliver,
+            deliver=self.take,
             ended=self.ends.append,
             **more,  # type: ignore[arg-type]
         )
         return self
 
-    def _deliver(self, deliveries: Sequence[Delivery]) -> None:
+    def take(self, deliveries: Sequence[Delivery]) -> None:
         self.deliveries += deliveries
 
     @property

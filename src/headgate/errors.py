@@ -27,7 +27,8 @@
     │   ├── ResourceExistsError        it is there already, with other properties
     │   ├── PreconditionFailedError    an argument that is refused, or a state that does not allow it
     │   │   ├── UnsuitableArgumentError    an argument of other types of queues
-    │   │   └── ReservedNameError          a name that belongs to the broker
+    │   │   ├── ReservedNameError          a name that belongs to the broker
+    │   │   └── EntityDisabledError        a topic or subscription whose status allows nobody to send, or to receive
     │   ├── AccessRefusedError         the user may not do that
     │   ├── AuthenticationError        no such user, a wrong password, or not from this address
     │   │   └── LoopbackOnlyError          a user that may come from this machine only
@@ -287,6 +288,10 @@ class UnsuitableArgumentError(PreconditionFailedError):
 
 class ReservedNameError(PreconditionFailedError):
     """A name that only the broker itself gives: empty, or beginning with `amq.`."""
+
+
+class EntityDisabledError(PreconditionFailedError):
+    """A topic or a subscription whose status allows nobody to send to it, or to receive from it, for now."""
 
 
 class AccessRefusedError(BrokerError):

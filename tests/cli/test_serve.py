@@ -76,6 +76,20 @@ def test_a_second_signal_does_not_wait_for_clients(tmp_path: Path) -> None:
         assert process.wait(LIMIT_S) == 0
 
 
+def test_serve_in_memory_leaves_nothing(tmp_path: Path) -> None:
+    with served("--in-memory", cwd=tmp_path, TMPDIR=str(tmp_path), HEADGATE_ROOT="elsewhere") as (process, line):
+        (folder,) = tmp_path.iterdir()
+        assert line.startswith(f"ready: {folder} on ") and (folder / ".headgate" / "users.json").exists()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT_S) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_serve_in_memory_has_no_root(run: Run, tmp_path: Path) -> None:
+    shown = run("serve", "--in-memory", "--root", tmp_path / "data")
+    assert (shown.status, "--in-memory" in shown.err) == (2, True)
+
+
 def test_serve_starts_again_after_it_was_killed(tmp_path: Path) -> None:
     for _ in range(2):
         with served("--root", tmp_path / "root", cwd=tmp_path) as (process, line):

@@ -201,6 +201,8 @@ SETTINGS = {
     "status": "receive-disabled",
     "auto_delete_on_idle_ms": 3_600_000,
     "forward_dead_letters_to": "audit",
+    "user_metadata": "owned by billing",
+    "kept": {},
 }
 
 
@@ -209,7 +211,8 @@ def test_a_subscription_has_settings_of_which_what_is_given_changes(topic: Run) 
     made = topic(
         "subscription", "create", "orders", "s", "--lock", "30s", "--max-delivery-count", "3", "--backoff",
         "1s,5s,10m", "--sessions", "--time-to-live", "7d", "--dead-letter-on-expiration", "--status",
-        "receive-disabled", "--auto-delete-on-idle", "1h", "--forward-dead-letters-to", "audit",
+        "receive-disabled", "--auto-delete-on-idle", "1h", "--forward-dead-letters-to", "audit", "--user-metadata",
+        "owned by billing",
     )  # fmt: skip
     assert made.status == 0, made.err
 
@@ -227,12 +230,14 @@ def test_a_subscription_has_settings_of_which_what_is_given_changes(topic: Run) 
     assert settings() == {**SETTINGS, "lock_ms": 60_000, "dead_letter_on_expiration": False}
     topic("subscription", "change", "orders", "s", "--time-to-live", "never", "--auto-delete-on-idle", "never")
     topic(
-        "subscription", "change", "orders", "s", "--backoff", "", "--forward-dead-letters-to", "", "--status", "active"
-    )
+        "subscription", "change", "orders", "s", "--backoff", "", "--forward-dead-letters-to", "", "--status", "active",
+        "--user-metadata", "",
+    )  # fmt: skip
     assert topic("subscription", "change", "orders", "s", "--dead-letter-on-errors").err == "in force from offset 1\n"
     assert settings() == {
         **dict.fromkeys(SETTINGS), "lock_ms": 60_000, "max_delivery_count": 3, "backoff_ms": [],
         "requires_session": True, "dead_letter_on_expiration": False, "status": "active",
+        "user_metadata": "", "kept": {},
     }  # fmt: skip
     assert topic("subscription", "ls", "orders").lines[2].split("\t")[:7] == ["s", "1", "no", "yes", "", "1", "active"]
 

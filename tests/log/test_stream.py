@@ -30,6 +30,7 @@ from headgate.log import (
     list_streams,
     resolve_stream,
     stream_folder,
+    stream_names,
 )
 from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES, index_name, segment_name
 from headgate.log.root import name_of_folder
@@ -501,10 +502,25 @@ def test_every_name_has_a_folder_of_its_own_inside_the_root(name: str) -> None:
     assert not folder.name.startswith(".")
 
 
-@pytest.mark.parametrize("name", ["", "x" * 256, "é" * 50])
+@pytest.mark.parametrize("name", ["", "x" * 261])
 def test_a_name_without_a_folder_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="expected 1 to 255"):
+    with pytest.raises(ConfigError, match="expected 1 to 260"):
         stream_folder("root", name)
+
+
+def test_names_too_long_for_a_folder_have_shortened_ones(tmp_path: Path) -> None:
+    names = ["x" * 255, "x" * 256, "x" * 259 + "y", "🦀" * 259 + "a", "🦀" * 259 + "b", "a,b"]
+    folders = [stream_folder(tmp_path, name) for name in names]
+    for name, folder in zip(names, folders, strict=True):
+        Stream.create(folder, name=name, now_ms=0)
+        assert len(folder.name) <= 255
+    assert folders[0].name == "x" * 255
+    assert folders[1].name == "x" * 222 + ",85e62acd750c4eb56b7b6a1d66dca5bf"
+    assert [name_of_folder(folder) for folder in folders] == names
+    assert sorted(stream_names(tmp_path)) == sorted(names)
+    assert resolve_stream(names[3], tmp_path).name == names[3]
+    (folders[1] / "stream.json").write_bytes(b"")
+    assert name_of_folder(folders[1]) == folders[1].name
 
 
 def test_streams_are_found_by_name_and_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,24 @@ def test_the_environment_stands_before_the_file_and_the_command_line_before_both
     assert load_settings(path, environment, root=Path("option")).root == "option"
 
 
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('[[queue]]\nname = "a"\n[queue.delivery]\nlock = 5', "queue 'a': not a topic or queue: .*`lock`"),
+        ('[[queue]]\nname = "a"\n[queue.delivery]\nlock_ms = 5', r"lock_ms is 5; expected 1000 to"),
+        ('[[topic]]\nname = "a"\n[topic.settings]\nstatus = "off"', "topic 'a': not a topic or queue: .*'off'"),
+        ('[[topic]]\nname = "a"\n[[queue]]\nname = "A"', "topic 'a' is there twice"),
+        (
+            '[[topic]]\nname = "a"\n[[topic.subscription]]\nname = "s"\nrule = [{ name = "r", sql = "a =" }]',
+            "topic 'a', subscription 's', rule 'r'",
+        ),
+    ],
+)
+def test_a_wrong_topic_or_queue_is_named(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        load_settings(written(tmp_path, text), {})
+
+
 def test_a_table_that_is_not_in_the_file_can_come_from_the_environment() -> None:
     environment = {"HEADGATE_SERVER__TLS__CERTIFICATE": "c.pem", "HEADGATE_SERVER__TLS__KEY": "k.pem"}
     settings = load_settings(None, environment)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from headgate import Message
 from headgate.client import ServerAddress
 from headgate.client.connection import Connection, Event
 from headgate.errors import ConfigError, ConnectionLostError
-from headgate.log import Stream, stream_folder
+from headgate.log import Stream, lock_root, stream_folder
 from headgate.message.batch import EncodedMessages
 from headgate.protocols.stream import frames
 from headgate.protocols.stream.publishing import PublishConfirm
@@ -87,6 +88,43 @@ def test_a_stream_that_is_there_with_other_arguments_is_named(tmp_path: Path) ->
         running_server(tmp_path, handlers={"stream": Echo}, stream=other),
     ):
         pass
+
+
+ENTITIES: dict[str, Any] = {
+    "topic": [
+        {
+            "name": "orders",
+            "max_size_megabytes": 5,
+            "settings": {"user_metadata": "ours"},
+            "subscription": [
+                {"name": "all"},
+                {"name": "red", "rule": [{"name": "Red", "sql": "color = 'red'"}], "forward_to": "Jobs"},
+            ],
+        }
+    ],
+    "queue": [{"name": "jobs", "delivery": {"lock_ms": 5_000}}],
+}
+
+
+def test_topics_and_queues_of_the_configuration_are_there_and_become_what_it_says(tmp_path: Path) -> None:
+    for lock_ms in (5_000, 7_000):
+        ENTITIES["queue"][0]["delivery"]["lock_ms"] = lock_ms
+        with running_server(tmp_path, handlers={}, **ENTITIES) as running:
+            jobs, orders = running.call(running.context.broker.entities.declarations)
+        assert (jobs.delivery.lock_ms, orders.max_size_megabytes) == (lock_ms, 5)
+        assert orders.settings.user_metadata == "ours"
+        assert [(each.name, each.forward_to) for each in orders.subscriptions] == [("all", None), ("red", "jobs")]
+
+
+def test_a_topic_of_the_configuration_that_cannot_be_made_is_named_and_nothing_stays_open(tmp_path: Path) -> None:
+    with running_server(tmp_path, handlers={}, topic=[{"name": "orders"}]):
+        pass
+    with (
+        pytest.raises(ConfigError, match=r"queue 'orders': .*kind cannot be changed"),
+        running_server(tmp_path, handlers={}, queue=[{"name": "orders"}]),
+    ):
+        pass
+    lock_root(tmp_path / "data", now_ms=0).release()
 
 
 def test_a_port_that_is_taken_is_named_and_nothing_stays_open(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def test_the_table_of_limits_is_the_record() -> None:
 
 
 def test_the_table_of_settings_is_the_record() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (\S+) \|.*\| `--", PAGE, flags=re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| (\S+) \|.*\| (?:`--|— \|)", PAGE, flags=re.MULTILINE)
     defaults = DEFAULT_SETTINGS.json_object()
     assert rows == [(name, msgspec.json.encode(value).decode()) for name, value in defaults.items()]
 

@@ -13,6 +13,10 @@ The same commands serve every protocol; time comes in as an argument or through 
     Binding, Headers                   a route from an exchange to a stream or an exchange; gives a message's headers
     BrokerTopic, SubscriptionInfo      one topic, and what its subscriptions have; `QueueDepth`: one as a queue
     Receiver, Delivery                 takes the copies of a subscription, and settles them
+    Entities, Entity                   topics and queues as Service Bus has them; `EntitySubscription`, `EntityRule`,
+                                       `EntityCounts`; `sequence_number` and `copy_of`
+    EntityDeclaration                  what one is to be, with `SubscriptionDeclaration`; `in_steps`: in which order;
+                                       `from_emulator` and `to_emulator`: as a file
     Users, Permissions, Permission     passwords and patterns; `EVERYTHING` and `NOTHING`
     AccessKeys, AccessKey              secrets that clients share with the server, with `KeyRights`, each a `Right`
     run_here                           what a broker without threads does its background work by
@@ -31,6 +35,21 @@ if TYPE_CHECKING:
     from headgate.broker.broker import Broker, BrokerSettings
     from headgate.broker.catalogue import Declared, arguments_declared
     from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
+    from headgate.broker.entities import (
+        Answered,
+        Entities,
+        Entity,
+        EntityCounts,
+        EntityDeclaration,
+        EntityRule,
+        EntitySubscription,
+        SubscriptionDeclaration,
+        copy_of,
+        from_emulator,
+        in_steps,
+        sequence_number,
+        to_emulator,
+    )
     from headgate.broker.indexing import run_here
     from headgate.broker.keys import KEYS_NAME, AccessKey, AccessKeys, KeyRights, Right
     from headgate.broker.publishers import Publisher

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from headgate.broker.backlog import Backlog
 from headgate.broker.catalogue import Catalogue
 from headgate.broker.consumers import Consumers
+from headgate.broker.entities import Entities
 from headgate.broker.exchanges import Exchanges
 from headgate.broker.groups import Group
 from headgate.broker.indexing import Indexing, RunInWorker, run_here
@@ -29,8 +30,18 @@ from headgate.broker.topics import Changed, RuleChange, Topics
 from headgate.broker.troubles import is_damage
 from headgate.broker.users import Users
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
-from headgate.log import PRIVATE_FOLDER, DiskFile, Durability, OpenFile
-from headgate.topic import Change, TopicLimits, check_removable, create_topic, remove_topic
+from headgate.log import PRIVATE_FOLDER, DiskFile, Durability, OpenFile, StreamArguments
+from headgate.topic import (
+    DEFAULT_SETTINGS,
+    DEFAULT_TOPIC_SETTINGS,
+    Change,
+    SubscriptionSettings,
+    TopicLimits,
+    TopicSettings,
+    check_removable,
+    create_topic,
+    remove_topic,
+)
 
 if TYPE_CHECKING:
     from headgate.broker.session import Session
@@ -54,7 +65,8 @@ class BrokerSettings:
 
     The default user is made where there is no such file; without a password nobody logs in as that by one.
 
-    A consumer has at most so many `filter_values`: each is looked for in every chunk. `open_file` opens what streams
+    A consumer has at most so many `filter_values`: each is looked for in every chunk. No entity is made where there are
+    `entities`. `open_file` opens what streams
     are written to: tests put one in that fails.
     """
 
@@ -63,6 +75,7 @@ class BrokerSettings:
     default_user: str = "guest"
     default_has_password: bool = True
     filter_values: int = 1_000
+    entities: int = 10_000
     open_file: OpenFile = DiskFile
 
 
@@ -131,6 +144,7 @@ class Broker:
             run_in_worker=run_in_background,
             change=self.change_topic,
         )
+        self.entities = Entities(self)
         self._waits_for_disk = self.settings.durability is Durability.DISK
         self._unwritten: dict[BrokerStream, None] = {}
         self._jobs: dict[BrokerStream, WriteJob | RuleChange] = {}
@@ -160,7 +174,13 @@ class Broker:
     def open_publisher(
         self, stream: BrokerStream, reference: str | None, backlog: Backlog, closed: Callable[[Publisher], None]
     ) -> Publisher:
-        """A publisher of a stream, whose writer is taken. Raises StreamLockedError and other LogErrors."""
+        """A publisher of a stream, whose writer is taken.
+
+        Raises EntityDisabledError for a topic that takes no messages, StreamLockedError and other LogErrors.
+        """
+        self.topics.know_status(stream)
+        if stream.refusal is not None:
+            raise stream.refusal
         stream.open_writer(now_ms=self.now_ms())
         self.topics.writing(stream)
         self._indexing.begin(stream)
@@ -263,6 +283,9 @@ class Broker:
         if queued.publisher.is_closed:
             refuse(stream, [queued], ResourceNotFoundError("the publisher was closed", subject=stream.name))
             return
+        if stream.refusal is not None:
+            refuse(stream, [queued], stream.refusal)
+            return
         stream.queue.append(queued)
         self._write_later(stream)
 
@@ -355,16 +378,32 @@ class Broker:
         """Decide, give out and settle what topics have to; at the end of the loop's turn, before output is sent."""
         self.topics.turn()
 
-    def create_topic(self, name: str, limits: TopicLimits | None = None) -> None:
-        """Make a topic of a stream, which is made if it is not there.
+    def create_topic(
+        self,
+        name: str,
+        limits: TopicLimits | None = None,
+        *,
+        settings: TopicSettings = DEFAULT_TOPIC_SETTINGS,
+        queue: SubscriptionSettings = DEFAULT_SETTINGS,
+        arguments: StreamArguments | None = None,
+    ) -> None:
+        """Make a topic of a stream, which is made, with `arguments`, if it is not there; `queue` as in the topic's own.
 
-        Raises RuleExistsError if it is one already, RuleError for its name, LogError.
+        Raises RuleExistsError if it is one already, RuleError for its name or settings, LogError.
         """
         stream = self.catalogue.find(name)
         if stream is not None:
             self._write_all(stream)
             stream.close_writer()
-        create_topic(self.root, name, now_ms=self.now_ms(), limits=limits or TopicLimits())
+        create_topic(
+            self.root,
+            name,
+            now_ms=self.now_ms(),
+            limits=limits or TopicLimits(),
+            settings=settings,
+            queue=queue,
+            arguments=arguments,
+        )
 
     def remove_topic(self, name: str) -> None:
         """Make a topic a plain stream again: its receivers end, what its subscriptions have is gone, messages stay.
@@ -407,6 +446,7 @@ class Broker:
         """
         self.consumers.tick(now_ms)
         self.topics.tick(now_ms)
+        self.entities.tick(now_ms)
         flush_is_due = now_ms - self._flushed_ms >= FLUSH_MS
         if flush_is_due:
             self._flushed_ms = now_ms

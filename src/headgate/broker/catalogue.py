@@ -21,7 +21,16 @@ from headgate.errors import (
     StreamNotFoundError,
     StreamReadOnlyError,
 )
-from headgate.log import Stream, StreamLock, deleted_folder, list_streams, name_of_folder, set_aside, stream_folder
+from headgate.log import (
+    Stream,
+    StreamLock,
+    deleted_folder,
+    foreign_stream,
+    list_streams,
+    name_of_folder,
+    set_aside,
+    stream_folder,
+)
 from headgate.log.format import FILE_HEAD_BYTES
 
 _MAX_NAME_BYTES = 255
@@ -151,10 +160,7 @@ class Catalogue:
         except (ConfigError, UnicodeEncodeError):
             return None
         except StreamNotFoundError:
-            # A folder of the original's is not called after its stream.
-            streams = list_streams(self.root, damaged=lambda _folder, _error: None)
-            named = [stream for stream in streams if stream.is_foreign and stream.name == name]
-            return named[0] if named else None
+            return foreign_stream(self.root, name)
 
 
 def arguments_declared(stream: BrokerStream) -> dict[str, object]:

@@ -15,6 +15,7 @@ from headgate.broker.refusals import RefusedSequences
 from headgate.broker.troubles import Troubles
 from headgate.errors import (
     CorruptChunkError,
+    HeadgateError,
     OffsetOutOfRangeError,
     ResourceNotFoundError,
     StorageFullError,
@@ -153,6 +154,8 @@ class BrokerStream:
     next_offset: int = 0
     last_chunk_id: int = -1
     is_deleted: bool = False
+    refusal: HeadgateError | None = None
+    """What publishers are refused with; None: they are taken."""
     idle_since_ms: int | None = None
     trouble: str = ""
     """What was wrong when the stream was last looked after; empty for nothing."""

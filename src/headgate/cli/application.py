@@ -16,6 +16,7 @@ from headgate.cli import index as index_commands
 from headgate.cli import kernels as kernels_commands
 from headgate.cli import key as key_commands
 from headgate.cli import rule as rule_commands
+from headgate.cli import servicebus as servicebus_commands
 from headgate.cli import stream as stream_commands
 from headgate.cli import subscription as subscription_commands
 from headgate.cli import topic as topic_commands
@@ -53,6 +54,7 @@ application.command(filter_commands.commands)
 application.command(topic_commands.commands)
 application.command(subscription_commands.commands)
 application.command(rule_commands.commands)
+application.command(servicebus_commands.commands)
 application.command(index_commands.commands)
 application.command(consumer_commands.commands)
 application.command(user_commands.commands)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from headgate.cli.output import write_line
+from headgate.errors import ConfigError
 
 
 def serve(
@@ -19,6 +22,13 @@ def serve(
         Parameter(env_var="HEADGATE_ROOT", help="Folder that holds the streams; made if it is not there."),
     ] = None,
     config: Annotated[Path | None, Parameter(help="Configuration in TOML.")] = None,
+    in_memory: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            help="For tests: keep everything in a temporary folder, which is removed at the end. TMPDIR says where.",
+        ),
+    ] = False,
 ) -> int:
     """Serve the streams of a folder to RabbitMQ clients: AMQP 1.0 and 0.9.1, the stream protocol, STOMP.
 
@@ -30,11 +40,16 @@ def serve(
     from headgate.server import load_settings
     from headgate.server import serve as serve_until_stopped
 
-    settings = load_settings(config, os.environ, root=root)
+    if in_memory and root is not None and str(root) != os.environ.get("HEADGATE_ROOT"):
+        raise ConfigError(f"found --in-memory and --root {root}, expected one of them")
 
     def ready(line: str) -> None:
         write_line(line)
         sys.stdout.flush()
 
-    serve_until_stopped(settings, ready=ready)
+    with contextlib.ExitStack() as ending:
+        if in_memory:
+            folder = tempfile.TemporaryDirectory(prefix="headgate-", ignore_cleanup_errors=True)
+            root = Path(ending.enter_context(folder))
+        serve_until_stopped(load_settings(config, os.environ, root=root), ready=ready)
     return 0

@@ -61,6 +61,8 @@ class SubscriptionOptions:
         str | None, Parameter(help="Topic or stream that its dead letters go to; an empty text: they stay.")
     ] = None
 
+    user_metadata: Annotated[str | None, Parameter(help="Text of yours, at most 1024 characters.")] = None
+
     def given(self) -> dict[str, Any]:
         """The JSON object of what was given, `settings` in it. Raises ConfigError for a wrong duration."""
         properties: dict[str, Any] = {
@@ -80,6 +82,8 @@ class SubscriptionOptions:
             "forward_dead_letters_to": self.forward_dead_letters_to,
         }
         given = {**_without_none(properties), "settings": _without_none(settings)}
+        if self.user_metadata is not None:
+            given["settings"]["user_metadata"] = self.user_metadata
         return given if given["settings"] else _without_none(properties)
 
 

@@ -133,6 +133,16 @@ class Topics:
         body = {"rule": rule, "last": last, "samples": samples}
         return dict(self._ask("POST", [*_rule(topic, subscription, rule["name"]), "dry-run"], {}, body))
 
+    # entities
+
+    def entities(self) -> list[Row]:
+        """Topics and queues as they are, each all in one."""
+        return list(self._ask("GET", ["entities"], {}, None))
+
+    def declare_entity(self, name: str, declaration: Mapping[str, Any]) -> None:
+        """Make a topic or queue, or change the one that is there to what is declared; subscriptions not named stay."""
+        self._ask("PUT", ["entities", name], {}, declaration)
+
     # copies
 
     def copies(

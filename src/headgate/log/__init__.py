@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         HTTP_NOTE,
         STREAMS_FOLDER,
         deleted_folder,
+        foreign_stream,
         list_streams,
         lock_root,
         name_of_folder,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import secrets
 from collections.abc import Callable, Mapping
@@ -12,11 +14,18 @@ from urllib.parse import quote, unquote
 from headgate.errors import ConfigError, LogError, StreamNotFoundError, did_you_mean
 from headgate.log.files import storage_error, sync_folder
 from headgate.log.lock import StreamLock
+from headgate.log.settings import load_settings
 from headgate.log.staging import PRIVATE_FOLDER
-from headgate.log.stream import Stream
+from headgate.log.stream import Stream, foreign_name
 
 STREAMS_FOLDER = "streams"
+MAX_NAME_CHARACTERS = 260
+"""The longest name of a stream; Service Bus allows as many for its entities."""
+
 _MAX_FOLDER_NAME_BYTES = 255
+_SHORTENED = ","
+"""Behind the beginning of a name that is too long for a folder; percent-encoding leaves no comma in any other."""
+_DIGEST_DIGITS = 32
 _SERVER_FOLDER = "server"
 _DELETED_FOLDER = "deleted"
 HTTP_NOTE = "http"
@@ -24,21 +33,34 @@ HTTP_NOTE = "http"
 
 
 def stream_folder(root: str | Path, name: str) -> Path:
-    """The folder of a stream of that name: `streams/<percent-encoded name>`. Raises ConfigError for an invalid name."""
+    """The folder of a stream of that name: `streams/<percent-encoded name>`.
+
+    A name that is longer than 255 bytes in this form has the folder `<its beginning>,<32 digits>`, hexadecimal ones of
+    the SHA-256 of the name in UTF-8. Raises ConfigError for an invalid name.
+    """
+    if not 1 <= len(name) <= MAX_NAME_CHARACTERS:
+        raise ConfigError(f"stream name {name[:40]!r} has {len(name)} characters; expected 1 to {MAX_NAME_CHARACTERS}")
     encoded = quote(name, safe="")
     if encoded.startswith("."):
         encoded = "%2E" + encoded[1:]
-    if not encoded or len(encoded) > _MAX_FOLDER_NAME_BYTES:
-        raise ConfigError(
-            f"stream name {name[:40]!r} has {len(encoded)} bytes percent-encoded; "
-            f"expected 1 to {_MAX_FOLDER_NAME_BYTES}"
-        )
+    if len(encoded) > _MAX_FOLDER_NAME_BYTES:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST_DIGITS]
+        encoded = encoded[: _MAX_FOLDER_NAME_BYTES - _DIGEST_DIGITS - 1] + _SHORTENED + digest
     return Path(root) / STREAMS_FOLDER / encoded
 
 
 def name_of_folder(folder: str | Path) -> str:
-    """The stream name of a folder under `streams/`."""
-    return unquote(Path(folder).name)
+    """The stream name of a folder under `streams/`; that of a shortened one stands in its `stream.json`.
+
+    Where that cannot be read, it is what the folder says.
+    """
+    folder = Path(folder)
+    if _SHORTENED in folder.name:
+        with contextlib.suppress(LogError):
+            settings = load_settings(folder)
+            if settings is not None:
+                return settings.name
+    return unquote(folder.name)
 
 
 def server_lock_folder(root: Path) -> Path:
@@ -98,9 +120,26 @@ def list_streams(root: str | Path, *, damaged: Callable[[Path, LogError], None] 
     return sorted(streams, key=lambda stream: stream.name)
 
 
+def foreign_stream(root: str | Path, name: str) -> Stream | None:
+    """The stream of that name in a folder of RabbitMQ's, which is called otherwise; None if there is none.
+
+    Cost: a look at the folder with all streams.
+    """
+    for folder_name in _folder_names(root):
+        folder = f"{root}/{STREAMS_FOLDER}/{folder_name}"
+        # A link may be called otherwise than the folder.
+        if foreign_name(os.path.basename(os.path.realpath(folder)) if os.path.islink(folder) else folder_name) == name:
+            with contextlib.suppress(LogError):
+                found = Stream.open(folder)
+                if found.is_foreign:
+                    return found
+    return None
+
+
 def stream_names(root: str | Path) -> list[str]:
     """The stream names of the folders under a root; opens none, so a folder may hold no stream."""
-    return [unquote(name) for name in _folder_names(root)]
+    folder = Path(root) / STREAMS_FOLDER
+    return [name_of_folder(folder / name) if _SHORTENED in name else unquote(name) for name in _folder_names(root)]
 
 
 def _folder_names(root: str | Path) -> list[str]:

@@ -42,6 +42,12 @@ _BACKWARD_ROWS = 4096
 _IDENTITY_BYTES = 16
 
 
+def foreign_name(folder_name: str) -> str:
+    """The name of the stream that RabbitMQ wrote into a folder of that name."""
+    match = _FOREIGN_NAME.fullmatch(folder_name)
+    return match[1] if match else folder_name
+
+
 @dataclass(slots=True)
 class Attachment:
     """Where a reader begins: at `row` of the chunk table of `segment`, with the message at `offset`.
@@ -182,9 +188,7 @@ class Stream:
         """The stream's name; for a foreign folder the text between `__` and `_<digits>` of the folder's name."""
         if self.settings is not None:
             return self.settings.name
-        folder_name = self.path.resolve().name
-        match = _FOREIGN_NAME.fullmatch(folder_name)
-        return match[1] if match else folder_name
+        return foreign_name(self.path.resolve().name)
 
     @property
     def identity(self) -> str:

@@ -2,7 +2,7 @@
 
 A variable `HEADGATE_SERVER__TABLE__KEY` (upper case, two underscores between the parts) stands before the file:
 `HEADGATE_SERVER__LISTENERS__AMQP=5673`, `HEADGATE_SERVER__ROOT=/var/lib/headgate`. Arrays of tables (`[[user]]`,
-`[[stream]]`, `[[super_stream]]`) are in the file only.
+`[[stream]]`, `[[super_stream]]`, `[[topic]]`, `[[queue]]`) are in the file only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, HeadgateError
 from headgate.server.settings import ServerSettings
 
 ENVIRONMENT_PREFIX = "HEADGATE_SERVER__"
@@ -136,6 +136,7 @@ def _value(variable: str, text: str, kind: Any) -> object:
 def _check(settings: ServerSettings, source: str) -> None:
     """What types do not say."""
     from headgate.language import dialect_named
+    from headgate.server.definitions import declared_entities
 
     try:
         dialect_named(settings.filters.dialect)
@@ -146,6 +147,10 @@ def _check(settings: ServerSettings, source: str) -> None:
     for entry in settings.super_stream:
         if (entry.partitions is None) == (not entry.binding_keys):
             raise ConfigError(f"{source}super_stream {entry.name!r}: expected either `partitions` or `binding_keys`")
+    try:
+        declared_entities(settings)
+    except HeadgateError as error:
+        raise ConfigError(f"{source}{error}") from error
     for kind in ("user", "stream", "super_stream"):
         names = [entry.name for entry in getattr(settings, kind)]
         twice = next((name for name in names if names.count(name) > 1), None)

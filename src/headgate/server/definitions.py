@@ -1,10 +1,14 @@
-"""What the configuration defines is there when the server has started: users, streams, super streams."""
+"""What the configuration defines is there when the server has started: users, streams, super streams, entities."""
 
 from __future__ import annotations
 
-from headgate.broker import EVERYTHING, Broker, Permissions, Users, is_damage
+import functools
+from typing import Any
+
+from headgate.broker import EVERYTHING, Broker, EntityDeclaration, Permissions, Users, in_steps, is_damage
 from headgate.errors import AuthenticationError, ConfigError, HeadgateError
-from headgate.server.settings import ServerSettings, SuperStreamEntry
+from headgate.server.settings import QueueEntry, ServerSettings, SuperStreamEntry, TopicEntry
+from headgate.server.topics import told
 
 ADMINISTRATOR = "administrator"
 """The tag of users who may change users."""
@@ -40,6 +44,55 @@ def apply_definitions(broker: Broker, settings: ServerSettings) -> None:
         except HeadgateError as error:
             if not is_damage(error):
                 raise ConfigError(f"super_stream {entry.name!r}: {error}") from error
+
+
+def declared_entities(settings: ServerSettings) -> list[EntityDeclaration]:
+    """The topics and queues of the file. Raises ConfigError, RuleError, for the first that is wrong in itself."""
+    declared = [_queue(entry) for entry in settings.queue] + [_topic(entry) for entry in settings.topic]
+    names: set[str] = set()
+    for each in declared:
+        each.check()
+        if each.name.casefold() in names:
+            raise ConfigError(f"{each.settings.kind} {each.name!r} is there twice: names are compared without case")
+        names.add(each.name.casefold())
+    return declared
+
+
+async def declare_entities(broker: Broker, settings: ServerSettings) -> None:
+    """Make the topics and queues of the file, or change them to what it says. Raises ConfigError that names one."""
+    declared = declared_entities(settings)
+    for each in in_steps(declared, broker.topics.names()) if declared else ():
+        try:
+            await told(functools.partial(broker.entities.declare, each))
+        except HeadgateError as error:
+            raise ConfigError(f"{each.settings.kind} {each.name!r}: {error}") from error
+
+
+def _queue(entry: QueueEntry) -> EntityDeclaration:
+    said = {name: getattr(entry, name) for name in ("name", "max_size_megabytes", "delivery", "forward_to")}
+    return _declaration("queue", entry.name, {**said, "settings": {**entry.settings, "kind": "queue"}})
+
+
+def _topic(entry: TopicEntry) -> EntityDeclaration:
+    subscriptions = [
+        {
+            "name": each.name,
+            "settings": each.settings,
+            "dead_letter_on_errors": each.dead_letter_on_errors,
+            "forward_to": each.forward_to,
+            "rules": each.rule or None,
+        }
+        for each in entry.subscription
+    ]
+    said = {"name": entry.name, "max_size_megabytes": entry.max_size_megabytes, "subscriptions": subscriptions}
+    return _declaration("topic", entry.name, {**said, "settings": {**entry.settings, "kind": "topic"}})
+
+
+def _declaration(kind: str, name: str, said: dict[str, Any]) -> EntityDeclaration:
+    try:
+        return EntityDeclaration.of(said)
+    except ConfigError as error:
+        raise ConfigError(f"{kind} {name!r}: {error}") from error
 
 
 def _define_user(users: Users, name: str, password: str, tags: tuple[str, ...], *, permissions: Permissions) -> None:

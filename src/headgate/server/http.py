@@ -10,6 +10,7 @@
     GET    /api/streams/NAME        one stream with all that its files say, which are read for it
     DELETE /api/streams/NAME        delete it; 409 while it is used, or damaged, unless the query says force=true
     *      /api/topics…             topics, subscriptions, rules, copies: see `headgate.server.topics.requests`
+    *      /api/entities…           topics and queues, each all in one
     PUT    /api/users/NAME          make or change a user: {"password", "tags", "permissions": {"configure", …}}
     DELETE /api/users/NAME
 
@@ -70,6 +71,8 @@ _METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8; escaping=underscores"
 _BODY_BYTES = 65_536
 _TOPIC_BODY_BYTES = 1 << 20
 """A new subscription may bring many rules, and settling many tokens."""
+
+_TOPIC_PATHS = ("topics", "topics/{rest:path}", "subscriptions", "rules", "entities", "entities/{rest:path}")
 
 _REQUESTS = 64
 """Under `/api`, at once."""
@@ -246,7 +249,7 @@ class _Site:
                     Route(
                         f"/api/{path}", self._with_user(self._topic_request), methods=["GET", "PUT", "POST", "DELETE"]
                     )
-                    for path in ("topics", "topics/{rest:path}", "subscriptions", "rules")
+                    for path in _TOPIC_PATHS
                 ),
                 Route("/api/connections", self._with_user(self._connections)),
                 Route("/api/users", self._with_user(self._users)),

@@ -15,7 +15,7 @@ from headgate.log import HTTP_NOTE, Durability, StreamLock, lock_root
 from headgate.server.authenticator import Authenticator
 from headgate.server.connections import Connections
 from headgate.server.context import Clock, HandlerFactory, ServerContext, SystemClock
-from headgate.server.definitions import apply_definitions
+from headgate.server.definitions import apply_definitions, declare_entities
 from headgate.server.driver import Driver
 from headgate.server.http import HttpServer
 from headgate.server.listeners import ENCRYPTED, open_listeners, protocol_of, tls_context
@@ -84,6 +84,13 @@ class Server:
         self.context = self._make_context(broker)
         self.context.ports.update({name: listening.getsockname()[1] for name, listening in sockets.items()})
         self._driver.start(self.context)
+        try:
+            await declare_entities(broker, self._settings)
+        except BaseException:
+            for listening in sockets.values():
+                listening.close()
+            await self.stop()
+            raise
         for name, listening in sockets.items():
             encrypted = tls if name in ENCRYPTED else None
             if protocol_of(name) == "http":
@@ -120,6 +127,7 @@ class Server:
             users_file=None if users_file is None else Path(users_file),
             default_user=self._settings.authentication.default_user,
             filter_values=self._settings.limits.filter_values,
+            entities=self._settings.limits.entities,
         )
         return Broker(
             Path(self._settings.root),

@@ -5,7 +5,7 @@ Handlers of protocols read limits and timeouts from here; nothing else of the se
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -106,6 +106,8 @@ class Limits(_Table, frozen=True):
     """The longest filter expression; the languages have further limits."""
     filter_values: Count = 1_000
     """Filter values of a consumer; each is looked up in every chunk."""
+    entities: Count = 10_000
+    """Topics and queues; clients of Service Bus can make no more."""
     login_failures_a_minute: Count = 30
     """Failed logins from one address; further logins are refused unchecked until the minute is over."""
 
@@ -212,6 +214,53 @@ class SuperStreamEntry(_Table, frozen=True):
     """Arguments of each partition, as clients give them, without `x-`."""
 
 
+class EntitySubscriptionEntry(_Table, frozen=True):
+    """A subscription of a topic."""
+
+    name: str
+    """Its name, unique in the topic, ignoring case."""
+    dead_letter_on_errors: bool = True
+    """Whether messages that its rules fail on become dead letters."""
+    forward_to: str | None = None
+    """Topic or queue that its copies go to."""
+    settings: dict[str, Any] = {}
+    """[Settings of a subscription](rules.md#settings-of-a-subscription)."""
+    rule: list[dict[str, Any]] = []
+    """[Rules in their written form](rules.md), all that it has. Default: `$Default`, which takes every message, for a
+    new subscription; else those that are there stay."""
+
+
+class TopicEntry(_Table, frozen=True):
+    """A topic with its subscriptions that is there when the server has started, made or changed to what is said here.
+
+    What of it is not named here stays.
+    """
+
+    name: str
+    """Its name; names are compared without case."""
+    max_size_megabytes: Count | None = None
+    """How much may wait to be settled before publishers are refused. Default: 1024."""
+    settings: dict[str, Any] = {}
+    """[Properties of topics and queues](entities.md#properties)."""
+    subscription: list[EntitySubscriptionEntry] = []
+    """Subscriptions; others that it has stay."""
+
+
+class QueueEntry(_Table, frozen=True):
+    """A queue: the same for a topic with one subscription that is implied."""
+
+    name: str
+    """Its name; topics have others."""
+    max_size_megabytes: Count | None = None
+    """As of a topic."""
+    settings: dict[str, Any] = {}
+    """[Properties of topics and queues](entities.md#properties)."""
+    delivery: dict[str, Any] = {}
+    """[Settings of a subscription](rules.md#settings-of-a-subscription): how its messages are delivered."""
+    forward_to: str | None = None
+    """Topic or queue that its messages go to."""
+
+
 class ServerSettings(_Table, frozen=True):
     """The whole file."""
 
@@ -229,3 +278,5 @@ class ServerSettings(_Table, frozen=True):
     user: list[UserEntry] = []
     stream: list[StreamEntry] = []
     super_stream: list[SuperStreamEntry] = []
+    topic: list[TopicEntry] = []
+    queue: list[QueueEntry] = []

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         check_removable,
         create_topic,
         creation_of,
+        differences,
         list_topics,
         remove_topic,
         topic_stream,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     )
     from headgate.topic.places import (
         DEAD_LETTER_QUEUE,
+        QUEUE_SUBSCRIPTION,
         QUEUE_VIEW,
         SubscriptionName,
         dead_letters_folder,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
         Change,
         ChangeLimits,
         ChangeSubscription,
+        ChangeTopic,
         CreateSubscription,
         RemoveRule,
         RemoveSubscription,
@@ -59,7 +62,17 @@ if TYPE_CHECKING:
     )
     from headgate.topic.router import Router, copy_identity
     from headgate.topic.rule import Rule, RuleDefinition
-    from headgate.topic.settings import DEFAULT_SETTINGS, MAX_TIME_MS, SubscriptionSettings, SubscriptionStatus
+    from headgate.topic.settings import (
+        DEFAULT_SETTINGS,
+        DEFAULT_TOPIC_SETTINGS,
+        MAX_TIME_MS,
+        AuthorizationRule,
+        SubscriptionSettings,
+        SubscriptionStatus,
+        TopicKind,
+        TopicSettings,
+        TopicStatus,
+    )
 else:
     from headgate.faces import lazy
 

@@ -46,8 +46,15 @@ from headgate.topic.forwarding import check_no_loop, forward_targets, target_not
 from headgate.topic.history import RuleHistory
 from headgate.topic.journal import JOURNAL_NAME, JournalEnd, append_line, read_lines, write_head
 from headgate.topic.limits import DEFAULT_LIMITS, TopicLimits
-from headgate.topic.places import state_folders
+from headgate.topic.places import QUEUE_SUBSCRIPTION, state_folders
 from headgate.topic.rule import Rule
+from headgate.topic.settings import (
+    DEFAULT_SETTINGS,
+    DEFAULT_TOPIC_SETTINGS,
+    SubscriptionSettings,
+    TopicKind,
+    TopicSettings,
+)
 
 _REWRITE_AFTER = 1000
 """After more changes than this, and more than the topic has rules, a journal gets a new head."""
@@ -166,7 +173,7 @@ class TopicEditor:
         they are now. `in_force_from` as in `apply`.
         """
         topic.check(compile_rules=False)
-        changes = list(_differences(self._history, topic))
+        changes = list(differences(self._history, topic))
         if not changes:
             return None
         return self.apply(changes, now_ms=now_ms, in_force_from=in_force_from, planned=planned)
@@ -217,10 +224,14 @@ class TopicEditor:
         match change:
             case r.ChangeLimits():
                 change.limits.check()
+            case r.ChangeTopic():
+                self._check_settings(change.settings)
             case r.CreateSubscription() | r.ChangeSubscription():
                 self._check_subscription(change, planned)
             case r.RemoveSubscription():
                 history.subscription(change.name)
+                if history.settings.kind is TopicKind.QUEUE:
+                    raise RuleError("a queue has one subscription, which goes with it", topic=history.topic_name)
             case r.AddRule() | r.ReplaceRule():
                 subscription = history.subscription(change.subscription)
                 if isinstance(change, r.ReplaceRule):
@@ -240,6 +251,13 @@ class TopicEditor:
             case r.RemoveRule():
                 history.rule(change.subscription, change.rule)
 
+    def _check_settings(self, settings: TopicSettings) -> None:
+        history = self._history
+        settings.check(history.topic_name)
+        for name in ("kind", "requires_duplicate_detection"):
+            if getattr(settings, name) != getattr(history.settings, name):
+                raise RuleError(f"{name} cannot be changed after the topic was made", topic=history.topic_name)
+
     def _check_subscription(self, change: r.SubscriptionProperties, planned: Mapping[str, model.Topic]) -> None:
         history, topic = self._history, self._history.topic_name
         rules: tuple[Rule, ...] = ()
@@ -253,6 +271,10 @@ class TopicEditor:
                 )
             rules = (
                 tuple(Rule.of(version.rule) for version in history.rules(change.name)) if change.fall_through else ()
+            )
+        elif history.settings.kind is TopicKind.QUEUE or change.name == QUEUE_SUBSCRIPTION:
+            raise RuleError(
+                "a queue has one subscription, and a topic none of that name", topic=topic, subscription=change.name
             )
         elif history.has_subscription(change.name):
             raise model.already_exists(change.name, history.subscription(change.name).name, topic, None)
@@ -331,27 +353,38 @@ def create_topic(
     *,
     now_ms: int,
     limits: TopicLimits = DEFAULT_LIMITS,
+    settings: TopicSettings = DEFAULT_TOPIC_SETTINGS,
+    queue: SubscriptionSettings = DEFAULT_SETTINGS,
     arguments: StreamArguments | None = None,
     wait: Wait = no_wait,
 ) -> Stream:
     """Make a topic without subscriptions: of the stream of that name, made with `arguments` if it is not there.
 
-    Raises RuleExistsError if it is a topic already, RuleError for its name, ConfigError, LogError.
+    One whose `settings` say that it is a queue has its subscription, with the settings `queue`, in the same write.
+    Raises RuleExistsError if it is a topic already, RuleError for its name or settings, ConfigError, LogError.
     """
     limits.check()
     model.check_topic_name(name, limits)
+    settings.check(name)
+    if settings.kind is TopicKind.QUEUE:
+        model.check_subscription(model.Subscription(QUEUE_SUBSCRIPTION, settings=queue), name, limits)
     folder = stream_folder(root, name)
     try:
         stream = Stream.open(folder)
     except StreamNotFoundError:
         stream = Stream.create(folder, name=name, now_ms=now_ms, arguments=arguments, wait=wait)
-    with Writer.open(stream, now_ms=now_ms, wait=wait):
+    with Writer.open(stream, now_ms=now_ms, wait=wait) as writer:
         if read_lines(folder / JOURNAL_NAME) is not None:
             raise RuleExistsError("there is a topic of that name already", topic=name)
         # Of an earlier topic whose removal was interrupted: numbers of its subscriptions are given again.
         _remove_state(stream)
-        head = r.Head(topic=name, created_ms=now_ms, limits=limits)
-        write_head(folder / JOURNAL_NAME, msgspec.json.encode(head))
+        history = RuleHistory(
+            r.Head(topic=name, created_ms=now_ms, limits=limits, settings=settings), folder / JOURNAL_NAME
+        )
+        if settings.kind is TopicKind.QUEUE:
+            for change in creation_of(model.Subscription(QUEUE_SUBSCRIPTION, settings=queue)):
+                history.apply_change(change, writer.next_offset, now_ms)
+        write_head(history.path, msgspec.json.encode(history.head(pruned_below=0)))
     return stream
 
 
@@ -420,8 +453,11 @@ def creation_of(subscription: model.Subscription) -> list[r.Change]:
     return [r.CreateSubscription(subscription.name, **_properties(subscription)), *rules]
 
 
-def _differences(history: RuleHistory, wanted: model.Topic) -> Iterator[r.Change]:
-    """The changes that make a topic what is wanted; what goes goes first, so that limits and names are free."""
+def differences(history: RuleHistory, wanted: model.Topic) -> Iterator[r.Change]:
+    """The changes that make a topic what is wanted; what goes goes first, so that limits and names are free.
+
+    Its own settings are not among them.
+    """
     names = {model.folded(subscription.name) for subscription in wanted.subscriptions}
     if history.limits != wanted.limits:
         yield r.ChangeLimits(wanted.limits)

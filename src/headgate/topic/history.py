@@ -63,14 +63,19 @@ class RuleHistory:
         "next_subscription",
         "path",
         "pruned_below",
+        "settings",
         "topic_name",
+        "updated_ms",
     )
 
     def __init__(self, head: r.Head, path: Path) -> None:
         self.path = path
         self.topic_name = head.topic
         self.created_ms = head.created_ms
+        self.updated_ms = head.updated_ms or head.created_ms
+        """When its settings or limits were last changed."""
         self.limits = head.limits
+        self.settings = head.settings
         self._earlier_limits = list(head.earlier_limits)
         self.pruned_below = head.pruned_below
         self.next_subscription = head.next_subscription
@@ -130,6 +135,8 @@ class RuleHistory:
             topic=self.topic_name,
             created_ms=self.created_ms,
             limits=self.limits,
+            updated_ms=self.updated_ms,
+            settings=self.settings,
             pruned_below=below,
             next_subscription=self.next_subscription,
             subscriptions=[
@@ -333,18 +340,27 @@ class RuleHistory:
                 if offset > (self._earlier_limits[-1].to_offset if self._earlier_limits else 0):
                     self._earlier_limits.append(r.EarlierLimits(offset, self.limits))
                 self.limits = change.limits
+                self.updated_ms = at_ms
+            case r.ChangeTopic():
+                self.settings = change.settings
+                self.updated_ms = at_ms
+                # In force everywhere at once, as those of subscriptions.
+                return
             case r.CreateSubscription():
-                self._open_subscription(change, self.next_subscription, 1, {}, offset, at_ms)
+                self._open_subscription(change, self.next_subscription, 1, {}, offset, at_ms, created_ms=at_ms)
                 self.next_subscription += 1
             case r.ChangeSubscription():
                 opened = self._open[folded(change.name)]
                 before = opened.version
                 before.settings = change.settings
+                before.updated_ms = at_ms
                 if _versioned(before) == _versioned(change):
                     # Settings are in force everywhere at once: no offset is a boundary between them.
                     return
                 self._close(before, self._closed_subscriptions, offset)
-                self._open_subscription(change, before.number, before.next_rule, opened.rules, offset, at_ms)
+                self._open_subscription(
+                    change, before.number, before.next_rule, opened.rules, offset, at_ms, created_ms=before.created_ms
+                )
             case r.RemoveSubscription():
                 opened = self._open.pop(folded(change.name))
                 for version in opened.rules.values():
@@ -373,6 +389,8 @@ class RuleHistory:
         rules: dict[str, r.RuleVersion],
         offset: int,
         at_ms: int,
+        *,
+        created_ms: int,
     ) -> None:
         version = r.SubscriptionVersion(
             number=number,
@@ -384,6 +402,8 @@ class RuleHistory:
             forward_to=change.forward_to,
             settings=change.settings,
             next_rule=next_rule,
+            created_ms=created_ms,
+            updated_ms=at_ms,
         )
         self._open[folded(change.name)] = _OpenSubscription(version, rules)
 

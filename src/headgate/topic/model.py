@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from headgate.errors import RuleError, RuleExistsError, RuleLimitError
 from headgate.topic.limits import DEFAULT_LIMITS, TopicLimits
+from headgate.topic.places import QUEUE_SUBSCRIPTION
 from headgate.topic.rule import DEFAULT_RULE_NAME, Rule, RuleDefinition, default_rule
 from headgate.topic.settings import DEFAULT_SETTINGS, SubscriptionSettings
 
@@ -139,7 +140,7 @@ def check_topic_name(name: str, limits: TopicLimits) -> None:
 def check_subscription(subscription: Subscription, topic: str, limits: TopicLimits) -> None:
     """Raise RuleError for a subscription that is wrong in itself: its name, its rules' names."""
     reason = _wrong_name(subscription.name, limits.subscription_name_characters)
-    if subscription.name.startswith("$"):
+    if subscription.name.startswith("$") and subscription.name != QUEUE_SUBSCRIPTION:
         reason = "the name begins with $, as those of the places behind a subscription do"
     if reason is not None:
         raise RuleError(reason, topic=topic, subscription=subscription.name)
@@ -153,6 +154,8 @@ def check_subscription(subscription: Subscription, topic: str, limits: TopicLimi
     if subscription.forward_to == topic:
         raise RuleError("forwards to its own topic", topic=topic, subscription=subscription.name)
     subscription.settings.check(topic, subscription.name)
+    if subscription.name == QUEUE_SUBSCRIPTION and subscription.settings.auto_delete_on_idle_ms is not None:
+        raise RuleError("the queue's own auto_delete_on_idle_ms says when it is removed, with all it has", topic=topic)
     _check_unique((rule.name for rule in subscription.rules), topic, subscription.name)
     for rule in subscription.rules:
         check_rule_name(rule.name, topic, subscription.name, limits)

@@ -22,6 +22,9 @@ from headgate.log import Stream
 QUEUE_VIEW = "queue"
 """The key of the only view of a stream of dead letters or of deferred copies, in that stream's own ledger."""
 
+QUEUE_SUBSCRIPTION = "$queue"
+"""The one subscription of a queue; nobody names it: the name of the queue stands for it."""
+
 DEAD_LETTER_QUEUE = "$DeadLetterQueue"
 _SUBSCRIPTIONS = "Subscriptions"
 # Greedy: the last `/Subscriptions/` counts. ASCII: letters that are an ASCII letter only without case are none.
@@ -51,8 +54,10 @@ class SubscriptionName:
         return None if found is None else SubscriptionName(found["topic"], found["subscription"], bool(found["dead"]))
 
     def __str__(self) -> str:
-        """The name as Service Bus writes it."""
-        name = f"{self.topic}/{_SUBSCRIPTIONS}/{self.subscription}"
+        """The name as Service Bus writes it; that of a queue is the name of its topic."""
+        name = self.topic
+        if self.subscription != QUEUE_SUBSCRIPTION:
+            name = f"{name}/{_SUBSCRIPTIONS}/{self.subscription}"
         return f"{name}/{DEAD_LETTER_QUEUE}" if self.is_dead_letter else name
 
 

@@ -10,7 +10,7 @@ import msgspec
 from headgate.errors import ConfigError
 from headgate.topic.limits import TopicLimits
 from headgate.topic.rule import RuleDefinition
-from headgate.topic.settings import DEFAULT_SETTINGS, SubscriptionSettings
+from headgate.topic.settings import DEFAULT_SETTINGS, DEFAULT_TOPIC_SETTINGS, SubscriptionSettings, TopicSettings
 
 HISTORY_FORMAT = 1
 
@@ -18,7 +18,8 @@ HISTORY_FORMAT = 1
 class SubscriptionVersion(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A subscription as it is, or was, in force for offsets `from_offset … to_offset`; None: still.
 
-    `next_rule` is the number that its next rule gets. It and `settings` count in the version that is in force.
+    `next_rule` is the number that its next rule gets. It, `settings` and the times of the subscription (`created_ms`,
+    `updated_ms`) count in the version that is in force.
     """
 
     number: int
@@ -31,6 +32,8 @@ class SubscriptionVersion(msgspec.Struct, forbid_unknown_fields=True, omit_defau
     forward_to: str | None = None
     settings: SubscriptionSettings = DEFAULT_SETTINGS
     next_rule: int = 1
+    created_ms: int = 0
+    updated_ms: int = 0
 
 
 class RuleVersion(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -57,6 +60,8 @@ class Head(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     topic: str
     created_ms: int
     limits: TopicLimits
+    updated_ms: int = 0
+    settings: TopicSettings = DEFAULT_TOPIC_SETTINGS
     pruned_below: int = 0
     next_subscription: int = 1
     subscriptions: list[SubscriptionVersion] = []
@@ -143,8 +148,21 @@ class ChangeLimits(_Change, frozen=True, tag="change limits"):
     limits: TopicLimits
 
 
+class ChangeTopic(_Change, frozen=True, tag="change topic"):
+    """The topic gets other settings; they count at once."""
+
+    settings: TopicSettings
+
+
 Change: TypeAlias = (
-    CreateSubscription | ChangeSubscription | RemoveSubscription | AddRule | ReplaceRule | RemoveRule | ChangeLimits
+    CreateSubscription
+    | ChangeSubscription
+    | RemoveSubscription
+    | AddRule
+    | ReplaceRule
+    | RemoveRule
+    | ChangeLimits
+    | ChangeTopic
 )
 
 

@@ -1,12 +1,12 @@
-"""What a subscription says about the delivery of its copies: locks, attempts, sessions, lifetimes.
+"""What a topic says about itself, and a subscription about the delivery of its copies: locks, attempts, lifetimes.
 
-Settings count when a copy is delivered, never when it is decided: whatever they say, the subscription has the same
-copies. So they have no history, and a change of settings counts for every copy that is there.
+Settings of a subscription count when a copy is delivered, never when it is decided: whatever they say, the subscription
+has the same copies. So they have no history, and a change of settings counts for every copy that is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -16,8 +16,88 @@ from headgate.errors import ConfigError, RuleError, RuleLimitError
 MAX_TIME_MS = 922_337_203_685_477
 """The longest time that Service Bus can write, some 29 000 years."""
 
+MAX_METADATA_CHARACTERS = 1_024
+
 _MAX_LOCK_MS = 43_200_000
 _MAX_BACKOFFS = 32
+
+
+class TopicKind(StrEnum):
+    """Whether a topic has subscriptions, or is a queue: then it has the one that is implied."""
+
+    TOPIC = "topic"
+    QUEUE = "queue"
+
+
+class TopicStatus(StrEnum):
+    """Who may send to a topic, and receive from its subscriptions."""
+
+    ACTIVE = "active"
+    SEND_DISABLED = "send-disabled"
+    RECEIVE_DISABLED = "receive-disabled"
+    DISABLED = "disabled"
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether publishers are taken."""
+        return self in (TopicStatus.ACTIVE, TopicStatus.RECEIVE_DISABLED)
+
+    @property
+    def gives_copies(self) -> bool:
+        """Whether receivers are taken."""
+        return self in (TopicStatus.ACTIVE, TopicStatus.SEND_DISABLED)
+
+
+class AuthorizationRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A rule of who may use a topic, as Service Bus's administration gives it; it is kept and gives nobody a right."""
+
+    name: str
+    rights: tuple[str, ...] = ()
+    primary_key: str = ""
+    secondary_key: str = ""
+    claim_type: str = "SharedAccessKey"
+    claim_value: str = "None"
+    created_ms: int = 0
+    updated_ms: int = 0
+
+
+class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a topic, or a queue, says about itself; see [entities](entities.md#properties).
+
+    They have no history: a change counts at once. How much may wait in the topic is among its limits
+    (`unsettled_bytes`); how copies of a queue are delivered, in the settings of its subscription.
+    """
+
+    kind: TopicKind = TopicKind.TOPIC
+    """`queue`: it has the subscription `$queue` and no others; cannot be changed."""
+    status: TopicStatus = TopicStatus.ACTIVE
+    """Who may send, and who may receive from any of its subscriptions."""
+    default_time_to_live_ms: int | None = None
+    """Milliseconds after which a message expires, 1 or more; it may say less itself. Default: never."""
+    auto_delete_on_idle_ms: int | None = None
+    """Milliseconds without use after which the topic is removed, 1 000 or more. Default: never."""
+    requires_duplicate_detection: bool = False
+    """Whether a message id counts once within the window; cannot be changed."""
+    duplicate_detection_window_ms: int = 600_000
+    """Milliseconds for which message ids are remembered, 20 000 to 604 800 000 (7 days)."""
+    user_metadata: str = ""
+    """Text of the user's, at most 1 024 characters."""
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
+    """Kept and given back."""
+    kept: dict[str, str] = {}
+    """Properties that nothing here uses, by their names in Service Bus; they are given back as they came."""
+
+    def check(self, topic: str) -> None:
+        """Raise RuleLimitError for the first setting that is out of its range."""
+        check_ranges(
+            [
+                ("default_time_to_live_ms", self.default_time_to_live_ms, 1, MAX_TIME_MS),
+                ("auto_delete_on_idle_ms", self.auto_delete_on_idle_ms, 1_000, MAX_TIME_MS),
+                ("duplicate_detection_window_ms", self.duplicate_detection_window_ms, 20_000, 604_800_000),
+                ("characters of user_metadata", len(self.user_metadata), 0, MAX_METADATA_CHARACTERS),
+            ],
+            topic=topic,
+        )
 
 
 class SubscriptionStatus(StrEnum):
@@ -26,6 +106,11 @@ class SubscriptionStatus(StrEnum):
     ACTIVE = "active"
     RECEIVE_DISABLED = "receive-disabled"
     DISABLED = "disabled"
+
+    @property
+    def gives_copies(self) -> bool:
+        """Whether receivers are taken."""
+        return self is SubscriptionStatus.ACTIVE
 
 
 class SubscriptionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -45,11 +130,16 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     dead_letter_on_expiration: bool = False
     """Whether a copy that expires becomes a dead letter; else it is gone."""
     status: SubscriptionStatus = SubscriptionStatus.ACTIVE
-    """`receive-disabled`: nobody receives; `disabled`: nothing is forwarded either. Copies are there all the same."""
+    """`receive-disabled`: nobody receives, receivers end; `disabled`: nothing is forwarded either. Copies are there all
+    the same."""
     auto_delete_on_idle_ms: int | None = None
     """Milliseconds without a receiver after which the subscription is removed, 1 000 or more. Default: never."""
     forward_dead_letters_to: str | None = None
     """The topic, or other stream, that its dead letters go to. Default: they stay with the subscription."""
+    user_metadata: str = ""
+    """Text of the user's, at most 1 024 characters."""
+    kept: dict[str, str] = {}
+    """Properties that nothing here uses, by their names in Service Bus; they are given back as they came."""
 
     @staticmethod
     def of(value: object) -> SubscriptionSettings:
@@ -76,12 +166,9 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
             *((f"backoff_ms[{place}]", each, 0, _MAX_LOCK_MS) for place, each in enumerate(self.backoff_ms)),
             ("default_time_to_live_ms", self.default_time_to_live_ms, 1, MAX_TIME_MS),
             ("auto_delete_on_idle_ms", self.auto_delete_on_idle_ms, 1_000, MAX_TIME_MS),
+            ("characters of user_metadata", len(self.user_metadata), 0, MAX_METADATA_CHARACTERS),
         ]
-        for name, found, least, most in ranges:
-            if found is not None and not least <= found <= most:
-                raise RuleLimitError(
-                    f"{name} is {found}; expected {least} to {most}", topic=topic, subscription=subscription
-                )
+        check_ranges(ranges, topic=topic, subscription=subscription)
         if len(self.backoff_ms) > _MAX_BACKOFFS:
             raise RuleLimitError(
                 f"backoff_ms has {len(self.backoff_ms)} entries; expected at most {_MAX_BACKOFFS}",
@@ -96,5 +183,19 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
             )
 
 
+def check_ranges(
+    ranges: Iterable[tuple[str, int | None, int, int]], *, topic: str, subscription: str | None = None
+) -> None:
+    """Raise RuleLimitError for the first number that is out of its range: names, numbers, least, most."""
+    for name, found, least, most in ranges:
+        if found is not None and not least <= found <= most:
+            raise RuleLimitError(
+                f"{name} is {found}; expected {least} to {most}", topic=topic, subscription=subscription
+            )
+
+
 DEFAULT_SETTINGS = SubscriptionSettings()
 """The settings of a subscription that is created without its own."""
+
+DEFAULT_TOPIC_SETTINGS = TopicSettings()
+"""The settings of a topic that is created without its own."""

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from headgate import Message
+from headgate.broker import EntityDeclaration
 from headgate.broker.topics.dispatcher import BYTES_A_TURN
 from headgate.log import Writer
 from headgate.server.topics import requests as topic_requests
@@ -352,3 +353,20 @@ def test_metrics_count_what_became_of_copies(topic: RunningServer) -> None:
         f"headgate_subscription_decided_total{of_red} 5.0",
     ):
         assert line in found[1].splitlines()
+
+
+def test_entities_are_declared_all_in_one_and_listed_for_who_may_read_them(running: RunningServer) -> None:
+    rule = {"name": "Red", "sql": "color = 'red'"}
+    declared = {"subscriptions": [{"name": "red", "rules": [rule]}], "settings": {"user_metadata": "ours"}}
+    path = "/api/entities/shop%2Forders"
+    assert ask(running, "PUT", path, declared, user=ANNA)[0] == 403
+    assert ask(running, "PUT", path, declared) == (200, {"name": "shop/orders"})
+    assert ask(running, "PUT", "/api/entities/jobs", {"settings": {"kind": "queue"}})[0] == 200
+    told = [EntityDeclaration.of(row) for row in ask(running, "GET", "/api/entities")[1]]
+    assert told[0] == EntityDeclaration.of({"name": "jobs", "max_size_megabytes": 1024, "settings": {"kind": "queue"}})
+    assert told[1] == EntityDeclaration.of({"name": "shop/orders", "max_size_megabytes": 1024, **declared})
+    assert [row["name"] for row in ask(running, "GET", "/api/entities", user=ANNA)[1]] == ["shop/orders"]
+    for wrong in ({"settings": {"kind": "queue"}}, {"name": "other"}, {"delivery": {"lock_ms": 1_000}}, {"x": 1}):
+        assert ask(running, "PUT", path, wrong)[0] == 400
+    assert ask(running, "PUT", "/api/entities/JOBS", {})[0] == 400
+    assert ask(running, "DELETE", path)[0] == 405

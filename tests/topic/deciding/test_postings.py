@@ -136,6 +136,8 @@ def test_settings_are_no_rules_and_nothing_is_decided_again(decided: Stream) -> 
         "dead_letter_on_expiration": True,
         "status": "disabled",
         "auto_delete_on_idle_ms": 60_000,
+        "user_metadata": "ours",
+        "kept": {"EnableBatchedOperations": "true"},
     }
     assert {*everything, "requires_session", "forward_dead_letters_to"} == {*SubscriptionSettings.__struct_fields__}
     publish(decided, RED)

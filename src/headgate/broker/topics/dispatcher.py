@@ -19,7 +19,7 @@ from headgate.broker.topics.receiver import DeadLetterReason, Delivery, Receiver
 from headgate.broker.topics.sources import CopySource, ReadCopy
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError
 from headgate.ledger import NO_COPY, Claim, Expired, Tokens, View
-from headgate.topic import SubscriptionSettings, SubscriptionStatus
+from headgate.topic import SubscriptionSettings
 
 if TYPE_CHECKING:
     from headgate.broker.topics.consumption import Consumption
@@ -217,7 +217,7 @@ class Dispatcher:
     def _claim(self, now_ms: int) -> bool:
         wanted = sum(receiver.wanted for receiver in self.receivers)
         settings = self.settings()
-        if not wanted or settings.status is not SubscriptionStatus.ACTIVE:
+        if not wanted:
             return False
         available = self._available(min(wanted, COPIES_A_TURN))
         copies = available.copies

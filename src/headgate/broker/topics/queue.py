@@ -150,6 +150,11 @@ class Queue:
             self._writer.close()
         self._consumption = self._dispatcher = self._reader = self._writer = None
 
+    def end_receivers(self, error: HeadgateError) -> None:
+        """Nobody receives any more, for now."""
+        if self._dispatcher is not None:
+            self._dispatcher.end(error)
+
     def end(self, error: HeadgateError) -> None:
         """Its subscription is removed: receivers end."""
         if self._consumption is not None:

@@ -23,7 +23,7 @@ from headgate.broker.topics.session_index import SessionIndex
 from headgate.broker.topics.sources import ReadCopy, SubscriptionSource
 from headgate.errors import HeadgateError, LogError, SessionLockError
 from headgate.ledger import Claim, Expired, Tokens, View
-from headgate.topic import SubscriptionSettings, SubscriptionStatus
+from headgate.topic import SubscriptionSettings
 
 if TYPE_CHECKING:
     from headgate.broker.topics.consumption import Consumption
@@ -220,8 +220,6 @@ class SessionDispatcher(Dispatcher):
         if self._forwards():
             return False
         may_have_more = self._index_known() or self._note_decided()
-        if self.settings().status is not SubscriptionStatus.ACTIVE:
-            return may_have_more
         self._accept(now_ms)
         for receiver in list(self.receivers):
             if isinstance(receiver, SessionReceiver) and receiver.session is not None and receiver.wanted > 0:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,19 +32,29 @@ from headgate.broker.topics.sessions import SessionDispatcher, SessionReceiver
 from headgate.broker.topics.sources import FAILED_RULES, ReadCopy, SubscriptionSource
 from headgate.broker.topics.trouble import Trouble
 from headgate.broker.topics.waiting import Canceled, Scheduled, WaitingMessages
-from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError, ResourceNotFoundError
+from headgate.errors import (
+    BrokerError,
+    EntityDisabledError,
+    HeadgateError,
+    LogError,
+    PreconditionFailedError,
+    ResourceNotFoundError,
+)
 from headgate.ledger import Ledger, copy_number, offset_of
 from headgate.log import Pin, read_pin
 from headgate.scan.fetch import AppendedChunks
 from headgate.topic import (
     DEFAULT_SETTINGS,
+    MAX_TIME_MS,
     Change,
     RemoveSubscription,
     RuleHistory,
     SubscriptionName,
     SubscriptionSettings,
+    SubscriptionStatus,
     SubscriptionVersion,
     TopicEditor,
+    TopicStatus,
     dead_letters_folder,
     deferred_folder,
     folded,
@@ -84,10 +95,17 @@ class QueueDepth:
 @dataclass(slots=True)
 class _Subscription:
     version: SubscriptionVersion
+    settings: SubscriptionSettings
+    """Those that are in force, with what the topic says."""
     source: SubscriptionSource
     dispatcher: Dispatcher
     dead_letters: Queue
     deferred: Queue
+
+    def end_receivers(self, error: HeadgateError) -> None:
+        """Nobody receives any more, for now."""
+        self.dispatcher.end(error)
+        self.dead_letters.end_receivers(error)
 
 
 @dataclass(slots=True)
@@ -116,6 +134,8 @@ class BrokerTopic:
     ) -> None:
         self.stream = stream
         self.counters = TopicCounters()
+        self.used_ms = now_ms()
+        """When a message or a receiver came last; before that, when the topic was opened."""
         self.consumption = Consumption(ledger, touch, stream.guarded)
         self._now_ms = now_ms
         self._touch = touch
@@ -225,10 +245,10 @@ class BrokerTopic:
     ) -> Receiver:
         """A receiver of a subscription, or of its dead letters.
 
-        Raises ResourceNotFoundError, PreconditionFailedError for a subscription that forwards its copies or gives them
-        by session, LogError.
+        Raises ResourceNotFoundError, EntityDisabledError, PreconditionFailedError for a subscription that forwards its
+        copies or gives them by session, LogError.
         """
-        found = self._subscription(subscription)
+        found = self._enabled(subscription)
         dispatcher = found.dead_letters.dispatcher() if dead_letters else found.dispatcher
         if not dead_letters:
             self._check_receivable(found)
@@ -255,10 +275,11 @@ class BrokerTopic:
         """A receiver of one session of a subscription, of that id, or of the next one that is free and has copies.
 
         `accepted` tells when it has its session; for the next one that may take as long as there is none, and `close`
-        ends the wait. Raises ResourceNotFoundError, SessionLockError where somebody has the session,
-        PreconditionFailedError for a subscription that forwards its copies or does not give them by session, LogError.
+        ends the wait. Raises ResourceNotFoundError, EntityDisabledError, SessionLockError where somebody has the
+        session, PreconditionFailedError for a subscription that forwards its copies or does not give them by session,
+        LogError.
         """
-        found = self._subscription(subscription)
+        found = self._enabled(subscription)
         dispatcher = found.dispatcher
         self._check_receivable(found)
         if not isinstance(dispatcher, SessionDispatcher):
@@ -288,6 +309,15 @@ class BrokerTopic:
             raise PreconditionFailedError("the copies are not received by session", subject=dispatcher.name)
         return dispatcher.sessions()
 
+    def _enabled(self, name: str) -> _Subscription:
+        """A subscription, for a receiver that comes. Raises ResourceNotFoundError, EntityDisabledError."""
+        self.used_ms = self._now_ms()
+        found = self._subscription(name)
+        disabled = self._disabled(found)
+        if disabled is not None:
+            raise disabled
+        return found
+
     def _check_receivable(self, found: _Subscription) -> None:
         if found.version.forward_to is not None:
             raise PreconditionFailedError(
@@ -302,6 +332,19 @@ class BrokerTopic:
     def subscription(self, name: str) -> SubscriptionInfo:
         """One subscription; ResourceNotFoundError, LogError."""
         return self._info(self._subscription(name))
+
+    @property
+    def is_used(self) -> bool:
+        """Whether somebody publishes, reads or receives."""
+        return bool(
+            self.stream.publishers
+            or self.stream.readers
+            or any(each.dispatcher.receivers or each.dead_letters.is_received for each in self._subscriptions.values())
+        )
+
+    def received_ms(self, name: str) -> int:
+        """When a subscription was used last, or the topic was opened; ResourceNotFoundError."""
+        return self._subscription(name).dispatcher.used_ms
 
     def named(self, name: SubscriptionName) -> SubscriptionName:
         """The name of a subscription in the case in which it was created; ResourceNotFoundError."""
@@ -441,10 +484,34 @@ class BrokerTopic:
             else:
                 if found.version != version:
                     found.dispatcher.used_ms = self._now_ms()
-                found.version = version
+                found.version, found.settings = version, self._settings(version)
+            if (disabled := self._disabled(self._subscriptions[number])) is not None:
+                self._subscriptions[number].end_receivers(disabled)
+        self.stream.refusal = self._send_disabled()
         self._pinned_ms = 0
         self._by_name = {folded(each.version.name): each for each in self._subscriptions.values()}
-        self._forwarding = [each for each in self._subscriptions.values() if each.version.forward_to is not None]
+        self._forwarding = [each for each in self._subscriptions.values() if self._forwards(each)]
+
+    def _send_disabled(self) -> HeadgateError | None:
+        """What publishers are refused with."""
+        status = self.history.settings.status
+        if status.takes_messages:
+            return None
+        return EntityDisabledError(f"the topic takes no messages: its status is {status}", subject=self.stream.name)
+
+    def _disabled(self, found: _Subscription) -> HeadgateError | None:
+        """What receivers of a subscription, or of its dead letters, are refused with."""
+        for what, status in (("topic", self.history.settings.status), ("subscription", found.version.settings.status)):
+            if not status.gives_copies:
+                return EntityDisabledError(f"nobody receives: the {what} is {status}", subject=found.dispatcher.name)
+        return None
+
+    def _settings(self, version: SubscriptionVersion) -> SubscriptionSettings:
+        """How the copies of a subscription are delivered; they live no longer than the topic allows."""
+        of_topic, of_subscription = self.history.settings.default_time_to_live_ms, version.settings
+        if of_topic is None or of_topic >= (of_subscription.default_time_to_live_ms or MAX_TIME_MS):
+            return of_subscription
+        return msgspec.structs.replace(of_subscription, default_time_to_live_ms=of_topic)
 
     def _add(self, version: SubscriptionVersion, created_at: int) -> _Subscription:
         number = version.number
@@ -453,7 +520,7 @@ class BrokerTopic:
         held: list[_Subscription] = []
 
         def settings() -> SubscriptionSettings:
-            return held[0].version.settings
+            return held[0].settings
 
         source = SubscriptionSource(number, self._following.decider, self._following.reader)
 
@@ -498,7 +565,7 @@ class BrokerTopic:
                 (f"{name}/$Deferred", deferred_folder),
             )
         )
-        subscription = _Subscription(version, source, dispatcher, dead_letters, deferred)
+        subscription = _Subscription(version, self._settings(version), source, dispatcher, dead_letters, deferred)
         held.append(subscription)
         dispatcher.count_unseen()
         self.consumption.add(dispatcher)
@@ -520,6 +587,7 @@ class BrokerTopic:
 
     def appended(self, chunks: AppendedChunks | None) -> None:
         """There is more in the stream; `chunks` as `Following.appended` says."""
+        self.used_ms = self._now_ms()
         self._following.appended(chunks)
 
     def turn(self, now_ms: int) -> None:
@@ -639,6 +707,13 @@ class BrokerTopic:
                 movement = Movement(subscription=found.version.number)
                 if found.dispatcher.forward(TargetKind.STREAM.named(target), movement.encode(), now_ms):
                     self._touch()
+
+    def _forwards(self, found: _Subscription) -> bool:
+        return (
+            found.version.forward_to is not None
+            and found.settings.status is not SubscriptionStatus.DISABLED
+            and self.history.settings.status is not TopicStatus.DISABLED
+        )
 
     def _receivable(self) -> list[Dispatcher]:
         """Of subscriptions that do not forward."""

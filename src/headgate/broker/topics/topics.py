@@ -95,6 +95,11 @@ class Topics:
             self._wake()
         self._touched[stream] = None
 
+    def know_status(self, stream: BrokerStream) -> None:
+        """A publisher comes: whether it is taken is known when the topic of its stream is open."""
+        if stream not in self._topics and self.is_topic(stream):
+            self._open_safely(stream.name)
+
     def writing(self, stream: BrokerStream) -> None:
         """A publisher comes: what its topic needs may be less than the stream's writer knows."""
         topic = self._topics.get(stream)
@@ -151,7 +156,7 @@ class Topics:
         self._touched.pop(stream, None)
         topic = self._topics.pop(stream, None)
         if topic is not None:
-            stream.on_appended = None
+            stream.on_appended = stream.refusal = None
             topic.end(error)
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ SERVICE_BUS, Limits            the dialect, and the limits of a text
 correlation_filter             a correlation filter as a bound tree
 parse_action, Statement        rule actions; a statement is `SetProperty` or `RemoveProperty`, of a `Target`
 system_property, SystemType    the system properties, and the type of each
+duration_ms, duration_text      durations in texts
 value_of, kind_of, compare     values as .NET has them: kinds, comparisons, `arithmetic`, dates and time spans
 """
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     )
     from headgate.language.servicebus.correlation import correlation_filter
     from headgate.language.servicebus.dialect import SERVICE_BUS, parameter_values, typed_constant
+    from headgate.language.servicebus.durations import UNLIMITED, duration_ms, duration_text
     from headgate.language.servicebus.limits import DEFAULT_LIMITS, Limits
     from headgate.language.servicebus.printer import field_text
     from headgate.language.servicebus.system_properties import (

@@ -2,6 +2,7 @@
 
     TopicRequests              answers requests about topics, subscriptions, rules and copies, as one user
     TopicRequest, Answer       what is asked for, and what is answered
+    told                       waits for what the broker answers later
     subscription_infos         the subscriptions of all topics that a broker has open, for metrics
 
 Hidden: what lists show (`rows`), how JSON becomes changes (`bodies`), how copies are waited for (`receiving`). No HTTP
@@ -11,6 +12,7 @@ here, and no sockets: the caller's loop makes the broker's turns.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headgate.server.topics.receiving import told
     from headgate.server.topics.requests import Answer, TopicRequest, TopicRequests
     from headgate.server.topics.rows import subscription_infos
 else:

@@ -16,6 +16,8 @@
     DELETE topics/T/subscriptions/S[/dead-letters]/messages   settles all
     POST   topics/T/subscriptions/S[/dead-letters]/receive    {"count", "wait_s", "encoded"}
     POST   topics/T/subscriptions/S[/dead-letters]/settle     {"outcome", "tokens", …}
+    GET    entities                                           topics and queues, each all in one
+    PUT    entities/E                                         makes one, or changes one to what the body declares
 
 A PUT makes what is not there and changes what is; the query `only=new` or `only=existing` refuses the other.
 """
@@ -30,7 +32,15 @@ from typing import Any
 
 import msgspec
 
-from headgate.broker import Broker, BrokerTopic, DeadLetterReason, Permission, Receiver, Session
+from headgate.broker import (
+    Broker,
+    BrokerTopic,
+    DeadLetterReason,
+    EntityDeclaration,
+    Permission,
+    Receiver,
+    Session,
+)
 from headgate.errors import (
     AccessRefusedError,
     ConfigError,
@@ -199,6 +209,10 @@ class TopicRequests:
                         return {"POST": self._receive}, names
                     case ["settle"]:
                         return {"POST": self._settle}, names
+            case ("entities",):
+                return {"GET": self._entities}, {}
+            case ("entities", name):
+                return {"PUT": self._put_entity}, {"topic": name}
         raise ResourceNotFoundError("there is nothing at this path; a / in a name is written %2F")
 
     # lists
@@ -306,6 +320,21 @@ class TopicRequests:
                 samples=body.samples,
             )
         return Answer(found.as_dict())
+
+    # entities
+
+    async def _entities(self, asked: _Asked) -> Answer:
+        users, user = self._broker.users, asked.session.user
+        declared = self._broker.entities.declarations()
+        return Answer([msgspec.to_builtins(each) for each in declared if may_read(users, user, each.name)])
+
+    async def _put_entity(self, asked: _Asked) -> Answer:
+        self._broker.users.check(asked.session.user, Permission.CONFIGURE, asked.topic)
+        given = bodies.decoded(asked.request.body, dict[str, Any])
+        if given.setdefault("name", asked.topic) != asked.topic:
+            raise ConfigError(f"the body names {given['name']!r}, the path {asked.topic!r}; expected one name")
+        await told(partial(self._broker.entities.declare, EntityDeclaration.of(given)))
+        return Answer({"name": asked.topic})
 
     # copies
 

@@ -1,0 +1,302 @@
+"""All entities of a broker: finding them without case, and making, changing and removing them.
+
+Whoever asks has checked the rights. Answers come in the broker's thread, at once or later; then what was asked for is
+on disk, and receivers and publishers meet it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headgate.broker.entities.declaration import EntityDeclaration
+from headgate.broker.entities.entity import MEGABYTE, Entity
+from headgate.broker.entities.names import check_new_name, spelled_alike
+from headgate.errors import HeadgateError, ResourceNotFoundError
+from headgate.log import StreamArguments
+from headgate.topic import (
+    DEFAULT_RULES,
+    AddRule,
+    Change,
+    ChangeSubscription,
+    CreateSubscription,
+    RemoveRule,
+    RemoveSubscription,
+    ReplaceRule,
+    Rule,
+    RuleDefinition,
+    RuleHistory,
+    Subscription,
+    SubscriptionSettings,
+    TopicKind,
+    TopicSettings,
+    creation_of,
+)
+
+if TYPE_CHECKING:
+    from headgate.broker.broker import Broker
+
+Answered = Callable[[Entity | HeadgateError], None]
+"""Called once, in the broker's thread: the entity as it is now, or why nothing was changed."""
+
+Removed = Callable[[HeadgateError | None], None]
+"""Called once, in the broker's thread: None when the entity is no more, or why it is still there."""
+
+logger = logging.getLogger("headgate.broker")
+
+_ARGUMENTS = StreamArguments(max_segment_size_bytes=64 * MEGABYTE, drops_settled=True)
+"""Of the streams of entities: what every subscription settled goes, whole segments at a time."""
+
+
+class Entities:
+    """The topics and queues of one broker; in its thread only.
+
+    Errors that answers bring: ResourceNotFoundError, RuleNotFoundError for what is not there; RuleExistsError for what
+    is there already, also in another case; RuleLimitError and other kinds of RuleError for what is wrong, with the
+    error of a filter or action as `cause`; StreamLockedError where another process writes the stream, LogError.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    # finding
+
+    def find(self, name: str) -> Entity:
+        """The topic or queue of that name, without case. A stream that is no topic is none.
+
+        Raises ResourceNotFoundError, StreamLockedError where another process has the topic, LogError. Cost: that of a
+        dictionary for a name spelled as created, else a look at the folder with all streams.
+        """
+        spelled = self._spelled(name)
+        if spelled is None:
+            raise ResourceNotFoundError("no such topic or queue", subject=name)
+        return Entity(self._broker.topics.get(spelled))
+
+    def names(self, kind: TopicKind) -> list[str]:
+        """The names of all topics, or of all queues, in order, spelled as created.
+
+        Cost: a `stat` for each, and reading the rules of those that nobody used since the start.
+        """
+        known = {topic.stream.name: topic.history.settings.kind for topic in self._broker.topics}
+        return [name for name in self._broker.topics.names() if (known.get(name) or self._kind(name)) is kind]
+
+    def _spelled(self, name: str) -> str | None:
+        """The name of an entity as it was created; None where there is none."""
+        if self._is_topic(name):
+            return name
+        return next((found for found in spelled_alike(self._broker.root, name) if self._is_topic(found)), None)
+
+    def _is_topic(self, name: str) -> bool:
+        stream = self._broker.catalogue.find(name)
+        return stream is not None and self._broker.topics.is_topic(stream)
+
+    def _kind(self, name: str) -> TopicKind | None:
+        stream = self._broker.catalogue.find(name)
+        history = None if stream is None else RuleHistory.find(stream.stream)
+        return None if history is None else history.settings.kind
+
+    # topics and queues
+
+    def create_topic(
+        self, name: str, settings: TopicSettings, then: Answered, *, max_size_megabytes: int | None = None
+    ) -> None:
+        """Make a topic without subscriptions; of a plain stream of exactly that name, if there is one."""
+        self._create(EntityDeclaration(name, settings, max_size_megabytes), then)
+
+    def create_queue(
+        self,
+        name: str,
+        settings: TopicSettings,
+        delivery: SubscriptionSettings,
+        then: Answered,
+        *,
+        max_size_megabytes: int | None = None,
+        forward_to: str | None = None,
+    ) -> None:
+        """Make a queue; `settings` of kind QUEUE, `delivery` says how its messages are delivered."""
+        self._create(EntityDeclaration(name, settings, max_size_megabytes, delivery, forward_to), then)
+
+    def update_topic(
+        self, name: str, settings: TopicSettings, then: Answered, *, max_size_megabytes: int | None = None
+    ) -> None:
+        """Give a topic other settings; its subscriptions stay."""
+        self._update(EntityDeclaration(name, settings, max_size_megabytes), then)
+
+    def update_queue(
+        self,
+        name: str,
+        settings: TopicSettings,
+        delivery: SubscriptionSettings,
+        then: Answered,
+        *,
+        max_size_megabytes: int | None = None,
+        forward_to: str | None = None,
+    ) -> None:
+        """Give a queue other settings, all in one change."""
+        self._update(EntityDeclaration(name, settings, max_size_megabytes, delivery, forward_to), then)
+
+    def declare(self, declaration: EntityDeclaration, then: Answered) -> None:
+        """Make an entity that is not there, or make the one that is what is declared; in one change, or not at all."""
+        try:
+            is_there = self._spelled(declaration.name) is not None
+        except HeadgateError as error:
+            then(error)
+            return
+        (self._update if is_there else self._create)(declaration, then)
+
+    def declarations(self) -> list[EntityDeclaration]:
+        """All topics and queues as they are, by name. Raises StreamLockedError, LogError."""
+        return [EntityDeclaration.told(self.find(name)) for name in self._broker.topics.names()]
+
+    def _create(self, declaration: EntityDeclaration, then: Answered) -> None:
+        name, broker = declaration.name, self._broker
+        try:
+            check_new_name(broker.root, name, most=broker.settings.entities)
+            is_stream = broker.catalogue.find(name) is not None
+            broker.create_topic(
+                name,
+                declaration.limits,
+                settings=declaration.settings,
+                queue=declaration.delivery,
+                arguments=_ARGUMENTS,
+            )
+        except HeadgateError as error:
+            then(error)
+            return
+
+        def told(result: Entity | HeadgateError) -> None:
+            if isinstance(result, HeadgateError):
+                # It leaves no trace.
+                if is_stream:
+                    broker.remove_topic(name)
+                else:
+                    broker.delete_stream(broker.catalogue.get(name))
+            then(result)
+
+        self._update(declaration, told)
+
+    def _update(self, declaration: EntityDeclaration, then: Answered) -> None:
+        try:
+            found = self.find(declaration.name)
+            changes = list(declaration.changes(found.topic.history))
+        except HeadgateError as error:
+            then(error)
+            return
+        if changes:
+            self._change(found.name, changes, then)
+        else:
+            then(found)
+
+    def delete(self, name: str, then: Removed) -> None:
+        """Remove a topic or queue with all that is in it; its receivers and publishers end."""
+        answer: HeadgateError | None = None
+        try:
+            self._broker.delete_stream(self.find(name).topic.stream)
+        except HeadgateError as error:
+            answer = error
+        then(answer)
+
+    def tick(self, now_ms: int) -> None:
+        """Remove what nobody used for the time that it says; about every 100 ms."""
+        for topic in self._broker.topics:
+            idle_ms = topic.history.settings.auto_delete_on_idle_ms
+            if idle_ms is None or now_ms - topic.used_ms < idle_ms:
+                continue
+            if topic.is_used:
+                topic.used_ms = now_ms
+                continue
+            try:
+                self._broker.delete_stream(topic.stream)
+                logger.info("%r was removed: nobody used it for %d ms", topic.stream.name, idle_ms)
+            except HeadgateError as error:
+                topic.used_ms = now_ms
+                logger.warning("%r stays, which nobody used for %d ms: %s", topic.stream.name, idle_ms, error)
+
+    # subscriptions and rules
+
+    def create_subscription(
+        self,
+        topic: str,
+        name: str,
+        settings: SubscriptionSettings,
+        then: Answered,
+        *,
+        rules: Sequence[RuleDefinition] | None = None,
+        dead_letter_on_errors: bool = True,
+        forward_to: str | None = None,
+    ) -> None:
+        """Add a subscription with these rules; None: with the true rule `$Default`."""
+        made = DEFAULT_RULES if rules is None else tuple(Rule.of(each) for each in rules)
+        subscription = Subscription(
+            name, made, settings=settings, dead_letter_on_errors=dead_letter_on_errors, forward_to=forward_to
+        )
+        self._change(topic, creation_of(subscription), then)
+
+    def update_subscription(
+        self,
+        topic: str,
+        name: str,
+        settings: SubscriptionSettings,
+        then: Answered,
+        *,
+        dead_letter_on_errors: bool = True,
+        forward_to: str | None = None,
+    ) -> None:
+        """Give a subscription other properties; its rules stay."""
+        try:
+            spelled = self.find(topic).subscription(name).name
+        except HeadgateError as error:
+            then(error)
+            return
+        change = ChangeSubscription(
+            spelled, settings=settings, dead_letter_on_errors=dead_letter_on_errors, forward_to=forward_to
+        )
+        self._change(topic, [change], then)
+
+    def delete_subscription(self, topic: str, name: str, then: Answered) -> None:
+        """Remove a subscription with all that it has."""
+        self._change(topic, [RemoveSubscription(name)], then)
+
+    def add_rule(self, topic: str, subscription: str, rule: RuleDefinition, then: Answered) -> None:
+        """Add a rule; it is in force for messages published from the answer on."""
+        self._change(topic, [AddRule(subscription, rule)], then)
+
+    def replace_rule(self, topic: str, subscription: str, rule: RuleDefinition, then: Answered) -> None:
+        """Give the rule of that name another filter and action; no message is lost or doubled between."""
+        self._change(topic, [ReplaceRule(subscription, rule)], then)
+
+    def remove_rule(self, topic: str, subscription: str, name: str, then: Answered) -> None:
+        """Remove a rule."""
+        self._change(topic, [RemoveRule(subscription, name)], then)
+
+    def _change(self, name: str, changes: Sequence[Change], then: Answered) -> None:
+        def told(result: int | HeadgateError) -> None:
+            if isinstance(result, HeadgateError):
+                then(result)
+                return
+            try:
+                answer: Entity | HeadgateError = self.find(name)
+            except HeadgateError as error:
+                answer = error
+            then(answer)
+
+        try:
+            self._broker.change_topic(self.find(name).name, [self._resolved(each) for each in changes], told)
+        except HeadgateError as error:
+            then(error)
+
+    def _resolved(self, change: Change) -> Change:
+        """A change with the names of targets spelled as these were created."""
+        if not isinstance(change, CreateSubscription | ChangeSubscription):
+            return change
+        forward_to, dead_letters = change.forward_to, change.settings.forward_dead_letters_to
+        settings = msgspec.structs.replace(
+            change.settings,
+            forward_dead_letters_to=dead_letters and (self._spelled(dead_letters) or dead_letters),
+        )
+        return msgspec.structs.replace(
+            change, settings=settings, forward_to=forward_to and (self._spelled(forward_to) or forward_to)
+        )

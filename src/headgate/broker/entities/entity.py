@@ -1,0 +1,226 @@
+"""One topic or queue as Service Bus describes it: what it says about itself, what it has, how much waits in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.broker.topics import BrokerTopic, SubscriptionInfo
+from headgate.errors import ResourceNotFoundError
+from headgate.topic import (
+    QUEUE_SUBSCRIPTION,
+    RuleDefinition,
+    RuleVersion,
+    SubscriptionName,
+    SubscriptionSettings,
+    SubscriptionVersion,
+    TopicKind,
+    TopicLimits,
+    TopicSettings,
+)
+
+MEGABYTE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class EntityCounts:
+    """How many messages there are, by what they wait for; exact when all that was published is decided.
+
+    `active`: for a receiver, or for a receiver to settle them. `transfer`: on their way to another entity.
+    """
+
+    active: int = 0
+    dead_letter: int = 0
+    scheduled: int = 0
+    deferred: int = 0
+    transfer: int = 0
+    transfer_dead_letter: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return (
+            self.active + self.dead_letter + self.scheduled + self.deferred + self.transfer + self.transfer_dead_letter
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EntityRule:
+    """A rule of a subscription, and since when it is as it is."""
+
+    definition: RuleDefinition
+    created_ms: int
+
+    @property
+    def name(self) -> str:
+        """Its name, as it was created."""
+        return self.definition.name
+
+
+class EntitySubscription:
+    """A subscription of a topic, as it is when it is asked."""
+
+    __slots__ = ("_topic", "_version")
+
+    def __init__(self, topic: BrokerTopic, version: SubscriptionVersion) -> None:
+        self._topic = topic
+        self._version = version
+
+    @property
+    def name(self) -> str:
+        """Its name, as it was created."""
+        return self._version.name
+
+    @property
+    def settings(self) -> SubscriptionSettings:
+        """How its copies are delivered."""
+        return self._version.settings
+
+    @property
+    def dead_letter_on_errors(self) -> bool:
+        """Whether messages that its rules fail on become dead letters."""
+        return self._version.dead_letter_on_errors
+
+    @property
+    def forward_to(self) -> str | None:
+        """The topic that its copies go to."""
+        return self._version.forward_to
+
+    @property
+    def created_ms(self) -> int:
+        """When it was made."""
+        return self._version.created_ms
+
+    @property
+    def updated_ms(self) -> int:
+        """When its properties were last changed."""
+        return self._version.updated_ms
+
+    @property
+    def accessed_ms(self) -> int:
+        """When it was used last; before that, when the broker opened its topic."""
+        return max(self._version.updated_ms, self._topic.received_ms(self.name))
+
+    @property
+    def rules(self) -> list[EntityRule]:
+        """Its rules, in order of creation."""
+        return [_rule(each) for each in self._topic.history.rules(self.name)]
+
+    def rule(self, name: str) -> EntityRule:
+        """One rule, by its name in any case. Raises RuleNotFoundError."""
+        return _rule(self._topic.history.rule(self.name, name))
+
+    def counts(self) -> EntityCounts:
+        """How many copies it has. Raises LogError."""
+        return _counts(self._topic.subscription(self.name))
+
+
+class Entity:
+    """One topic or queue, as it is when it is asked; from `Entities.find`."""
+
+    __slots__ = ("_topic",)
+
+    def __init__(self, topic: BrokerTopic) -> None:
+        self._topic = topic
+
+    @property
+    def topic(self) -> BrokerTopic:
+        """The topic at work."""
+        return self._topic
+
+    @property
+    def name(self) -> str:
+        """Its name, as it was created."""
+        return self._topic.stream.name
+
+    @property
+    def kind(self) -> TopicKind:
+        """Whether it is a topic or a queue."""
+        return self.settings.kind
+
+    @property
+    def settings(self) -> TopicSettings:
+        """What it says about itself."""
+        return self._topic.history.settings
+
+    @property
+    def limits(self) -> TopicLimits:
+        """How much of everything it may have."""
+        return self._topic.history.limits
+
+    @property
+    def max_size_megabytes(self) -> int:
+        """How much may wait to be settled before publishers are refused: the limit `unsettled_bytes`, in MiB."""
+        return self.limits.unsettled_bytes // MEGABYTE
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its messages on disk. Raises LogError."""
+        with self._topic.stream.guarded():
+            return sum(segment.size_bytes() for segment in self._topic.stream.stream.segments())
+
+    @property
+    def created_ms(self) -> int:
+        """When it was made."""
+        return self._topic.history.created_ms
+
+    @property
+    def updated_ms(self) -> int:
+        """When its properties were last changed."""
+        return self._topic.history.updated_ms
+
+    @property
+    def accessed_ms(self) -> int:
+        """When a message or a receiver came last; before that, when the broker opened the topic."""
+        return max(self.updated_ms, self._topic.used_ms)
+
+    @property
+    def subscriptions(self) -> list[EntitySubscription]:
+        """Those of a topic, in order of creation; a queue has none."""
+        if self.kind is TopicKind.QUEUE:
+            return []
+        return [EntitySubscription(self._topic, each) for each in self._topic.history.subscriptions()]
+
+    def subscription(self, name: str) -> EntitySubscription:
+        """One subscription, by its name in any case. Raises ResourceNotFoundError; a queue has none."""
+        history = self._topic.history
+        if self.kind is TopicKind.QUEUE or not history.has_subscription(name):
+            raise ResourceNotFoundError(
+                f"{self.kind} {self.name!r} has no such subscription", subject=f"{self.name}/{name}"
+            )
+        return EntitySubscription(self._topic, history.subscription(name))
+
+    @property
+    def queue(self) -> EntitySubscription:
+        """Of a queue: how its messages are delivered. Raises ResourceNotFoundError for a topic."""
+        if self.kind is not TopicKind.QUEUE:
+            raise ResourceNotFoundError("a topic; its subscriptions give out messages", subject=self.name)
+        return EntitySubscription(self._topic, self._topic.history.subscription(QUEUE_SUBSCRIPTION))
+
+    def counts(self) -> EntityCounts:
+        """How many messages a queue has; of a topic those that wait for their time. Raises LogError."""
+        scheduled = self._topic.waiting_count
+        if self.kind is TopicKind.TOPIC:
+            return EntityCounts(scheduled=scheduled)
+        return _counts(self._topic.subscription(QUEUE_SUBSCRIPTION), scheduled=scheduled)
+
+    def receivable(self, subscription: str | None = None, *, dead_letters: bool = False) -> SubscriptionName:
+        """What `Session.receiver` and the like take: of a subscription, or with None of the queue.
+
+        Spelled as created. Raises ResourceNotFoundError for a subscription of a queue, or a topic without one.
+        """
+        found = self.queue if subscription is None else self.subscription(subscription)
+        return SubscriptionName(self.name, found.name, dead_letters)
+
+
+def _counts(info: SubscriptionInfo, *, scheduled: int = 0) -> EntityCounts:
+    counts = info.counts
+    return EntityCounts(
+        active=counts.active + counts.locked + counts.waiting,
+        dead_letter=info.dead_lettered,
+        scheduled=scheduled,
+        deferred=info.deferred,
+    )
+
+
+def _rule(version: RuleVersion) -> EntityRule:
+    return EntityRule(version.rule, version.at_ms)

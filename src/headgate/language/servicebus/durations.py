@@ -1,0 +1,50 @@
+"""Durations as Service Bus writes them: ISO 8601 in days, hours, minutes and seconds (servicebus_wire, section 8)."""
+
+from __future__ import annotations
+
+import re
+
+from headgate.errors import ConfigError
+
+UNLIMITED = "P10675199DT2H48M5.4775807S"
+"""The longest duration that .NET has, which stands for: never."""
+
+_UNLIMITED_MS = 922_337_203_685_477
+_DURATION = re.compile(
+    r"P(?:(?P<days>\d{1,9})D)?(?:T(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?(?:(?P<seconds>\d{1,9}(?:\.\d{1,9})?)S)?)?",
+    re.ASCII,
+)
+
+
+def duration_ms(text: str) -> int | None:
+    """The milliseconds of a duration such as `PT1M` or `P14DT2H0.5S`, parts of one cut off; None for never.
+
+    Never is `UNLIMITED`, and all that is as long. Raises ConfigError for other texts, years and months included: they
+    are of no fixed length.
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is None or not any(found.groups()) or text.strip().endswith("T"):
+        raise ConfigError(f"found {text!r}, expected a duration such as PT1M, PT1H30M or P14D")
+    whole, _, fraction = (found["seconds"] or "0").partition(".")
+    seconds = (
+        int(found["days"] or 0) * 86_400
+        + int(found["hours"] or 0) * 3_600
+        + int(found["minutes"] or 0) * 60
+        + int(whole)
+    )
+    total = seconds * 1_000 + int(fraction[:3].ljust(3, "0"))
+    return None if total >= _UNLIMITED_MS else total
+
+
+def duration_text(ms: int | None) -> str:
+    """The duration of so many milliseconds; None: never."""
+    if ms is None or ms >= _UNLIMITED_MS:
+        return UNLIMITED
+    days, rest = divmod(ms, 86_400_000)
+    hours, rest = divmod(rest, 3_600_000)
+    minutes, rest = divmod(rest, 60_000)
+    seconds = f"{rest / 1_000:.3f}".rstrip("0").rstrip(".")
+    parts = [f"{value}{unit}" for value, unit in ((hours, "H"), (minutes, "M")) if value]
+    if rest or not (days or parts):
+        parts.append(f"{seconds}S")
+    return "P" + (f"{days}D" if days else "") + ("T" + "".join(parts) if parts else "")

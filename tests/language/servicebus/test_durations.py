@@ -1,0 +1,40 @@
+"""Durations in ISO 8601, as Service Bus writes them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.errors import ConfigError
+from headgate.language.servicebus import UNLIMITED, duration_ms, duration_text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("PT1M", 60_000),
+        ("PT1H30M", 5_400_000),
+        ("P14D", 1_209_600_000),
+        ("P1DT2H3M4.5S", 93_784_500),
+        ("PT0S", 0),
+        ("PT0.0001S", 0),
+        (UNLIMITED, None),
+        ("P10675200D", None),
+    ],
+)
+def test_a_duration_has_milliseconds(text: str, expected: int | None) -> None:
+    assert duration_ms(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "P", "PT", "P1DT", "1M", "P1Y", "P1M", "PT1", "PT-1S", "PT1.S", "00:01:00", "PT١S"]
+)
+def test_another_text_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="expected a duration"):
+        duration_ms(text)
+
+
+@given(st.none() | st.integers(0, 922_337_203_685_476))
+def test_what_is_written_is_read(ms: int | None) -> None:
+    assert duration_ms(duration_text(ms)) == ms

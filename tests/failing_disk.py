@@ -1,4 +1,4 @@
-"""A disk of which some files find no room."""
+"""A disk of which some files find no room, or take nothing any more."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from headgate.log import DiskFile
 
 
 class Disk:
-    """Opens files, of which those with `full` in their path find no room while that is not empty."""
+    """Opens files, of which those with `full` in their path find no room while that is not empty.
+
+    Those with `broken` in it fail, and what they wrote cannot be taken back.
+    """
 
     def __init__(self) -> None:
         self.full = ""
+        self.broken = ""
 
     def __call__(self, path: Path) -> DiskFile:
         return _File(path, self)
@@ -30,3 +34,14 @@ class _File(DiskFile):
             super().write(memoryview(data)[: len(data) // 2], position)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         super().write(data, position)
+        if self._is_broken:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def truncate(self, size: int) -> None:
+        if self._is_broken:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().truncate(size)
+
+    @property
+    def _is_broken(self) -> bool:
+        return bool(self._disk.broken) and self._disk.broken in self._path

@@ -278,6 +278,10 @@ class PreconditionFailedError(BrokerError):
     """An argument that is refused, or a state of the resource that does not allow the command."""
 
 
+class SessionLockError(PreconditionFailedError):
+    """The lock of a session is with somebody else, or has ended."""
+
+
 class UnsuitableArgumentError(PreconditionFailedError):
     """An argument that other types of queues take, and streams do not."""
 

@@ -357,15 +357,19 @@ def test_a_stream_that_another_process_deletes_and_makes_again_is_another_one(tm
     broker.close()
 
 
-def test_a_foreign_stream_is_found_by_its_name_and_read_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_a_foreign_stream_is_found_by_its_name_and_read_only(tmp_path: Path, is_linked: bool) -> None:
     broker = open_broker(tmp_path)
     session = open_session(broker)
     session.declare_stream("made", {})
     publish(broker, session.publisher("made"), [b"1"])
     broker.close()
-    foreign = tmp_path / "streams" / "__orders_1700000000"
+    foreign = tmp_path / ("elsewhere" if is_linked else "streams") / "__orders_1700000000"
+    foreign.parent.mkdir(exist_ok=True)
     shutil.move(stream_folder(tmp_path, "made"), foreign)
     (foreign / "stream.json").unlink()
+    if is_linked:
+        (tmp_path / "streams" / "link").symlink_to(foreign)
     broker = open_broker(tmp_path)
     session = open_session(broker)
     assert session.streams() == ["orders"] and session.stream_info("orders").next_offset == 1

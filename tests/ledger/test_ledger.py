@@ -15,6 +15,7 @@ from headgate.errors import LogError, StreamLockedError, StreamNotFoundError, St
 from headgate.ledger import (
     NEVER,
     Ledger,
+    Standing,
     Tokens,
     append_moves,
     copy_number,
@@ -206,6 +207,24 @@ def test_an_end_that_nobody_took_up_may_be_undone_by_a_clock_that_went_back(tmp_
 
 
 # sessions
+
+
+def test_a_view_says_how_copies_stand_and_who_has_those_of_a_session(tmp_path: Path) -> None:
+    with Ledger.open(new_stream(tmp_path), now_ms=0) as ledger:
+        view = ledger.view("red", 0)
+        lock = view.lock_session("x", UNTIL)
+        assert lock is not None
+        view.postpone(plain(0, 1, 2, 3, 4), 0, covered=[(0, copy_number(5))])
+        view.claim(plain(1, 3), 1, session="x")
+        view.postpone(plain(2), 500)
+        view.complete_ranges([(copy_number(4), copy_number(5))])
+        stands = [Standing(each) for each in view.standings(np.array(plain(0, 1, 2, 3, 4, 9)[::-1])).tolist()]
+        claimed, settled = Standing.CLAIMED, Standing.SETTLED
+        assert stands[::-1] == [Standing.AVAILABLE, claimed, Standing.WAITING, claimed, settled, settled]
+        copies, attempts = view.session_claims("x")
+        assert (copies.tolist(), attempts.tolist()) == (plain(1, 3), [1, 1])
+        assert view.holds_session("x", lock) and not view.holds_session("x", lock + 1)
+        assert len(view.session_claims("y")[0]) == 0
 
 
 def test_copies_of_a_session_go_back_with_its_lock(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ ROWS: Mapping[type[e.HeadgateError], Row] = {
     e.PreconditionFailedError: Row("amqp:precondition-failed", 400, 406, "precondition_failed", 0x11),
     e.UnsuitableArgumentError: Row("amqp:precondition-failed", 409, 406, "precondition_failed", 0x11),
     e.ReservedNameError: Row("amqp:precondition-failed", 403, 403, "access_refused", 0x11),
+    e.SessionLockError: Row("amqp:precondition-failed", 400, 406, "precondition_failed", 0x11),
     e.EntityDisabledError: Row("amqp:precondition-failed", 400, 406, "precondition_failed", 0x11),
     e.AccessRefusedError: Row("amqp:unauthorized-access", 403, 403, "access_refused", 0x10),
     e.AuthenticationError: Row("amqp:unauthorized-access", 403, 403, "Bad CONNECT", 0x08),

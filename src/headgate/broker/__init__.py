@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         QueueDepth,
         ReadCopy,
         Receiver,
+        SessionReceiver,
         SubscriptionInfo,
         ViewCounters,
     )

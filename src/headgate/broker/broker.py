@@ -142,6 +142,7 @@ class Broker:
             wake=wake,
             watch=self.watch,
             run_in_worker=run_in_background,
+            change=self.change_topic,
         )
         self.entities = Entities(self)
         self._waits_for_disk = self.settings.durability is Durability.DISK

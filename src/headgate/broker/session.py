@@ -25,7 +25,7 @@ from headgate.broker.groups import Group
 from headgate.broker.publishers import Publisher
 from headgate.broker.routing import Binding, Exchange, Headers
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics import BrokerTopic, Changed, Delivery, QueueDepth, Receiver
+from headgate.broker.topics import BrokerTopic, Changed, Delivery, QueueDepth, Receiver, SessionReceiver
 from headgate.broker.users import Permission
 from headgate.errors import (
     AccessRefusedError,
@@ -299,9 +299,41 @@ class Session:
             settles_first=settles_first,
             tag=tag,
         )
+        self._keep(receiver)
+        return receiver
+
+    def session_receiver(
+        self,
+        name: SubscriptionName,
+        session: str | None,
+        *,
+        accepted: Callable[[SessionReceiver], None],
+        deliver: Callable[[Sequence[Delivery]], None],
+        ended: Callable[[HeadgateError], None],
+        ran_out: Callable[[], None] = lambda: None,
+        settles_first: bool = False,
+        tag: str = "",
+    ) -> SessionReceiver:
+        """A receiver of one session of a subscription, None: of the next free one; see `BrokerTopic.session_receiver`.
+
+        Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError, SessionLockError, LogError.
+        """
+        receiver = self.topic_of(name).session_receiver(
+            name.subscription,
+            session,
+            accepted=accepted,
+            deliver=deliver,
+            ended=ended,
+            ran_out=ran_out,
+            settles_first=settles_first,
+            tag=tag,
+        )
+        self._keep(receiver)
+        return receiver
+
+    def _keep(self, receiver: Receiver) -> None:
         self._receivers = [each for each in self._receivers if not each.is_closed]
         self._receivers.append(receiver)
-        return receiver
 
     def topic_of(self, name: SubscriptionName) -> BrokerTopic:
         """The topic of a subscription that the user may read.

@@ -1,7 +1,7 @@
 """The ledger of a stream: who has what of it, durably. A view is a subscription or a consumer group.
 
     open       Ledger, read_ledger                                                  ledger, replay
-    take       View: claim, postpone; Claim, Tokens, RowCounts                      view, copies, table
+    take       View: claim, postpone; Claim, Standing, Tokens, RowCounts            view, copies, table
     settle     View: complete, release, renew, move; Ledger.commit                  view, ledger
     time       Ledger.due, Expired, NEVER                                           state, table
     carry out  Move, append_moves                                                   state, moving
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headgate.ledger.replay import ledger_folder, read_ledger
     from headgate.ledger.state import Expired, LedgerState, Move, Session, ViewState
     from headgate.ledger.table import NEVER, RowCounts
-    from headgate.ledger.view import Claim, View
+    from headgate.ledger.view import Claim, Standing, View
 else:
     from headgate.faces import lazy
 

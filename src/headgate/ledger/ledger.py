@@ -210,6 +210,11 @@ class Ledger:
         """Whether `commit` has something to write."""
         return bool(self._pending) or self._unwritten is not None
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether a commit failed and could not be taken back: the ledger has to be opened again."""
+        return self._writer.is_broken
+
     def commit(self, now_ms: int) -> None:
         """Write down what was changed since the last commit; when this returns, it is durable.
 

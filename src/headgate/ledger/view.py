@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,15 @@ class Claim:
     def tokens(self) -> Tokens:
         """The tokens that settle these copies."""
         return Tokens.of_claim(self.copies, self.number)
+
+
+class Standing(IntEnum):
+    """What is known of a copy that was looked at: settled, or who may take it."""
+
+    SETTLED = 0
+    AVAILABLE = 1
+    WAITING = 2
+    CLAIMED = 3
 
 
 class View:
@@ -93,6 +103,17 @@ class View:
     def unseen(self, copies: Int64Array) -> NDArray[np.bool_]:
         """`(copies,)`: which copies were never looked at. Cost: some 0.2 µs each."""
         return np.array([copy not in self._state.seen for copy in copies.tolist()], dtype=np.bool_)
+
+    def standings(self, copies: Int64Array) -> NDArray[np.int8]:
+        """`(copies,)` of `Standing`, in any order; a copy that was never looked at counts as settled."""
+        found = np.zeros(len(copies), dtype=np.int8)
+        table = self._state.rows()
+        places, known = table.find(copies)
+        rows = table.rows_at(places[known])
+        found[known] = np.where(
+            rows.claims > 0, Standing.CLAIMED, np.where(rows.untils > 0, Standing.WAITING, Standing.AVAILABLE)
+        )
+        return found
 
     def unsettled(self, from_copy: int, limit: int) -> Int64Array:
         """At most `limit` known copies at or above one that are not settled, ascending, whoever has them."""
@@ -238,6 +259,17 @@ class View:
             return False
         self._do(r.SessionLocked(self.number, _encoded(session), 0, 0))
         return True
+
+    def session_claims(self, session: str) -> tuple[Int64Array, Int64Array]:
+        """The copies that are claimed with the lock of a session, ascending, and how often each was claimed by now."""
+        held = (self._state.sessions or {}).get(_encoded(session))
+        copies = np.array(sorted(held.copies) if held is not None else [], dtype=np.int64)
+        places, known = self._state.rows().find(copies)
+        return copies[known], self._state.rows().rows_at(places[known]).attempts
+
+    def holds_session(self, session: str, lock: int) -> bool:
+        """Whether a lock stands."""
+        return self._has_lock(session, lock)
 
     def session_state(self, session: str) -> bytes | None:
         """The state that was set for a session; None without one."""

@@ -367,7 +367,7 @@ def create_topic(
     model.check_topic_name(name, limits)
     settings.check(name)
     if settings.kind is TopicKind.QUEUE:
-        queue.check(name, QUEUE_SUBSCRIPTION)
+        model.check_subscription(model.Subscription(QUEUE_SUBSCRIPTION, settings=queue), name, limits)
     folder = stream_folder(root, name)
     try:
         stream = Stream.open(folder)

@@ -154,6 +154,8 @@ def check_subscription(subscription: Subscription, topic: str, limits: TopicLimi
     if subscription.forward_to == topic:
         raise RuleError("forwards to its own topic", topic=topic, subscription=subscription.name)
     subscription.settings.check(topic, subscription.name)
+    if subscription.name == QUEUE_SUBSCRIPTION and subscription.settings.auto_delete_on_idle_ms is not None:
+        raise RuleError("the queue's own auto_delete_on_idle_ms says when it is removed, with all it has", topic=topic)
     _check_unique((rule.name for rule in subscription.rules), topic, subscription.name)
     for rule in subscription.rules:
         check_rule_name(rule.name, topic, subscription.name, limits)

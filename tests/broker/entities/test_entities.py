@@ -321,6 +321,22 @@ def test_an_entity_that_nobody_uses_for_its_time_is_removed(lab: EntityLab) -> N
     assert lab.session.streams() == []
 
 
+def test_a_queue_says_itself_when_it_is_removed(lab: EntityLab) -> None:
+    wrong = SubscriptionSettings(auto_delete_on_idle_ms=60_000)
+    assert isinstance(lab.asked(lab.broker.entities.create_queue, "jobs", QUEUE, wrong), RuleError)
+    lab.made(lab.broker.entities.create_queue, "jobs", QUEUE, SubscriptionSettings())
+    assert isinstance(lab.asked(lab.broker.entities.update_queue, "jobs", QUEUE, wrong), RuleError)
+
+
+def test_a_disabled_subscription_gives_no_session(lab: EntityLab) -> None:
+    by_session = SubscriptionSettings(requires_session=True, status=SubscriptionStatus.RECEIVE_DISABLED)
+    lab.made(lab.broker.entities.create_queue, "jobs", QUEUE, by_session)
+    with pytest.raises(EntityDisabledError):
+        lab.broker.entities.find("jobs").topic.session_receiver(
+            QUEUE_SUBSCRIPTION, None, accepted=print, deliver=print, ended=print
+        )
+
+
 def test_an_entity_says_when_it_was_used_last(lab: EntityLab) -> None:
     entities = lab.broker.entities
     lab.made(entities.create_topic, "orders", TopicSettings())

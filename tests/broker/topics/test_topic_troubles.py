@@ -14,7 +14,14 @@ from brokers import batch, publish, scan, stored
 from failing_disk import Disk
 from headgate.broker import DeadLetterReason
 from headgate.broker.consumers import ConsumerOptions
-from headgate.errors import CorruptChunkError, HeadgateError, ResourceNotFoundError, StorageFullError, StreamLockedError
+from headgate.errors import (
+    CorruptChunkError,
+    HeadgateError,
+    LogError,
+    ResourceNotFoundError,
+    StorageFullError,
+    StreamLockedError,
+)
 from headgate.ledger import Ledger, copy_number, offset_of
 from headgate.log import OffsetSpecification, Stream, Writer, stream_folder
 from headgate.topic import (
@@ -160,6 +167,34 @@ def test_settlement_is_refused_while_the_ledger_has_no_room(lab: Lab, disk: Disk
     lab.turn()
     assert link.answers[2:] == [[True] * 4]
     assert lab.counts() == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("dead_letters", [False, True])
+def test_a_ledger_that_cannot_be_written_any_more_is_opened_again(lab: Lab, disk: Disk, dead_letters: bool) -> None:
+    lab.topic(*RED_ONLY)
+    lab.publish(RED, RED, RED, RED)
+    name = "orders/Subscriptions/red"
+    if dead_letters:
+        link, name = lab.link(want=4), DEAD
+        link.receiver.dead_letter(link.tokens, why=DeadLetterReason("R"))
+        lab.turn()
+    link = lab.link(name, want=2)
+    link.receiver.complete(link.tokens[:1], link.answers.append)
+    lab.turn()
+    disk.broken = "/ledger/"
+    link.receiver.complete(link.tokens[1:], link.answers.append)
+    lab.turn()
+    disk.broken = ""
+    first, second = link.answers
+    assert (first, type(second), len(link.ends)) == ([True], LogError, 1)
+    turns(lab)
+    again = lab.link(name, want=10)
+    turns(lab, 592)
+    # What was answered with an error may have been written down, or not.
+    assert (link.offsets, [offset for offset in again.offsets if offset != 1]) == ([0, 1], [2, 3])
+    again.receiver.complete(again.tokens, again.answers.append)
+    lab.turn()
+    assert again.answers == [[True] * len(again.tokens)]
 
 
 def test_failures_decided_while_the_ledger_has_no_room_become_dead_letters(lab: Lab, disk: Disk) -> None:

@@ -290,7 +290,7 @@ class TopicMachine(RuleBasedStateMachine):
             peers = [peer for peer in self.peers if peer is not None and peer.name == name]
             if any(peer.wanted for peer in peers):
                 assert model.counts()[0] == 0, "a receiver waits, and there are copies for it"
-            assert [each.copy for each in topic.peek(name, 0, 1_000)] == sorted(model.copies)
+            assert [each.copy for each in topic.peek(name, 0, 100_000)] == sorted(model.copies)
         assert all(peer is None or not peer.ends for peer in self.peers)
 
 

@@ -97,7 +97,7 @@ class EntitySubscription:
 
     @property
     def accessed_ms(self) -> int:
-        """When a receiver came last, if one came since the broker opened the topic; else as `updated_ms`."""
+        """When it was used last; before that, when the broker opened its topic."""
         return max(self._version.updated_ms, self._topic.received_ms(self.name))
 
     @property

@@ -3,6 +3,7 @@
     Topics                the topics of a broker: opened when they are asked for, and the turn that they share
     BrokerTopic           one topic: its decider, its ledger, its subscriptions, their dead letters
     Receiver, Delivery    takes the copies of one subscription, or of its dead letters, for one link, and settles them
+    SessionReceiver       a receiver of one session, with its lock and state
     SubscriptionInfo      a subscription as users see it: settings, `CopyCounts`, `ViewCounters`
     QueueDepth            a subscription as a queue of RabbitMQ's
     ReadCopy              a copy that was read, and not claimed
@@ -11,7 +12,7 @@
 
 Hidden: how copies are found and read (`sources`), given out (`dispatcher`), written down before anything is told
 (`consumption`), and carried to dead letters and other streams (`moving`, `queue`); how messages wait for their time
-(`waiting`), and copies outlive theirs (`lifetimes`).
+(`waiting`), copies outlive theirs (`lifetimes`), and subscriptions that nobody uses are removed (`idling`).
 """
 
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from headgate.broker.topics.changing import Changed, RuleChange
     from headgate.broker.topics.dispatcher import CopyCounts, ViewCounters
     from headgate.broker.topics.receiver import DeadLetterReason, Delivery, Receiver
+    from headgate.broker.topics.sessions import SessionReceiver
     from headgate.broker.topics.sources import ReadCopy
     from headgate.broker.topics.topic import BrokerTopic, QueueDepth, SubscriptionInfo
     from headgate.broker.topics.topics import Topics

@@ -12,6 +12,9 @@ from headgate.topic import Change, TopicEditor
 Changed = Callable[[int | HeadgateError], None]
 """Called once, in the broker's thread: the offset from which a change is in force, or why it is not made."""
 
+ChangeTopic = Callable[[str, Sequence[Change], Changed], None]
+"""Changes the topic of a name; raises HeadgateErrors for what is found wrong at once."""
+
 
 class RuleChange:
     """Some changes that are in force together; `begin` and `finish` in the broker's thread, `run` in any."""

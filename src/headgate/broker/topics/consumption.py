@@ -83,6 +83,8 @@ class Consumption:
             dispatcher = self._dispatchers.get(expired.view)
             if dispatcher is not None:
                 dispatcher.expired(expired)
+        for dispatcher in self._dispatchers.values():
+            dispatcher.ended_locks()
 
     def dispatch(self, now_ms: int) -> None:
         """Let every dispatcher that may have something give out a bounded amount."""

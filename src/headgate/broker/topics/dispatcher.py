@@ -123,6 +123,8 @@ class Dispatcher:
         self.is_queued = False
         self.unseen = 0
         """How many copies it has that were never looked at."""
+        self.used_ms = now_ms()
+        """When a receiver came or left, or something was asked or settled, the last time."""
         self.settings = settings
         self._consumption = consumption
         self._targets = targets
@@ -157,9 +159,11 @@ class Dispatcher:
     def add(self, receiver: Receiver) -> None:
         """A receiver comes; it is given copies from its first `want` on."""
         self.receivers.append(receiver)
+        self.used_ms = self._now_ms()
 
     def left(self, receiver: Receiver) -> None:
         """A receiver is given nothing more. What is on its way to it goes back, as if it had not been claimed."""
+        self.used_ms = self._now_ms()
         self.receivers.remove(receiver)
         kept, self._given = self._given, []
         for whose, deliveries in kept:
@@ -178,6 +182,11 @@ class Dispatcher:
         self.counters.decided += count
         self.unseen += count if self.view.seen_until <= start else self._unseen_between(start, stop)
         self.wake()
+
+    @property
+    def follows(self) -> bool:
+        """Whether it will soon look for what is decided now."""
+        return bool(self.receivers)
 
     def wake(self) -> None:
         """Look for copies in the next turn if a receiver waits for some."""
@@ -320,6 +329,7 @@ class Dispatcher:
 
     def peek(self, from_copy: int, limit: int) -> list[ReadCopy]:
         """At most `limit` copies that are not settled, at or above a copy, whoever has them."""
+        self.used_ms = self._now_ms()
         copies = self.view.unsettled(from_copy, limit)
         parts = [copies]
         left = limit
@@ -334,6 +344,7 @@ class Dispatcher:
 
     def purge(self, then: Callable[[int | HeadgateError], None]) -> None:
         """Settle all copies that are there now; `then` gets how many, behind the commit."""
+        self.used_ms = self._now_ms()
         counts = self.counts()
         purged = counts.active + counts.locked + counts.waiting
         try:
@@ -520,6 +531,7 @@ class Dispatcher:
         return until_ms
 
     def _settle(self, tokens: Sequence[bytes], then: Settled, settle: Callable[[Tokens], NDArray[np.bool_]]) -> None:
+        self.used_ms = self._now_ms()
         try:
             held = settle(Tokens.unpack(tokens))
         except (LogError, ValueError) as error:
@@ -527,6 +539,9 @@ class Dispatcher:
             then(reason)
             return
         self._consumption.answer(then, held.tolist())
+
+    def ended_locks(self) -> None:
+        """Something was due: locks of sessions may have ended."""
 
     def expired(self, expired: Expired) -> None:
         """Claims ended: copies are available again, or become dead letters after too many attempts."""

@@ -60,6 +60,11 @@ class Queue:
         """Whether files are open."""
         return self._writer is not None or self._consumption is not None
 
+    @property
+    def is_received(self) -> bool:
+        """Whether somebody receives from it."""
+        return self._dispatcher is not None and bool(self._dispatcher.receivers)
+
     def append(self, ledger: Ledger, target: str, made: Callable[[Move], tuple[bytes, bytes | None]]) -> int:
         """Append the pending moves of a ledger to it; how many are not pending any more. Raises LogError."""
         self._used_ms = now_ms = self._now_ms()
@@ -122,11 +127,12 @@ class Queue:
             self._consumption.expire(now_ms)
             self._consumption.dispatch(now_ms)
             self._consumption.commit(now_ms)
+            if self._consumption.ledger.is_broken and self._consumption.trouble is not None:
+                self.end(self._consumption.trouble)
 
     def tick(self, now_ms: int) -> None:
         """Drop what is settled, and close files that nobody uses."""
-        dispatcher = self._dispatcher
-        if dispatcher is not None and dispatcher.receivers:
+        if self.is_received:
             self._used_ms = now_ms
         consumption = self._consumption
         if consumption is not None and (consumption.trouble is not None or consumption.ledger.next_due_ms <= now_ms):
@@ -143,11 +149,6 @@ class Queue:
         if self._writer is not None:
             self._writer.close()
         self._consumption = self._dispatcher = self._reader = self._writer = None
-
-    @property
-    def is_received(self) -> bool:
-        """Whether somebody receives from it."""
-        return self._dispatcher is not None and bool(self._dispatcher.receivers)
 
     def end_receivers(self, error: HeadgateError) -> None:
         """Nobody receives any more, for now."""

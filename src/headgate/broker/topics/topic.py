@@ -19,14 +19,16 @@ from numpy.typing import NDArray
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.carrying import Carrier
-from headgate.broker.topics.changing import Changed, RuleChange
+from headgate.broker.topics.changing import Changed, ChangeTopic, RuleChange
 from headgate.broker.topics.consumption import Consumption
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, CopyCounts, Dispatcher, Targets, ViewCounters
 from headgate.broker.topics.following import Following
+from headgate.broker.topics.idling import Idler, Idling
 from headgate.broker.topics.lifetimes import Sweep
 from headgate.broker.topics.moving import Movement, TargetKind
 from headgate.broker.topics.queue import Queue
 from headgate.broker.topics.receiver import Delivery, Receiver, nobody_waits
+from headgate.broker.topics.sessions import SessionDispatcher, SessionReceiver
 from headgate.broker.topics.sources import FAILED_RULES, ReadCopy, SubscriptionSource
 from headgate.broker.topics.trouble import Trouble
 from headgate.broker.topics.waiting import Canceled, Scheduled, WaitingMessages
@@ -45,6 +47,7 @@ from headgate.topic import (
     DEFAULT_SETTINGS,
     MAX_TIME_MS,
     Change,
+    RemoveSubscription,
     RuleHistory,
     SubscriptionName,
     SubscriptionSettings,
@@ -98,8 +101,6 @@ class _Subscription:
     dispatcher: Dispatcher
     dead_letters: Queue
     deferred: Queue
-    used_ms: int = 0
-    """When a receiver came last."""
 
     def end_receivers(self, error: HeadgateError) -> None:
         """Nobody receives any more, for now."""
@@ -129,6 +130,7 @@ class BrokerTopic:
         watch: Callable[[BrokerStream], None],
         run_in_worker: RunInWorker | None,
         find: Callable[[str], BrokerStream | None],
+        change: ChangeTopic,
     ) -> None:
         self.stream = stream
         self.counters = TopicCounters()
@@ -175,6 +177,7 @@ class BrokerTopic:
         self._failing: dict[int, int] = {}
         """Subscriptions whose rules failed, and the offset from which on their dead letters are not in the ledger."""
         self._sweep = Sweep(stream, self._receivable, touch)
+        self._idling = Idling(self._idlers, lambda name, then: change(stream.name, [RemoveSubscription(name)], then))
         self._waiting = WaitingMessages(stream, now_ms=now_ms, touched=touch, watch=watch)
         self._follow_rules()
         self._sweep_removed()
@@ -189,6 +192,7 @@ class BrokerTopic:
         watch: Callable[[BrokerStream], None],
         run_in_worker: RunInWorker | None,
         find: Callable[[str], BrokerStream | None],
+        change: ChangeTopic,
     ) -> BrokerTopic:
         """Open ledger and postings of a stream that is a topic; moves that were begun go on.
 
@@ -219,6 +223,7 @@ class BrokerTopic:
                     watch=watch,
                     run_in_worker=run_in_worker,
                     find=find,
+                    change=change,
                 )
             except BaseException:
                 decider.close()
@@ -243,17 +248,10 @@ class BrokerTopic:
         Raises ResourceNotFoundError, EntityDisabledError, PreconditionFailedError for a subscription that forwards its
         copies or gives them by session, LogError.
         """
-        found = self._subscription(subscription)
-        found.used_ms = self.used_ms = self._now_ms()
-        disabled = self._disabled(found)
-        if disabled is not None:
-            raise disabled
+        found = self._enabled(subscription)
         dispatcher = found.dead_letters.dispatcher() if dead_letters else found.dispatcher
-        if not dead_letters and found.version.forward_to is not None:
-            raise PreconditionFailedError(
-                f"the subscription forwards to {found.version.forward_to!r}; nobody receives from it",
-                subject=dispatcher.name,
-            )
+        if not dead_letters:
+            self._check_receivable(found)
         if not dead_letters and found.version.settings.requires_session:
             raise PreconditionFailedError("the copies are received by session", subject=dispatcher.name)
         receiver = Receiver(
@@ -261,6 +259,71 @@ class BrokerTopic:
         )
         dispatcher.add(receiver)
         return receiver
+
+    def session_receiver(
+        self,
+        subscription: str,
+        session: str | None,
+        *,
+        accepted: Callable[[SessionReceiver], None],
+        deliver: Callable[[Sequence[Delivery]], None],
+        ended: Callable[[HeadgateError], None],
+        ran_out: Callable[[], None] = nobody_waits,
+        settles_first: bool = False,
+        tag: str = "",
+    ) -> SessionReceiver:
+        """A receiver of one session of a subscription, of that id, or of the next one that is free and has copies.
+
+        `accepted` tells when it has its session; for the next one that may take as long as there is none, and `close`
+        ends the wait. Raises ResourceNotFoundError, EntityDisabledError, SessionLockError where somebody has the
+        session, PreconditionFailedError for a subscription that forwards its copies or does not give them by session,
+        LogError.
+        """
+        found = self._enabled(subscription)
+        dispatcher = found.dispatcher
+        self._check_receivable(found)
+        if not isinstance(dispatcher, SessionDispatcher):
+            raise PreconditionFailedError("the copies are not received by session", subject=dispatcher.name)
+        receiver = SessionReceiver(
+            dispatcher,
+            accepted=accepted,
+            deliver=deliver,
+            ended=ended,
+            ran_out=ran_out,
+            settles_first=settles_first,
+            tag=tag,
+        )
+        if session is not None:
+            dispatcher.lock(receiver, session)
+        dispatcher.add(receiver)
+        dispatcher.wake()
+        return receiver
+
+    def sessions(self, subscription: str) -> list[str]:
+        """The sessions of a subscription with copies that are not settled, or with a state, by name.
+
+        Raises ResourceNotFoundError, PreconditionFailedError for a subscription without sessions.
+        """
+        dispatcher = self._subscription(subscription).dispatcher
+        if not isinstance(dispatcher, SessionDispatcher):
+            raise PreconditionFailedError("the copies are not received by session", subject=dispatcher.name)
+        return dispatcher.sessions()
+
+    def _enabled(self, name: str) -> _Subscription:
+        """A subscription, for a receiver that comes. Raises ResourceNotFoundError, EntityDisabledError."""
+        self.used_ms = self._now_ms()
+        found = self._subscription(name)
+        disabled = self._disabled(found)
+        if disabled is not None:
+            raise disabled
+        return found
+
+    def _check_receivable(self, found: _Subscription) -> None:
+        if found.version.forward_to is not None:
+            raise PreconditionFailedError(
+                f"the subscription forwards to {found.version.forward_to!r}; nobody receives from it",
+                subject=found.dispatcher.name,
+            )
 
     def subscriptions(self) -> list[SubscriptionInfo]:
         """All subscriptions, in order of creation, with their counts. Raises LogError for damaged dead letters."""
@@ -280,8 +343,8 @@ class BrokerTopic:
         )
 
     def received_ms(self, name: str) -> int:
-        """When a receiver of a subscription came last, 0 if none did; ResourceNotFoundError."""
-        return self._subscription(name).used_ms
+        """When a subscription was used last, or the topic was opened; ResourceNotFoundError."""
+        return self._subscription(name).dispatcher.used_ms
 
     def named(self, name: SubscriptionName) -> SubscriptionName:
         """The name of a subscription in the case in which it was created; ResourceNotFoundError."""
@@ -419,6 +482,8 @@ class BrokerTopic:
             if found is None:
                 self._subscriptions[number] = self._add(version, created[number])
             else:
+                if found.version != version:
+                    found.dispatcher.used_ms = self._now_ms()
                 found.version, found.settings = version, self._settings(version)
             if (disabled := self._disabled(self._subscriptions[number])) is not None:
                 self._subscriptions[number].end_receivers(disabled)
@@ -458,15 +523,32 @@ class BrokerTopic:
             return held[0].settings
 
         source = SubscriptionSource(number, self._following.decider, self._following.reader)
-        dispatcher = Dispatcher(
-            name,
-            view,
-            source,
-            self.consumption,
-            settings=settings,
-            targets=lambda: _targets(held[0].version),
-            now_ms=self._now_ms,
-            outlives=True,
+
+        def targets() -> Targets:
+            return _targets(held[0].version)
+
+        dispatcher = (
+            SessionDispatcher(
+                name,
+                view,
+                source,
+                self.consumption,
+                settings=settings,
+                targets=targets,
+                now_ms=self._now_ms,
+                forwards=lambda: held[0].version.forward_to is not None,
+            )
+            if version.settings.requires_session
+            else Dispatcher(
+                name,
+                view,
+                source,
+                self.consumption,
+                settings=settings,
+                targets=targets,
+                now_ms=self._now_ms,
+                outlives=True,
+            )
         )
         dead_letters, deferred = (
             Queue(
@@ -487,6 +569,7 @@ class BrokerTopic:
         held.append(subscription)
         dispatcher.count_unseen()
         self.consumption.add(dispatcher)
+        dispatcher.wake()
         return subscription
 
     def _remove(self, found: _Subscription) -> None:
@@ -527,6 +610,11 @@ class BrokerTopic:
         for queue in queues:
             queue.turn(now_ms)
 
+    @property
+    def broken_by(self) -> HeadgateError | None:
+        """Why its ledger has to be opened again; None where it has not."""
+        return self.consumption.trouble if self.consumption.ledger.is_broken else None
+
     def _queue_touched(self, queue: Queue) -> None:
         self._open_queues[queue] = self._touched_queues[queue] = None
         self._touch()
@@ -559,7 +647,7 @@ class BrokerTopic:
         for number, count in arrived.items():
             found = self._subscriptions.get(number)
             if found is not None:
-                if found.dispatcher.receivers:
+                if found.dispatcher.follows:
                     found.source.decided(_copies_of(step, number), copy_number(step.start), copy_number(step.stop))
                 found.dispatcher.arrived(count, copy_number(step.start), copy_number(step.stop))
         # Behind what arrived: new subscriptions count for themselves what they have by now.
@@ -631,6 +719,18 @@ class BrokerTopic:
         """Of subscriptions that do not forward."""
         return [each.dispatcher for each in self._subscriptions.values() if each.version.forward_to is None]
 
+    def _idlers(self) -> list[Idler]:
+        return [
+            Idler(
+                number,
+                each.version.name,
+                each.dispatcher,
+                is_used=each.version.forward_to is not None or each.dead_letters.is_received,
+            )
+            for number, each in self._subscriptions.items()
+            if each.version.settings.auto_delete_on_idle_ms is not None
+        ]
+
     def _queue_of(self, kind: TargetKind, number: int) -> Queue | None:
         found = self._subscriptions.get(number)
         if found is None:
@@ -659,6 +759,8 @@ class BrokerTopic:
         ):
             self._touch()
         self._sweep.tick(now_ms)
+        if not self._changed and not self.stream.is_writing:
+            self._idling.tick(now_ms)
         self._keep_pinned_in_time(now_ms)
         self._waiting.tick(now_ms)
         for queue in list(self._open_queues):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
+from headgate.broker.topics.changing import ChangeTopic
 from headgate.broker.topics.topic import BrokerTopic
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.log import STREAMS_FOLDER, name_of_folder
@@ -31,6 +32,7 @@ class Topics:
         wake: Callable[[], None],
         watch: Callable[[BrokerStream], None],
         run_in_worker: RunInWorker | None,
+        change: ChangeTopic,
     ) -> None:
         """`watch` has the broker look after a stream: what others write to it, and its writer when nobody uses it."""
         self._find = find
@@ -39,6 +41,7 @@ class Topics:
         self._now_ms = now_ms
         self._wake = wake
         self._run_in_worker = run_in_worker
+        self._change = change
         self._topics: dict[BrokerStream, BrokerTopic] = {}
         self._touched: dict[BrokerStream, None] = {}
         self._to_open: list[str] | None = None
@@ -79,6 +82,7 @@ class Topics:
                 watch=self._watch,
                 run_in_worker=self._run_in_worker,
                 find=self._find,
+                change=self._change,
             )
             stream.on_appended = topic.appended
             self._watch(stream)
@@ -115,6 +119,8 @@ class Topics:
                 topic = self._topics.get(stream)
                 if topic is not None:
                     topic.turn(now_ms)
+                    if topic.broken_by is not None:
+                        self._open_again(stream, topic.broken_by)
         except BaseException:
             # Those behind the one that failed have the next turn.
             self._touched.update(touched)
@@ -138,8 +144,15 @@ class Topics:
         except (LogError, BrokerError) as error:
             logger.warning("topic %r cannot be opened: %s", name, error)
 
+    def _open_again(self, stream: BrokerStream, error: HeadgateError) -> None:
+        """What is on disk counts, and the next tick opens it: receivers end, and come back to it."""
+        logger.error("topic %r is opened again: %s", stream.name, error)
+        self.forget(stream, error)
+        if self._to_open is not None:
+            self._to_open.append(stream.name)
+
     def forget(self, stream: BrokerStream, error: HeadgateError) -> None:
-        """A stream is deleted: its topic ends."""
+        """A stream is deleted, or its ledger cannot be used any more: its topic ends."""
         self._touched.pop(stream, None)
         topic = self._topics.pop(stream, None)
         if topic is not None:

@@ -74,7 +74,7 @@ class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a block holds; `identity` is that of the stream whose offsets `start … stop` it decided.
 
     `rules` are the rules in force, `evaluator` the program that decided. `list_runs` has the length of each list.
-    `sessions` is for session ids, which no subscription has yet.
+    `sessions` is for session ids, which nobody writes yet.
     """
 
     identity: str

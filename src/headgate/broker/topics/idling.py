@@ -1,0 +1,66 @@
+"""Subscriptions that are removed when nobody uses them for the time that their settings say."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from headgate.broker.topics.changing import Changed
+from headgate.broker.topics.dispatcher import Dispatcher
+from headgate.broker.topics.trouble import Trouble
+from headgate.errors import HeadgateError
+
+LOOK_MS = 1_000
+
+logger = logging.getLogger("headgate.broker")
+
+
+@dataclass(frozen=True, slots=True)
+class Idler:
+    """A subscription that may be removed; `is_used` is asked beside what its dispatcher knows."""
+
+    number: int
+    name: str
+    dispatcher: Dispatcher
+    is_used: bool
+
+
+class Idling:
+    """Looks for idle subscriptions of one topic, and has them removed. The clock of each starts when it is opened."""
+
+    def __init__(self, idlers: Callable[[], Iterable[Idler]], remove: Callable[[str, Changed], None]) -> None:
+        """`remove` takes a subscription's name; it may tell at once, or later."""
+        self._idlers = idlers
+        self._remove = remove
+        self._next_ms = 0
+        self._removing: set[int] = set()
+        self._trouble = Trouble()
+
+    def tick(self, now_ms: int) -> None:
+        """Look once a second; an idle subscription is removed by a change of the topic."""
+        if now_ms < self._next_ms:
+            return
+        self._next_ms = now_ms + LOOK_MS
+        for idler in list(self._idlers()):
+            allowed_ms = idler.dispatcher.settings().auto_delete_on_idle_ms
+            if allowed_ms is None or idler.number in self._removing:
+                continue
+            if idler.is_used or idler.dispatcher.receivers:
+                idler.dispatcher.used_ms = now_ms
+            elif now_ms - idler.dispatcher.used_ms >= allowed_ms:
+                self._begin(idler, allowed_ms, now_ms)
+
+    def _begin(self, idler: Idler, allowed_ms: int, now_ms: int) -> None:
+        def ended(result: int | HeadgateError) -> None:
+            self._removing.discard(idler.number)
+            if isinstance(result, HeadgateError):
+                self._trouble.note(f"{idler.dispatcher.name!r} is idle and stays", result, now_ms)
+            else:
+                logger.info("%s was removed: nobody used it for %d ms", idler.dispatcher.name, allowed_ms)
+
+        self._removing.add(idler.number)
+        try:
+            self._remove(idler.name, ended)
+        except HeadgateError as error:
+            ended(error)

@@ -1,0 +1,350 @@
+"""Copies that are given out by session: one receiver has a session, and gets its copies in order, and no others.
+
+    session_receiver(None) ──► waits ──► next session with copies ──► locked ──► commit ──► accepted, deliveries
+    session_receiver("x")  ───────────────────────────────────────────┘
+
+The copies of a view are noted in the ledger when they are decided, whoever receives: so they are known by session
+before one of them is taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.broker.topics.dispatcher import BYTES_A_TURN, COPIES_A_TURN, Dispatcher, Targets
+from headgate.broker.topics.moving import Movement
+from headgate.broker.topics.receiver import Delivery, Receiver, Settled, nobody_asks
+from headgate.broker.topics.session_index import SessionIndex
+from headgate.broker.topics.sources import ReadCopy, SubscriptionSource
+from headgate.errors import HeadgateError, LogError, SessionLockError
+from headgate.ledger import Claim, Expired, Tokens, View
+from headgate.topic import SubscriptionSettings
+
+if TYPE_CHECKING:
+    from headgate.broker.topics.consumption import Consumption
+
+NO_SESSION = "Session id is null"
+
+
+class SessionReceiver(Receiver):
+    """A receiver of one session, from `BrokerTopic.session_receiver` to `close`, which gives the session back.
+
+    `accepted` is called once with the receiver, when it has its session: behind the commit of the lock, and before
+    any delivery. `ended` is also called when the lock ends: SessionLockError.
+    """
+
+    __slots__ = ("_accepted", "_sessions", "lock", "locked_until_ms", "session")
+
+    def __init__(
+        self,
+        dispatcher: SessionDispatcher,
+        *,
+        accepted: Callable[[SessionReceiver], None],
+        deliver: Callable[[Sequence[Delivery]], None],
+        ended: Callable[[HeadgateError], None],
+        ran_out: Callable[[], None],
+        settles_first: bool,
+        tag: str,
+    ) -> None:
+        super().__init__(
+            dispatcher, deliver=deliver, ended=ended, ran_out=ran_out, settles_first=settles_first, tag=tag
+        )
+        self._sessions = dispatcher
+        self._accepted = accepted
+        self.session: str | None = None
+        """The id of its session; None until it has one."""
+        self.lock = 0
+        self.locked_until_ms = 0
+
+    def renew_lock(self, then: Settled = nobody_asks) -> int:
+        """The lock ends a lock time after now; gives that time. `then` gets one bool: whether it still stood."""
+        return self._sessions.renew_lock(self, then)
+
+    def state(self) -> bytes | None:
+        """What was set as the state of its session; None without any."""
+        return None if self.session is None else self._sessions.view.session_state(self.session)
+
+    def set_state(self, state: bytes | None, then: Settled = nobody_asks) -> None:
+        """Keep a state for its session, None removes it. `then` gets one bool: whether the lock still stood."""
+        self._sessions.set_state(self, state, then)
+
+    # the dispatcher's side
+
+    def locked(self, session: str, lock: int, until_ms: int) -> None:
+        """It has its session."""
+        self.session, self.lock, self.locked_until_ms = session, lock, until_ms
+
+    def accept(self, result: list[bool] | HeadgateError) -> None:
+        """The lock is on disk, or could not be written."""
+        if isinstance(result, HeadgateError):
+            # What is in memory of the lock ends by its time.
+            self._sessions.refused(self, result)
+        elif not self.is_closed:
+            self._accepted(self)
+
+
+class SessionDispatcher(Dispatcher):
+    """Gives the copies of one view by session."""
+
+    def __init__(
+        self,
+        name: str,
+        view: View,
+        source: SubscriptionSource,
+        consumption: Consumption,
+        *,
+        settings: Callable[[], SubscriptionSettings],
+        targets: Callable[[], Targets],
+        now_ms: Callable[[], int],
+        forwards: Callable[[], bool],
+    ) -> None:
+        """While it `forwards` copies are not for receivers."""
+        super().__init__(
+            name, view, source, consumption, settings=settings, targets=targets, now_ms=now_ms, outlives=True
+        )
+        self._copies = source
+        self._forwards = forwards
+        self._index = SessionIndex(view)
+        self._indexed = 0
+        """Copies below that are known to the ledger are in the index."""
+        self._searched = 0
+        """Copies below are known to the ledger, or are not there."""
+
+    # receivers
+
+    def lock(self, receiver: SessionReceiver, session: str) -> None:
+        """Give a receiver that session. Raises SessionLockError if somebody has it, LogError."""
+        until_ms = self._now_ms() + self.settings().lock_ms
+        lock = self.view.lock_session(session, until_ms)
+        if lock is None:
+            raise SessionLockError(f"session {session!r} is with another receiver", subject=self.name)
+        self._locked(receiver, session, lock, until_ms)
+
+    def _locked(self, receiver: SessionReceiver, session: str, lock: int, until_ms: int) -> None:
+        self._index.hold(session)
+        receiver.locked(session, lock, until_ms)
+        self._consumption.answer(receiver.accept, [])
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a receiver waits for copies, or for a session."""
+        return any(
+            receiver.wanted > 0 or (isinstance(receiver, SessionReceiver) and receiver.session is None)
+            for receiver in self.receivers
+        )
+
+    @property
+    def follows(self) -> bool:
+        """Copies are noted when they are decided."""
+        return True
+
+    def wake(self) -> None:
+        """Note copies in the next turn, and give them out."""
+        self.touch()
+
+    def left(self, receiver: Receiver) -> None:
+        """A receiver gives its session back, with what it has of it; that counts as an attempt."""
+        super().left(receiver)
+        if isinstance(receiver, SessionReceiver) and receiver.session is not None:
+            session = receiver.session
+            copies, attempts = self.view.session_claims(session)
+            # Where the ledger takes nothing, the lock ends by its time.
+            with contextlib.suppress(LogError):
+                if self.view.unlock_session(session, receiver.lock):
+                    self.expired(Expired(self.view.number, copies, attempts))
+                    self._index.offer(session)
+            self.touch()
+
+    def refused(self, receiver: SessionReceiver, error: HeadgateError) -> None:
+        """The lock of a receiver could not be written down."""
+        if not receiver.is_closed:
+            self.receivers.remove(receiver)
+            receiver.end(error)
+
+    def ended_locks(self) -> None:
+        """Tell receivers whose locks ended; their sessions are free."""
+        for receiver in list(self.receivers):
+            if not isinstance(receiver, SessionReceiver) or receiver.session is None:
+                continue
+            if not self.view.holds_session(receiver.session, receiver.lock):
+                self.receivers.remove(receiver)
+                receiver.end(SessionLockError(f"the lock of session {receiver.session!r} ended", subject=self.name))
+        held = self._index.held
+        if held:
+            sessions = self.view.sessions()
+            for session in held:
+                if session not in sessions or not sessions[session].lock:
+                    self._index.offer(session)
+        self.wake()
+
+    def renew_lock(self, receiver: SessionReceiver, then: Settled) -> int:
+        """See `SessionReceiver.renew_lock`."""
+        until_ms = self._now_ms() + self.settings().lock_ms
+
+        def renew(session: str) -> bool:
+            held = self.view.renew_session(session, receiver.lock, until_ms)
+            if held:
+                receiver.locked_until_ms = until_ms
+            return held
+
+        self._in_session(receiver, then, renew)
+        return until_ms
+
+    def set_state(self, receiver: SessionReceiver, state: bytes | None, then: Settled) -> None:
+        """See `SessionReceiver.set_state`."""
+        self._in_session(receiver, then, lambda session: self.view.set_session_state(session, receiver.lock, state))
+
+    def _in_session(self, receiver: SessionReceiver, then: Settled, do: Callable[[str], bool]) -> None:
+        self.used_ms = self._now_ms()
+        try:
+            held = receiver.session is not None and do(receiver.session)
+        except LogError as error:
+            then(error)
+            return
+        self._consumption.answer(then, [held])
+
+    def sessions(self) -> list[str]:
+        """The sessions with copies that are not settled, or with a state, by name."""
+        self.used_ms = self._now_ms()
+        kept = {name for name, held in self.view.sessions().items() if held.state is not None}
+        return sorted(kept | self._index.sessions())
+
+    # giving out
+
+    def _claim(self, now_ms: int) -> bool:
+        if self._forwards():
+            return False
+        may_have_more = self._index_known() or self._note_decided()
+        self._accept(now_ms)
+        for receiver in list(self.receivers):
+            if isinstance(receiver, SessionReceiver) and receiver.session is not None and receiver.wanted > 0:
+                may_have_more |= self._give(receiver, receiver.session, now_ms)
+        return may_have_more
+
+    def _index_known(self) -> bool:
+        """Put copies into the index that the ledger knew when it was opened; whether there are more."""
+        stop = min(self.view.next_copy, self.source.end)
+        if self._indexed >= stop:
+            return False
+        known = self.view.unsettled(self._indexed, COPIES_A_TURN)
+        known = known[known < stop]
+        if not len(known):
+            self._indexed = self._searched = stop
+            return False
+        copies, sessions, self._indexed = self._with_sessions(known)
+        self._index.add(copies, [session or "" for session in sessions])
+        return True
+
+    def _note_decided(self) -> bool:
+        """Note copies in the ledger that were decided; whether there are more."""
+        start, end = max(self.view.next_copy, self._searched), self.source.end
+        if start >= end:
+            return False
+        found = self.source.find(start, end, COPIES_A_TURN)
+        fresh, searched = found.copies[self.view.unseen(found.copies)], found.searched
+        if len(fresh):
+            copies, sessions, stop = self._with_sessions(fresh)
+            searched = searched if stop > int(fresh[-1]) else stop
+            has_session = np.array([session is not None for session in sessions], dtype=np.bool_)
+            self._refuse(copies[~has_session])
+            first = self.view.next_copy
+            self.view.postpone(copies[has_session], 0, covered=[(first, searched)] if first < searched else [])
+            self._index.add(copies[has_session], [session for session in sessions if session is not None])
+        self._indexed = self._searched = searched
+        has_more = searched < end
+        self.unseen = max(self.unseen - len(fresh), 0) if has_more else 0
+        return has_more
+
+    def _with_sessions(self, copies: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[str | None], int]:
+        """The first of some copies with their sessions, and the copy behind them."""
+        found = self._copies.session_ids(copies)
+        stop = max(found) + 1 if found else int(copies[-1]) + 1
+        copies = copies[copies < stop]
+        gone = [copy for copy in copies.tolist() if copy not in found]
+        # Retention deleted their messages.
+        self.view.complete_ranges([(copy, copy + 1) for copy in gone])
+        return np.array(list(found), dtype=np.int64), list(found.values()), stop
+
+    def _refuse(self, copies: NDArray[np.int64]) -> None:
+        """Copies without a session become dead letters."""
+        targets = self._targets()
+        if len(copies) and targets.dead_letters is not None:
+            self.counters.dead_lettered += len(copies)
+            why = "the subscription gives copies out by session, and the copy has no session id"
+            movement = Movement(NO_SESSION, why, subscription=targets.subscription)
+            self.view.move_available(copies, targets.dead_letters, movement.encode())
+
+    def _accept(self, now_ms: int) -> None:
+        """Give sessions to receivers that wait for any, those who came first first."""
+        until_ms = now_ms + self.settings().lock_ms
+        for receiver in list(self.receivers):
+            if not isinstance(receiver, SessionReceiver) or receiver.session is not None:
+                continue
+            lock = session = None
+            while lock is None:
+                session = self._index.next_session()
+                if session is None:
+                    return
+                # One that an earlier process locked is offered when its lock ends.
+                lock = self.view.lock_session(session, until_ms)
+            assert session is not None
+            self._locked(receiver, session, lock, until_ms)
+
+    def _give(self, receiver: SessionReceiver, session: str, now_ms: int) -> bool:
+        """Claim the next copies of a session for its receiver; whether there may be more for it."""
+        copies = self._index.take(session, min(receiver.wanted, COPIES_A_TURN))
+        if not len(copies):
+            return False
+        found = self.source.read(copies, max_bytes=BYTES_A_TURN)
+        stop = found[-1].copy + 1 if found else int(copies[-1]) + 1
+        self._index.put_back(copies[copies >= stop])
+        taken = copies[copies < stop]
+        gone = np.setdiff1d(taken, [each.copy for each in found])
+        if len(gone):
+            # Retention deleted their messages.
+            self.view.complete_ranges([(copy, copy + 1) for copy in gone.tolist()])
+        found = self._without_outlived(found, now_ms)
+        if found:
+            until_ms = receiver.locked_until_ms
+            claim = self.view.claim([each.copy for each in found], until_ms, session=session)
+            self._given.append((receiver, _deliveries(found, claim, until_ms, is_settled=receiver.settles_first)))
+            if receiver.settles_first:
+                self.counters.completed += len(found)
+                self.view.complete(claim.tokens)
+            receiver.wanted -= len(found)
+            self._consumption.give(self)
+        self._index.changed(taken)
+        return receiver.wanted > 0
+
+    # what becomes of copies
+
+    def _settle(self, tokens: Sequence[bytes], then: Settled, settle: Callable[[Tokens], NDArray[np.bool_]]) -> None:
+        def settle_and_look(given: Tokens) -> NDArray[np.bool_]:
+            held = settle(given)
+            self._index.changed(given.copies[held])
+            return held
+
+        super()._settle(tokens, then, settle_and_look)
+
+    def expired(self, expired: Expired) -> None:
+        """Claims ended: copies are available again, or become dead letters after too many attempts."""
+        super().expired(expired)
+        self._index.changed(expired.copies)
+
+    def purge(self, then: Callable[[int | HeadgateError], None]) -> None:
+        """Settle all copies that are there now; `then` gets how many, behind the commit."""
+        super().purge(then)
+        self._index.all_changed()
+
+
+def _deliveries(found: Sequence[ReadCopy], claim: Claim, until_ms: int, *, is_settled: bool) -> list[Delivery]:
+    tokens = [b""] * len(found) if is_settled else claim.tokens.pack()
+    return [
+        Delivery(token, copy.copy, attempt, copy.timestamp_ms, until_ms, copy.message)
+        for token, copy, attempt in zip(tokens, found, claim.attempts.tolist(), strict=True)
+    ]

@@ -7,8 +7,9 @@ import itertools
 import pytest
 
 from headgate.errors import MessageError
+from headgate.language.servicebus import Limits
 from headgate.message import AmqpType, AmqpValue, Body, EncodedMessages, Message, amqp_value
-from headgate.protocols.servicebus import Given, delivered, stored, unbatched
+from headgate.protocols.servicebus import Given, beyond_limits, delivered, stored, unbatched
 
 GIVEN = Given(sequence_number=11, enqueued_sequence_number=10, enqueued_ms=1_000, delivery_count=2)
 OURS = ("x-inside",)
@@ -49,6 +50,24 @@ def test_what_only_the_broker_says_is_not_stored() -> None:
 def test_bytes_that_are_no_message_are_refused_alone() -> None:
     found = stored(EncodedMessages.of([b"\x01", Message(b"a").encode()]), left_out=(), new_id=lambda: "i")
     assert list(found.refused) == [0] and isinstance(found.refused[0], MessageError)
+
+
+def test_what_is_larger_than_allowed_is_named() -> None:
+    limits = Limits(identifier_characters=4, property_bytes=100, properties_bytes=150)
+    given = [
+        Message(b"x" * 1000, message_id="1234", group_id="äöüß", application_properties={"a": "x" * 60, "b": "x" * 60}),
+        Message(b"x", message_id="12345"),
+        Message(b"x", group_id="12345"),
+        Message(b"x", message_annotations={"x-opt-partition-key": "12345"}),
+        Message(b"x", application_properties={"a": 1, "b": "x" * 100}),
+        Message(b"x", application_properties={"a": "x" * 70, "b": "x" * 80}),
+        Message(b"x", message_id=12345),
+    ]
+    found = beyond_limits(EncodedMessages.of([message.encode() for message in given]), limits)
+    assert {row: error.reason.partition(" of ")[0] for row, error in found.items()} == {
+        1: "a message id", 2: "a session id", 3: "a partition key", 4: "an application property",
+        5: "application properties",
+    }  # fmt: skip
 
 
 def test_a_receiver_is_told_of_its_delivery() -> None:

@@ -261,6 +261,18 @@ def test_a_message_above_the_limit_is_rejected_alone(client: Client, entities: S
     assert link.credit + link.delivery_count == 1_000 and len(client.receive(peek_lock(client, name), 6)) == 6
 
 
+def test_limits_of_a_message_are_kept(client: Client, entities: ServedEntities, name: str) -> None:
+    entities.queue(name)
+    link = client.sender(name)
+    large = Message(b"x", message_id="x" * 129).encode()
+    taken, refused_ = client.send(link, _message(b"ok"), large)
+    assert taken == Accepted() and isinstance(refused_, Rejected)
+    assert refused_.error.condition == "com.microsoft:argument-error"
+    assert isinstance(send_batch(client, link, _message(b"never"), large), Rejected)
+    assert bodies(client, peek_lock(client, name), 1) == [b"ok"]
+    assert client.drain(peek_lock(client, name, credit=0)) == []
+
+
 # refusals
 
 

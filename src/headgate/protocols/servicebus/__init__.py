@@ -6,6 +6,7 @@
     RuleDescription, CorrelationDescription        rules as clients describe them; `told_rule` tells of one
     Refusal, refusal_of                            condition, status and text of every error; `LOCK_LOST` and others
     stored, delivered, Given                       messages as they are stored, and as receivers get them
+    beyond_limits                                  those that are larger than allowed
     BATCH_FORMAT, unbatched                        many messages in one delivery
     guid_of, token_of                              lock tokens
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from headgate.protocols.servicebus.addresses import Address, Part, covers, is_cbs, parse_address, relative
     from headgate.protocols.servicebus.batches import BATCH_FORMAT, MAX_BATCH_MESSAGES, unbatched
     from headgate.protocols.servicebus.locks import guid_of, token_of
-    from headgate.protocols.servicebus.messages import SCHEDULED_TIME, Given, delivered, stored
+    from headgate.protocols.servicebus.messages import SCHEDULED_TIME, Given, beyond_limits, delivered, stored
     from headgate.protocols.servicebus.refusals import (
         LOCK_LOST,
         Refusal,

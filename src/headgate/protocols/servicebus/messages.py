@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.errors import MessageError, PreconditionFailedError
+from headgate.language.servicebus import Limits
 from headgate.message import (
     AmqpType,
     AmqpValue,
@@ -20,6 +22,8 @@ from headgate.message import (
     FieldReference,
     Message,
     Section,
+    section_spans,
+    skip_value,
 )
 from headgate.message.lookup import locate_bytes
 from headgate.protocols.amqp10 import BROKER_ANNOTATIONS, StoredMessages, annotated_message, store_messages
@@ -39,6 +43,11 @@ _OF_THE_BROKER = (SEQUENCE_NUMBER, ENQUEUED_SEQUENCE_NUMBER, ENQUEUED_TIME, LOCK
 _ID = FieldReference(Section.PROPERTIES, position=0)
 _EXPIRY_TIME = FieldReference(Section.PROPERTIES, position=8)
 _CREATION_TIME = FieldReference(Section.PROPERTIES, position=9)
+_IDENTIFIERS = {
+    "a message id": _ID,
+    "a session id": FieldReference(Section.PROPERTIES, position=10),
+    "a partition key": FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-opt-partition-key"),
+}
 _TIME_TO_LIVE = FieldReference(Section.HEADER, position=2)
 _MAX_TIME_MS = 253_402_300_799_999
 """The end of the year 9999: some clients cannot show a later time."""
@@ -62,6 +71,49 @@ def stored(messages: EncodedMessages, *, left_out: Sequence[str], new_id: Callab
     count = len(kept.messages)
     rows = [changed[row] if row in changed else kept.messages.message(row) for row in range(count)]
     return StoredMessages(EncodedMessages.of(rows), kept.filter_values, kept.refused)
+
+
+def beyond_limits(messages: EncodedMessages, limits: Limits) -> dict[int, PreconditionFailedError]:
+    """The messages, by row, whose ids, partition key or application properties are larger than allowed, and why.
+
+    Cost: a look for three fields in each message; more for those that are long.
+    """
+    found: dict[int, PreconditionFailedError] = {}
+    for name, reference in _IDENTIFIERS.items():
+        _, lengths = locate_bytes(messages, reference)
+        for row in np.flatnonzero(lengths > limits.identifier_characters).tolist():
+            value = Message.decode(messages.message(row)).value(reference)
+            text = None if value is None else value.text()
+            if text is not None and len(text) > limits.identifier_characters:
+                found[row] = _beyond(f"{name} of {len(text)} characters", limits.identifier_characters)
+    for row in np.flatnonzero(messages.lengths > limits.property_bytes).tolist():
+        try:
+            reason = _properties_beyond(messages.message(row), limits)
+        except MessageError:
+            # What is not a message is refused as such when it is stored.
+            continue
+        if reason is not None:
+            found[row] = reason
+    return found
+
+
+def _properties_beyond(data: bytes, limits: Limits) -> PreconditionFailedError | None:
+    span = section_spans(data)[0].get(Section.APPLICATION_PROPERTIES)
+    if span is None:
+        return None
+    if span.stop - span.elements > limits.properties_bytes:
+        return _beyond(f"application properties of {span.stop - span.elements} bytes", limits.properties_bytes)
+    position = span.elements
+    for _ in range(span.count // 2):
+        behind = skip_value(data, skip_value(data, position, span.stop), span.stop)
+        if behind - position > limits.property_bytes:
+            return _beyond(f"an application property of {behind - position} bytes", limits.property_bytes)
+        position = behind
+    return None
+
+
+def _beyond(what: str, limit: int) -> PreconditionFailedError:
+    return PreconditionFailedError(f"{what}; at most {limit} are allowed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from headgate.protocols.servicebus import (
     BATCH_FORMAT,
     MAX_BATCH_MESSAGES,
     SCHEDULED_TIME,
+    beyond_limits,
     not_implemented,
     refusal_of,
     stored,
@@ -113,7 +114,9 @@ class SendingLink(EntityLink):
     def _publish(self, messages: EncodedMessages, ids: list[int | None], *, is_whole: bool = False) -> None:
         """Queue messages, one for each id, or all for the only one; what is refused is answered at once."""
         found = stored(messages, left_out=OF_MOVES, new_id=_new_id)
-        refused = dict(found.refused)
+        refused: dict[int, HeadgateError] = dict(found.refused)
+        limits = self._place.entity.limits.content
+        refused |= {row: error for row, error in beyond_limits(messages, limits).items() if row not in refused}
         refused |= self._not_taken(messages, refused)
         if refused and is_whole:
             self._answer(ids, self._rejected(refused[min(refused)]))

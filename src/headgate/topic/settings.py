@@ -1,7 +1,8 @@
 """What a subscription says about the delivery of its copies: locks, attempts, sessions, lifetimes.
 
 Settings count when a copy is delivered, never when it is decided: whatever they say, the subscription has the same
-copies. So they have no history, and a change of settings counts for every copy that is there.
+copies. So they have no history, and a change of settings counts for every copy that is there. With copies by session
+their session ids are decided, too; that cannot be changed.
 """
 
 from __future__ import annotations

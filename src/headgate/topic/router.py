@@ -50,6 +50,15 @@ class Decided:
     unknown: Int64Array | None = None
 
 
+@dataclass(slots=True)
+class Placed:
+    """Copies, of which those that actions changed lie in `changed`, and rules that failed, as their dead letters."""
+
+    copies: CopyRun
+    changed: EncodedMessages
+    failures: CopyRun
+
+
 class Router:
     """Makes the copies of a topic whose rules stay the same. May be pickled; not for several threads at once.
 
@@ -173,17 +182,15 @@ class Router:
         letters = self._dead_letters(batch, offsets, timestamps_ms, decided, changed)
         return Copies(self.topic, batch, runs, changed.messages, counters, letters)
 
-    def place(self, batch: EncodedMessages, offsets: Int64Array, timestamps_ms: Int64Array) -> tuple[CopyRun, CopyRun]:
-        """Which copies messages give, without their bytes, and which rules make dead letters of them.
-
-        Both are sorted by subscription, row, rule; the arrays are those of `route`.
-        """
+    def place(self, batch: EncodedMessages, offsets: Int64Array, timestamps_ms: Int64Array) -> Placed:
+        """Which copies messages give, and which rules make dead letters of them; the arrays are those of `route`."""
         decided = self.decide(batch, timestamps_ms)
         runs, changed = self._make(decided, batch, offsets, timestamps_ms, None)
         rows = np.concatenate([decided.error_rows, changed.failed_rows])
         slots = np.concatenate([decided.error_slots, changed.failed_slots])
         kept = self._keeps_errors[slots]
-        return joined([run for run in runs if len(run)]), self._run_of_rules(rows[kept], slots[kept])
+        copies = joined([run for run in runs if len(run)])
+        return Placed(copies, changed.messages, self._run_of_rules(rows[kept], slots[kept]))
 
     def _make(
         self,

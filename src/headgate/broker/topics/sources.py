@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 from headgate.errors import LogError, OffsetOutOfRangeError
 from headgate.ledger import MAX_RULE, copy_number, offset_of, rule_of
 from headgate.log import MessageCounts, Stream
-from headgate.message import EncodedMessages, parse_field
-from headgate.message.lookup import locate_bytes
+from headgate.message import EncodedMessages
 from headgate.scan import MessageReader
 from headgate.topic.deciding import CopyReader, Decider
 
 Int64Array = NDArray[np.int64]
-Item = TypeVar("Item")
 
 FAILED_RULES = MAX_RULE
 """The rule of the copy that stands for a message which the rules of a subscription failed on: its dead letter."""
@@ -30,8 +28,6 @@ _MOST_READ_FIRST = 256
 _READ_FACTOR = 4
 _AHEAD = 1024
 _KEPT_BYTES = 64 << 10
-_SESSION_BYTES = 1 << 20
-_GROUP_ID = parse_field("properties.group_id")
 _NOTHING = np.empty(0, dtype=np.int64)
 
 
@@ -163,7 +159,6 @@ class SubscriptionSource:
         read_now = _read_some(
             left,
             read_part,
-            size=_message_size,
             first=self._read_first,
             max_bytes=max_bytes,
             first_offset=lambda: self._decider.first_offset,
@@ -180,31 +175,14 @@ class SubscriptionSource:
         first = int(self._ahead.copies.searchsorted(copies[-1], side="right"))
         return np.concatenate([copies, self._ahead.copies[first : first + self._read_first - len(copies)]])
 
-    def session_ids(self, copies: Int64Array) -> dict[int, str | None]:
-        """The session id of each copy, as its rule's action leaves it, None without one; of the first of these copies.
+    def session_ids(self, copies: Int64Array) -> tuple[int, list[str | None]]:
+        """How many of the first copies were deleted, and of those behind the session ids, as far as they are decided.
 
-        Deleted ones are left out. Raises LogError.
+        A session id is as the rule's action leaves it, None without one.
         """
-
-        def read_part(part: Int64Array) -> list[tuple[int, str | None, int]]:
-            messages = self._reader.read(self._number, part >> _RULE_BITS, part & MAX_RULE).messages
-            starts, lengths = locate_bytes(messages, _GROUP_ID)
-            ids = EncodedMessages(messages.data, starts, np.maximum(lengths, 0))
-            has_id, sizes = (lengths >= 0).tolist(), messages.lengths.tolist()
-            return [
-                (copy, ids.message(row).decode("utf-8", "surrogateescape") if has_id[row] else None, sizes[row])
-                for row, copy in enumerate(part.tolist())
-            ]
-
-        found = _read_some(
-            copies,
-            read_part,
-            size=lambda each: each[2],
-            first=_MOST_READ_FIRST,
-            max_bytes=_SESSION_BYTES,
-            first_offset=lambda: self._decider.first_offset,
-        )
-        return {copy: session for copy, session, _ in found}
+        deleted = int(copies.searchsorted(copy_number(self._decider.first_offset)))
+        kept = copies[deleted:]
+        return deleted, self._postings.session_ids(self._number, kept >> _RULE_BITS, kept & MAX_RULE)
 
     def count(self, start: int, stop: int) -> int:
         """See `CopySource`."""
@@ -265,9 +243,7 @@ class StreamSource:
             return _read_copies(part, batch.timestamps_ms, batch.messages)
 
         first_offset = self._stream.first_offset
-        return _read_some(
-            copies, read, size=_message_size, first=_READ_FIRST, max_bytes=max_bytes, first_offset=first_offset
-        )
+        return _read_some(copies, read, first=_READ_FIRST, max_bytes=max_bytes, first_offset=first_offset)
 
     def count(self, start: int, stop: int) -> int:
         """See `CopySource`."""
@@ -293,21 +269,16 @@ def _read_copies(copies: Int64Array, timestamps_ms: Int64Array, messages: Encode
     ]
 
 
-def _message_size(copy: ReadCopy) -> int:
-    return len(copy.message)
-
-
 def _read_some(
     copies: Int64Array,
-    read: Callable[[Int64Array], list[Item]],
+    read: Callable[[Int64Array], list[ReadCopy]],
     *,
-    size: Callable[[Item], int],
     first: int,
     max_bytes: int,
     first_offset: Callable[[], int],
-) -> list[Item]:
+) -> list[ReadCopy]:
     """Read the first of some copies, `first` of them at once, then more, as nobody knows how large they are."""
-    found: list[Item] = []
+    found: list[ReadCopy] = []
     begin, count = 0, first
     while begin < len(copies) and max_bytes > 0:
         part = copies[begin : begin + count]
@@ -325,7 +296,7 @@ def _read_some(
             count = 1
             continue
         found += read_now
-        max_bytes -= sum(map(size, read_now))
+        max_bytes -= sum(len(each.message) for each in read_now)
         begin += len(part)
         if count > 1:
             count *= _READ_FACTOR

@@ -36,7 +36,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptSidecarError
-from headgate.log import ENTRY_DTYPE, Area, AreaParts, ReadBytes, read_area
+from headgate.log import ENTRY_DTYPE, Area, AreaParts, ChunkType, ReadBytes, crcs_of_ranges, read_area
+from headgate.log.format import CHUNK_HEADER_BYTES, HEADER_DTYPE
 from headgate.topic.copies import PLAIN
 from headgate.topic.deciding.rule_states import EVALUATOR, RuleState
 from headgate.topic.deciding.runs import CopyRuns, Int64Array, run_starts, run_stops
@@ -121,6 +122,18 @@ def base_of(offset: int) -> int:
 def end_of(offset: int) -> int:
     """The offset behind the block that has an offset."""
     return base_of(offset) + BLOCK_OFFSETS
+
+
+def chunks_of(headers: bytearray) -> NDArray[np.void]:
+    """The user chunks with some headers, 48 bytes each, `(chunks,)` of CHUNK_DTYPE."""
+    data = np.frombuffer(headers, dtype=np.uint8)
+    records = data.view(HEADER_DTYPE)
+    kept = np.flatnonzero(records["chunk_type"] == ChunkType.USER)
+    found = np.empty(len(kept), dtype=CHUNK_DTYPE)
+    found["chunk_id"] = records["chunk_id"][kept]
+    sizes = np.full(len(kept), CHUNK_HEADER_BYTES, dtype=np.int64)
+    found["crc"] = crcs_of_ranges(data, kept * CHUNK_HEADER_BYTES, sizes)
+    return found
 
 
 def encode_block(content: BlockContent) -> bytes:
